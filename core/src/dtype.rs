@@ -1,0 +1,123 @@
+//! Element types.
+
+use crate::diagnostic::Diagnostic;
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum DType {
+    /// One byte, 0 or 1.
+    Bool,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Signed 8-bit integer, two's complement; arithmetic wraps, as in all integer types here.
+    I8,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 64-bit integer.
+    I64,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16: the upper half of a binary32.
+    BF16,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+}
+
+impl DType {
+    /// Every dtype, in the order of this definition.
+    pub const ALL: [DType; 11] = [
+        DType::Bool,
+        DType::U8,
+        DType::I8,
+        DType::I32,
+        DType::I64,
+        DType::U32,
+        DType::U64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
+    /// Name in text and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::U8 => "u8",
+            DType::I8 => "i8",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        }
+    }
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::Bool | DType::U8 | DType::I8 => 1,
+            DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 => 8,
+        }
+    }
+
+    /// Bits of one element (1 for `bool` is stored as 8).
+    pub const fn bits(self) -> u32 {
+        self.size() as u32 * 8
+    }
+
+    /// f16, bf16, f32 or f64: the dtypes that have tangents.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// A signed or unsigned integer; `bool` is none.
+    pub const fn is_integer(self) -> bool {
+        self.is_signed_integer() || self.is_unsigned_integer()
+    }
+
+    /// i8, i32 or i64.
+    pub const fn is_signed_integer(self) -> bool {
+        matches!(self, DType::I8 | DType::I32 | DType::I64)
+    }
+
+    /// u8, u32 or u64.
+    pub const fn is_unsigned_integer(self) -> bool {
+        matches!(self, DType::U8 | DType::U32 | DType::U64)
+    }
+
+    /// f16 and bf16, whose arithmetic is done in f32 and rounded after every operation.
+    pub const fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = Diagnostic;
+
+    fn from_str(s: &str) -> Result<Self, Diagnostic> {
+        DType::ALL.into_iter().find(|d| d.name() == s).ok_or_else(|| {
+            let names: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
+            Diagnostic::new(format!("unknown dtype `{s}`")).help(format!("dtypes are {}", names.join(", ")))
+        })
+    }
+}

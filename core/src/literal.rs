@@ -1,0 +1,278 @@
+//! Concrete tensors: the constants of a graph, and what goes into and comes out of a run.
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::scalar::{Native, Scalar};
+use crate::ty::TensorType;
+use half::{bf16, f16};
+use ndarray::{ArcArray, ArrayBase, ArrayD, ArrayViewD, Data, Dimension, IxDyn};
+use std::fmt;
+
+macro_rules! literal {
+    ($($variant:ident, $t:ty;)*) => {
+        /// A tensor with its values, on a shared ndarray in standard (row-major) layout: cloning is cheap.
+        ///
+        /// Equality is equality of dtype, shape and bits.
+        #[derive(Clone)]
+        pub enum Literal {
+            $(#[doc = concat!("Elements of `", stringify!($t), "`.")] $variant(ArcArray<$t, IxDyn>),)*
+        }
+
+        impl Literal {
+            /// Type of the elements.
+            pub fn dtype(&self) -> DType {
+                match self { $(Literal::$variant(_) => DType::$variant,)* }
+            }
+
+            /// Extents.
+            pub fn shape(&self) -> &[usize] {
+                match self { $(Literal::$variant(a) => a.shape(),)* }
+            }
+
+            /// Element number `flat` in row-major order.
+            pub fn get(&self, flat: usize) -> Scalar {
+                match self {
+                    $(Literal::$variant(a) => Scalar::of(a.as_slice().expect("literals are in standard layout")[flat]),)*
+                }
+            }
+
+            /// The same elements in another shape of as many elements.
+            pub fn reshape(&self, shape: &[usize]) -> Result<Literal> {
+                let wrong = |_| Diagnostic::new(format!("{} elements do not fill shape {shape:?}", self.len()));
+                Ok(match self {
+                    $(Literal::$variant(a) => Literal::$variant(
+                        a.clone().into_shape_with_order(IxDyn(shape)).map_err(wrong)?
+                    ),)*
+                })
+            }
+        }
+
+        $(
+            impl Element for $t {
+                fn wrap(array: ArcArray<$t, IxDyn>) -> Literal { Literal::$variant(array) }
+                fn unwrap(literal: &Literal) -> Option<&ArcArray<$t, IxDyn>> {
+                    match literal { Literal::$variant(a) => Some(a), _ => None }
+                }
+            }
+
+            impl<D: Dimension> From<ndarray::Array<$t, D>> for Literal {
+                fn from(array: ndarray::Array<$t, D>) -> Self { Literal::from_array(&array) }
+            }
+            impl From<$t> for Literal {
+                fn from(value: $t) -> Self { Literal::from_vec(&[], vec![value]).expect("one element fills a scalar") }
+            }
+        )*
+    };
+}
+
+/// Element types of a [`Literal`].
+pub trait Element: Native {
+    /// Wraps an array in standard layout.
+    fn wrap(array: ArcArray<Self, IxDyn>) -> Literal;
+    /// The array within, if the dtype is this one.
+    fn unwrap(literal: &Literal) -> Option<&ArcArray<Self, IxDyn>>;
+}
+
+literal! {
+    Bool, bool;
+    U8, u8;
+    I8, i8;
+    I32, i32;
+    I64, i64;
+    U32, u32;
+    U64, u64;
+    F16, f16;
+    BF16, bf16;
+    F32, f32;
+    F64, f64;
+}
+
+impl Literal {
+    /// Copies an ndarray of any layout.
+    pub fn from_array<T: Element, S: Data<Elem = T>, D: Dimension>(array: &ArrayBase<S, D>) -> Literal {
+        let values: Vec<T> = array.iter().copied().collect();
+        Literal::from_vec(array.shape(), values).expect("an array has as many elements as its shape says")
+    }
+
+    /// Elements in row-major order.
+    pub fn from_vec<T: Element>(shape: &[usize], values: Vec<T>) -> Result<Literal> {
+        let count = values.len();
+        ArrayD::from_shape_vec(IxDyn(shape), values)
+            .map(|a| T::wrap(a.into_shared()))
+            .map_err(|_| Diagnostic::new(format!("{count} elements do not fill shape {shape:?}")))
+    }
+
+    /// One element everywhere.
+    pub fn full(shape: &[usize], value: Scalar) -> Literal {
+        crate::with_native!(value.dtype(), T => {
+            <T as Element>::wrap(ArrayD::from_elem(IxDyn(shape), value.get::<T>()).into_shared())
+        })
+    }
+
+    /// Zeros.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Literal {
+        Literal::full(shape, Scalar::zero(dtype))
+    }
+
+    /// Elements given one by one in row-major order; each must have the dtype.
+    pub fn from_scalars(dtype: DType, shape: &[usize], values: &[Scalar]) -> Result<Literal> {
+        if let Some(wrong) = values.iter().find(|v| v.dtype() != dtype) {
+            return Err(Diagnostic::new(format!("element {wrong:?} in a literal of {dtype}")));
+        }
+        crate::with_native!(dtype, T => Literal::from_vec(shape, values.iter().map(|v| v.get::<T>()).collect()))
+    }
+
+    /// From little-endian bytes in row-major order; a byte of a bool must be 0 or 1.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Literal> {
+        let size = dtype.size();
+        let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
+        if wanted != Some(bytes.len()) {
+            return Err(Diagnostic::new(format!(
+                "{} bytes for a literal of {dtype}{shape:?}, which has {}",
+                bytes.len(),
+                wanted.map_or("too many".into(), |w| w.to_string())
+            )));
+        }
+        if dtype == DType::Bool && bytes.iter().any(|b| *b > 1) {
+            return Err(Diagnostic::new("a byte of a bool literal is neither 0 nor 1"));
+        }
+        let bits = |chunk: &[u8]| chunk.iter().rev().fold(0u64, |n, b| n << 8 | *b as u64);
+        crate::with_native!(dtype, T => {
+            Literal::from_vec(shape, bytes.chunks_exact(size).map(|c| T::from_bits64(bits(c))).collect())
+        })
+    }
+
+    /// Little-endian bytes in row-major order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let size = self.dtype().size();
+        let mut bytes = Vec::with_capacity(self.len() * size);
+        crate::with_native!(self.dtype(), T => {
+            for v in self.as_slice::<T>().expect("the dtype is its own") {
+                bytes.extend_from_slice(&v.to_bits64().to_le_bytes()[..size]);
+            }
+        });
+        bytes
+    }
+
+    /// Elements in row-major order, if the dtype is `T`.
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        T::unwrap(self).map(|a| a.as_slice().expect("literals are in standard layout"))
+    }
+
+    /// The array, if the dtype is `T`.
+    pub fn as_array<T: Element>(&self) -> Option<ArrayViewD<'_, T>> {
+        T::unwrap(self).map(|a| a.view())
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> TensorType {
+        TensorType::new(self.dtype(), self.shape().iter().copied())
+    }
+
+    /// Elements in row-major order.
+    pub fn scalars(&self) -> impl ExactSizeIterator<Item = Scalar> + '_ {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// The element that all elements equal bit for bit, if there is one.
+    pub fn splat(&self) -> Option<Scalar> {
+        let first = (!self.is_empty()).then(|| self.get(0))?;
+        self.scalars().all(|s| s == first).then_some(first)
+    }
+
+    /// Elements rounded to another dtype (`as` of Rust between integers and floats: saturating, truncating).
+    pub fn convert(&self, dtype: DType) -> Literal {
+        let values: Vec<Scalar> = self
+            .scalars()
+            .map(|s| match s.to_i64() {
+                Some(i) if s.dtype() != DType::U64 => Scalar::from_i64(dtype, i),
+                _ => Scalar::from_f64(dtype, s.to_f64()),
+            })
+            .collect();
+        Literal::from_scalars(dtype, self.shape(), &values).expect("every element was made with the dtype")
+    }
+}
+
+impl PartialEq for Literal {
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype() == other.dtype()
+            && self.shape() == other.shape()
+            && crate::with_native!(self.dtype(), T => {
+                let bits = |l: &Literal| l.as_slice::<T>().expect("dtypes are equal").to_vec();
+                bits(self).into_iter().zip(bits(other)).all(|(a, b)| a.to_bits64() == b.to_bits64())
+            })
+    }
+}
+
+impl Eq for Literal {}
+
+impl std::hash::Hash for Literal {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.dtype().hash(state);
+        self.shape().hash(state);
+        for s in self.scalars() {
+            s.bits().hash(state);
+        }
+    }
+}
+
+impl fmt::Display for Literal {
+    /// `2x2xf32=1.0 2.0 3.0 4.0`, what `graphrun run --input` takes too; large ones are shortened.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for extent in self.shape() {
+            write!(f, "{extent}x")?;
+        }
+        write!(f, "{}=", self.dtype())?;
+        for (i, s) in self.scalars().enumerate().take(1024) {
+            write!(f, "{}{s}", if i > 0 { " " } else { "" })?;
+        }
+        if self.len() > 1024 {
+            write!(f, " … ({} elements)", self.len())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_round_trip_for_every_dtype() {
+        for dtype in DType::ALL {
+            let values: Vec<_> = (0..6).map(|i| Scalar::from_i64(dtype, i - 2)).collect();
+            let literal = Literal::from_scalars(dtype, &[2, 3], &values).unwrap();
+            assert_eq!(Literal::from_bytes(dtype, &[2, 3], &literal.to_bytes()).unwrap(), literal);
+        }
+        assert!(Literal::from_bytes(DType::F32, &[2], &[0; 7]).is_err());
+        assert!(Literal::from_bytes(DType::Bool, &[1], &[2]).is_err());
+    }
+
+    #[test]
+    fn equality_is_of_bits() {
+        assert_eq!(Literal::from(f32::NAN), Literal::from(f32::NAN));
+        assert_ne!(Literal::from(0.0f32), Literal::from(-0.0f32));
+    }
+
+    #[test]
+    fn transposed_arrays_are_copied_in_row_major_order() {
+        let a = ndarray::arr2(&[[1i32, 2], [3, 4]]);
+        assert_eq!(Literal::from_array(&a.t()).as_slice::<i32>().unwrap(), [1, 3, 2, 4]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Where an equation comes from: a user's source line, a line of text, or, for derivative code, the forward
+//! equation and the rule that made it.
+
+use crate::id::{IdVec, typed_id};
+use std::fmt;
+use std::panic;
+use std::sync::Arc;
+
+typed_id! {
+    /// An entry of a [`LocationTable`]; 0 is "unknown".
+    LocationId, "@"
+}
+
+/// Where something was written.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Location {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// A place in a file: Rust source, or a text in the project's own languages.
+    Source {
+        /// Path of the file as the compiler or the user named it.
+        file: Arc<str>,
+        /// Line, counted from 1.
+        line: u32,
+        /// Column, counted from 1.
+        column: u32,
+    },
+    /// Made by a rule from something at another place.
+    Derived {
+        /// Where the origin stands in the same table.
+        of: LocationId,
+        /// Name of the rule, e.g. `jvp(tanh)` or `transpose(dot_general)`.
+        rule: Arc<str>,
+    },
+}
+
+impl Location {
+    /// A place in a file.
+    pub fn source(file: impl Into<Arc<str>>, line: u32, column: u32) -> Self {
+        Location::Source { file: file.into(), line, column }
+    }
+
+    /// The caller of the function that is marked `#[track_caller]`.
+    #[track_caller]
+    pub fn caller() -> Self {
+        let caller = panic::Location::caller();
+        Location::source(caller.file(), caller.line(), caller.column())
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Unknown => f.write_str("unknown"),
+            Location::Source { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Location::Derived { of, rule } => write!(f, "{rule} of {of}"),
+        }
+    }
+}
+
+/// The locations of one function's equations, each stored once.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LocationTable {
+    entries: IdVec<LocationId, Location>,
+    // Linear search would be quadratic over a large graph; order of this map is never observed.
+    index: std::collections::HashMap<Location, LocationId>,
+}
+
+impl Default for LocationTable {
+    fn default() -> Self {
+        let mut table = LocationTable { entries: IdVec::new(), index: Default::default() };
+        table.intern(Location::Unknown);
+        table
+    }
+}
+
+impl LocationTable {
+    /// The id of `location`, new or known.
+    pub fn intern(&mut self, location: Location) -> LocationId {
+        if let Some(&id) = self.index.get(&location) {
+            return id;
+        }
+        let id = self.entries.push(location.clone());
+        self.index.insert(location, id);
+        id
+    }
+
+    /// The location itself.
+    pub fn get(&self, id: LocationId) -> &Location {
+        self.entries.get(id).unwrap_or(&Location::Unknown)
+    }
+
+    /// The place a person wrote: derivations are followed to their origin.
+    pub fn origin(&self, mut id: LocationId) -> &Location {
+        // Entries refer to earlier ones only, so this ends.
+        while let Location::Derived { of, .. } = self.get(id) {
+            if *of >= id {
+                break;
+            }
+            id = *of;
+        }
+        self.get(id)
+    }
+
+    /// The whole chain, outermost rule first, e.g. `transpose(mul) of jvp(tanh) of src/main.rs:3:7`.
+    pub fn describe(&self, id: LocationId) -> String {
+        match self.get(id) {
+            Location::Derived { of, rule } if *of < id => format!("{rule} of {}", self.describe(*of)),
+            other => other.to_string(),
+        }
+    }
+
+    /// Every entry in the order of its id.
+    pub fn iter(&self) -> impl Iterator<Item = (LocationId, &Location)> {
+        self.entries.iter()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if only the unknown location is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() <= 1
+    }
+}

@@ -1,0 +1,214 @@
+//! One element of any dtype, kept as bits so that it can be compared, hashed and ordered.
+
+use crate::dtype::DType;
+use half::{bf16, f16};
+use std::fmt;
+
+/// One element: a dtype and its bits (little-endian in the low bytes; `bool` is 0 or 1).
+///
+/// Equality is equality of bits: a NaN equals itself, and −0.0 differs from 0.0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scalar {
+    dtype: DType,
+    bits: u64,
+}
+
+/// Rust types that are elements: the bridge between [`Scalar`], [`crate::Literal`] and ndarray.
+pub trait Native: Copy + Send + Sync + PartialEq + fmt::Debug + fmt::Display + 'static {
+    /// The dtype that this type is.
+    const DTYPE: DType;
+    /// Bits, zero-extended.
+    fn to_bits64(self) -> u64;
+    /// From the low bits.
+    fn from_bits64(bits: u64) -> Self;
+    /// Nearest `f64` (exact but for 64-bit integers).
+    fn to_f64(self) -> f64;
+    /// Rounded to nearest even for floats; saturating and truncating for integers; `!= 0` for `bool`.
+    fn from_f64(value: f64) -> Self;
+}
+
+macro_rules! native {
+    ($($t:ty, $dtype:ident, $to:expr, $from:expr, $to_f:expr, $from_f:expr;)*) => {$(
+        impl Native for $t {
+            const DTYPE: DType = DType::$dtype;
+            fn to_bits64(self) -> u64 { ($to)(self) }
+            fn from_bits64(bits: u64) -> Self { ($from)(bits) }
+            fn to_f64(self) -> f64 { ($to_f)(self) }
+            fn from_f64(value: f64) -> Self { ($from_f)(value) }
+        }
+    )*};
+}
+
+native! {
+    bool, Bool, |v| v as u64, |b| b & 1 != 0, |v| v as u8 as f64, |v| v != 0.0;
+    u8, U8, |v| v as u64, |b| b as u8, |v| v as f64, |v| v as u8;
+    i8, I8, |v| v as u8 as u64, |b| b as u8 as i8, |v| v as f64, |v| v as i8;
+    i32, I32, |v| v as u32 as u64, |b| b as u32 as i32, |v| v as f64, |v| v as i32;
+    i64, I64, |v| v as u64, |b| b as i64, |v| v as f64, |v| v as i64;
+    u32, U32, |v| v as u64, |b| b as u32, |v| v as f64, |v| v as u32;
+    u64, U64, |v| v, |b| b, |v| v as f64, |v| v as u64;
+    f16, F16, |v: f16| v.to_bits() as u64, |b| f16::from_bits(b as u16), |v: f16| v.to_f64(), |v| f16::from_f64(v);
+    bf16, BF16, |v: bf16| v.to_bits() as u64, |b| bf16::from_bits(b as u16), |v: bf16| v.to_f64(), |v| bf16::from_f64(v);
+    f32, F32, |v: f32| v.to_bits() as u64, |b| f32::from_bits(b as u32), |v| v as f64, |v| v as f32;
+    f64, F64, |v: f64| v.to_bits(), |b| f64::from_bits(b), |v| v, |v| v;
+}
+
+/// Runs `$body` with `$t` standing for the Rust type of `$dtype`.
+#[macro_export]
+macro_rules! with_native {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::Bool => { type $t = bool; $body }
+            $crate::DType::U8 => { type $t = u8; $body }
+            $crate::DType::I8 => { type $t = i8; $body }
+            $crate::DType::I32 => { type $t = i32; $body }
+            $crate::DType::I64 => { type $t = i64; $body }
+            $crate::DType::U32 => { type $t = u32; $body }
+            $crate::DType::U64 => { type $t = u64; $body }
+            $crate::DType::F16 => { type $t = $crate::half::f16; $body }
+            $crate::DType::BF16 => { type $t = $crate::half::bf16; $body }
+            $crate::DType::F32 => { type $t = f32; $body }
+            $crate::DType::F64 => { type $t = f64; $body }
+        }
+    };
+}
+
+impl Scalar {
+    /// The element `value`.
+    pub fn of<T: Native>(value: T) -> Self {
+        Scalar { dtype: T::DTYPE, bits: value.to_bits64() }
+    }
+
+    /// The element of `dtype` with these bits; higher bits are dropped.
+    pub fn from_bits(dtype: DType, bits: u64) -> Self {
+        with_native!(dtype, T => Scalar::of(T::from_bits64(bits)))
+    }
+
+    /// `value` rounded to `dtype` (see [`Native::from_f64`]).
+    pub fn from_f64(dtype: DType, value: f64) -> Self {
+        with_native!(dtype, T => Scalar::of(<T as Native>::from_f64(value)))
+    }
+
+    /// `value` wrapped to an integer dtype, or rounded to a float one.
+    pub fn from_i64(dtype: DType, value: i64) -> Self {
+        match dtype {
+            DType::Bool => Scalar::of(value != 0),
+            d if d.is_integer() => Scalar::from_bits(d, value as u64),
+            DType::F64 => Scalar::of(value as f64),
+            DType::F32 => Scalar::of(value as f32),
+            d => Scalar::from_f64(d, value as f64),
+        }
+    }
+
+    /// 0 (or `false`).
+    pub fn zero(dtype: DType) -> Self {
+        Scalar { dtype, bits: 0 }
+    }
+
+    /// 1 (or `true`).
+    pub fn one(dtype: DType) -> Self {
+        Scalar::from_i64(dtype, 1)
+    }
+
+    /// The least value: −∞ for floats, `false` for bool.
+    pub fn lowest(dtype: DType) -> Self {
+        match dtype {
+            DType::I8 => Scalar::of(i8::MIN),
+            DType::I32 => Scalar::of(i32::MIN),
+            DType::I64 => Scalar::of(i64::MIN),
+            d if d.is_float() => Scalar::from_f64(d, f64::NEG_INFINITY),
+            d => Scalar::zero(d),
+        }
+    }
+
+    /// The greatest value: +∞ for floats, `true` for bool.
+    pub fn highest(dtype: DType) -> Self {
+        match dtype {
+            DType::Bool => Scalar::of(true),
+            DType::U8 => Scalar::of(u8::MAX),
+            DType::I8 => Scalar::of(i8::MAX),
+            DType::I32 => Scalar::of(i32::MAX),
+            DType::I64 => Scalar::of(i64::MAX),
+            DType::U32 => Scalar::of(u32::MAX),
+            DType::U64 => Scalar::of(u64::MAX),
+            d => Scalar::from_f64(d, f64::INFINITY),
+        }
+    }
+
+    /// Its dtype.
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// Its bits.
+    pub fn bits(self) -> u64 {
+        self.bits
+    }
+
+    /// As a Rust value; the dtype must be `T`'s.
+    pub fn get<T: Native>(self) -> T {
+        assert_eq!(self.dtype, T::DTYPE, "a scalar is read as the dtype it has");
+        T::from_bits64(self.bits)
+    }
+
+    /// Nearest `f64`.
+    pub fn to_f64(self) -> f64 {
+        with_native!(self.dtype, T => T::from_bits64(self.bits).to_f64())
+    }
+
+    /// The value as `i64` for integers and bool (u64 wraps); nothing for floats.
+    pub fn to_i64(self) -> Option<i64> {
+        match self.dtype {
+            DType::Bool | DType::U8 | DType::U32 | DType::U64 | DType::I64 => Some(self.bits as i64),
+            DType::I8 => Some(self.bits as u8 as i8 as i64),
+            DType::I32 => Some(self.bits as u32 as i32 as i64),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    /// Shortest decimal that reads back to the same bits; `inf`, `-inf`; a NaN is `nan` if it is the canonical
+    /// quiet one, else `nan(0x…)` with its bits; floats always have a point or an exponent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let float = |f: &mut fmt::Formatter<'_>, value: f64, text: String| {
+            if value.is_nan() {
+                let canonical = Scalar::from_f64(self.dtype, f64::NAN).bits;
+                if self.bits == canonical { f.write_str("nan") } else { write!(f, "nan({:#x})", self.bits) }
+            } else if value.is_infinite() {
+                f.write_str(if value > 0.0 { "inf" } else { "-inf" })
+            } else {
+                f.write_str(&text)
+            }
+        };
+        match self.dtype {
+            DType::Bool => write!(f, "{}", self.bits != 0),
+            DType::U8 | DType::U32 | DType::U64 => write!(f, "{}", self.bits),
+            DType::I8 | DType::I32 | DType::I64 => write!(f, "{}", self.bits_as_i64()),
+            DType::F64 => float(f, self.to_f64(), format!("{:?}", self.get::<f64>())),
+            // The shortest f32 decimal of a half is not shortest for the half, but it reads back exactly.
+            _ => float(f, self.to_f64(), format!("{:?}", self.to_f64() as f32)),
+        }
+    }
+}
+
+impl Scalar {
+    fn bits_as_i64(self) -> i64 {
+        self.to_i64().expect("called for integers only")
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self, self.dtype)
+    }
+}
+
+macro_rules! from_native {
+    ($($t:ty),*) => {$(
+        impl From<$t> for Scalar {
+            fn from(value: $t) -> Self { Scalar::of(value) }
+        }
+    )*};
+}
+from_native!(bool, u8, i8, i32, i64, u32, u64, f16, bf16, f32, f64);

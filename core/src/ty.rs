@@ -1,0 +1,88 @@
+//! Types of values: an element type and a shape.
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::{Binding, Dim};
+use crate::dtype::DType;
+use std::fmt;
+
+/// The type of a tensor: `f32[B,784]`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TensorType {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Extent of every axis, outermost first; empty for a scalar.
+    pub shape: Vec<Dim>,
+}
+
+impl TensorType {
+    /// `dtype[shape]`; extents may be integers, names of variables, or [`Dim`]s.
+    pub fn new<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>) -> Self {
+        TensorType { dtype, shape: shape.into_iter().map(Into::into).collect() }
+    }
+
+    /// A scalar.
+    pub fn scalar(dtype: DType) -> Self {
+        TensorType { dtype, shape: Vec::new() }
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The same shape with another element type.
+    #[must_use]
+    pub fn with_dtype(&self, dtype: DType) -> Self {
+        TensorType { dtype, shape: self.shape.clone() }
+    }
+
+    /// The same element type with another shape.
+    #[must_use]
+    pub fn with_shape(&self, shape: Vec<Dim>) -> Self {
+        TensorType { dtype: self.dtype, shape }
+    }
+
+    /// The extents as numbers, if no variable is left.
+    pub fn extents(&self) -> Option<Vec<usize>> {
+        self.shape.iter().map(Dim::as_extent).collect()
+    }
+
+    /// Number of elements, if no variable is left and it does not overflow.
+    pub fn elements(&self) -> Option<usize> {
+        self.extents()?.into_iter().try_fold(1usize, usize::checked_mul)
+    }
+
+    /// Bytes, if no variable is left and it does not overflow.
+    pub fn bytes(&self) -> Option<usize> {
+        self.elements()?.checked_mul(self.dtype.size())
+    }
+
+    /// Replaces variables by their values. Every extent must come out as a number of at least 0.
+    pub fn bind(&self, binding: &Binding) -> Result<TensorType> {
+        let shape = self
+            .shape
+            .iter()
+            .map(|d| {
+                let bound = d.bind(binding)?;
+                match bound.as_constant() {
+                    Some(c) if c >= 0 => Ok(bound),
+                    Some(c) => Err(Diagnostic::new(format!("dimension `{d}` of {self} is {c} with {binding}"))
+                        .help("extents must be 0 or more")),
+                    None => Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound"))
+                        .help(format!("bind it, e.g. `--bind {}=32` or `bind!({} = 32)`", bound.terms()[0].0, bound.terms()[0].0))),
+                }
+            })
+            .collect::<Result<_>>()?;
+        Ok(TensorType { dtype: self.dtype, shape })
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[", self.dtype)?;
+        for (i, dim) in self.shape.iter().enumerate() {
+            write!(f, "{}{dim}", if i > 0 { "," } else { "" })?;
+        }
+        f.write_str("]")
+    }
+}

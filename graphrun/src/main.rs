@@ -1,0 +1,2 @@
+//! The graphrun command.
+fn main() {}
