@@ -29,10 +29,10 @@ impl Binding {
     /// Binds `name`, and says so if it was bound to something else.
     pub fn insert(&mut self, name: &str, value: i64) -> Result<()> {
         match self.0.insert(name.into(), value) {
-            Some(old) if old != value => Err(Diagnostic::new(format!(
-                "dimension `{name}` would be both {old} and {value}"
-            ))
-            .help("give inputs whose shapes agree, or bind the dimension to one value")),
+            Some(old) if old != value => {
+                Err(Diagnostic::new(format!("dimension `{name}` would be both {old} and {value}"))
+                    .help("give inputs whose shapes agree, or bind the dimension to one value"))
+            }
             _ => Ok(()),
         }
     }
@@ -174,10 +174,10 @@ impl Dim {
         for (name, coefficient) in &self.terms {
             match binding.get(name) {
                 Some(value) => {
-                    constant = coefficient
-                        .checked_mul(value)
-                        .and_then(|v| constant.checked_add(v))
-                        .ok_or_else(|| Diagnostic::new(format!("dimension `{self}` overflows with {binding}")))?;
+                    constant =
+                        coefficient.checked_mul(value).and_then(|v| constant.checked_add(v)).ok_or_else(
+                            || Diagnostic::new(format!("dimension `{self}` overflows with {binding}")),
+                        )?;
                 }
                 None => terms.push((name.clone(), *coefficient)),
             }
@@ -197,12 +197,16 @@ impl Dim {
         let wrong = || Diagnostic::new(format!("dimension `{self}` cannot be {extent}"));
         match known.terms.as_slice() {
             [] if known.constant == extent => Ok(()),
-            [] if self.terms.is_empty() => Err(Diagnostic::new(format!("expected extent {self}, found {extent}"))),
+            [] if self.terms.is_empty() => {
+                Err(Diagnostic::new(format!("expected extent {self}, found {extent}")))
+            }
             [] => Err(wrong().help(format!("it is {} with {binding}", known.constant))),
             [(name, coefficient)] => {
                 let rest = extent.checked_sub(known.constant).ok_or_else(wrong)?;
                 if rest % coefficient != 0 || rest / coefficient < 1 {
-                    return Err(wrong().help(format!("`{name}` would have to be a whole number of at least 1")));
+                    return Err(
+                        wrong().help(format!("`{name}` would have to be a whole number of at least 1"))
+                    );
                 }
                 binding.insert(name, rest / coefficient)
             }

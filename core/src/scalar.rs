@@ -58,17 +58,50 @@ native! {
 macro_rules! with_native {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {
-            $crate::DType::Bool => { type $t = bool; $body }
-            $crate::DType::U8 => { type $t = u8; $body }
-            $crate::DType::I8 => { type $t = i8; $body }
-            $crate::DType::I32 => { type $t = i32; $body }
-            $crate::DType::I64 => { type $t = i64; $body }
-            $crate::DType::U32 => { type $t = u32; $body }
-            $crate::DType::U64 => { type $t = u64; $body }
-            $crate::DType::F16 => { type $t = $crate::half::f16; $body }
-            $crate::DType::BF16 => { type $t = $crate::half::bf16; $body }
-            $crate::DType::F32 => { type $t = f32; $body }
-            $crate::DType::F64 => { type $t = f64; $body }
+            $crate::DType::Bool => {
+                type $t = bool;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $t = u8;
+                $body
+            }
+            $crate::DType::I8 => {
+                type $t = i8;
+                $body
+            }
+            $crate::DType::I32 => {
+                type $t = i32;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            $crate::DType::U32 => {
+                type $t = u32;
+                $body
+            }
+            $crate::DType::U64 => {
+                type $t = u64;
+                $body
+            }
+            $crate::DType::F16 => {
+                type $t = $crate::half::f16;
+                $body
+            }
+            $crate::DType::BF16 => {
+                type $t = $crate::half::bf16;
+                $body
+            }
+            $crate::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $t = f64;
+                $body
+            }
         }
     };
 }

@@ -66,10 +66,17 @@ impl TensorType {
                 let bound = d.bind(binding)?;
                 match bound.as_constant() {
                     Some(c) if c >= 0 => Ok(bound),
-                    Some(c) => Err(Diagnostic::new(format!("dimension `{d}` of {self} is {c} with {binding}"))
-                        .help("extents must be 0 or more")),
-                    None => Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound"))
-                        .help(format!("bind it, e.g. `--bind {}=32` or `bind!({} = 32)`", bound.terms()[0].0, bound.terms()[0].0))),
+                    Some(c) => {
+                        Err(Diagnostic::new(format!("dimension `{d}` of {self} is {c} with {binding}"))
+                            .help("extents must be 0 or more"))
+                    }
+                    None => {
+                        Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound")).help(format!(
+                            "bind it, e.g. `--bind {}=32` or `bind!({} = 32)`",
+                            bound.terms()[0].0,
+                            bound.terms()[0].0
+                        )))
+                    }
                 }
             })
             .collect::<Result<_>>()?;

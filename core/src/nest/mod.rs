@@ -1,0 +1,272 @@
+//! Nests: what one derived kernel computes, as loops over scalar instructions.
+//!
+//! A [`Nest`] has *parallel* axes, whose iterations are independent and may run anywhere in any order, and, inside
+//! them, a sequence of *phases*. One iteration of the parallel axes is called a **row**: the phases run one after
+//! another over the row and share its registers and its local storage. Softmax is the model: a phase that takes
+//! the maximum over the row, a phase that adds up the exponentials, a phase that stores the quotients.
+//!
+//! A phase has inner axes of its own (none: its body runs once a row) and a body of scalar instructions in SSA form.
+//! Its body may feed [`Reduction`]s over all its inner axes, whose results are registers of the row, visible in
+//! all later phases; and [`Prefix`] scans along its last inner axis, whose results are registers of the body.
+//!
+//! ```text
+//! nest @softmax(in %x: f32[64,10], out %y: f32[64,10]) {
+//!   parallel i:64
+//!   phase j:10 {
+//!     %0: f32 = load %x[i, j]
+//!     reduce %1: f32 = (%0) max tree(16)
+//!   }
+//!   phase j:10 {
+//!     ...
+//! ```
+//!
+//! **Numerics.** A nest determines every bit: instructions do what [`scalar::ScalarOp`] says, never contracted or
+//! reassociated, and a reduction follows its [`Tree`]. A back end may choose where and when, not what.
+//!
+//! **Memory.** Buffers are dense, row-major tensors with constant extents. Every access is in bounds by interval
+//! analysis of its indices under its guards ([`verify`] checks it), or says that it clamps. Different parallel iterations
+//! never write the same element, and no iteration reads an element that another iteration writes; a nest may read and
+//! write the same buffer (`inout`) only where each element is read before it is written, by the same iteration.
+//!
+//! **Halves.** f16 and bf16 exist in memory and in conversions only: arithmetic on them is spelt as
+//! `convert` to f32, the operation, `convert` back.
+
+pub mod index;
+pub mod scalar;
+
+use crate::dtype::DType;
+use crate::id::{IdVec, typed_id};
+use crate::location::LocationId;
+use crate::scalar::Scalar;
+pub use index::{Affine, Guard, Term};
+pub use scalar::ScalarOp;
+
+typed_id! {
+    /// An axis of a nest, parallel or inner; names are for people, ids are unique in a nest.
+    AxisId, "a"
+}
+typed_id! {
+    /// A register: one scalar of the body of a phase, or of the row.
+    Reg, "%"
+}
+typed_id! {
+    /// A buffer of a nest: a parameter or a row storage.
+    BufferId, "b"
+}
+
+/// One kernel.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Nest {
+    /// What it is called in dumps; no two nests of a plan share a name.
+    pub name: String,
+    /// Parameters first, in the order of the step's arguments, then row storages.
+    pub buffers: IdVec<BufferId, Buffer>,
+    /// Every axis.
+    pub axes: IdVec<AxisId, Axis>,
+    /// The axes whose iterations are rows, outermost first.
+    pub parallel: Vec<AxisId>,
+    /// What is done for a row, in order.
+    pub phases: Vec<Phase>,
+    /// The dtype of every register. Registers are numbered in the order of their definition.
+    pub registers: IdVec<Reg, DType>,
+}
+
+/// Memory that a nest reads or writes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Buffer {
+    /// Name in text, unique in the nest.
+    pub name: String,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Extents; the layout is row-major without gaps.
+    pub shape: Vec<usize>,
+    /// What it is to the nest.
+    pub role: BufferRole,
+}
+
+/// What a buffer is to a nest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BufferRole {
+    /// A parameter that is only read.
+    In,
+    /// A parameter that is only written; each of its elements exactly once.
+    Out,
+    /// A parameter that is read and written in place.
+    InOut,
+    /// Storage local to a row: exists while the phases of one row run, and starts undefined.
+    Row,
+}
+
+/// A loop: `0..extent`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Axis {
+    /// Name in text; unique among the axes that are visible together.
+    pub name: String,
+    /// Number of iterations; may be 0.
+    pub extent: usize,
+}
+
+/// Loops over a body, within a row.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Phase {
+    /// Inner axes, outermost first; none: the body runs once.
+    pub axes: Vec<AxisId>,
+    /// The body, in order.
+    pub body: Vec<Instr>,
+    /// Reductions over all inner axes, finished when the loops end. Their results belong to the row.
+    pub reductions: Vec<Reduction>,
+}
+
+/// An instruction of a body.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Instr {
+    /// `%r: f32 = add %a, %b`
+    Scalar {
+        /// Where the result goes; its dtype is the register's.
+        result: Reg,
+        /// What is computed.
+        op: ScalarOp,
+        /// Registers of this body before this instruction, or of the row.
+        operands: Vec<Reg>,
+    },
+    /// `%r: f32 = const 1.0`
+    Const {
+        /// Where the result goes.
+        result: Reg,
+        /// Its value; the dtype is the register's.
+        value: Scalar,
+    },
+    /// `%r: i64 = index 2*i+j`: the value of an index expression (wrapped to the register's integer dtype).
+    Index {
+        /// Where the result goes.
+        result: Reg,
+        /// Index expression.
+        value: Affine,
+    },
+    /// `%r: bool = test {i+-1 in 0..8}`: whether all guards hold.
+    Test {
+        /// Where the result goes.
+        result: Reg,
+        /// Conditions.
+        guards: Vec<Guard>,
+    },
+    /// `%r: f32 = load %x[i, j]`, with `{guards} else %fill` or `clamp`.
+    Load {
+        /// Where the result goes; its dtype is the buffer's.
+        result: Reg,
+        /// What is read.
+        access: Access,
+        /// The value where a guard fails, read from no memory; present exactly if there are guards.
+        fill: Option<Reg>,
+    },
+    /// `store %y[i, j], %v`, with `{guards}`: nothing is stored where a guard fails.
+    Store {
+        /// What is written.
+        access: Access,
+        /// A register of the buffer's dtype.
+        value: Reg,
+    },
+    /// `%r: f32 = prefix (%v) add tree(1)`: inclusive scans along the phase's last inner axis, one state per element
+    /// of the tuple. Restarts for each iteration of the other inner axes.
+    Prefix(Prefix),
+}
+
+/// An element of a buffer.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Access {
+    /// Which buffer.
+    pub buffer: BufferId,
+    /// One index a dimension.
+    pub indices: Vec<Affine>,
+    /// Conditions under which the access takes place; all must hold.
+    pub guards: Vec<Guard>,
+    /// Whether each index is clamped to its dimension (which then must not be empty). For indices from data.
+    pub clamp: bool,
+}
+
+/// A reduction of a tuple over all inner axes of a phase, in the row-major order of the axes, by a tree.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Reduction {
+    /// Registers of the row that receive the results.
+    pub results: Vec<Reg>,
+    /// Registers of the body: what is reduced.
+    pub values: Vec<Reg>,
+    /// How two partial results become one.
+    pub combine: Combine,
+    /// In which order.
+    pub tree: Tree,
+}
+
+/// An inclusive scan of a tuple along the last inner axis of a phase.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Prefix {
+    /// Registers of the body that receive the running results.
+    pub results: Vec<Reg>,
+    /// Registers of the body: what is scanned.
+    pub values: Vec<Reg>,
+    /// How two partial results become one.
+    pub combine: Combine,
+    /// Runs from the last element to the first.
+    pub reverse: bool,
+}
+
+/// An associative operation on tuples: its identity, and a straight-line program for `combine(a, b)`.
+///
+/// The program's registers are its own: the first n stand for `a`, the next n for `b`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Combine {
+    /// The identity of each element of the tuple; its dtypes are the tuple's.
+    pub identity: Vec<Scalar>,
+    /// Dtypes of the program's registers.
+    pub registers: IdVec<Reg, DType>,
+    /// Only `Scalar` and `Const` instructions.
+    pub body: Vec<Instr>,
+    /// Registers that hold `combine(a, b)`.
+    pub results: Vec<Reg>,
+}
+
+/// The order in which a reduction of n elements adds up; part of what a nest computes.
+///
+/// Element k goes to block `k / block` (all of `0..n` is one block if `block` is 0). Within a block, the element
+/// number e goes to lane `e % lanes`; each lane starts at the identity and combines its elements in order, as
+/// `combine(accumulator, element)`. Then lanes are combined in halves, `lane[l] = combine(lane[l], lane[l + h])` for h
+/// = lanes/2, …, 1, and blocks in order, `total = combine(total, block)`, from the identity if n is 0, else
+/// starting with the first block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tree {
+    /// A power of two of at least 1.
+    pub lanes: u32,
+    /// Elements a block, a multiple of `lanes`; 0: one block.
+    pub block: u32,
+}
+
+impl Tree {
+    /// One element after the other.
+    pub const SEQUENTIAL: Tree = Tree { lanes: 1, block: 0 };
+}
+
+impl Nest {
+    /// The parameters, in the order of a step's arguments.
+    pub fn parameters(&self) -> impl Iterator<Item = (BufferId, &Buffer)> {
+        self.buffers.iter().filter(|(_, b)| b.role != BufferRole::Row)
+    }
+
+    /// Number of rows: the product of the parallel extents.
+    pub fn rows(&self) -> usize {
+        self.parallel.iter().map(|a| self.axes[*a].extent).product()
+    }
+}
+
+impl Phase {
+    /// Number of iterations of the body for one row.
+    pub fn iterations(&self, nest: &Nest) -> usize {
+        self.axes.iter().map(|a| nest.axes[*a].extent).product()
+    }
+}
+
+/// Equations that a nest was made from, for reports: kept beside the nest, since equal nests are stored once.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Provenance {
+    /// Locations in the function's table, in order, each once.
+    pub locations: Vec<LocationId>,
+}

@@ -1,0 +1,172 @@
+//! Scalar instructions: all that a back end has to know how to compute.
+//!
+//! The list is closed and small. An op of the graph language is spelt with these in its `compute` facet; a new op
+//! that can be spelt so touches no back end.
+
+use crate::dtype::DType;
+
+/// What dtypes an instruction takes, besides the rules of its shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// f32, f64.
+    Float,
+    /// f32, f64 and integers.
+    Number,
+    /// Integers and bool.
+    Bits,
+    /// Integers.
+    Integer,
+    /// Everything, halves included.
+    Any,
+    /// Everything but halves.
+    Comparable,
+}
+
+macro_rules! scalar_ops {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $arity:literal $class:ident;)*) => {
+        /// A scalar instruction. Operands and result have one dtype, but for comparisons (result bool), `select` (first
+        /// operand bool) and conversions.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum ScalarOp {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl ScalarOp {
+            /// Every instruction.
+            pub const ALL: &[ScalarOp] = &[$(ScalarOp::$variant,)*];
+
+            /// Mnemonic in text.
+            pub const fn name(self) -> &'static str {
+                match self { $(ScalarOp::$variant => $name,)* }
+            }
+
+            /// Number of operands.
+            pub const fn arity(self) -> usize {
+                match self { $(ScalarOp::$variant => $arity,)* }
+            }
+
+            /// Dtypes of the (last) operand.
+            pub const fn class(self) -> Class {
+                match self { $(ScalarOp::$variant => Class::$class,)* }
+            }
+        }
+    };
+}
+
+scalar_ops! {
+    /// −x; wraps for integers.
+    Neg "neg" 1 Number;
+    /// |x|; wraps for the least integer.
+    Abs "abs" 1 Number;
+    /// Bitwise complement; logical for bool.
+    Not "not" 1 Bits;
+    /// Largest integer not above x.
+    Floor "floor" 1 Float;
+    /// Least integer not below x.
+    Ceil "ceil" 1 Float;
+    /// Nearest integer, ties to even.
+    RoundEven "round_even" 1 Float;
+    /// Nearest integer towards zero.
+    Trunc "trunc" 1 Float;
+    /// Correctly rounded square root.
+    Sqrt "sqrt" 1 Float;
+    /// eˣ.
+    Exp "exp" 1 Float;
+    /// eˣ − 1.
+    Expm1 "expm1" 1 Float;
+    /// ln x.
+    Log "log" 1 Float;
+    /// ln (1 + x).
+    Log1p "log1p" 1 Float;
+    /// sin x.
+    Sin "sin" 1 Float;
+    /// cos x.
+    Cos "cos" 1 Float;
+    /// tanh x.
+    Tanh "tanh" 1 Float;
+    /// erf x.
+    Erf "erf" 1 Float;
+    /// x + y; wraps for integers.
+    Add "add" 2 Number;
+    /// x − y; wraps for integers.
+    Sub "sub" 2 Number;
+    /// x · y; wraps for integers.
+    Mul "mul" 2 Number;
+    /// x / y. Integers truncate; x / 0 is −1 (all bits set), and the least integer / −1 wraps.
+    Div "div" 2 Number;
+    /// Remainder of the truncating division, with the sign of x (`fmod`). Integers: x rem 0 is x.
+    Rem "rem" 2 Number;
+    /// The smaller; NaN if one is NaN; −0 is below +0.
+    Min "min" 2 Number;
+    /// The greater; NaN if one is NaN; −0 is below +0.
+    Max "max" 2 Number;
+    /// xʸ.
+    Pow "pow" 2 Float;
+    /// Angle of (y, x) = (first, second).
+    Atan2 "atan2" 2 Float;
+    /// Bitwise and; logical for bool.
+    And "and" 2 Bits;
+    /// Bitwise or; logical for bool.
+    Or "or" 2 Bits;
+    /// Bitwise exclusive or; logical for bool.
+    Xor "xor" 2 Bits;
+    /// x shifted left by y; 0 where y is not in 0..bits.
+    ShiftLeft "shift_left" 2 Integer;
+    /// x shifted right, zeros coming in; 0 where y is not in 0..bits.
+    ShiftRightLogical "shift_right_logical" 2 Integer;
+    /// x shifted right, sign bits coming in; all sign bits where y is not in 0..bits.
+    ShiftRightArithmetic "shift_right_arithmetic" 2 Integer;
+    /// High half of the double-width product (u32: Philox).
+    MulHigh "mul_high" 2 Integer;
+    /// x · y + z, rounded once.
+    Fma "fma" 3 Float;
+    /// Equal (bool result); false if one is NaN.
+    Eq "eq" 2 Comparable;
+    /// Not equal (bool result); true if one is NaN.
+    Ne "ne" 2 Comparable;
+    /// Less (bool result).
+    Lt "lt" 2 Comparable;
+    /// Less or equal (bool result).
+    Le "le" 2 Comparable;
+    /// The second where the first (bool) is true, else the third.
+    Select "select" 3 Any;
+    /// Conversion to the result's dtype: to nearest even between floats and from integers; float to integer truncates,
+    /// saturates, NaN is 0; integers wrap; to bool: `!= 0`.
+    Convert "convert" 1 Any;
+    /// The same bits as another dtype of the same size.
+    Bitcast "bitcast" 1 Any;
+}
+
+impl ScalarOp {
+    /// The instruction of that mnemonic.
+    pub fn from_name(name: &str) -> Option<ScalarOp> {
+        ScalarOp::ALL.iter().copied().find(|op| op.name() == name)
+    }
+
+    /// eq, ne, lt, le.
+    pub const fn is_comparison(self) -> bool {
+        matches!(self, ScalarOp::Eq | ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Le)
+    }
+
+    /// Whether an implementation may differ from the exactly rounded result, within the bound of
+    /// [`crate::math`]; all others are exact to the bit.
+    pub const fn is_approximate(self) -> bool {
+        use ScalarOp::*;
+        matches!(self, Exp | Expm1 | Log | Log1p | Sin | Cos | Tanh | Erf | Pow | Atan2)
+    }
+}
+
+impl Class {
+    /// Whether `dtype` is in the class.
+    pub const fn contains(self, dtype: DType) -> bool {
+        let half = dtype.is_half();
+        match self {
+            Class::Float => dtype.is_float() && !half,
+            Class::Number => (dtype.is_float() && !half) || dtype.is_integer(),
+            Class::Bits => dtype.is_integer() || matches!(dtype, DType::Bool),
+            Class::Integer => dtype.is_integer(),
+            Class::Any => true,
+            Class::Comparable => !half,
+        }
+    }
+}
