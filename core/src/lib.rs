@@ -10,6 +10,7 @@ pub mod literal;
 pub mod location;
 pub mod nest;
 pub mod scalar;
+pub mod text;
 pub mod ty;
 
 pub use diagnostic::{Diagnostic, Result};

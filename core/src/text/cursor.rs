@@ -1,0 +1,216 @@
+//! A position in a text, from which parsers take tokens.
+
+use super::lexer::{Kind, Lexer, PUNCTUATION, Token, unescape};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::location::Location;
+use std::sync::Arc;
+
+/// How deep brackets, regions and expressions may nest: far more than programs have, and far less than the stack holds.
+pub const MAX_DEPTH: u32 = 100;
+
+/// Bytes that all splat literals of one text together may expand to.
+pub const MAX_SPLAT_BYTES: usize = 128 << 20;
+
+/// A text, and the token that comes next.
+///
+/// `eat_…` take a token if it is the wanted one; `expect_…` take it or say what was wanted and what was found.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    file: Arc<str>,
+    text: &'a str,
+    lexer: Lexer<'a>,
+    ahead: Token<'a>,
+    depth: u32,
+    splat_bytes: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the start of `text`, which errors say is in `file`.
+    pub fn new(file: &str, text: &'a str) -> Self {
+        let mut lexer = Lexer::new(text);
+        let ahead = lexer.token();
+        Cursor { file: file.into(), text, lexer, ahead, depth: 0, splat_bytes: MAX_SPLAT_BYTES }
+    }
+
+    /// The next token, which stays.
+    pub fn peek(&self) -> Token<'a> {
+        self.ahead
+    }
+
+    /// Takes the next token.
+    pub fn advance(&mut self) -> Token<'a> {
+        std::mem::replace(&mut self.ahead, self.lexer.token())
+    }
+
+    /// The place of a token.
+    pub fn location(&self, token: Token<'_>) -> Location {
+        Location::source(self.file.clone(), token.line, token.column)
+    }
+
+    /// An error about `token`, with place and excerpt.
+    pub fn error(&self, token: Token<'_>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(message).at(self.location(token), "").excerpt(self.text, token.line, token.column)
+    }
+
+    /// An error that says what was `wanted` instead of the next token.
+    pub fn unexpected(&self, wanted: &str) -> Diagnostic {
+        self.error(self.ahead, format!("expected {wanted}, found {}", self.ahead.kind))
+    }
+
+    /// True if the next token is this punctuation.
+    pub fn is(&self, punct: &str) -> bool {
+        debug_assert!(PUNCTUATION.contains(&punct), "`{punct}` is no punctuation of the lexer");
+        matches!(self.ahead.kind, Kind::Punct(p) if p == punct)
+    }
+
+    /// True if the next token is this name.
+    pub fn is_keyword(&self, keyword: &str) -> bool {
+        self.ahead.kind == Kind::Name(keyword)
+    }
+
+    /// True if the text is at its end.
+    pub fn is_end(&self) -> bool {
+        self.ahead.kind == Kind::End
+    }
+
+    /// Takes this punctuation if it comes next.
+    pub fn eat(&mut self, punct: &str) -> bool {
+        let found = self.is(punct);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    /// Takes this name if it comes next.
+    pub fn eat_keyword(&mut self, keyword: &str) -> bool {
+        let found = self.is_keyword(keyword);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    /// Takes this punctuation.
+    pub fn expect(&mut self, punct: &str) -> Result<Token<'a>> {
+        if self.is(punct) { Ok(self.advance()) } else { Err(self.unexpected(&format!("`{punct}`"))) }
+    }
+
+    /// Takes this name.
+    pub fn expect_keyword(&mut self, keyword: &str) -> Result<Token<'a>> {
+        if self.is_keyword(keyword) {
+            Ok(self.advance())
+        } else {
+            Err(self.unexpected(&format!("`{keyword}`")))
+        }
+    }
+
+    /// Takes any name; `what` says what it is to name.
+    pub fn expect_name(&mut self, what: &str) -> Result<&'a str> {
+        let Kind::Name(name) = self.ahead.kind else { return Err(self.unexpected(what)) };
+        self.advance();
+        Ok(name)
+    }
+
+    /// Takes `%name`, and returns the name.
+    pub fn expect_value(&mut self, what: &str) -> Result<&'a str> {
+        let Kind::Value(name) = self.ahead.kind else { return Err(self.unexpected(what)) };
+        self.advance();
+        Ok(name)
+    }
+
+    /// Takes `@name`, and returns the name.
+    pub fn expect_function(&mut self, what: &str) -> Result<&'a str> {
+        let Kind::Function(name) = self.ahead.kind else { return Err(self.unexpected(what)) };
+        self.advance();
+        Ok(name)
+    }
+
+    /// Takes a string and decodes it.
+    pub fn expect_string(&mut self, what: &str) -> Result<String> {
+        let Kind::Str(raw) = self.ahead.kind else { return Err(self.unexpected(what)) };
+        let text = unescape(raw).ok_or_else(|| {
+            self.error(self.ahead, "unknown escape in a string")
+                .help("escapes are \\\" \\\\ \\n \\r \\t \\u{1f600}")
+        })?;
+        self.advance();
+        Ok(text)
+    }
+
+    /// Takes an integer with an optional `-`, in any range of 64 bits.
+    pub fn expect_wide_integer(&mut self, what: &str) -> Result<i128> {
+        let token = self.ahead;
+        let negative = self.eat("-");
+        let Kind::Integer(digits) = self.ahead.kind else { return Err(self.unexpected(what)) };
+        let magnitude = match digits.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => digits.parse(),
+        };
+        let magnitude = i128::from(magnitude.map_err(|_| self.error(token, "integer is beyond 64 bits"))?);
+        let value = if negative { -magnitude } else { magnitude };
+        if value < i128::from(i64::MIN) {
+            return Err(self.error(token, "integer is beyond 64 bits"));
+        }
+        self.advance();
+        Ok(value)
+    }
+
+    /// Takes an integer that fits in `T`, with an optional `-`.
+    pub fn expect_integer<T: TryFrom<i128>>(&mut self, what: &str) -> Result<T> {
+        let token = self.ahead;
+        let value = self.expect_wide_integer(what)?;
+        T::try_from(value).map_err(|_| self.error(token, format!("{value} is out of range for {what}")))
+    }
+
+    /// `open item, item, … close`; may be empty; no comma after the last.
+    pub fn list<T>(
+        &mut self,
+        open: &str,
+        close: &str,
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.expect(open)?;
+        let mut items = Vec::new();
+        if self.eat(close) {
+            return Ok(items);
+        }
+        loop {
+            items.push(item(self)?);
+            if self.eat(close) {
+                return Ok(items);
+            }
+            if !self.eat(",") {
+                return Err(self.unexpected(&format!("`,` or `{close}`")));
+            }
+        }
+    }
+
+    /// Runs a parser one level deeper; an error if that is deeper than [`MAX_DEPTH`].
+    pub fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.error(self.ahead, format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Takes `bytes` from what splat literals of this text may still expand to.
+    pub(super) fn spend_splat(&mut self, token: Token<'_>, bytes: usize) -> Result<()> {
+        match self.splat_bytes.checked_sub(bytes) {
+            Some(left) => {
+                self.splat_bytes = left;
+                Ok(())
+            }
+            None => Err(self
+                .error(token, format!("the splat literals of this text are over {MAX_SPLAT_BYTES} bytes"))
+                .help("broadcast a scalar instead")),
+        }
+    }
+
+    /// An error unless the text is at its end.
+    pub fn expect_end(&mut self) -> Result<()> {
+        if self.is_end() { Ok(()) } else { Err(self.unexpected("end of text")) }
+    }
+}
