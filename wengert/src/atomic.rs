@@ -1,0 +1,103 @@
+//! Files are replaced whole or not at all.
+//!
+//! A reader never sees half a file and a crash (or SIGKILL, or a full disk) never costs the previous contents:
+//! the new contents go to a temporary file *in the same folder* (a rename across file systems would not be
+//! atomic), are flushed to the disk, and take the name in one step. The folder is flushed as well, so that the
+//! new name survives a power failure. Since the old file is never written to, a memory map of it stays valid.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use wengert_core::{Diagnostic, Result};
+
+/// Replaces the file at `path` by what `fill` writes; on any error the old file, if there is one, is untouched.
+///
+/// The folder must exist.
+pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+    replace(path, fill).map_err(|error| cannot("write", path, &error))
+}
+
+/// Replaces the file at `path` by `bytes`.
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
+    write(path, |file| file.write_all(bytes))
+}
+
+fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let folder = folder_of(path);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".").suffix(".partial");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // What any program's new file gets (the umask applies), instead of a temporary file's 0600.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    let temporary = builder.tempfile_in(&folder)?;
+    let (file, name) = temporary.into_parts();
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
+    fill(&mut writer)?;
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    drop(file);
+    // A folder or another special file must not be replaced; `rename` refuses folders by itself.
+    name.persist(path).map_err(|error| error.error)?;
+    sync_folder(&folder)
+}
+
+/// Makes the names in `folder` durable.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    // Folders can be opened and flushed on Unix only; elsewhere the rename itself is all there is.
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The diagnostic for a failed operation on a file: `cannot read `x.npy`: No such file or directory`.
+pub(crate) fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
+    Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_writes_leave_the_old_file_and_no_litter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        write_bytes(&path, b"old").unwrap();
+        let error = write(&path, |f| {
+            f.write_all(b"half of the new")?;
+            Err(io::Error::other("disk full"))
+        })
+        .unwrap_err();
+        assert!(error.message.contains("a.bin") && error.message.contains("disk full"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        write_bytes(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn missing_folders_are_an_error_that_names_the_file() {
+        let error = write_bytes(Path::new("/nonexistent/folder/x.npy"), b"").unwrap_err();
+        assert!(error.message.contains("/nonexistent/folder/x.npy"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn written_files_have_ordinary_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, plain) = (folder.path().join("ours"), folder.path().join("plain"));
+        write_bytes(&ours, b"").unwrap();
+        fs::write(&plain, b"").unwrap();
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+}

@@ -1,0 +1,74 @@
+//! Files mapped into memory: the one place outside the kernels where `unsafe` is allowed.
+//!
+//! Weights of gigabytes are read without copying what nobody asks for. Nothing outside this module sees more
+//! than a `&[u8]`, and every reader copies the elements it returns out of it.
+#![allow(unsafe_code)]
+
+use crate::atomic::cannot;
+use memmap2::Mmap;
+use std::fs::{self, File};
+use std::ops::Deref;
+use std::path::Path;
+use wengert_core::{Diagnostic, Result};
+
+/// The contents of a regular file, read-only.
+#[derive(Debug)]
+pub struct Map(Option<Mmap>);
+
+impl Map {
+    /// Maps the file at `path`; an error if it is missing, is a folder, or is no regular file (a pipe would
+    /// block, a device might never end).
+    pub fn open(path: &Path) -> Result<Map> {
+        let kind = fs::metadata(path).map_err(|error| cannot("read", path, &error))?;
+        if !kind.is_file() {
+            let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
+            return Err(Diagnostic::new(format!("cannot read `{}`: it is {what}", path.display())));
+        }
+        let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
+        if kind.len() == 0 {
+            // Mapping nothing is an error on some systems.
+            return Ok(Map(None));
+        }
+        // SAFETY: the map is private and read-only, and lives no longer than this value, which lends it as
+        // `&[u8]` only. That slice would be unsound if the file changed under it. This library never writes to an
+        // existing file: `atomic` makes a new file and renames it, which leaves the mapped one as it was. Another
+        // program that writes into the very file, or truncates it, while we read it breaks the contract that the
+        // documentation of this crate states for every file it opens. Readers copy bytes out and treat them as
+        // untrusted data: no length or index is read twice, and no reference type is made of the bytes.
+        let map = unsafe { Mmap::map(&file) }.map_err(|error| cannot("map", path, &error))?;
+        Ok(Map(Some(map)))
+    }
+}
+
+impl Deref for Map {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or(&[])
+    }
+}
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_files_and_refuses_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        fs::write(&path, b"abc").unwrap();
+        assert_eq!(&*Map::open(&path).unwrap(), b"abc");
+        fs::write(&path, b"").unwrap();
+        assert!(Map::open(&path).unwrap().is_empty());
+        assert!(Map::open(folder.path()).unwrap_err().message.contains("a folder"));
+        assert!(Map::open(&folder.path().join("none")).unwrap_err().message.contains("none"));
+        #[cfg(unix)]
+        assert!(Map::open(Path::new("/dev/zero")).unwrap_err().message.contains("not a regular file"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Concrete tensors in and out of files.
+//!
+//! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and numeric tables as
+//! [`csv`] (also gzipped). [`spec`] is the language of the command line's `--input`.
+//!
+//! What all of them keep:
+//! - **Files are untrusted.** Sizes are checked against the length of the file before anything is allocated, so a
+//!   few bytes cannot ask for gigabytes; what does not fit is a [`Diagnostic`] that names the file and the place.
+//! - **Same contents, same bytes.** Names are sorted and no time stamp is written.
+//! - **Writes are atomic** (see [`crate::atomic`]).
+//! - Files must not be changed by other programs while they are read (see [`map`]).
+
+pub mod bytes;
+pub mod csv;
+pub mod map;
+pub mod npy;
+pub mod npz;
+pub mod safetensors;
+pub mod spec;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use wengert_core::{Diagnostic, Literal, Result};
+
+/// Tensors by name.
+pub type Arrays = BTreeMap<String, Literal>;
+
+/// A file format of tensors, told from the file's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// One array.
+    Npy,
+    /// Several arrays by name.
+    Npz,
+    /// Several tensors by name.
+    Safetensors,
+    /// A numeric table, plain or gzipped.
+    Csv,
+}
+
+impl Format {
+    /// The format that the name of `path` tells: `.npy`, `.npz`, `.safetensors`, `.csv` or `.csv.gz`.
+    pub fn of(path: &Path) -> Result<Format> {
+        let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let ends = |suffix: &str| name.ends_with(suffix);
+        Ok(match () {
+            () if ends(".npy") => Format::Npy,
+            () if ends(".npz") => Format::Npz,
+            () if ends(".safetensors") => Format::Safetensors,
+            () if ends(".csv") || ends(".csv.gz") => Format::Csv,
+            () => {
+                return Err(Diagnostic::new(format!(
+                    "`{}` is no tensor file that this program knows",
+                    path.display()
+                ))
+                .help("names end in .npy, .npz, .safetensors, .csv or .csv.gz"));
+            }
+        })
+    }
+}
+
+/// Reads all named tensors of an `.npz` or `.safetensors` file.
+pub fn read_all(path: &Path) -> Result<Arrays> {
+    match Format::of(path)? {
+        Format::Npz => npz::Npz::open(path)?.read_all(),
+        Format::Safetensors => safetensors::SafetensorsFile::open(path)?.read_all(),
+        Format::Npy | Format::Csv => {
+            Err(Diagnostic::new(format!("`{}` holds one array without a name", path.display()))
+                .help("use an .npz or .safetensors file"))
+        }
+    }
+}
+
+/// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if there is just
+/// one) and must be absent for `.npy` and `.csv`. A table without a header becomes f64 `[rows, columns]`.
+pub fn read_one(path: &Path, key: Option<&str>) -> Result<Literal> {
+    let only = |names: Vec<String>| match (key, names.as_slice()) {
+        (Some(key), _) => Ok(key.to_owned()),
+        (None, [name]) => Ok(name.clone()),
+        (None, _) => Err(Diagnostic::new(format!("`{}` holds {} arrays", path.display(), names.len()))
+            .help(format!("say which: `@{}[NAME]`, with a NAME of {}", path.display(), listed(&names)))),
+    };
+    let format = Format::of(path)?;
+    if let (Format::Npy | Format::Csv, Some(key)) = (format, key) {
+        return Err(Diagnostic::new(format!("`{}` holds one array, without a name", path.display()))
+            .help(format!("leave `[{key}]` out")));
+    }
+    match format {
+        Format::Npy => npy::read(path),
+        Format::Npz => {
+            let mut file = npz::Npz::open(path)?;
+            file.read(&only(file.names())?)
+        }
+        Format::Safetensors => {
+            let file = safetensors::SafetensorsFile::open(path)?;
+            file.read(&only(file.names().map(str::to_owned).collect())?)
+        }
+        Format::Csv => csv::Table::read(path, csv::Header::Detect)?.to_literal(wengert_core::DType::F64),
+    }
+}
+
+/// Writes one tensor as the name of `path` tells; in `.npz` and `.safetensors` it gets the name `key`.
+pub fn write_one(path: &Path, key: &str, literal: &Literal) -> Result<()> {
+    match Format::of(path)? {
+        Format::Npy => npy::write(path, literal),
+        Format::Npz => npz::write(path, [(key, literal)]),
+        Format::Safetensors => safetensors::write(path, [(key, literal)]),
+        Format::Csv => csv::write(path, literal),
+    }
+}
+
+/// Writes named tensors to an `.npz` or `.safetensors` file.
+pub fn write_all<'a>(path: &Path, arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>) -> Result<()> {
+    match Format::of(path)? {
+        Format::Npz => npz::write(path, arrays),
+        Format::Safetensors => safetensors::write(path, arrays),
+        Format::Npy | Format::Csv => {
+            Err(Diagnostic::new(format!("`{}` can hold one array only", path.display()))
+                .help("use an .npz or .safetensors file"))
+        }
+    }
+}
+
+/// `a`, `b` and `c`, shortened where there are many: for "which names there are".
+pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    const SHOWN: usize = 12;
+    let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{}`", n.as_ref())).collect();
+    match names.len() {
+        0 => return "none at all".into(),
+        n if n > SHOWN => text.push(format!("… ({n} in all)")),
+        _ => {}
+    }
+    text.join(", ")
+}
+
+/// Sorts by name and refuses a name that is there twice.
+pub(crate) fn sorted<'a>(
+    path: &Path,
+    arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+) -> Result<Vec<(&'a str, &'a Literal)>> {
+    let mut arrays: Vec<_> = arrays.into_iter().collect();
+    arrays.sort_by_key(|(name, _)| *name);
+    if let Some(twice) = arrays.windows(2).find(|w| w[0].0 == w[1].0) {
+        return Err(Diagnostic::new(format!(
+            "cannot write `{}`: two arrays have the name `{}`",
+            path.display(),
+            twice[0].0
+        )));
+    }
+    Ok(arrays)
+}

@@ -1,0 +1,261 @@
+//! Hugging Face's `safetensors`: several tensors by name; the format of weights and checkpoints.
+//!
+//! Reading maps the file and checks the header against its length; a tensor is copied out when asked for. Written
+//! files are ordered by dtype (larger elements first, which keeps every tensor aligned), then by name, as the
+//! reference implementation orders them, and carry no metadata: the same tensors give the same bytes.
+
+use super::bytes::little_endian;
+use super::map::Map;
+use super::{Arrays, listed, sorted};
+use crate::atomic;
+use ::safetensors::Dtype;
+use ::safetensors::tensor::{Metadata, TensorInfo};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
+
+/// The format's own limit for the length of the header.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// A file opened for reading.
+#[derive(Debug)]
+pub struct SafetensorsFile {
+    path: PathBuf,
+    map: Map,
+    /// Where the data begins.
+    start: usize,
+    entries: BTreeMap<String, TensorInfo>,
+}
+
+impl SafetensorsFile {
+    /// Maps a file and checks its header: every tensor lies within the file, none overlap, nothing is left over.
+    pub fn open(path: &Path) -> Result<SafetensorsFile> {
+        let map = Map::open(path)?;
+        let (start, entries) =
+            header(&map).map_err(|e| e.context(format_args!("cannot read `{}`", path.display())))?;
+        Ok(SafetensorsFile { path: path.to_owned(), map, start, entries })
+    }
+
+    /// Names of the tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Type of the tensor `name`, without reading it.
+    pub fn ty(&self, name: &str) -> Result<TensorType> {
+        let info = self.info(name)?;
+        Ok(TensorType::new(self.dtype(name, info)?, info.shape.iter().copied()))
+    }
+
+    /// Reads the tensor `name`.
+    pub fn read(&self, name: &str) -> Result<Literal> {
+        let info = self.info(name)?;
+        let (from, to) = info.data_offsets;
+        let bytes = &self.map[self.start + from..self.start + to];
+        Literal::from_bytes(self.dtype(name, info)?, &info.shape, bytes)
+            .map_err(|e| e.context(format_args!("cannot read `{name}` of `{}`", self.path.display())))
+    }
+
+    /// Reads every tensor.
+    pub fn read_all(&self) -> Result<Arrays> {
+        self.entries.keys().map(|name| Ok((name.clone(), self.read(name)?))).collect()
+    }
+
+    fn info(&self, name: &str) -> Result<&TensorInfo> {
+        self.entries.get(name).ok_or_else(|| {
+            let names: Vec<_> = self.names().collect();
+            Diagnostic::new(format!("`{}` has no tensor `{name}`", self.path.display()))
+                .help(format!("it has {}", listed(&names)))
+        })
+    }
+
+    fn dtype(&self, name: &str, info: &TensorInfo) -> Result<DType> {
+        Ok(match info.dtype {
+            Dtype::BOOL => DType::Bool,
+            Dtype::U8 => DType::U8,
+            Dtype::I8 => DType::I8,
+            Dtype::I32 => DType::I32,
+            Dtype::I64 => DType::I64,
+            Dtype::U32 => DType::U32,
+            Dtype::U64 => DType::U64,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            Dtype::F32 => DType::F32,
+            Dtype::F64 => DType::F64,
+            other => {
+                return Err(Diagnostic::new(format!(
+                    "`{name}` of `{}` has elements of type {other:?}, which is not supported",
+                    self.path.display()
+                )));
+            }
+        })
+    }
+}
+
+/// Start of the data, and what the header says of every tensor; both checked against the bytes.
+fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
+    const DAMAGED: &str = "the file is damaged, was cut short, or is no safetensors file";
+    let bad = |what: String| Diagnostic::new(what).help(DAMAGED);
+    let (length, rest) =
+        bytes.split_first_chunk::<8>().ok_or_else(|| bad("there are fewer than 8 bytes".into()))?;
+    let length = u64::from_le_bytes(*length);
+    if length > LONGEST_HEADER || length > rest.len() as u64 {
+        return Err(bad(format!("the header would have {length} bytes, the file has {}", bytes.len())));
+    }
+    let (text, data) = rest.split_at(length as usize);
+    // `Metadata` checks that the tensors cover the data without a gap or an overlap, in checked arithmetic; that
+    // they end where the file ends is checked here.
+    let metadata: Metadata =
+        serde_json::from_slice(text).map_err(|error| bad(format!("the header is not valid: {error}")))?;
+    if metadata.data_len() != data.len() {
+        return Err(bad(format!(
+            "the header speaks of {} bytes of data, the file has {}",
+            metadata.data_len(),
+            data.len()
+        )));
+    }
+    let entries = metadata.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
+    Ok((8 + length as usize, entries))
+}
+
+/// Writes named tensors; a repeated name is an error.
+pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>) -> Result<()> {
+    let mut tensors: Vec<_> = sorted(path, tensors)?
+        .into_iter()
+        .map(|(name, literal)| (dtype_of(literal), name, literal))
+        .collect();
+    // Stable: by name within a dtype.
+    tensors.sort_by_key(|(dtype, _, _)| std::cmp::Reverse(*dtype));
+    let mut offset = 0;
+    let infos = tensors
+        .iter()
+        .map(|(dtype, name, literal)| {
+            let from = offset;
+            offset += literal.len() * literal.dtype().size();
+            let info =
+                TensorInfo { dtype: *dtype, shape: literal.shape().to_vec(), data_offsets: (from, offset) };
+            (name.to_string(), info)
+        })
+        .collect();
+    let impossible = |e: &dyn std::fmt::Display| atomic::cannot("write", path, e);
+    let metadata = Metadata::new(None, infos).map_err(|e| impossible(&e))?;
+    let mut text = serde_json::to_string(&metadata).map_err(|e| impossible(&e))?;
+    text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
+    if text.len() as u64 > LONGEST_HEADER {
+        return Err(impossible(&"the header would be longer than the format allows"));
+    }
+    atomic::write(path, |file| {
+        file.write_all(&(text.len() as u64).to_le_bytes())?;
+        file.write_all(text.as_bytes())?;
+        tensors.iter().try_for_each(|(_, _, literal)| file.write_all(&little_endian(literal)))
+    })
+}
+
+fn dtype_of(literal: &Literal) -> Dtype {
+    match literal.dtype() {
+        DType::Bool => Dtype::BOOL,
+        DType::U8 => Dtype::U8,
+        DType::I8 => Dtype::I8,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::safetensors::SafeTensors;
+    use std::fs;
+    use wengert_core::Scalar;
+
+    #[test]
+    fn round_trip_of_every_dtype_checked_by_the_reference() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        let literals: Vec<_> = DType::ALL
+            .into_iter()
+            .map(|dtype| {
+                let values: Vec<_> = (0..6).map(|i| Scalar::from_i64(dtype, i - 2)).collect();
+                (format!("layers.0.{dtype}"), Literal::from_scalars(dtype, &[2, 3], &values).unwrap())
+            })
+            .chain([("empty".into(), Literal::zeros(DType::F32, &[0, 3])), ("scalar".into(), 1.5f32.into())])
+            .collect();
+        let named = || literals.iter().map(|(name, literal)| (name.as_str(), literal));
+        write(&path, named()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let reference = SafeTensors::deserialize(&bytes).unwrap();
+        let file = SafetensorsFile::open(&path).unwrap();
+        assert_eq!(file.names().count(), literals.len());
+        for (name, literal) in named() {
+            assert_eq!(file.read(name).unwrap(), *literal);
+            assert_eq!(file.ty(name).unwrap(), literal.ty());
+            let theirs = reference.tensor(name).unwrap();
+            assert_eq!((theirs.shape(), theirs.data()), (literal.shape(), &literal.to_bytes()[..]));
+        }
+        // Byte for byte what the reference writes, whatever the order they are given in.
+        let theirs = ::safetensors::serialize(reference.tensors(), None).unwrap();
+        assert!(bytes == theirs);
+        write(&path, named().rev()).unwrap();
+        assert!(bytes == fs::read(&path).unwrap());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        let says = |bytes: &[u8], text: &str| {
+            fs::write(&path, bytes).unwrap();
+            let error = SafetensorsFile::open(&path).unwrap_err();
+            assert!(error.message.contains("w.safetensors") && error.message.contains(text), "{error}");
+        };
+        let with = |header: &str, data: &[u8]| {
+            [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+        };
+        says(b"", "fewer than 8 bytes");
+        says(&u64::MAX.to_le_bytes(), "the header would have");
+        says(&with("{", b""), "not valid");
+        says(
+            &with(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, &[0; 5]),
+            "4 bytes of data, the file has 5",
+        );
+        says(&with(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, &[0; 4]), "not valid");
+        // Eight tensors whose sizes add up to 2^64 must not wrap around to an acceptable sum.
+        let eighth = 1u64 << 61;
+        let entries: Vec<_> = (0..8u64)
+            .map(|i| {
+                let end = (i + 1).saturating_mul(eighth);
+                format!(
+                    r#""{i}":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{end}]}}"#,
+                    end - i * eighth,
+                    i * eighth
+                )
+            })
+            .collect();
+        says(&with(&format!("{{{}}}", entries.join(",")), b""), "w.safetensors");
+        fs::write(&path, with(r#"{"a":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#, &[0; 2])).unwrap();
+        let file = SafetensorsFile::open(&path).unwrap();
+        assert!(file.read("a").unwrap_err().message.contains("I16"));
+        assert!(file.read("b").unwrap_err().to_string().contains("it has `a`"));
+    }
+
+    #[test]
+    fn damaged_files_do_not_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        write(&path, [("a", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[4]))]).unwrap();
+        let good = fs::read(&path).unwrap();
+        for i in 0..good.len() {
+            for change in [good[..i].to_vec(), [&good[..i], &[good[i] ^ 1], &good[i + 1..]].concat()] {
+                fs::write(&path, change).unwrap();
+                let _ = SafetensorsFile::open(&path).and_then(|f| f.read_all());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What stands after `--input NAME=`: where a tensor comes from.
+//!
+//! | text | tensor |
+//! |---|---|
+//! | `@f.npy` | the array in the file |
+//! | `@f.npz[k]`, `@f.safetensors[k]` | the array `k` in the file; `[k]` may be left out if there is just one |
+//! | `@f.csv`, `@f.csv.gz` | the table, converted to the input's dtype |
+//! | `2x2xf32=1 2 3 4` | the elements in row-major order, as a literal prints itself |
+//! | `random:7` | made up from the seed 7 and the input's name: see [`random`] |
+//! | `zeros` | zeros |
+//!
+//! The first four have a shape of their own and thereby bind the dimension variables of a function
+//! (`x: f32[B,64]` with a file of shape `[360,64]` makes B 360); the last two take the input's shape, whose variables the
+//! others, or the caller, must have bound. [`resolve`] sees to that order.
+
+use super::csv::{Header, Table};
+use super::{Format, listed, read_one};
+use crate::random::{SplitMix64, hash_name};
+use std::path::PathBuf;
+use wengert_core::text::Cursor;
+use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
+
+/// Where a tensor comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Spec {
+    /// A file, and the name within it.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Name of the array in a file of several.
+        key: Option<String>,
+    },
+    /// The elements themselves.
+    Value(Literal),
+    /// Made up from this seed.
+    Random(u64),
+    /// Zeros.
+    Zeros,
+}
+
+impl Spec {
+    /// Reads a spec.
+    pub fn parse(text: &str) -> Result<Spec> {
+        let malformed = |message: String| Diagnostic::new(message).help(FORMS);
+        if let Some(file) = text.strip_prefix('@') {
+            let (path, key) = match file.strip_suffix(']').and_then(|f| f.split_once('[')) {
+                Some((path, key)) => (path, Some(key.to_owned())),
+                None => (file, None),
+            };
+            if path.is_empty() {
+                return Err(malformed(format!("`{text}` names no file")));
+            }
+            return Ok(Spec::File { path: path.into(), key });
+        }
+        if text == "zeros" {
+            return Ok(Spec::Zeros);
+        }
+        if let Some(seed) = text.strip_prefix("random:") {
+            let seed = seed.parse().map_err(|_| malformed(format!("`{seed}` is no seed")))?;
+            return Ok(Spec::Random(seed));
+        }
+        let (head, elements) = text
+            .split_once('=')
+            .ok_or_else(|| malformed(format!("`{}` does not say where a tensor comes from", short(text))))?;
+        let mut extents: Vec<&str> = head.split('x').collect();
+        let dtype: DType = extents.pop().unwrap_or_default().parse()?;
+        let shape = extents
+            .iter()
+            .map(|e| e.parse().map_err(|_| malformed(format!("`{e}` in `{}` is no extent", short(text)))))
+            .collect::<Result<Vec<usize>>>()?;
+        Ok(Spec::Value(elements_of(dtype, &shape, elements).map_err(|e| e.context(short(text)))?))
+    }
+
+    /// The tensor, if it has a shape of its own; `ty` is the input it is for.
+    fn own(&self, ty: &TensorType) -> Result<Option<Literal>> {
+        Ok(match self {
+            Spec::Value(literal) => Some(literal.clone()),
+            // A table has no dtype: it takes the input's, and one column may be a vector.
+            Spec::File { path, key: None } if Format::of(path)? == Format::Csv => {
+                let table = Table::read(path, Header::Detect)?;
+                Some(match (ty.rank(), table.columns()) {
+                    (1, 1) => table.column(0, ty.dtype)?,
+                    _ => table.to_literal(ty.dtype)?,
+                })
+            }
+            Spec::File { path, key } => Some(read_one(path, key.as_deref())?),
+            Spec::Random(_) | Spec::Zeros => None,
+        })
+    }
+}
+
+const FORMS: &str = "write @file.npy, @file.npz[name], @file.safetensors[name], @file.csv, \
+                     2x2xf32=1 2 3 4, random:SEED, or zeros";
+
+/// Elements separated by blanks, exactly as many as the shape has.
+fn elements_of(dtype: DType, shape: &[usize], text: &str) -> Result<Literal> {
+    let mut cursor = Cursor::new("value", text);
+    let mut values = Vec::new();
+    while !cursor.is_end() {
+        values.push(cursor.scalar(dtype)?);
+    }
+    Literal::from_scalars(dtype, shape, &values)
+}
+
+/// The tensors for a function's inputs, in their order.
+///
+/// `inputs` are names and types (which may have variables), `specs` names and texts as given. Variables that files
+/// and values determine are added to `binding`. Errors: a name that is no input or is given twice, an input without a
+/// spec, another dtype or rank or extent than the input's, and everything that reading a file can meet.
+pub fn resolve(
+    inputs: &[(&str, &TensorType)],
+    specs: &[(&str, Spec)],
+    binding: &mut Binding,
+) -> Result<Vec<(String, Literal)>> {
+    for (i, (name, _)) in specs.iter().enumerate() {
+        if !inputs.iter().any(|(input, _)| input == name) {
+            let names: Vec<_> = inputs.iter().map(|(name, _)| *name).collect();
+            return Err(Diagnostic::new(format!("there is no input `{name}`"))
+                .help(format!("inputs are {}", listed(&names))));
+        }
+        if specs[..i].iter().any(|(earlier, _)| earlier == name) {
+            return Err(Diagnostic::new(format!("input `{name}` is given twice")));
+        }
+    }
+    let mut found = Vec::with_capacity(inputs.len());
+    for (name, ty) in inputs {
+        let spec = specs.iter().find(|(given, _)| given == name).map(|(_, spec)| spec).ok_or_else(|| {
+            Diagnostic::new(format!("input `{name}` ({ty}) is not given"))
+                .help(format!("add `--input {name}=SPEC`; {FORMS}"))
+        })?;
+        let own = spec.own(ty).map_err(|e| e.context(format_args!("input `{name}`")))?;
+        if let Some(literal) = &own {
+            bind(name, ty, literal, binding)?;
+        }
+        found.push((*name, *ty, spec, own));
+    }
+    found
+        .into_iter()
+        .map(|(name, ty, spec, own)| {
+            let bound = ty.bind(binding).map_err(|e| e.context(format_args!("input `{name}`")))?;
+            let literal = match (own, spec) {
+                (Some(literal), _) => literal,
+                (None, Spec::Random(seed)) => random(&bound, *seed, name)?,
+                (None, _) => Literal::zeros(bound.dtype, &extents(&bound)?),
+            };
+            Ok((name.to_owned(), literal))
+        })
+        .collect()
+}
+
+/// Checks that `literal` can be the input `name` of type `ty`, and binds the variables that follow.
+pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Binding) -> Result<()> {
+    let wrong = || Diagnostic::new(format!("input `{name}` is {ty}, the tensor given is {}", literal.ty()));
+    if literal.dtype() != ty.dtype {
+        return Err(wrong().help(format!("convert it to {}", ty.dtype)));
+    }
+    if literal.shape().len() != ty.rank() {
+        return Err(wrong().help(format!("it must have {} axes", ty.rank())));
+    }
+    for (axis, (dim, extent)) in ty.shape.iter().zip(literal.shape()).enumerate() {
+        dim.solve(*extent, binding).map_err(|error| {
+            let help = [Some(format!("axis {axis}: {}", error.message)), error.help];
+            wrong().help(help.into_iter().flatten().collect::<Vec<_>>().join("; "))
+        })?;
+    }
+    Ok(())
+}
+
+/// A tensor made up from a seed and a name: floats uniform in [−1, 1), integers uniform in 0..10 (small enough to
+/// be labels and indices), but all of a `u32`'s bits for `u32` (the dtype of keys), and fair coins for bool.
+pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
+    let mut stream = SplitMix64::of(seed, &[hash_name(name)]);
+    let shape = extents(ty)?;
+    let count = shape.iter().product();
+    let values: Vec<Scalar> = (0..count)
+        .map(|_| match ty.dtype {
+            DType::Bool => Scalar::of(stream.next_u64() >> 63 == 1),
+            DType::U32 => Scalar::of((stream.next_u64() >> 32) as u32),
+            d if d.is_float() => Scalar::from_f64(d, 2.0 * stream.unit_f64() - 1.0),
+            d => Scalar::from_i64(d, stream.below(10) as i64),
+        })
+        .collect();
+    Literal::from_scalars(ty.dtype, &shape, &values)
+}
+
+/// Extents of a bound type, refused where no memory could hold the tensor.
+fn extents(ty: &TensorType) -> Result<Vec<usize>> {
+    let too_large = || Diagnostic::new(format!("a tensor {ty} is larger than any memory"));
+    let bytes = ty.bytes().ok_or_else(too_large)?;
+    // The 2^47 bytes that a process can address on today's 64-bit machines.
+    if bytes >= 1 << 47 { Err(too_large()) } else { ty.extents().ok_or_else(too_large) }
+}
+
+fn short(text: &str) -> String {
+    if text.chars().count() <= 60 { text.to_owned() } else { text.chars().take(60).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ty(text: &str) -> TensorType {
+        Cursor::new("t", text).tensor_type().unwrap()
+    }
+
+    #[test]
+    fn texts_of_every_form() {
+        assert_eq!(Spec::parse("@a.npy").unwrap(), Spec::File { path: "a.npy".into(), key: None });
+        assert_eq!(
+            Spec::parse("@d/w.safetensors[layers.0.w]").unwrap(),
+            Spec::File { path: "d/w.safetensors".into(), key: Some("layers.0.w".into()) }
+        );
+        assert_eq!(Spec::parse("zeros").unwrap(), Spec::Zeros);
+        assert_eq!(Spec::parse("random:18446744073709551615").unwrap(), Spec::Random(u64::MAX));
+        for text in
+            ["2x2xf32=1.0 -2.5 inf nan", "i32=-7", "0x3xu8=", "2xbool=true false", "3xbf16=1.0 0.1 2.0"]
+        {
+            let Spec::Value(literal) = Spec::parse(text).unwrap() else { panic!("{text} is a value") };
+            assert_eq!(Spec::parse(&literal.to_string()).unwrap(), Spec::Value(literal));
+        }
+        for (bad, says) in [
+            ("2x2xf32=1 2 3", "3 elements do not fill"),
+            ("2xf33=1 2", "unknown dtype"),
+            ("axf32=1", "no extent"),
+            ("2xi32=1 2.5", "expected an integer"),
+            ("18446744073709551615x4xf32=1", "do not fill"),
+            ("@", "names no file"),
+            ("random:x", "no seed"),
+            ("ones", "does not say"),
+        ] {
+            let error = Spec::parse(bad).unwrap_err();
+            assert!(error.to_string().contains(says), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn files_bind_variables_that_the_others_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.npy");
+        let x = Literal::zeros(DType::F32, &[5, 3]);
+        super::super::npy::write(&path, &x).unwrap();
+        let table = folder.path().join("y.csv");
+        std::fs::write(&table, "1\n2\n3\n4\n5\n").unwrap();
+        let (tx, ty_y, tz) = (ty("f32[B,3]"), ty("i32[B]"), ty("f64[2*B]"));
+        let inputs = [("z", &tz), ("x", &tx), ("y", &ty_y)];
+        let file = |p: &PathBuf| Spec::File { path: p.clone(), key: None };
+        let specs = [("x", file(&path)), ("y", file(&table)), ("z", Spec::Random(1))];
+        let mut binding = Binding::new();
+        let found = resolve(&inputs, &specs, &mut binding).unwrap();
+        assert_eq!(binding.get("B"), Some(5));
+        assert_eq!(found[0].1.shape(), [10]);
+        assert_eq!(found[1], ("x".into(), x));
+        assert_eq!(found[2].1.as_slice::<i32>().unwrap(), [1, 2, 3, 4, 5]);
+        assert_eq!(resolve(&inputs, &specs, &mut Binding::new()).unwrap(), found, "random is reproducible");
+
+        let says = |specs: &[(&str, Spec)], binding: &mut Binding, text: &str| {
+            let error = resolve(&inputs, specs, binding).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        };
+        says(&specs[..2], &mut Binding::new(), "input `z` (f64[2*B]) is not given");
+        says(&[("w", Spec::Zeros)], &mut Binding::new(), "inputs are `z`, `x`, `y`");
+        says(&[specs[0].clone(), specs[0].clone()], &mut Binding::new(), "twice");
+        says(&specs, &mut Binding::new().with("B", 4), "the tensor given is f32[5,3]");
+        let zeros = [("x", Spec::Zeros), ("y", Spec::Zeros), ("z", Spec::Zeros)];
+        says(&zeros, &mut Binding::new(), "bind it");
+        says(&zeros, &mut Binding::new().with("B", 1 << 60), "larger than any memory");
+        let wrong = [("x", Spec::parse("5x3xf64=".trim_end()).unwrap_or(Spec::Zeros)), specs[1].clone()];
+        assert!(resolve(&inputs, &wrong, &mut Binding::new()).is_err());
+        let int = [("x", Spec::parse("1x3xi32=1 2 3").unwrap()), ("y", Spec::Zeros), ("z", Spec::Zeros)];
+        says(&int, &mut Binding::new(), "convert it to f32");
+    }
+
+    #[test]
+    fn made_up_tensors_depend_on_seed_and_name() {
+        let a = random(&ty("f32[100]"), 1, "a").unwrap();
+        assert_ne!(a, random(&ty("f32[100]"), 1, "b").unwrap());
+        assert_ne!(a, random(&ty("f32[100]"), 2, "a").unwrap());
+        assert!(a.scalars().all(|s| (-1.0..=1.0).contains(&s.to_f64())));
+        let labels = random(&ty("i32[100]"), 1, "a").unwrap();
+        assert!(labels.as_slice::<i32>().unwrap().iter().all(|v| (0..10).contains(v)));
+    }
+}
