@@ -8,6 +8,7 @@ pub mod dtype;
 pub mod id;
 pub mod literal;
 pub mod location;
+pub mod math;
 pub mod nest;
 pub mod scalar;
 pub mod text;

@@ -1,0 +1,128 @@
+//! Sine, cosine, and the angle of a point. Inside they work in f64.
+
+use super::{ROUND_WIDE, polynomial_wide, round_wide};
+
+/// 2/π from bit 27·i on, for i = 0, 1, 2, 3: three parts of 27 bits, whose products with an f32 are exact in
+/// f64, and the rest.
+const TWO_OVER_PI: [[f64; 4]; 4] = [
+    [0.6366197690367699, 3.330811459978378e-09, 1.615379759713065e-17, 2.8376220177865265e-25],
+    [3.330811459978378e-09, 1.615379759713065e-17, 2.83762200841452e-25, 9.372006544409767e-34],
+    [1.615379759713065e-17, 2.83762200841452e-25, 9.372006385408637e-34, 1.590011303568902e-41],
+    [2.83762200841452e-25, 9.372006385408637e-34, 1.5900112874617742e-41, 1.6107127853188224e-49],
+];
+
+/// 2⁵², 2⁷⁹, 2¹⁰⁶: where |x| is so large that the first 27, 54, 81 bits of 2/π drop out.
+const FROM: [f32; 3] =
+    [f32::from_bits((127 + 52) << 23), f32::from_bits((127 + 79) << 23), f32::from_bits((127 + 106) << 23)];
+
+/// `x · 2/π` modulo 4, as a multiple of π/2 in 0..4 and a rest in −π/4..π/4.
+///
+/// This is Payne and Hanek's reduction without a table and without integers. Let x be a 24-bit integer times 2^e.
+/// Parts of 2/π whose product with x is a multiple of 4 do not matter: they are the first i parts of 27 bits, where
+/// e ≥ 27·i + 2, that is |x| ≥ 2^(27·i + 25). The products with the next three parts are exact, the first one is below
+/// 2⁵², and taking multiples of 4 from it and from the second is exact. Their sum is exact as well, or has a relative
+/// error of 2⁻⁵³ only: for i > 0, the second product is a multiple of 2⁻⁵²; for i = 0, it is below ¼, and meets what the first
+/// one leaves above its nearest integer. The third is below ¼, the fourth below 2⁻²⁸ with an error below 2⁻⁸¹. No f32 but 0
+/// is closer to a multiple of π/2 than 2⁻³¹ of it, so the relative error of the rest stays below 2⁻⁴⁸.
+#[inline(always)]
+fn reduce(x: f32) -> (u32, f64) {
+    let a = x.abs();
+    // Constants are chosen by masking the differences of their bits: of selects, the compiler would make a load from a
+    // chosen address, and no vector.
+    let mask = |k: usize| if a >= FROM[k] { u64::MAX } else { 0 };
+    let masks = [mask(0), mask(1), mask(2)];
+    let pick = |k: usize| {
+        let bits = |i: usize| TWO_OVER_PI[i][k].to_bits();
+        let change = |i: usize| masks[i] & (bits(i) ^ bits(i + 1));
+        f64::from_bits(bits(0) ^ change(0) ^ change(1) ^ change(2))
+    };
+    let x = f64::from(x);
+    let modulo_4 = |product: f64| product - 4.0 * round_wide(product * 0.25);
+    let mut quadrant = 0.0;
+    let mut rest = modulo_4(x * pick(0));
+    for term in [modulo_4(x * pick(1)), x * pick(2), x * pick(3)] {
+        let whole = round_wide(rest);
+        quadrant += whole;
+        rest = (rest - whole) + term;
+    }
+    // |quadrant| ≤ 6: the low bits of the sum are its own, in two's complement.
+    ((quadrant + ROUND_WIDE).to_bits() as u32, rest * std::f64::consts::FRAC_PI_2)
+}
+
+/// sin of the quadrant and the rest.
+#[inline(always)]
+fn sine_of(quadrant: u32, y: f64) -> f64 {
+    let s = y * y;
+    let sine = polynomial_wide(
+        s,
+        [
+            -0.166_666_666_666_314_5,
+            0.008_333_333_325_244_994,
+            -0.000_198_412_638_078_521_95,
+            2.755_535_445_188_411e-6,
+            -2.476_140_702_345_739e-8,
+        ],
+    );
+    let sine = y * (1.0 + s * sine);
+    let cosine = polynomial_wide(
+        s,
+        [
+            0.041_666_666_622_653_05,
+            -0.001_388_888_373_805_352_3,
+            0.000_024_799_515_894_012_103,
+            -2.720_989_322_318_669_5e-7,
+        ],
+    );
+    let cosine = (1.0 - 0.5 * s) + (s * s) * cosine;
+    let value = if quadrant & 1 == 0 { sine } else { cosine };
+    // Bit 1 of the quadrant is the sign.
+    f64::from_bits(value.to_bits() ^ (u64::from(quadrant & 2) << 62))
+}
+
+/// sin x for every x (the argument is reduced with all bits of π that it needs); error at most 0.51 ULP. NaN at ±∞.
+#[inline(always)]
+pub fn sin(x: f32) -> f32 {
+    let (quadrant, y) = reduce(x);
+    sine_of(quadrant, y) as f32
+}
+
+/// cos x for every x (the argument is reduced with all bits of π that it needs); error at most 0.51 ULP. NaN at ±∞.
+#[inline(always)]
+pub fn cos(x: f32) -> f32 {
+    let (quadrant, y) = reduce(x);
+    sine_of(quadrant.wrapping_add(1), y) as f32
+}
+
+/// Angle of the point (x, y) in −π..=π; error at most 0.51 ULP. Signs of zeros and infinities as in C99's `atan2`.
+#[inline(always)]
+pub fn atan2(y: f32, x: f32) -> f32 {
+    let (ay, ax) = (f64::from(y).abs(), f64::from(x).abs());
+    let steep = ay > ax;
+    let (low, high) = if steep { (ax, ay) } else { (ay, ax) };
+    let ratio = low / high;
+    // 0/0 stands for 0, ∞/∞ for 1; a NaN operand is not equal to anything and stays.
+    let ratio = if high == 0.0 { 0.0 } else { ratio };
+    let ratio = if low == f64::INFINITY { 1.0 } else { ratio };
+    let s = ratio * ratio;
+    let p = polynomial_wide(
+        s,
+        [
+            -0.333_333_322_712_756_9,
+            0.199_999_277_357_199_17,
+            -0.142_840_918_539_922_11,
+            0.110_933_030_695_072_15,
+            -0.089_773_990_859_906_47,
+            0.072_298_729_842_789_17,
+            -0.053_862_774_482_078_46,
+            0.033_585_588_171_702_9,
+            -0.015_565_902_165_242_403,
+            0.004_591_175_469_837_205,
+            -0.000_632_729_357_845_030_4,
+        ],
+    );
+    let angle = ratio + ratio * (s * p);
+    let angle = if steep { std::f64::consts::FRAC_PI_2 - angle } else { angle };
+    let angle = if x.is_sign_negative() { std::f64::consts::PI - angle } else { angle };
+    let angle = if x.is_nan() || y.is_nan() { f64::NAN } else { angle };
+    (angle as f32).copysign(y)
+}

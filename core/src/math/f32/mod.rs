@@ -1,0 +1,50 @@
+//! Elementary functions of f32: branch-free, so that a loop over them vectorises.
+//!
+//! The technique is the same throughout: bring the argument into a short interval, evaluate a minimax polynomial
+//! there by Horner's rule, undo the reduction, and mend the special values with selects at the end. "Nearest integer" is
+//! taken by adding and subtracting 1.5·2²³, which needs no conversion instruction and leaves the integer in
+//! the low bits of the sum. The polynomials were fitted by the Remez algorithm to the *relative* error of the function.
+
+mod angle;
+mod exp;
+mod log;
+mod pow;
+
+pub use angle::{atan2, cos, sin};
+pub use exp::{erf, exp, expm1, tanh};
+pub use log::{log, log1p};
+pub use pow::pow;
+
+/// Σ `coefficients[k] · x^k` by Horner's rule with fused multiply-adds.
+#[inline(always)]
+fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+    let mut sum = coefficients[N - 1];
+    let mut k = N - 1;
+    while k > 0 {
+        k -= 1;
+        sum = sum.mul_add(x, coefficients[k]);
+    }
+    sum
+}
+
+/// Σ `coefficients[k] · x^k` by Horner's rule. In f64 there are bits to spare, so products are rounded as well, which
+/// is cheaper than a fused multiply-add where the machine has none.
+#[inline(always)]
+fn polynomial_wide<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
+    let mut sum = coefficients[N - 1];
+    let mut k = N - 1;
+    while k > 0 {
+        k -= 1;
+        sum = sum * x + coefficients[k];
+    }
+    sum
+}
+
+/// Adding it to |x| < 2⁵¹ rounds x to an integer, which is then in the low bits of the sum.
+const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
+
+/// Nearest integer, ties to even, for |x| < 2⁵¹.
+#[inline(always)]
+fn round_wide(x: f64) -> f64 {
+    (x + ROUND_WIDE) - ROUND_WIDE
+}
