@@ -2,25 +2,34 @@
 //! interpreters. No I/O, no `unsafe`, no policy.
 #![forbid(unsafe_code)]
 
+pub mod call;
 pub mod diagnostic;
+pub mod differentiable;
 pub mod dim;
 pub mod dtype;
+pub mod graph;
 pub mod id;
+pub mod interpret;
 pub mod literal;
 pub mod location;
 pub mod math;
 pub mod nest;
+pub mod op;
 pub mod scalar;
 pub mod text;
 pub mod ty;
 
+pub use call::Call;
 pub use diagnostic::{Diagnostic, Result};
+pub use differentiable::{Differentiable, KeyPath};
 pub use dim::{Binding, Dim};
 pub use dtype::DType;
+pub use graph::tensor::{Initializer, Tensor};
 pub use half;
 pub use id::{Id, IdVec};
 pub use literal::{Element, Literal};
 pub use location::{Location, LocationId, LocationTable};
 pub use ndarray;
+pub use op::Op;
 pub use scalar::{Native, Scalar};
 pub use ty::TensorType;

@@ -257,6 +257,19 @@ impl Nest {
     }
 }
 
+impl Combine {
+    /// A scalar instruction of two operands with its identity.
+    pub fn binary(op: ScalarOp, identity: Scalar) -> Self {
+        let dtype = identity.dtype();
+        Combine {
+            identity: vec![identity],
+            registers: IdVec::from(vec![dtype; 3]),
+            body: vec![Instr::Scalar { result: Reg(2), op, operands: vec![Reg(0), Reg(1)] }],
+            results: vec![Reg(2)],
+        }
+    }
+}
+
 impl Phase {
     /// Number of iterations of the body for one row.
     pub fn iterations(&self, nest: &Nest) -> usize {

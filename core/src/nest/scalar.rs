@@ -170,3 +170,21 @@ impl Class {
         }
     }
 }
+
+/// Integer division as [`ScalarOp::Div`] has it, on integers kept wrapped to `dtype` in an `i64`.
+pub fn integer_div(x: i64, y: i64, dtype: DType) -> i64 {
+    match (y, dtype) {
+        (0, _) => -1,
+        (_, DType::U64) => ((x as u64) / (y as u64)) as i64,
+        _ => x.wrapping_div(y),
+    }
+}
+
+/// Integer remainder as [`ScalarOp::Rem`] has it, on integers kept wrapped to `dtype` in an `i64`.
+pub fn integer_rem(x: i64, y: i64, dtype: DType) -> i64 {
+    match (y, dtype) {
+        (0, _) => x,
+        (_, DType::U64) => ((x as u64) % (y as u64)) as i64,
+        _ => x.wrapping_rem(y),
+    }
+}

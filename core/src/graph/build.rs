@@ -1,0 +1,487 @@
+//! Building functions.
+//!
+//! A [`Scope`] is a body under construction. Scopes nest: a closure that is traced, a region of an op, or the linear program of
+//! a linearization is a child scope. An equation is emitted into the innermost scope among those of its operands; a value of
+//! an outer scope that an inner one uses becomes a **capture**: an extra input of the inner body, remembered with the outer
+//! value. Two things follow from this one rule:
+//!
+//! - what a closure computes from captured values alone is computed once, outside;
+//! - *partial evaluation is free*: if tangents live in a child scope, then the equations among primal values land in the outer
+//!   scope, those that touch a tangent land in the child, and the child's captures are exactly the residuals.
+//!
+//! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it.
+
+use super::tensor::Tensor;
+use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, ValueId};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::differentiable::{Differentiable, KeyPath};
+use crate::dtype::DType;
+use crate::id::IdVec;
+use crate::location::{Location, LocationId, LocationTable};
+use crate::op::{Constant, Op};
+use crate::ty::TensorType;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A body under construction; a handle, cheap to clone.
+#[derive(Clone)]
+pub struct Scope(Rc<ScopeState>);
+
+struct ScopeState {
+    parent: Option<Scope>,
+    depth: usize,
+    /// Nothing leaves it: equations made while it is current stay in it even if all their operands are captured.
+    contains: bool,
+    context: Rc<Context>,
+    building: RefCell<Building>,
+}
+
+/// What all scopes of one function share.
+struct Context {
+    locations: RefCell<LocationTable>,
+    derivation: RefCell<Vec<(LocationId, Arc<str>)>>,
+    error: RefCell<Option<Diagnostic>>,
+}
+
+#[derive(Default)]
+struct Building {
+    body: Body,
+    defined_at: IdVec<ValueId, LocationId>,
+    captures: Vec<Tensor>,
+    // Keyed by (depth, value) of the outer scope, which is unique along the chain of parents.
+    captured: HashMap<(usize, ValueId), ValueId>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A finished child scope.
+#[derive(Clone, Debug)]
+pub struct Closure {
+    /// The body; its inputs are the explicit ones, then one for each capture.
+    pub body: Body,
+    /// The outer values that the last inputs stand for.
+    pub captures: Vec<Tensor>,
+}
+
+impl Scope {
+    /// The outermost scope of a function.
+    pub fn new(locations: LocationTable) -> Self {
+        let context = Context {
+            locations: RefCell::new(locations),
+            derivation: RefCell::default(),
+            error: RefCell::default(),
+        };
+        Scope::with(None, 0, false, Rc::new(context))
+    }
+
+    fn with(parent: Option<Scope>, depth: usize, contains: bool, context: Rc<Context>) -> Self {
+        Scope(Rc::new(ScopeState { parent, depth, contains, context, building: RefCell::default() }))
+    }
+
+    /// A scope within this one, whose equations move out where they can.
+    pub fn child(&self) -> Self {
+        Scope::with(Some(self.clone()), self.0.depth + 1, false, self.0.context.clone())
+    }
+
+    /// A scope within this one that keeps everything emitted while it is current: the region of an op.
+    pub fn region(&self) -> Self {
+        Scope::with(Some(self.clone()), self.0.depth + 1, true, self.0.context.clone())
+    }
+
+    /// The scope that is being built, if any.
+    pub fn current() -> Option<Scope> {
+        CURRENT.with_borrow(|stack| stack.last().cloned())
+    }
+
+    /// Makes this the current scope while `f` runs: operations on constants alone are emitted here.
+    pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.with_borrow_mut(|stack| stack.pop());
+            }
+        }
+        CURRENT.with_borrow_mut(|stack| stack.push(self.clone()));
+        let _leave = Leave;
+        f()
+    }
+
+    /// While `f` runs, emitted equations say that `rule` derived them from the equation at `of`.
+    pub fn derived<T>(&self, of: LocationId, rule: impl Into<Arc<str>>, f: impl FnOnce() -> T) -> T {
+        self.0.context.derivation.borrow_mut().push((of, rule.into()));
+        let result = f();
+        self.0.context.derivation.borrow_mut().pop();
+        result
+    }
+
+    /// Adds an input.
+    #[track_caller]
+    pub fn input(&self, ty: TensorType) -> Tensor {
+        let location = self.locate(Location::caller());
+        let mut building = self.0.building.borrow_mut();
+        let value = building.define(ty.clone(), location);
+        building.body.inputs.push(value);
+        Tensor::traced(self.clone(), value, ty)
+    }
+
+    /// Emits an equation in the innermost scope among those of the operands and the current containing one.
+    pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Body>, caller: Location) -> Result<Vec<Tensor>> {
+        let mut scope: Option<Scope> = None;
+        let current = Scope::current();
+        let containing = current.clone().filter(|c| c.0.contains);
+        for candidate in operands.iter().filter_map(Tensor::scope).chain(containing.as_ref()) {
+            match &scope {
+                Some(s) if s.is_within(candidate) => {}
+                Some(s) if !candidate.is_within(s) => {
+                    return Err(Diagnostic::new(format!(
+                        "{}: an operand belongs to another function, or has escaped from the closure that made it",
+                        op.name()
+                    ))
+                    .at(caller, op.name())
+                    .help("return it from the closure, or pass it in as an input"));
+                }
+                _ => scope = Some(candidate.clone()),
+            }
+        }
+        let Some(scope) = scope.or(current) else {
+            return Err(Diagnostic::new(format!("{}: there is no function to put it in", op.name()))
+                .at(caller, op.name())
+                .help("operate on tensors inside `Program::function`"));
+        };
+        scope.push(op, operands, regions, caller)
+    }
+
+    fn push(&self, op: Op, operands: &[Tensor], regions: Vec<Body>, caller: Location) -> Result<Vec<Tensor>> {
+        let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
+        let results = op.infer(&types, &regions).map_err(|d| {
+            let mut d = d.at(self.derivation_of(&caller), op.name());
+            for operand in operands {
+                if let Some(at) = operand.defined_at() {
+                    d = d.at(at, format!("an operand, {}, is made here", operand.ty()));
+                }
+            }
+            d
+        })?;
+        let operands = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
+        let location = self.locate(caller);
+        let mut building = self.0.building.borrow_mut();
+        let values: Vec<ValueId> = results.iter().map(|ty| building.define(ty.clone(), location)).collect();
+        building.body.equations.push(Equation { op, operands, results: values.clone(), regions, location });
+        drop(building);
+        Ok(values.into_iter().zip(results).map(|(v, ty)| Tensor::traced(self.clone(), v, ty)).collect())
+    }
+
+    /// The value that stands for `tensor` in this scope: itself, a constant, or a capture.
+    pub fn value_of(&self, tensor: &Tensor) -> Result<ValueId> {
+        if let Some(literal) = tensor.literal() {
+            let location = self.locate(Location::Unknown);
+            let mut building = self.0.building.borrow_mut();
+            let value = building.define(literal.ty(), location);
+            building.body.equations.push(Equation {
+                op: Op::Constant(Constant { value: literal.clone() }),
+                operands: vec![],
+                results: vec![value],
+                regions: vec![],
+                location,
+            });
+            return Ok(value);
+        }
+        let (scope, value) = tensor.traced_value()?;
+        if Rc::ptr_eq(&scope.0, &self.0) {
+            return Ok(value);
+        }
+        let key = (scope.0.depth, value);
+        if let Some(captured) = self.0.building.borrow().captured.get(&key) {
+            return Ok(*captured);
+        }
+        let Some(parent) = self.0.parent.as_ref().filter(|p| p.is_within(scope)) else {
+            return Err(Diagnostic::new("a tensor has escaped from the closure that made it")
+                .help("return it from the closure"));
+        };
+        // The parent captures it too if it comes from further out.
+        let outer = Tensor::traced(parent.clone(), parent.value_of(tensor)?, tensor.ty().clone());
+        let location = tensor.defined_at().map_or(LocationId(0), |l| self.locate(l));
+        let mut building = self.0.building.borrow_mut();
+        let captured = building.define(tensor.ty().clone(), location);
+        building.captures.push(outer);
+        building.captured.insert(key, captured);
+        // Captures follow all explicit inputs when the scope is closed.
+        Ok(captured)
+    }
+
+    /// True if this is `other` or nested in it.
+    pub fn is_within(&self, other: &Scope) -> bool {
+        let mut scope = Some(self);
+        while let Some(s) = scope {
+            if Rc::ptr_eq(&s.0, &other.0) {
+                return true;
+            }
+            scope = s.0.parent.as_ref();
+        }
+        false
+    }
+
+    /// Ends a child scope. Outputs may be tensors of this or any outer scope, or constants.
+    pub fn close(&self, outputs: &[Tensor]) -> Result<Closure> {
+        let values = outputs.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
+        let mut building = self.0.building.borrow_mut();
+        let mut body = std::mem::take(&mut building.body);
+        let captures = std::mem::take(&mut building.captures);
+        // `captured` is unordered; the captures' values are those defined for them, which ascend in order of capture.
+        let mut captured: Vec<ValueId> = building.captured.drain().map(|(_, v)| v).collect();
+        captured.sort();
+        body.inputs.extend(captured);
+        body.outputs = values;
+        Ok(Closure { body, captures })
+    }
+
+    /// Where a tensor's value was made.
+    pub(super) fn location_of(&self, value: ValueId) -> Location {
+        let id = self.0.building.borrow().defined_at.get(value).copied().unwrap_or(LocationId(0));
+        self.0.context.locations.borrow().origin(id).clone()
+    }
+
+    /// The id of a location; within [`Scope::derived`], that of the derivation.
+    fn locate(&self, caller: Location) -> LocationId {
+        let mut locations = self.0.context.locations.borrow_mut();
+        match self.0.context.derivation.borrow().last() {
+            Some((of, rule)) => locations.intern(Location::Derived { of: *of, rule: rule.clone() }),
+            None => locations.intern(caller),
+        }
+    }
+
+    fn derivation_of(&self, caller: &Location) -> Location {
+        match self.0.context.derivation.borrow().last() {
+            Some((of, _)) => self.0.context.locations.borrow().origin(*of).clone(),
+            None => caller.clone(),
+        }
+    }
+
+    /// A copy of the locations known so far.
+    pub fn locations(&self) -> LocationTable {
+        self.0.context.locations.borrow().clone()
+    }
+
+    /// Remembers the function's first error.
+    pub fn fail(&self, error: &Diagnostic) {
+        self.0.context.error.borrow_mut().get_or_insert_with(|| error.clone());
+    }
+
+    /// The function's first error so far.
+    pub fn error(&self) -> Option<Diagnostic> {
+        self.0.context.error.borrow().clone()
+    }
+}
+
+impl Building {
+    fn define(&mut self, ty: TensorType, location: LocationId) -> ValueId {
+        self.defined_at.push(location);
+        self.body.values.push(ty)
+    }
+}
+
+/// Builds one function: the `f` of `program.function("name", |f| …)`.
+pub struct FunctionBuilder {
+    name: String,
+    scope: Scope,
+    inputs: Vec<Input>,
+    outputs: Vec<(Output, Tensor)>,
+    states: Vec<(String, Tensor)>,
+    variables: Vec<(String, Tensor)>,
+}
+
+impl FunctionBuilder {
+    /// An empty function.
+    pub fn new(name: &str) -> Self {
+        FunctionBuilder {
+            name: name.into(),
+            scope: Scope::new(LocationTable::default()),
+            inputs: vec![],
+            outputs: vec![],
+            states: vec![],
+            variables: vec![],
+        }
+    }
+
+    /// Runs `f` on a new builder and finishes it.
+    pub fn build(name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<Function> {
+        let mut builder = FunctionBuilder::new(name);
+        let scope = builder.scope.clone();
+        scope.enter(|| f(&mut builder));
+        builder.finish()
+    }
+
+    /// The scope of the function's body.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    #[track_caller]
+    fn declare(&mut self, name: &str, role: InputRole, ty: Result<TensorType>) -> Tensor {
+        let caller = Location::caller();
+        let fail = |d: Diagnostic| {
+            let d = d.context(format!("input `{name}`")).at(caller.clone(), "declared here");
+            self.scope.fail(&d);
+            Tensor::poisoned(d)
+        };
+        let ty = match ty {
+            Ok(ty) => ty,
+            Err(d) => return fail(d),
+        };
+        if !crate::text::is_name(name) {
+            return fail(
+                Diagnostic::new("not a name")
+                    .help("use letters, digits, `_` and `.`, not starting with a digit"),
+            );
+        }
+        if self.inputs.iter().any(|i| i.name == name) {
+            return fail(Diagnostic::new("declared twice").help("give it another name"));
+        }
+        let location = self.scope.locate(caller.clone());
+        self.inputs.push(Input { name: name.into(), role, location });
+        self.scope.input(ty)
+    }
+
+    /// An input given anew at each run.
+    #[track_caller]
+    pub fn input(&mut self, name: &str, ty: impl IntoType) -> Tensor {
+        self.declare(name, InputRole::Input, ty.into_type())
+    }
+
+    /// A key for random numbers, `u32[2]`.
+    #[track_caller]
+    pub fn key(&mut self, name: &str) -> Tensor {
+        self.declare(name, InputRole::Key, Ok(TensorType::new(DType::U32, [2usize])))
+    }
+
+    /// Variables that are only read: every tensor in `model` becomes a parameter named by its key path.
+    #[track_caller]
+    pub fn param<M: Differentiable>(&mut self, name: &str, model: M) -> M {
+        self.variables_of(name, InputRole::Param, model)
+    }
+
+    /// Variables that the function replaces: every tensor in `model` becomes state named by its key path. What is not
+    /// [updated](Self::update) stays as it is.
+    #[track_caller]
+    pub fn state<M: Differentiable>(&mut self, name: &str, model: M) -> M {
+        self.variables_of(name, InputRole::State, model)
+    }
+
+    #[track_caller]
+    fn variables_of<M: Differentiable>(&mut self, name: &str, role: InputRole, model: M) -> M {
+        let caller = Location::caller();
+        model.map_tensors(&KeyPath::root(name), &mut |path, tensor| {
+            let path = path.to_string();
+            let ty = match tensor.error() {
+                Some(e) => Err(e.clone()),
+                None => Ok(tensor.ty().clone()),
+            };
+            let location = self.scope.locate(caller.clone());
+            let traced = self.declare(&path, role, ty);
+            if let Some(input) = self.inputs.last_mut().filter(|i| i.name == path) {
+                input.location = location;
+            }
+            if role == InputRole::State {
+                self.states.push((path.clone(), traced.clone()));
+            }
+            self.variables.push((path, tensor.clone()));
+            traced
+        })
+    }
+
+    /// The key path of a state tensor of this function.
+    pub fn state_path(&self, tensor: &Tensor) -> Option<&str> {
+        self.states.iter().find(|(_, t)| t.is_same(tensor)).map(|(path, _)| path.as_str())
+    }
+
+    /// Replaces the state of a key path when the run ends; if the function has no such state input, creates the variable.
+    #[track_caller]
+    pub fn update(&mut self, path: &str, value: &Tensor) {
+        self.give(path, OutputRole::State, value.clone());
+    }
+
+    /// An output for the caller.
+    #[track_caller]
+    pub fn output(&mut self, name: &str, value: impl AsRef<Tensor>) {
+        self.give(name, OutputRole::Output, value.as_ref().clone());
+    }
+
+    #[track_caller]
+    fn give(&mut self, name: &str, role: OutputRole, value: Tensor) {
+        let caller = Location::caller();
+        let error = if let Some(e) = value.error() {
+            Some(e.clone())
+        } else if self.outputs.iter().any(|(o, _)| o.name == name && o.role == role) {
+            Some(Diagnostic::new(format!("output `{name}` is given twice")).at(caller, "given again here"))
+        } else if let Some((_, state)) =
+            self.states.iter().find(|(p, s)| role == OutputRole::State && p == name && s.ty() != value.ty())
+        {
+            Some(
+                Diagnostic::new(format!(
+                    "state `{name}` has type {}, its update has type {}",
+                    state.ty(),
+                    value.ty()
+                ))
+                .at(caller, "updated here")
+                .help("an update keeps dtype and shape"),
+            )
+        } else {
+            None
+        };
+        match error {
+            Some(e) => self.scope.fail(&e),
+            None => self.outputs.push((Output { name: name.into(), role }, value)),
+        }
+    }
+
+    /// The variables declared so far (parameters and state) with the tensors they were declared from, whose
+    /// [`Tensor::initializer`] says how to make them.
+    pub fn variables(&self) -> &[(String, Tensor)] {
+        &self.variables
+    }
+
+    /// The function, or the first error.
+    pub fn finish(mut self) -> Result<Function> {
+        let context = |d: Diagnostic| d.context(format!("@{}", self.name));
+        if let Some(error) = self.scope.error() {
+            return Err(context(error));
+        }
+        for (path, tensor) in &self.states {
+            if !self.outputs.iter().any(|(o, _)| o.role == OutputRole::State && o.name == *path) {
+                self.outputs.push((Output { name: path.clone(), role: OutputRole::State }, tensor.clone()));
+            }
+        }
+        let (outputs, tensors): (Vec<_>, Vec<_>) = self.outputs.into_iter().unzip();
+        let closure = self.scope.close(&tensors).map_err(context)?;
+        assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
+        Ok(Function {
+            name: self.name,
+            inputs: self.inputs,
+            outputs,
+            body: closure.body,
+            locations: self.scope.locations(),
+        })
+    }
+}
+
+/// What may be given where a type is wanted: a [`TensorType`], or a fallible description of one.
+pub trait IntoType {
+    /// The type.
+    fn into_type(self) -> Result<TensorType>;
+}
+
+impl IntoType for TensorType {
+    fn into_type(self) -> Result<TensorType> {
+        Ok(self)
+    }
+}
+
+impl IntoType for Result<TensorType> {
+    fn into_type(self) -> Result<TensorType> {
+        self
+    }
+}

@@ -1,0 +1,308 @@
+//! The Graph stage: programs of named functions, each a static single-assignment list of equations over typed tensors.
+//!
+//! A [`Program`] holds [`Function`]s; a function has a signature (inputs and outputs with names and roles) and a
+//! [`Body`]. A body is closed: an equation uses only inputs of its body and results of earlier equations of the same body.
+//! An op may hold regions, which are bodies again; what a region needs from outside is passed to it as an operand.
+//!
+//! Shapes may contain dimension variables ([`crate::Dim`]); [`Function::bind`] replaces them by numbers, which compiling
+//! begins with.
+//!
+//! Functions are built by [`build::FunctionBuilder`] with [`tensor::Tensor`]s, parsed from text, or made from other
+//! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify`] before it is used.
+
+pub mod build;
+pub mod operators;
+pub mod structure;
+pub mod tensor;
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::{Binding, Dim};
+use crate::id::{IdVec, typed_id};
+use crate::location::{LocationId, LocationTable};
+use crate::op::Op;
+use crate::ty::TensorType;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+typed_id! {
+    /// A value of a body.
+    ValueId, "%"
+}
+
+/// Named functions, in the order of their definition.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Program {
+    functions: Vec<Function>,
+}
+
+/// A function: signature and body.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Function {
+    /// Unique in the program.
+    pub name: String,
+    /// What goes in, parallel to `body.inputs`.
+    pub inputs: Vec<Input>,
+    /// What comes out, parallel to `body.outputs`.
+    pub outputs: Vec<Output>,
+    /// The computation.
+    pub body: Body,
+    /// Where the equations come from.
+    pub locations: LocationTable,
+}
+
+/// An input of a function.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Input {
+    /// Unique among the inputs; for parameters and state a key path, such as `layers.0.weight`.
+    pub name: String,
+    /// Who provides it.
+    pub role: InputRole,
+    /// Where it was declared.
+    pub location: LocationId,
+}
+
+/// Who provides an input, and what becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum InputRole {
+    /// Given anew at each run.
+    Input,
+    /// A variable of the session, only read.
+    Param,
+    /// A variable of the session, replaced by the state output of the same name when the run ends.
+    State,
+    /// A key for random numbers, `u32[2]`, given anew at each run.
+    Key,
+}
+
+/// An output of a function.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Output {
+    /// Unique among the outputs.
+    pub name: String,
+    /// Who receives it.
+    pub role: OutputRole,
+}
+
+/// Who receives an output.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum OutputRole {
+    /// The caller.
+    Output,
+    /// The variable of the session of that name. If there is a state input of that name its type is the same;
+    /// if not, the output creates the variable (that is how `init` functions work).
+    State,
+}
+
+/// A straight line of equations over its own values.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Body {
+    /// The type of every value.
+    pub values: IdVec<ValueId, TensorType>,
+    /// Values that come from outside.
+    pub inputs: Vec<ValueId>,
+    /// In an order in which each value is defined before it is used.
+    pub equations: Vec<Equation>,
+    /// Values that go outside; a value may occur more than once, and be an input.
+    pub outputs: Vec<ValueId>,
+}
+
+/// `results = op(operands)`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Equation {
+    /// What is computed, with its attributes.
+    pub op: Op,
+    /// Values of the body defined earlier.
+    pub operands: Vec<ValueId>,
+    /// Values defined here.
+    pub results: Vec<ValueId>,
+    /// Bodies that the op runs; empty for most ops.
+    pub regions: Vec<Body>,
+    /// Where it comes from.
+    pub location: LocationId,
+}
+
+impl InputRole {
+    /// The keyword in text; `input` is omitted there.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InputRole::Input => "input",
+            InputRole::Param => "param",
+            InputRole::State => "state",
+            InputRole::Key => "key",
+        }
+    }
+
+    /// Every role.
+    pub const ALL: [InputRole; 4] = [InputRole::Input, InputRole::Param, InputRole::State, InputRole::Key];
+}
+
+impl Program {
+    /// A program without functions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The functions in the order of their definition.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// The function `@name`.
+    pub fn get(&self, name: &str) -> Result<&Function> {
+        self.functions.iter().find(|f| f.name == name).ok_or_else(|| {
+            let names: Vec<_> = self.functions.iter().map(|f| format!("@{}", f.name)).collect();
+            Diagnostic::new(format!("there is no function `@{name}`")).help(format!(
+                "the program has {}",
+                if names.is_empty() { "none".into() } else { names.join(", ") }
+            ))
+        })
+    }
+
+    /// Adds a function; its name must be new.
+    pub fn add(&mut self, function: Function) -> Result<()> {
+        if self.functions.iter().any(|f| f.name == function.name) {
+            return Err(Diagnostic::new(format!("function `@{}` is defined twice", function.name))
+                .help("give it another name"));
+        }
+        self.functions.push(function);
+        Ok(())
+    }
+
+    /// Adds a function, or replaces the one of that name.
+    pub fn replace(&mut self, function: Function) {
+        match self.functions.iter_mut().find(|f| f.name == function.name) {
+            Some(old) => *old = function,
+            None => self.functions.push(function),
+        }
+    }
+}
+
+impl Function {
+    /// Type of input number `index`.
+    pub fn input_type(&self, index: usize) -> &TensorType {
+        &self.body.values[self.body.inputs[index]]
+    }
+
+    /// Type of output number `index`.
+    pub fn output_type(&self, index: usize) -> &TensorType {
+        &self.body.values[self.body.outputs[index]]
+    }
+
+    /// Position of the input of that name.
+    pub fn input_index(&self, name: &str) -> Option<usize> {
+        self.inputs.iter().position(|i| i.name == name)
+    }
+
+    /// Position of the output of that name and role.
+    pub fn output_index(&self, name: &str, role: OutputRole) -> Option<usize> {
+        self.outputs.iter().position(|o| o.name == name && o.role == role)
+    }
+
+    /// Names of the dimension variables that occur, sorted.
+    pub fn variables(&self) -> BTreeSet<Arc<str>> {
+        let mut names = BTreeSet::new();
+        self.body.collect_variables(&mut names);
+        names
+    }
+
+    /// The same function for given values of its dimension variables; none remains.
+    ///
+    /// Types are inferred anew, so a binding for which a shape rule fails is found here, with the equation's location.
+    pub fn bind(&self, binding: &Binding) -> Result<Function> {
+        let body =
+            self.body.bind(binding, &self.locations).map_err(|d| d.context(format!("@{}", self.name)))?;
+        Ok(Function { body, ..self.clone() })
+    }
+}
+
+impl Body {
+    /// Type of a value.
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        &self.values[value]
+    }
+
+    /// Types of several values.
+    pub fn types(&self, values: &[ValueId]) -> Vec<TensorType> {
+        values.iter().map(|v| self.values[*v].clone()).collect()
+    }
+
+    /// For each value the equation that defines it; nothing for inputs.
+    pub fn definitions(&self) -> IdVec<ValueId, Option<usize>> {
+        let mut definitions: IdVec<ValueId, Option<usize>> = self.values.ids().map(|_| None).collect();
+        for (i, equation) in self.equations.iter().enumerate() {
+            for result in &equation.results {
+                definitions[*result] = Some(i);
+            }
+        }
+        definitions
+    }
+
+    fn collect_variables(&self, names: &mut BTreeSet<Arc<str>>) {
+        for (_, ty) in self.values.iter() {
+            ty.shape.iter().for_each(|d| d.collect_variables(names));
+        }
+        for equation in &self.equations {
+            equation.op.visit_dims(&mut |d: &Dim| d.collect_variables(names));
+            equation.regions.iter().for_each(|r| r.collect_variables(names));
+        }
+    }
+
+    fn bind(&self, binding: &Binding, locations: &LocationTable) -> Result<Body> {
+        let mut body = self.clone();
+        for (_, ty) in body.values.iter_mut() {
+            *ty = ty.bind(binding)?;
+        }
+        for equation in &mut body.equations {
+            let (name, location) = (equation.op.name(), equation.location);
+            let at = |d: Diagnostic| d.at(locations.origin(location).clone(), name);
+            equation.op.bind(binding).map_err(at)?;
+            for region in &mut equation.regions {
+                *region = region.bind(binding, locations)?;
+            }
+            let operands: Vec<_> = equation.operands.iter().map(|v| body.values[*v].clone()).collect();
+            let inferred = equation.op.infer(&operands, &equation.regions).map_err(at)?;
+            for (result, ty) in equation.results.iter().zip(inferred) {
+                body.values[*result] = ty;
+            }
+        }
+        Ok(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::build::FunctionBuilder;
+    use crate::{DType, Literal, Tensor, TensorType, interpret};
+
+    #[test]
+    fn a_linear_layer_is_built_and_interpreted() {
+        let f = FunctionBuilder::build("linear", |f| {
+            let x = f.input("x", TensorType::new(DType::F32, [crate::Dim::variable("B"), 2i64.into()]));
+            let w = f.param(
+                "w",
+                Tensor::variable(TensorType::new(DType::F32, [2usize, 3]), crate::Initializer::Zeros),
+            );
+            f.output("y", x.dot(&w) * 2.0 + 1.0);
+        })
+        .unwrap();
+        let f = f.bind(&crate::Binding::new().with("B", 1)).unwrap();
+        let x = Literal::from_vec(&[1, 2], vec![1.0f32, 2.0]).unwrap();
+        let w = Literal::from_vec(&[2, 3], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let y = interpret::run(&f, &[x, w]).unwrap();
+        assert_eq!(y[0].as_slice::<f32>().unwrap(), [19.0, 25.0, 31.0]);
+    }
+
+    #[test]
+    fn an_error_names_both_operands_and_comes_once() {
+        let error = FunctionBuilder::build("f", |f| {
+            let x = f.input("x", TensorType::new(DType::F32, [2usize]));
+            let y = f.input("y", TensorType::new(DType::F32, [3usize]));
+            let bad = &x + &y;
+            f.output("z", bad.dot(&x) / 0.0);
+        })
+        .unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("@f: add: operands have types f32[2] and f32[3]"), "{text}");
+        assert_eq!(text.matches("mod.rs:").count(), 3, "{text}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Overloaded operators and elementwise methods of [`Tensor`].
+//!
+//! Ops themselves take operands of equal shapes, as `jax.lax` does. The operators here broadcast as NumPy does: shapes are aligned
+//! at their last axes, and an extent of 1 or a missing axis is repeated. Numbers of Rust take the dtype of the tensor they meet.
+
+use super::tensor::Tensor;
+use crate::diagnostic::Diagnostic;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::location::Location;
+use crate::op::{Binary, BroadcastInDim, Unary};
+use crate::scalar::Scalar;
+
+impl Tensor {
+    /// One number everywhere, with the dtype and shape of `self`.
+    #[track_caller]
+    pub fn full_like(&self, value: f64) -> Tensor {
+        self.splat(Scalar::from_f64(self.dtype(), value))
+    }
+
+    /// Zeros of the dtype and shape of `self`.
+    #[track_caller]
+    pub fn zeros_like(&self) -> Tensor {
+        self.full_like(0.0)
+    }
+
+    /// Ones of the dtype and shape of `self`.
+    #[track_caller]
+    pub fn ones_like(&self) -> Tensor {
+        self.full_like(1.0)
+    }
+
+    /// One element everywhere, with the shape of `self`.
+    #[track_caller]
+    pub fn splat(&self, value: Scalar) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        let scalar = Tensor::constant(Literal::full(&[], value));
+        if self.rank() == 0 { scalar } else { scalar.broadcast_in_dim(self.shape().to_vec(), &[]) }
+    }
+
+    /// `broadcast_in_dim`: axis i of `self` becomes axis `dims[i]` of the result; others are repeated.
+    #[track_caller]
+    pub fn broadcast_in_dim(&self, shape: Vec<Dim>, dims: &[usize]) -> Tensor {
+        Tensor::apply(BroadcastInDim { shape, dims: dims.to_vec() }, &[self])
+    }
+
+    /// Repeats as NumPy does: axes are aligned at the last, extents of 1 and missing axes are repeated.
+    #[track_caller]
+    pub fn broadcast_to(&self, shape: &[Dim]) -> Tensor {
+        if self.error().is_some() || self.shape() == shape {
+            return self.clone();
+        }
+        let Some(offset) = shape.len().checked_sub(self.rank()) else {
+            return self.fail(Diagnostic::new(format!("{} cannot be broadcast to fewer axes", self.ty())));
+        };
+        let dims: Vec<usize> = (0..self.rank()).map(|i| i + offset).collect();
+        self.broadcast_in_dim(shape.to_vec(), &dims)
+    }
+
+    /// A poisoned tensor whose error says where; the function's builder learns of it.
+    #[track_caller]
+    pub(crate) fn fail(&self, error: Diagnostic) -> Tensor {
+        let error = error.at(Location::caller(), "");
+        if let Some(scope) = self.scope().cloned().or_else(super::build::Scope::current) {
+            scope.fail(&error);
+        }
+        Tensor::poisoned(error)
+    }
+
+    /// Both operands broadcast to a common shape.
+    #[track_caller]
+    fn align(&self, other: &Tensor) -> (Tensor, Tensor) {
+        if self.shape() == other.shape() || self.error().is_some() || other.error().is_some() {
+            return (self.clone(), other.clone());
+        }
+        let rank = self.rank().max(other.rank());
+        let one = Dim::constant(1);
+        let extent = |t: &Tensor, axis: usize| match (axis + t.rank()).checked_sub(rank) {
+            Some(i) => t.shape()[i].clone(),
+            None => one.clone(),
+        };
+        let mut shape = Vec::with_capacity(rank);
+        for axis in 0..rank {
+            let (a, b) = (extent(self, axis), extent(other, axis));
+            shape.push(if a == one { b } else { a });
+        }
+        // If extents differ, one of the two broadcasts cannot succeed; the op's own rule then names both types.
+        let fits = |t: &Tensor| {
+            (0..rank).all(|axis| {
+                let e = extent(t, axis);
+                e == one || e == shape[axis]
+            })
+        };
+        if fits(self) && fits(other) {
+            (self.broadcast_to(&shape), other.broadcast_to(&shape))
+        } else {
+            (self.clone(), other.clone())
+        }
+    }
+
+    /// An elementwise op on operands that are broadcast to a common shape.
+    #[track_caller]
+    pub fn binary(&self, op: Binary, other: &Tensor) -> Tensor {
+        let (a, b) = self.align(other);
+        Tensor::apply(op, &[&a, &b])
+    }
+
+    /// An elementwise op.
+    #[track_caller]
+    pub fn unary(&self, op: Unary) -> Tensor {
+        Tensor::apply(op, &[self])
+    }
+
+    /// The strong product: `coefficient · self`, and 0 wherever `self` is 0, even if the coefficient is infinite or NaN.
+    #[track_caller]
+    pub fn scaled_by(&self, coefficient: &Tensor) -> Tensor {
+        coefficient.binary(Binary::MulZero, self)
+    }
+}
+
+/// A Rust number beside a tensor.
+pub trait Number: Copy {
+    /// As an element of `dtype`.
+    fn to_scalar(self, dtype: DType) -> Scalar;
+}
+
+macro_rules! number {
+    ($($t:ty: $method:ident,)*) => {$(
+        impl Number for $t {
+            fn to_scalar(self, dtype: DType) -> Scalar { Scalar::$method(dtype, self.into()) }
+        }
+    )*};
+}
+number! { f32: from_f64, f64: from_f64, i32: from_i64, i64: from_i64, u32: from_i64, }
+
+macro_rules! operator {
+    ($($trait:ident $method:ident $op:ident;)*) => {$(
+        impl std::ops::$trait<&Tensor> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: &Tensor) -> Tensor { self.binary(Binary::$op, other) }
+        }
+        impl std::ops::$trait<Tensor> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: Tensor) -> Tensor { self.binary(Binary::$op, &other) }
+        }
+        impl std::ops::$trait<&Tensor> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: &Tensor) -> Tensor { self.binary(Binary::$op, other) }
+        }
+        impl std::ops::$trait<Tensor> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: Tensor) -> Tensor { self.binary(Binary::$op, &other) }
+        }
+        impl<N: Number> std::ops::$trait<N> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: N) -> Tensor {
+                let other = self.splat(other.to_scalar(self.dtype()));
+                self.binary(Binary::$op, &other)
+            }
+        }
+        impl<N: Number> std::ops::$trait<N> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: N) -> Tensor { std::ops::$trait::$method(&self, other) }
+        }
+        operator!(@number $trait $method f32 f64 i32 i64 u32);
+    )*};
+    (@number $trait:ident $method:ident $($t:ty)*) => {$(
+        impl std::ops::$trait<&Tensor> for $t {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: &Tensor) -> Tensor {
+                std::ops::$trait::$method(other.splat(self.to_scalar(other.dtype())), other)
+            }
+        }
+        impl std::ops::$trait<Tensor> for $t {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: Tensor) -> Tensor { std::ops::$trait::$method(self, &other) }
+        }
+    )*};
+}
+
+operator! {
+    Add add Add;
+    Sub sub Sub;
+    Mul mul Mul;
+    Div div Div;
+    Rem rem Rem;
+}
+
+impl std::ops::Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        self.unary(Unary::Neg)
+    }
+}
+
+impl std::ops::Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        self.unary(Unary::Neg)
+    }
+}

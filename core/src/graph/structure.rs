@@ -1,0 +1,122 @@
+//! Methods of [`Tensor`] that move elements about, reduce and contract.
+
+use super::tensor::Tensor;
+use crate::diagnostic::Diagnostic;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::op::{
+    Compare, Concatenate, ConvertElementType, DotGeneral, Permute, Reduce, ReduceKind, Reshape, Slice,
+};
+
+impl Tensor {
+    /// `reshape`: the same elements in row-major order.
+    #[track_caller]
+    pub fn reshape<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let shape: Vec<Dim> = shape.into_iter().map(Into::into).collect();
+        if self.shape() == shape { self.clone() } else { Tensor::apply(Reshape { shape }, &[self]) }
+    }
+
+    /// `permute`: axis i of the result is axis `permutation[i]` of `self`.
+    #[track_caller]
+    pub fn permute(&self, permutation: &[usize]) -> Tensor {
+        if self.error().is_some()
+            || (permutation.len() == self.rank() && permutation.iter().enumerate().all(|(i, p)| i == *p))
+        {
+            return self.clone();
+        }
+        Tensor::apply(Permute { permutation: permutation.to_vec() }, &[self])
+    }
+
+    /// Swaps the last two axes.
+    #[track_caller]
+    pub fn matrix_transpose(&self) -> Tensor {
+        let rank = self.rank();
+        if self.error().is_none() && rank < 2 {
+            return self.fail(Diagnostic::new(format!("{} has no two axes to swap", self.ty())));
+        }
+        let mut permutation: Vec<usize> = (0..rank).collect();
+        if rank >= 2 {
+            permutation.swap(rank - 2, rank - 1);
+        }
+        self.permute(&permutation)
+    }
+
+    /// `slice` of one axis: elements `start..limit`.
+    #[track_caller]
+    pub fn slice_axis(&self, axis: usize, start: impl Into<Dim>, limit: impl Into<Dim>) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        if axis >= self.rank() {
+            return self.fail(Diagnostic::new(format!("slice: axis {axis} of {}", self.ty())));
+        }
+        let mut from = vec![Dim::constant(0); self.rank()];
+        let mut to = self.shape().to_vec();
+        from[axis] = start.into();
+        to[axis] = limit.into();
+        Tensor::apply(Slice { start: from, limit: to, stride: vec![] }, &[self])
+    }
+
+    /// `concatenate` along an axis.
+    #[track_caller]
+    pub fn concatenate(parts: &[&Tensor], axis: usize) -> Tensor {
+        Tensor::apply(Concatenate { axis }, parts)
+    }
+
+    /// `convert_element_type`; nothing happens if the dtype is the same.
+    #[track_caller]
+    pub fn convert(&self, dtype: DType) -> Tensor {
+        if self.dtype() == dtype || self.error().is_some() {
+            return self.clone();
+        }
+        Tensor::apply(ConvertElementType { dtype }, &[self])
+    }
+
+    /// Elementwise comparison of tensors of one type.
+    #[track_caller]
+    pub fn compare(&self, op: Compare, other: &Tensor) -> Tensor {
+        Tensor::apply(op, &[self, other])
+    }
+
+    /// `eq`, element by element.
+    #[track_caller]
+    pub fn equal(&self, other: &Tensor) -> Tensor {
+        self.compare(Compare::Eq, other)
+    }
+
+    #[track_caller]
+    fn reduce(&self, kind: ReduceKind, axes: &[usize]) -> Tensor {
+        Tensor::apply(Reduce::new(kind, axes.iter().copied()), &[self])
+    }
+
+    /// Sum of all elements.
+    #[track_caller]
+    pub fn sum(&self) -> Tensor {
+        self.sum_axes(&(0..self.rank()).collect::<Vec<_>>())
+    }
+
+    /// Sum along axes, which vanish.
+    #[track_caller]
+    pub fn sum_axes(&self, axes: &[usize]) -> Tensor {
+        self.reduce(ReduceKind::Sum, axes)
+    }
+
+    /// Greatest element along axes, which vanish.
+    #[track_caller]
+    pub fn max_axes(&self, axes: &[usize]) -> Tensor {
+        self.reduce(ReduceKind::Max, axes)
+    }
+
+    /// Matrix product of the last axis of `self` with the first axis of `other`; further axes remain in order.
+    #[track_caller]
+    pub fn dot(&self, other: &Tensor) -> Tensor {
+        if self.error().is_none() && (self.rank() == 0 || other.rank() == 0) {
+            return self.fail(Diagnostic::new(format!(
+                "dot of {} and {} needs an axis of each",
+                self.ty(),
+                other.ty()
+            )));
+        }
+        Tensor::apply(DotGeneral::matmul(self.rank().max(1)), &[self, other])
+    }
+}

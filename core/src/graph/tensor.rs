@@ -1,0 +1,226 @@
+//! Symbolic tensors: what a user of the builder holds.
+//!
+//! A [`Tensor`] is one of four things. *Traced*: a value of a function being built. *Literal*: a constant that has not met
+//! a function yet, so that `2.0 * &x` needs no context. *Variable*: the type and the initializer of a parameter that a model was
+//! constructed with, waiting for [`FunctionBuilder::param`](super::build::FunctionBuilder::param) or `state` to make it an input.
+//! *Poisoned*: the first error; every operation on it yields it again.
+//!
+//! Operations are methods and overloaded operators (see [`super::operators`]); all are `#[track_caller]`, so each equation knows the user's
+//! source line.
+
+use super::ValueId;
+use super::build::Scope;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::location::Location;
+use crate::op::Op;
+use crate::ty::TensorType;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::LazyLock;
+
+/// A symbolic tensor; cheap to clone.
+#[derive(Clone)]
+pub struct Tensor(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Traced { scope: Scope, value: ValueId, ty: Rc<TensorType> },
+    Literal(Rc<(Literal, TensorType)>),
+    Variable(Rc<Variable>),
+    Poisoned(Rc<Diagnostic>),
+}
+
+/// A parameter before it is part of a function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Variable {
+    /// Dtype and shape.
+    pub ty: TensorType,
+    /// How its first value is made.
+    pub initializer: Initializer,
+    /// Where it was made.
+    pub location: Location,
+}
+
+/// How the first value of a variable is made.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Initializer {
+    /// Zeros.
+    Zeros,
+    /// Ones.
+    Ones,
+    /// Given values, of the variable's type.
+    Constant(Literal),
+    /// Evenly from `low..high`.
+    Uniform {
+        /// Least value.
+        low: f64,
+        /// Limit.
+        high: f64,
+    },
+    /// Normally distributed.
+    Normal {
+        /// Mean.
+        mean: f64,
+        /// Standard deviation.
+        std: f64,
+    },
+}
+
+impl Tensor {
+    pub(super) fn traced(scope: Scope, value: ValueId, ty: TensorType) -> Self {
+        Tensor(Repr::Traced { scope, value, ty: Rc::new(ty) })
+    }
+
+    /// A poisoned tensor.
+    pub fn poisoned(error: Diagnostic) -> Self {
+        Tensor(Repr::Poisoned(Rc::new(error)))
+    }
+
+    /// A constant.
+    pub fn constant(value: impl Into<Literal>) -> Self {
+        let literal = value.into();
+        let ty = literal.ty();
+        Tensor(Repr::Literal(Rc::new((literal, ty))))
+    }
+
+    /// A parameter of a model, to be given to `param` or `state` of a function builder.
+    #[track_caller]
+    pub fn variable(ty: TensorType, initializer: Initializer) -> Self {
+        Tensor(Repr::Variable(Rc::new(Variable { ty, initializer, location: Location::caller() })))
+    }
+
+    /// Dtype and shape; those of a scalar f32 if poisoned.
+    pub fn ty(&self) -> &TensorType {
+        static POISONED: LazyLock<TensorType> = LazyLock::new(|| TensorType::scalar(DType::F32));
+        match &self.0 {
+            Repr::Traced { ty, .. } => ty,
+            Repr::Literal(literal) => &literal.1,
+            Repr::Variable(variable) => &variable.ty,
+            Repr::Poisoned(_) => &POISONED,
+        }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.ty().dtype
+    }
+
+    /// Shape.
+    pub fn shape(&self) -> &[crate::Dim] {
+        &self.ty().shape
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.ty().rank()
+    }
+
+    /// The error, if poisoned.
+    pub fn error(&self) -> Option<&Diagnostic> {
+        match &self.0 {
+            Repr::Poisoned(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The values, if it is a constant that belongs to no function yet.
+    pub fn literal(&self) -> Option<&Literal> {
+        match &self.0 {
+            Repr::Literal(literal) => Some(&literal.0),
+            _ => None,
+        }
+    }
+
+    /// Type and initializer, if it is a parameter that belongs to no function yet.
+    pub fn initializer(&self) -> Option<&Variable> {
+        match &self.0 {
+            Repr::Variable(variable) => Some(variable),
+            _ => None,
+        }
+    }
+
+    /// The scope in which it is traced.
+    pub fn scope(&self) -> Option<&Scope> {
+        match &self.0 {
+            Repr::Traced { scope, .. } => Some(scope),
+            _ => None,
+        }
+    }
+
+    /// Scope and value, if traced.
+    pub fn traced_value(&self) -> Result<(&Scope, ValueId)> {
+        match &self.0 {
+            Repr::Traced { scope, value, .. } => Ok((scope, *value)),
+            Repr::Poisoned(error) => Err((**error).clone()),
+            Repr::Variable(variable) => Err(Diagnostic::new(format!(
+                "a variable of type {} is used before it belongs to a function",
+                variable.ty
+            ))
+            .at(variable.location.clone(), "the variable is made here")
+            .help("pass the model to `param` or `state` of the function first, and use what they return")),
+            Repr::Literal(_) => Err(Diagnostic::new("a constant has no value in a function")),
+        }
+    }
+
+    /// True if both are the same traced value.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        match (&self.0, &other.0) {
+            (Repr::Traced { scope: a, value: v, .. }, Repr::Traced { scope: b, value: w, .. }) => {
+                v == w && a.is_within(b) && b.is_within(a)
+            }
+            _ => false,
+        }
+    }
+
+    /// Where it was made, if that is known.
+    pub fn defined_at(&self) -> Option<Location> {
+        let location = match &self.0 {
+            Repr::Traced { scope, value, .. } => scope.location_of(*value),
+            Repr::Variable(variable) => variable.location.clone(),
+            _ => Location::Unknown,
+        };
+        (location != Location::Unknown).then_some(location)
+    }
+
+    /// Applies an op that has one result.
+    #[track_caller]
+    pub fn apply(op: impl Into<Op>, operands: &[&Tensor]) -> Tensor {
+        Tensor::apply_many(op, operands).swap_remove(0)
+    }
+
+    /// Applies an op. If it fails, there is one poisoned result, and the function's builder knows the error.
+    #[track_caller]
+    pub fn apply_many(op: impl Into<Op>, operands: &[&Tensor]) -> Vec<Tensor> {
+        let caller = Location::caller();
+        if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
+            return vec![(*poisoned).clone()];
+        }
+        let operands: Vec<Tensor> = operands.iter().map(|t| (*t).clone()).collect();
+        Scope::emit(op.into(), &operands, vec![], caller).unwrap_or_else(|error| {
+            let scope = operands.iter().find_map(Tensor::scope).cloned().or_else(Scope::current);
+            if let Some(scope) = scope {
+                scope.fail(&error);
+            }
+            vec![Tensor::poisoned(error)]
+        })
+    }
+}
+
+impl AsRef<Tensor> for Tensor {
+    fn as_ref(&self) -> &Tensor {
+        self
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Traced { value, ty, .. } => write!(f, "{value}: {ty}"),
+            Repr::Literal(literal) => write!(f, "constant {}", literal.0),
+            Repr::Variable(variable) => write!(f, "variable {}", variable.ty),
+            Repr::Poisoned(error) => write!(f, "poisoned: {error}"),
+        }
+    }
+}

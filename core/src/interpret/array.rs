@@ -1,0 +1,140 @@
+//! Arrays of the graph interpreter.
+
+use super::Real;
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::sync::Arc;
+
+/// One element: a real number, or an integer or bool as the bits of an `i64`.
+///
+/// Integers are kept wrapped to their dtype: sign-extended if it is signed, zero-extended if not (u64 by its bits).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Cell<R> {
+    /// An element of a float dtype.
+    Real(R),
+    /// An element of an integer dtype or bool.
+    Bits(i64),
+}
+
+impl<R: Real> Cell<R> {
+    /// The real number; the dtype must be a float.
+    pub fn real(&self) -> &R {
+        match self {
+            Cell::Real(r) => r,
+            Cell::Bits(_) => panic!("a float element is asked of an integer array: infer admits none"),
+        }
+    }
+
+    /// The integer (bool: 0 or 1); the dtype must be no float.
+    pub fn bits(&self) -> i64 {
+        match self {
+            Cell::Bits(b) => *b,
+            Cell::Real(_) => panic!("an integer element is asked of a float array: infer admits none"),
+        }
+    }
+
+    /// From one concrete element.
+    pub fn from_scalar(scalar: Scalar) -> Self {
+        match scalar.to_i64() {
+            Some(bits) => Cell::Bits(bits),
+            None => Cell::Real(R::from_f64(scalar.to_f64())),
+        }
+    }
+
+    /// Rounded to a concrete element.
+    pub fn to_scalar(&self, dtype: DType) -> Scalar {
+        match self {
+            Cell::Real(r) => Scalar::from_f64(dtype, r.to_f64()),
+            Cell::Bits(b) => Scalar::from_i64(dtype, *b),
+        }
+    }
+
+    /// True for `true`.
+    pub fn is_true(&self) -> bool {
+        self.bits() != 0
+    }
+}
+
+/// A dense tensor in row-major order.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Array<R> {
+    /// Element type; says how cells are to be read.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Elements.
+    pub cells: Arc<Vec<Cell<R>>>,
+}
+
+impl<R: Real> Array<R> {
+    /// From elements in row-major order.
+    pub fn new(dtype: DType, shape: Vec<usize>, cells: Vec<Cell<R>>) -> Self {
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            cells.len(),
+            "an array has as many cells as its shape says"
+        );
+        Array { dtype, shape, cells: Arc::new(cells) }
+    }
+
+    /// An array of type `ty` (without variables) whose element at each index is `f(index)`.
+    pub fn from_fn(ty: &TensorType, mut f: impl FnMut(&[usize]) -> Cell<R>) -> Self {
+        let shape = ty.extents().expect("the interpreter runs bound functions only");
+        let count = shape.iter().product::<usize>();
+        let mut index = vec![0; shape.len()];
+        let mut cells = Vec::with_capacity(count);
+        for _ in 0..count {
+            cells.push(f(&index));
+            for axis in (0..shape.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < shape[axis] {
+                    break;
+                }
+                index[axis] = 0;
+            }
+        }
+        Array::new(ty.dtype, shape, cells)
+    }
+
+    /// Element at an index.
+    pub fn at(&self, index: &[usize]) -> &Cell<R> {
+        &self.cells[self.flat(index)]
+    }
+
+    /// Position of an index in `cells`.
+    pub fn flat(&self, index: &[usize]) -> usize {
+        index.iter().zip(&self.shape).fold(0, |flat, (i, extent)| flat * extent + i)
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> TensorType {
+        TensorType::new(self.dtype, self.shape.iter().copied())
+    }
+
+    /// From a literal.
+    pub fn from_literal(literal: &Literal) -> Self {
+        let cells = literal.scalars().map(Cell::from_scalar).collect();
+        Array::new(literal.dtype(), literal.shape().to_vec(), cells)
+    }
+
+    /// Rounded to a literal.
+    pub fn to_literal(&self) -> Literal {
+        let scalars: Vec<_> = self.cells.iter().map(|c| c.to_scalar(self.dtype)).collect();
+        Literal::from_scalars(self.dtype, &self.shape, &scalars).expect("cells were converted to the dtype")
+    }
+
+    /// Rounds every element to the dtype, as far as `R` rounds.
+    pub(super) fn round(&mut self) {
+        if !self.dtype.is_float() || !R::ROUNDS || self.dtype == DType::F64 {
+            return;
+        }
+        let dtype = self.dtype;
+        for cell in Arc::make_mut(&mut self.cells) {
+            if let Cell::Real(r) = cell {
+                *r = r.round_to(dtype);
+            }
+        }
+    }
+}

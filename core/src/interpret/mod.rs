@@ -1,0 +1,83 @@
+//! The graph interpreter: what a function means, over any element type.
+//!
+//! [`evaluate`] runs a body equation by equation with the ops' `evaluate` facet. Over `f64` each result is rounded to its dtype,
+//! so that a program of f32 operations has its IEEE meaning with transcendental functions correct to (almost) half an ULP; over
+//! [`num_rational::BigRational`] nothing is rounded, and what is not rational is an error.
+
+mod array;
+mod real;
+
+pub use array::{Array, Cell};
+pub use real::Real;
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::{Body, Function};
+use crate::id::{Id, IdVec};
+use crate::literal::Literal;
+use crate::location::LocationTable;
+
+/// Runs a body without dimension variables.
+pub fn evaluate<R: Real>(
+    body: &Body,
+    locations: &LocationTable,
+    inputs: &[Array<R>],
+) -> Result<Vec<Array<R>>> {
+    if inputs.len() != body.inputs.len() {
+        return Err(Diagnostic::new(format!(
+            "{} inputs given, the body has {}",
+            inputs.len(),
+            body.inputs.len()
+        )));
+    }
+    // Values are dropped after their last use, so that a long program needs the memory of its widest moment only.
+    let mut last_use: IdVec<_, usize> = body.values.ids().map(|_| 0).collect();
+    for (i, equation) in body.equations.iter().enumerate() {
+        equation.operands.iter().for_each(|v| last_use[*v] = i);
+    }
+    body.outputs.iter().for_each(|v| last_use[*v] = usize::MAX);
+
+    let mut values: IdVec<_, Option<Array<R>>> = body.values.ids().map(|_| None).collect();
+    for (value, array) in body.inputs.iter().zip(inputs) {
+        if array.ty() != *body.ty(*value) {
+            return Err(Diagnostic::new(format!(
+                "input {}: expected {}, found {}",
+                value.index(),
+                body.ty(*value),
+                array.ty()
+            )));
+        }
+        values[*value] = Some(array.clone());
+    }
+    for (i, equation) in body.equations.iter().enumerate() {
+        let operands: Vec<Array<R>> = equation
+            .operands
+            .iter()
+            .map(|v| values[*v].clone().expect("the verifier found each value defined before its use"))
+            .collect();
+        let types = body.types(&equation.results);
+        let results = equation.op.evaluate(&operands, &types).map_err(|d| {
+            d.context(equation.op.name()).at(locations.origin(equation.location).clone(), equation.op.name())
+        })?;
+        for ((value, ty), mut array) in equation.results.iter().zip(&types).zip(results) {
+            debug_assert_eq!(array.ty(), *ty, "{} gives what it infers", equation.op.name());
+            array.round();
+            values[*value] = Some(array);
+        }
+        for operand in &equation.operands {
+            if last_use[*operand] == i {
+                values[*operand] = None;
+            }
+        }
+    }
+    Ok(body
+        .outputs
+        .iter()
+        .map(|v| values[*v].clone().expect("the verifier found each output defined"))
+        .collect())
+}
+
+/// Runs a function without dimension variables on literals, with `f64` arithmetic rounded to each result's dtype.
+pub fn run(function: &Function, inputs: &[Literal]) -> Result<Vec<Literal>> {
+    let arrays: Vec<Array<f64>> = inputs.iter().map(Array::from_literal).collect();
+    Ok(evaluate(&function.body, &function.locations, &arrays)?.iter().map(Array::to_literal).collect())
+}

@@ -1,0 +1,234 @@
+//! Attributes: what an op carries besides operands, in the one form that text and files share.
+//!
+//! Every op converts to and from a map of named [`Attribute`]s; nothing else about an op is ever written out, so that no
+//! internal type becomes a file format.
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::scalar::Scalar;
+use std::collections::BTreeMap;
+
+/// The value of an attribute.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Attribute {
+    /// `true`
+    Bool(bool),
+    /// `3`, `B`, `2*B+1`: integers are constant dimensions.
+    Dim(Dim),
+    /// `f32`
+    DType(DType),
+    /// `"text"`
+    Text(String),
+    /// `@f`
+    Function(String),
+    /// `1.5:f32`
+    Scalar(Scalar),
+    /// `f32[2] [1.0, 2.0]`
+    Literal(Literal),
+    /// `[a, b, c]`
+    List(Vec<Attribute>),
+}
+
+/// Attributes by name, sorted.
+pub type Attributes = BTreeMap<&'static str, Attribute>;
+
+/// Rust types that attributes are made of.
+pub trait Field: Sized {
+    /// As an attribute.
+    fn to_attribute(&self) -> Attribute;
+    /// From an attribute; an error says what was expected.
+    fn from_attribute(attribute: Attribute) -> Result<Self>;
+    /// Every dimension inside.
+    fn visit_dims(&self, _visit: &mut dyn FnMut(&Dim)) {}
+    /// Every dimension inside, to change.
+    fn map_dims(&mut self, _map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn expected<T>(what: &str, found: &Attribute) -> Result<T> {
+    let mut found = format!("{found:?}");
+    if found.len() > 80 {
+        found = found.chars().take(80).collect::<String>() + "…";
+    }
+    Err(Diagnostic::new(format!("expected {what}, found {found}")))
+}
+
+macro_rules! simple_field {
+    ($($t:ty, $variant:ident, $what:literal;)*) => {$(
+        impl Field for $t {
+            fn to_attribute(&self) -> Attribute { Attribute::$variant(self.clone()) }
+            fn from_attribute(attribute: Attribute) -> Result<Self> {
+                match attribute { Attribute::$variant(v) => Ok(v), other => expected($what, &other) }
+            }
+        }
+    )*};
+}
+simple_field! {
+    bool, Bool, "`true` or `false`";
+    DType, DType, "a dtype";
+    Scalar, Scalar, "a scalar such as `1.5:f32`";
+    Literal, Literal, "a literal";
+}
+
+impl Field for Dim {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Dim(self.clone())
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        match attribute {
+            Attribute::Dim(d) => Ok(d),
+            other => expected("a dimension", &other),
+        }
+    }
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        visit(self);
+    }
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        *self = map(self)?;
+        Ok(())
+    }
+}
+
+impl Field for i64 {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Dim(Dim::constant(*self))
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        match &attribute {
+            Attribute::Dim(d) => d.as_constant().map_or_else(|| expected("an integer", &attribute), Ok),
+            other => expected("an integer", other),
+        }
+    }
+}
+
+impl Field for usize {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Dim(Dim::from(*self))
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        let value = i64::from_attribute(attribute)?;
+        usize::try_from(value)
+            .map_err(|_| Diagnostic::new(format!("expected an integer of at least 0, found {value}")))
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::List(self.iter().map(Field::to_attribute).collect())
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        match attribute {
+            Attribute::List(items) => items.into_iter().map(T::from_attribute).collect(),
+            other => expected("a list", &other),
+        }
+    }
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        self.iter().for_each(|t| t.visit_dims(visit));
+    }
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        self.iter_mut().try_for_each(|t| t.map_dims(map))
+    }
+}
+
+/// Absent, or the value itself; nothing is written as an empty list where a default other than nothing makes it necessary.
+impl<T: Field> Field for Option<T> {
+    fn to_attribute(&self) -> Attribute {
+        self.as_ref().map_or(Attribute::List(vec![]), Field::to_attribute)
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        match attribute {
+            Attribute::List(items) if items.is_empty() => Ok(None),
+            other => T::from_attribute(other).map(Some),
+        }
+    }
+}
+
+impl<A: Field, B: Field> Field for (A, B) {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::List(vec![self.0.to_attribute(), self.1.to_attribute()])
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        match attribute {
+            Attribute::List(items) if items.len() == 2 => {
+                let mut items = items.into_iter();
+                let mut next = || items.next().expect("there are two items");
+                Ok((A::from_attribute(next())?, B::from_attribute(next())?))
+            }
+            other => expected("a pair", &other),
+        }
+    }
+}
+
+/// Removes attribute `name` and converts it; the default serves where it is absent.
+pub fn take<T: Field>(
+    attributes: &mut BTreeMap<String, Attribute>,
+    name: &str,
+    default: Option<T>,
+) -> Result<T> {
+    match attributes.remove(name) {
+        Some(a) => T::from_attribute(a).map_err(|d| d.context(format!("attribute `{name}`"))),
+        None => default.ok_or_else(|| Diagnostic::new(format!("attribute `{name}` is missing"))),
+    }
+}
+
+/// Defines the struct of an op's attributes with its conversions. A field with `= default` is omitted in text and files where
+/// it equals the default, which may depend on earlier fields by closure-free expressions of constants only.
+macro_rules! attributes {
+    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $t:ty $(= $default:expr)?,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $t,)* }
+
+        impl $crate::op::attribute::AttributeStruct for $name {
+            #[allow(unused_mut, clippy::let_and_return)]
+            fn to_attributes(&self) -> $crate::op::attribute::Attributes {
+                let mut map = $crate::op::attribute::Attributes::new();
+                $(
+                    #[allow(unused_variables)]
+                    let is_default = false $(|| self.$field == { let d: $t = $default; d })?;
+                    if !is_default {
+                        map.insert(stringify!($field), $crate::op::attribute::Field::to_attribute(&self.$field));
+                    }
+                )*
+                map
+            }
+            fn from_attributes(
+                #[allow(unused_variables, unused_mut)]
+                map: &mut std::collections::BTreeMap<String, $crate::op::attribute::Attribute>,
+            ) -> $crate::Result<Self> {
+                Ok($name { $($field: $crate::op::attribute::take::<$t>(map, stringify!($field), {
+                    #[allow(unused_mut, unused_assignments)]
+                    let mut default: Option<$t> = None;
+                    $(default = Some($default);)?
+                    default
+                })?,)* })
+            }
+            fn visit_dims(&self, #[allow(unused_variables)] visit: &mut dyn FnMut(&$crate::Dim)) {
+                $($crate::op::attribute::Field::visit_dims(&self.$field, visit);)*
+            }
+            fn map_dims(
+                &mut self,
+                #[allow(unused_variables)] map: &mut dyn FnMut(&$crate::Dim) -> $crate::Result<$crate::Dim>,
+            ) -> $crate::Result<()> {
+                $($crate::op::attribute::Field::map_dims(&mut self.$field, map)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+pub(crate) use attributes;
+
+/// What [`attributes!`] implements.
+pub trait AttributeStruct: Sized {
+    /// As a map, defaults omitted.
+    fn to_attributes(&self) -> Attributes;
+    /// From a map, out of which the known attributes are taken.
+    fn from_attributes(map: &mut BTreeMap<String, Attribute>) -> Result<Self>;
+    /// Every dimension inside.
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim));
+    /// Every dimension inside, to change.
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()>;
+}

@@ -1,0 +1,144 @@
+//! `broadcast_in_dim`: repeats a tensor along new or unit axes.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::reduce::{Reduce, ReduceKind};
+use super::sample::{Sample, floats};
+use super::{Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real};
+use crate::nest::Affine;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `broadcast_in_dim %x {dims=[…], shape=[…]}`: axis i of the operand becomes axis `dims[i]` of the result.
+    BroadcastInDim {
+        /// Shape of the result.
+        shape: Vec<Dim>,
+        /// For each axis of the operand the axis of the result; strictly ascending. Its extent is the result's, or 1.
+        dims: Vec<usize> = vec![],
+    }
+}
+
+impl BroadcastInDim {
+    /// Axes of the result along which the operand is repeated: those not in `dims`, and those whose operand has extent 1.
+    fn repeated(&self, operand: &TensorType) -> Vec<usize> {
+        (0..self.shape.len())
+            .filter(|axis| match self.dims.iter().position(|d| d == axis) {
+                None => true,
+                Some(i) => operand.shape[i] != self.shape[*axis],
+            })
+            .collect()
+    }
+}
+
+impl Operation for BroadcastInDim {
+    fn name(&self) -> &'static str {
+        "broadcast_in_dim"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        if self.dims.len() != x.rank() {
+            return Err(Diagnostic::new(format!(
+                "dims has {} entries for an operand of type {x}",
+                self.dims.len()
+            )));
+        }
+        distinct_axes("dims", &self.dims, self.shape.len())?;
+        if !self.dims.is_sorted() {
+            return Err(Diagnostic::new("dims must ascend").help("permute the operand first"));
+        }
+        let result = x.with_shape(self.shape.clone());
+        for (i, axis) in self.dims.iter().enumerate() {
+            if x.shape[i] != self.shape[*axis] && x.shape[i] != Dim::constant(1) {
+                return Err(Diagnostic::new(format!(
+                    "axis {i} of {x} has extent {}, axis {axis} of {result} has {}",
+                    x.shape[i], self.shape[*axis]
+                ))
+                .help("extents must be equal, or 1 in the operand"));
+            }
+        }
+        Ok(vec![result])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let at: Vec<usize> =
+                self.dims.iter().zip(&x.shape).map(|(d, e)| if *e == 1 { 0 } else { index[*d] }).collect();
+            x.at(&at).clone()
+        })])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let unit: Vec<bool> = operands[0].shape.iter().map(|d| *d == Dim::constant(1)).collect();
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let at: Vec<Affine> = self
+                    .dims
+                    .iter()
+                    .zip(&unit)
+                    .map(|(d, unit)| if *unit { Affine::constant(0) } else { index[*d].clone() })
+                    .collect();
+                c.operand(0, &at)
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let super::Op::BroadcastInDim(op) = t.op else { unreachable!("the rule of broadcast_in_dim") };
+            let operand = t.operands[0].ty();
+            let axes = op.repeated(operand);
+            let summed = t.cotangents[0].as_ref().map(|ct| {
+                Tensor::apply(Reduce { kind: ReduceKind::Sum, axes }, &[ct]).reshape(operand.shape.clone())
+            });
+            vec![summed]
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Free, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "broadcast_in_dim").then(|| Self::from_attributes(attributes))
+    }
+
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        AttributeStruct::visit_dims(self, visit);
+    }
+
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        AttributeStruct::map_dims(self, map)
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |shape: &[i64], dims: &[usize], operand: &[usize]| {
+            let shape = shape.iter().map(|e| Dim::constant(*e)).collect();
+            Sample::new(BroadcastInDim { shape, dims: dims.to_vec() }, vec![floats(operand, -2.0, 2.0)])
+        };
+        vec![Entry {
+            name: "broadcast_in_dim",
+            doc: "result[i…] = x[i[dims[0]], i[dims[1]], …], where an extent of 1 is repeated.",
+            derivative: "linear",
+            samples: vec![
+                sample(&[4, 3], &[1], &[3]),
+                sample(&[2, 3], &[], &[]),
+                sample(&[2, 4, 3], &[0, 2], &[1, 3]),
+            ],
+        }]
+    }
+}

@@ -1,0 +1,161 @@
+//! `eq`, `ne`, `lt`, `le`, `gt`, `ge`: elementwise comparisons, with a bool result.
+
+use super::attribute::{Attribute, Attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats};
+use super::unary::widened;
+use super::{Cost, Entry, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::ScalarOp;
+use crate::ty::TensorType;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// An elementwise comparison. NaN is unordered: it makes all but `ne` false.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Compare {
+    /// x = y
+    Eq,
+    /// x ≠ y
+    Ne,
+    /// x < y
+    Lt,
+    /// x ≤ y
+    Le,
+    /// x > y
+    Gt,
+    /// x ≥ y
+    Ge,
+}
+
+impl Compare {
+    /// Every comparison.
+    pub const ALL: [Compare; 6] =
+        [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
+
+    const fn named(self) -> &'static str {
+        match self {
+            Compare::Eq => "eq",
+            Compare::Ne => "ne",
+            Compare::Lt => "lt",
+            Compare::Le => "le",
+            Compare::Gt => "gt",
+            Compare::Ge => "ge",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            Compare::Eq => "x = y, element by element; false for NaN.",
+            Compare::Ne => "x ≠ y, element by element; true for NaN.",
+            Compare::Lt => "x < y, element by element; false for NaN.",
+            Compare::Le => "x ≤ y, element by element; false for NaN.",
+            Compare::Gt => "x > y, element by element; false for NaN.",
+            Compare::Ge => "x ≥ y, element by element; false for NaN.",
+        }
+    }
+
+    fn holds(self, order: Option<Ordering>) -> bool {
+        match self {
+            Compare::Eq => order == Some(Ordering::Equal),
+            Compare::Ne => order != Some(Ordering::Equal),
+            Compare::Lt => order == Some(Ordering::Less),
+            Compare::Le => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Compare::Gt => order == Some(Ordering::Greater),
+            Compare::Ge => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        }
+    }
+}
+
+impl Operation for Compare {
+    fn name(&self) -> &'static str {
+        self.named()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (a, b) = (&operands[0], &operands[1]);
+        if a != b {
+            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
+                .help("compare tensors of one dtype and shape"));
+        }
+        Ok(vec![a.with_dtype(DType::Bool)])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (x, y) = (&operands[0], &operands[1]);
+        let order = |a: &Cell<R>, b: &Cell<R>| match (a, b) {
+            (Cell::Real(a), Cell::Real(b)) => a.compare(b),
+            (a, b) if x.dtype == DType::U64 => Some((a.bits() as u64).cmp(&(b.bits() as u64))),
+            (a, b) => Some(a.bits().cmp(&b.bits())),
+        };
+        let cells = x
+            .cells
+            .iter()
+            .zip(y.cells.iter())
+            .map(|(a, b)| Cell::Bits(self.holds(order(a, b)) as i64))
+            .collect();
+        Ok(vec![Array::new(DType::Bool, x.shape.clone(), cells)])
+    }
+
+    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let (op, swapped) = match self {
+            Compare::Eq => (ScalarOp::Eq, false),
+            Compare::Ne => (ScalarOp::Ne, false),
+            Compare::Lt => (ScalarOp::Lt, false),
+            Compare::Le => (ScalarOp::Le, false),
+            Compare::Gt => (ScalarOp::Lt, true),
+            Compare::Ge => (ScalarOp::Le, true),
+        };
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let (x, y) = (c.operand(0, index), c.operand(1, index));
+                widened(c, &[x, y], |c, o| c.scalar(op, &if swapped { [o[1], o[0]] } else { [o[0], o[1]] }))
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Zero
+    }
+
+    fn traits(&self) -> Traits {
+        let commutative = matches!(self, Compare::Eq | Compare::Ne);
+        Traits { cost: Cost::Cheap, elementwise: true, commutative }
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::new()
+    }
+
+    fn parse(name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        Compare::ALL.into_iter().find(|c| c.named() == name).map(Ok)
+    }
+
+    fn entries() -> Vec<Entry> {
+        Compare::ALL
+            .into_iter()
+            .map(|op| {
+                let integers = |values: [i32; 6]| {
+                    super::SampleOperand::Values(
+                        crate::Literal::from_vec(&[2, 3], values.to_vec()).expect("six elements fill 2x3"),
+                    )
+                };
+                Entry {
+                    name: op.named(),
+                    doc: op.doc(),
+                    derivative: Derivative::Zero.kind(),
+                    samples: vec![
+                        Sample::new(op, vec![floats(&[3, 5], -1.0, 1.0), floats(&[3, 5], -1.0, 1.0)]),
+                        Sample::new(op, vec![integers([1, 2, 3, -4, 5, 6]), integers([1, 3, 2, -4, -5, 6])]),
+                    ],
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,75 @@
+//! `constant`: a literal.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::Sample;
+use super::{Cost, Entry, Operation, Traits, operand_count};
+use crate::diagnostic::Result;
+use crate::graph::Body;
+use crate::interpret::{Array, Real};
+use crate::literal::Literal;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `constant {value=…}`: no operands, the literal as result.
+    Constant {
+        /// The values.
+        value: Literal,
+    }
+}
+
+impl Operation for Constant {
+    fn name(&self) -> &'static str {
+        "constant"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 0)?;
+        Ok(vec![self.value.ty()])
+    }
+
+    fn evaluate<R: Real>(&self, _operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        Ok(vec![Array::from_literal(&self.value)])
+    }
+
+    /// A constant of one repeated element becomes an instruction; others live in memory, so the compiler never asks.
+    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let splat = self
+            .value
+            .splat()
+            .or_else(|| self.value.is_empty().then(|| crate::Scalar::zero(self.value.dtype())));
+        let splat = splat.expect("the compiler puts constants with differing elements into memory");
+        Compute::Element { rule: Box::new(move |c, _| c.constant(splat)), indirect: vec![] }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Zero
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Free, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "constant").then(|| Self::from_attributes(attributes))
+    }
+
+    fn entries() -> Vec<Entry> {
+        let value = Literal::from_vec(&[2, 2], vec![1.0f32, 2.0, 3.0, 4.0]).expect("four elements fill 2x2");
+        vec![Entry {
+            name: "constant",
+            doc: "The given literal.",
+            derivative: Derivative::Zero.kind(),
+            samples: vec![
+                Sample::new(Constant { value }, vec![]),
+                Sample::new(Constant { value: Literal::from(1.5f64) }, vec![]),
+            ],
+        }]
+    }
+}

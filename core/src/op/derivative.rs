@@ -1,0 +1,115 @@
+//! The `derivative` facet: one rule per op, from which forward mode, reverse mode and every nesting of them come.
+//!
+//! Forward mode applies rules equation by equation. Reverse mode is transposition of the linear program that forward
+//! mode leaves behind: `vjp = transpose ∘ linearize`. So an op states *either* how tangents go forward
+//! (nonlinear ops) *or* how cotangents go back (linear ops), and only `mul_zero`, the strong product that jvp rules use to scale a
+//! tangent, and structural ops need the latter.
+//!
+//! Rules are written with [`Tensor`]s, so they read like the mathematics and can be differentiated again.
+//! A missing tangent (`None`) is a symbolic zero: it costs nothing and annihilates.
+
+use crate::graph::tensor::Tensor;
+use crate::op::Op;
+use crate::ty::TensorType;
+
+/// How an op is differentiated.
+#[derive(Clone, Copy)]
+pub enum Derivative {
+    /// The derivative is zero wherever it exists, or the result is not a float: compare, argmax, iota, floor, random bits.
+    Zero,
+    /// Linear in all float operands together: add, neg, sums, and all that moves elements about.
+    Linear(TransposeRule),
+    /// Linear in each float operand with the others fixed: products. The jvp is the sum over operands.
+    Multilinear(TransposeRule),
+    /// Anything else, by its jvp.
+    Nonlinear(JvpRule),
+    /// Linear in the operands `first..`, nonlinear in others: div (in its numerator), mul_zero (in its tangent).
+    /// The jvp serves all operands; the rule transposes with respect to the linear ones.
+    LinearIn(JvpRule, TransposeRule),
+    /// By decomposition into other ops ([`crate::op::Compute::Decompose`]).
+    Composite,
+}
+
+impl Derivative {
+    /// The kind, in a word, for the catalogue.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Derivative::Zero => "zero",
+            Derivative::Linear(_) => "linear",
+            Derivative::Multilinear(_) => "multilinear",
+            Derivative::Nonlinear(_) => "nonlinear",
+            Derivative::LinearIn(..) => "linear in one",
+            Derivative::Composite => "composite",
+        }
+    }
+}
+
+impl std::fmt::Debug for Derivative {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+/// What a jvp rule sees.
+pub struct Jvp<'a> {
+    /// The op.
+    pub op: &'a Op,
+    /// Operands.
+    pub operands: &'a [Tensor],
+    /// Results, already computed.
+    pub results: &'a [Tensor],
+    /// The operands' tangents; `None` is zero. At least one is present.
+    pub tangents: &'a [Option<Tensor>],
+}
+
+/// Gives the tangent of each result, linear in the given tangents.
+pub type JvpRule = fn(&Jvp<'_>) -> Vec<Option<Tensor>>;
+
+/// What a transpose rule sees.
+pub struct Transpose<'a> {
+    /// The op.
+    pub op: &'a Op,
+    /// Operands.
+    pub operands: &'a [TransposeOperand],
+    /// Types of the results.
+    pub results: &'a [TensorType],
+    /// Cotangents of the results; at least one is present.
+    pub cotangents: &'a [Option<Tensor>],
+}
+
+/// An operand of an equation that is transposed.
+#[derive(Clone)]
+pub enum TransposeOperand {
+    /// The equation is linear in it: a cotangent is wanted.
+    Linear(TensorType),
+    /// A value that does not depend on what the program is linear in.
+    Known(Tensor),
+}
+
+impl TransposeOperand {
+    /// The operand's type.
+    pub fn ty(&self) -> &TensorType {
+        match self {
+            TransposeOperand::Linear(ty) => ty,
+            TransposeOperand::Known(tensor) => tensor.ty(),
+        }
+    }
+
+    /// True if a cotangent is wanted.
+    pub fn is_linear(&self) -> bool {
+        matches!(self, TransposeOperand::Linear(_))
+    }
+
+    /// The value of a known operand.
+    pub fn known(&self) -> &Tensor {
+        match self {
+            TransposeOperand::Known(tensor) => tensor,
+            TransposeOperand::Linear(_) => {
+                panic!("a transpose rule asks for the value of an operand that is linear")
+            }
+        }
+    }
+}
+
+/// Gives the cotangent of each operand; `None` for known operands and for zero.
+pub type TransposeRule = fn(&Transpose<'_>) -> Vec<Option<Tensor>>;

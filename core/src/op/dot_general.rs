@@ -1,0 +1,265 @@
+//! `dot_general`: sums of products over any axes, batched over any axes.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::{Derivative, Transpose};
+use super::sample::{Sample, floats};
+use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use crate::call::{Call, Epilogue, Gemm, Matrix};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes, then the free axes of `a`,
+    /// then those of `b`, each in order.
+    DotGeneral {
+        /// Axes of `a` and of `b` over which products are summed, pairwise.
+        contract: (Vec<usize>, Vec<usize>),
+        /// Axes of `a` and of `b` that run together and remain, pairwise.
+        batch: (Vec<usize>, Vec<usize>) = (vec![], vec![]),
+        /// Dtype of the result: the operands', or for halves f32 too. Halves are always accumulated in f32.
+        result: Option<DType> = None,
+    }
+}
+
+impl DotGeneral {
+    /// Matrix product of the last axis of `a` with the first of `b`.
+    pub fn matmul(lhs_rank: usize) -> Self {
+        DotGeneral { contract: (vec![lhs_rank - 1], vec![0]), batch: (vec![], vec![]), result: None }
+    }
+
+    /// Axes that are neither contracted nor batched.
+    fn free(contract: &[usize], batch: &[usize], rank: usize) -> Vec<usize> {
+        (0..rank).filter(|a| !contract.contains(a) && !batch.contains(a)).collect()
+    }
+}
+
+/// Distance of neighbours if `axes` of a dense tensor are run through as one, in the given order.
+fn merged_stride(extents: &[usize], axes: &[usize]) -> Option<usize> {
+    let stride = |axis: usize| extents[axis + 1..].iter().product::<usize>();
+    let wide: Vec<usize> = axes.iter().copied().filter(|a| extents[*a] != 1).collect();
+    for pair in wide.windows(2) {
+        if stride(pair[0]) != stride(pair[1]) * extents[pair[1]] {
+            return None;
+        }
+    }
+    Some(wide.last().map_or(1, |a| stride(*a)))
+}
+
+/// The permutation that brings batch, then free, then contracted axes (or contracted before free) in order.
+fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let Op::DotGeneral(op) = t.op else { unreachable!("the rule of dot_general") };
+    let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
+    let side = |this: usize| -> Option<Tensor> {
+        if !t.operands[this].is_linear() {
+            return None;
+        }
+        let pick =
+            |pair: &(Vec<usize>, Vec<usize>), i: usize| if i == 0 { pair.0.clone() } else { pair.1.clone() };
+        let other = 1 - this;
+        let (x, y) = (t.operands[this].ty(), t.operands[other].known());
+        let (contract, batch) = (pick(&op.contract, this), pick(&op.batch, this));
+        let (contract_y, batch_y) = (pick(&op.contract, other), pick(&op.batch, other));
+        let free = DotGeneral::free(&contract, &batch, x.rank());
+        let free_y = DotGeneral::free(&contract_y, &batch_y, y.rank());
+        // In the cotangent the axes are batch, then free of lhs, then free of rhs.
+        let free_ct =
+            |count: usize, skip: usize| (batch.len() + skip..batch.len() + skip + count).collect::<Vec<_>>();
+        let ct_y = if this == 0 { free_ct(free_y.len(), free.len()) } else { free_ct(free_y.len(), 0) };
+        let ct_batch: Vec<usize> = (0..batch.len()).collect();
+        let dot = DotGeneral { contract: (ct_y, free_y), batch: (ct_batch, batch_y.clone()), result: None };
+        // A result in f32 of halves has an f32 cotangent: widen the known operand, narrow what comes out.
+        let y = y.convert(ct.dtype());
+        let product = Tensor::apply(dot, &[ct, &y]);
+        // Axes of the product: batch, free of x, then contracted axes in the order of y's.
+        let mut sorted: Vec<(usize, usize)> =
+            contract_y.iter().copied().zip(contract.iter().copied()).collect();
+        sorted.sort();
+        let axes: Vec<usize> =
+            batch.iter().chain(&free).copied().chain(sorted.into_iter().map(|(_, axis)| axis)).collect();
+        let mut permutation = vec![0; axes.len()];
+        axes.iter().enumerate().for_each(|(i, axis)| permutation[*axis] = i);
+        Some(product.permute(&permutation).convert(x.dtype))
+    };
+    vec![side(0), side(1)]
+}
+
+impl Operation for DotGeneral {
+    fn name(&self) -> &'static str {
+        "dot_general"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (a, b) = (&operands[0], &operands[1]);
+        if a.dtype != b.dtype {
+            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
+                .help("convert one of them with `convert_element_type`"));
+        }
+        if a.dtype == DType::Bool {
+            return Err(Diagnostic::new("bool has no products").help("convert the operands to a number"));
+        }
+        for (what, (left, right)) in [("contract", &self.contract), ("batch", &self.batch)] {
+            if left.len() != right.len() {
+                return Err(Diagnostic::new(format!(
+                    "{what} names {} axes of {a} and {} of {b}",
+                    left.len(),
+                    right.len()
+                )));
+            }
+            for (i, j) in left.iter().zip(right) {
+                if *i >= a.rank() || *j >= b.rank() {
+                    return Err(Diagnostic::new(format!(
+                        "{what} pairs axis {i} of {a} with axis {j} of {b}"
+                    )));
+                }
+                if a.shape[*i] != b.shape[*j] {
+                    return Err(Diagnostic::new(format!(
+                        "axis {i} of {a} has extent {}, axis {j} of {b} has {}",
+                        a.shape[*i], b.shape[*j]
+                    ))
+                    .help("extents of paired axes must be equal"));
+                }
+            }
+        }
+        let join = |p: &[usize], q: &[usize]| p.iter().chain(q).copied().collect::<Vec<_>>();
+        distinct_axes("axes of the first operand", &join(&self.contract.0, &self.batch.0), a.rank())?;
+        distinct_axes("axes of the second operand", &join(&self.contract.1, &self.batch.1), b.rank())?;
+        let result = self.result.unwrap_or(a.dtype);
+        if result != a.dtype && !(a.dtype.is_half() && result == DType::F32) {
+            return Err(Diagnostic::new(format!("a product of {} cannot give {result}", a.dtype)));
+        }
+        let free_a = Self::free(&self.contract.0, &self.batch.0, a.rank());
+        let free_b = Self::free(&self.contract.1, &self.batch.1, b.rank());
+        let shape = (self.batch.0.iter().chain(&free_a).map(|i| a.shape[*i].clone()))
+            .chain(free_b.iter().map(|i| b.shape[*i].clone()))
+            .collect();
+        Ok(vec![TensorType { dtype: result, shape }])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (a, b) = (&operands[0], &operands[1]);
+        let free_a = Self::free(&self.contract.0, &self.batch.0, a.shape.len());
+        let free_b = Self::free(&self.contract.1, &self.batch.1, b.shape.len());
+        let extents: Vec<usize> = self.contract.0.iter().map(|i| a.shape[*i]).collect();
+        let count: usize = extents.iter().product();
+        let integer = !a.dtype.is_float();
+        let (mut at_a, mut at_b) = (vec![0; a.shape.len()], vec![0; b.shape.len()]);
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let mut rest = index.iter().copied();
+            for (i, j) in self.batch.0.iter().zip(&self.batch.1) {
+                let value = rest.next().expect("the result has the batch axes");
+                (at_a[*i], at_b[*j]) = (value, value);
+            }
+            free_a.iter().for_each(|i| at_a[*i] = rest.next().expect("the result has the free axes"));
+            free_b.iter().for_each(|j| at_b[*j] = rest.next().expect("the result has the free axes"));
+            let (mut real, mut bits) = (R::from_i64(0), 0i64);
+            for k in 0..count {
+                let mut k = k;
+                for (n, extent) in extents.iter().enumerate().rev() {
+                    (at_a[self.contract.0[n]], at_b[self.contract.1[n]]) = (k % extent, k % extent);
+                    k /= extent;
+                }
+                match (a.at(&at_a), b.at(&at_b)) {
+                    (Cell::Real(x), Cell::Real(y)) => real = real.add(&x.mul(y)),
+                    (x, y) => bits = bits.wrapping_add(x.bits().wrapping_mul(y.bits())),
+                }
+            }
+            if integer { Cell::Bits(super::unary::wrap(bits, a.dtype)) } else { Cell::Real(real) }
+        })])
+    }
+
+    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let (a, b) = (extents(&operands[0]), extents(&operands[1]));
+        let free_a = Self::free(&self.contract.0, &self.batch.0, a.len());
+        let free_b = Self::free(&self.contract.1, &self.batch.1, b.len());
+        let matrix = |extents: &[usize], batch: &[usize], row: &[usize], column: &[usize]| {
+            Some(Matrix {
+                batch: merged_stride(extents, batch)?,
+                row: merged_stride(extents, row)?,
+                column: merged_stride(extents, column)?,
+            })
+        };
+        let product = |extents: &[usize], axes: &[usize]| axes.iter().map(|i| extents[*i]).product::<usize>();
+        let lhs = matrix(&a, &self.batch.0, &free_a, &self.contract.0);
+        let rhs = matrix(&b, &self.batch.1, &self.contract.1, &free_b);
+        let operand = operands[0].dtype;
+        if let (Some(lhs), Some(rhs)) = (lhs, rhs) {
+            return Compute::Call(Call::Gemm(Gemm {
+                batch: product(&a, &self.batch.0),
+                m: product(&a, &free_a),
+                n: product(&b, &free_b),
+                k: product(&a, &self.contract.0),
+                lhs,
+                rhs,
+                operand,
+                accumulate: if operand.is_half() { DType::F32 } else { operand },
+                result: results[0].dtype,
+                epilogue: Epilogue::default(),
+            }));
+        }
+        // Axes do not merge into one stride: bring them in order first, as [batch, free, contracted] and [batch, contracted, free].
+        Compute::Decompose(Box::new(move |tensors| {
+            let order = |p: &[usize], q: &[usize], r: &[usize]| {
+                p.iter().chain(q).chain(r).copied().collect::<Vec<_>>()
+            };
+            let (nb, nc) = (self.batch.0.len(), self.contract.0.len());
+            let x = tensors[0].permute(&order(&self.batch.0, &free_a, &self.contract.0));
+            let y = tensors[1].permute(&order(&self.batch.1, &self.contract.1, &free_b));
+            let batch: Vec<usize> = (0..nb).collect();
+            let dot = DotGeneral {
+                contract: ((nb + free_a.len()..nb + free_a.len() + nc).collect(), (nb..nb + nc).collect()),
+                batch: (batch.clone(), batch),
+                result: self.result,
+            };
+            vec![Tensor::apply(dot, &[&x, &y])]
+        }))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Multilinear(transpose)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "dot_general").then(|| Self::from_attributes(attributes))
+    }
+
+    fn entries() -> Vec<Entry> {
+        type Axes<'a> = (&'a [usize], &'a [usize]);
+        let sample = |contract: Axes<'_>, batch: Axes<'_>, a: &[usize], b: &[usize]| {
+            let op = DotGeneral {
+                contract: (contract.0.to_vec(), contract.1.to_vec()),
+                batch: (batch.0.to_vec(), batch.1.to_vec()),
+                result: None,
+            };
+            Sample::new(op, vec![floats(a, -1.0, 1.0), floats(b, -1.0, 1.0)])
+        };
+        vec![Entry {
+            name: "dot_general",
+            doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32.",
+            derivative: "multilinear",
+            samples: vec![
+                sample((&[1], &[0]), (&[], &[]), &[3, 5], &[5, 4]),
+                sample((&[0], &[1]), (&[], &[]), &[5, 3], &[4, 5]),
+                sample((&[2], &[1]), (&[0], &[0]), &[2, 3, 5], &[2, 5, 4]),
+                sample((&[1], &[3]), (&[0, 2], &[0, 1]), &[2, 5, 3, 4], &[2, 3, 6, 5]),
+                sample((&[0, 1], &[1, 0]), (&[], &[]), &[2, 3, 4], &[3, 2]),
+                sample((&[0], &[0]), (&[], &[]), &[7], &[7]),
+            ],
+        }]
+    }
+}

@@ -1,0 +1,268 @@
+//! The closed set of ops. One op, or one family of like ops, is one file with six facets, in this order:
+//!
+//! 1. **documentation and attributes**: the formula, what ties and edge cases give, the attribute struct;
+//! 2. **infer**: the shape and dtype rule, used by builder, parser and verifier alike;
+//! 3. **evaluate**: the meaning, over elements of any [`Real`] type (the graph interpreter);
+//! 4. **compute**: how it becomes loops over scalar instructions, or a [`crate::call::Call`] ([`compute`]);
+//! 5. **derivative**: its one rule ([`derivative`]);
+//! 6. **samples**: operands to test all of the above with ([`sample`]).
+//!
+//! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes never match on `Op`: they ask
+//! for facets and [`Traits`].
+
+pub mod attribute;
+pub mod compute;
+pub mod derivative;
+pub mod sample;
+
+mod binary;
+mod broadcast_in_dim;
+mod compare;
+mod concatenate;
+mod constant;
+mod convert_element_type;
+mod dot_general;
+mod pad;
+mod permute;
+mod reduce;
+mod reshape;
+mod slice;
+mod unary;
+
+pub use attribute::{Attribute, AttributeStruct, Attributes};
+pub use binary::Binary;
+pub use broadcast_in_dim::BroadcastInDim;
+pub use compare::Compare;
+pub use compute::{Compute, ElementContext};
+pub use concatenate::Concatenate;
+pub use constant::Constant;
+pub use convert_element_type::ConvertElementType;
+pub use derivative::Derivative;
+pub use dot_general::DotGeneral;
+pub use pad::Pad;
+pub use permute::Permute;
+pub use reduce::{Reduce, ReduceKind};
+pub use reshape::Reshape;
+pub use sample::{Sample, SampleOperand};
+pub use slice::Slice;
+pub use unary::Unary;
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::{Binding, Dim};
+use crate::graph::Body;
+use crate::interpret::{Array, Real};
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+/// What passes may ask about an op, so that they need not know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traits {
+    /// What one element of the result costs besides its operands' elements.
+    pub cost: Cost,
+    /// Every operand is accessed at the index of the result's element, and has its shape.
+    pub elementwise: bool,
+    /// The operands of a binary op may be swapped without changing a bit.
+    pub commutative: bool,
+}
+
+/// Cost of an element.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Cost {
+    /// Index arithmetic at most: broadcast, reshape, slice, iota. Recomputing it is never worse than storing it.
+    Free,
+    /// An instruction or a few: recomputing it is better than a trip to memory.
+    Cheap,
+    /// Transcendental functions, random bits, divisions.
+    Expensive,
+    /// Loops over its operands: reductions, products, calls.
+    Loop,
+}
+
+/// An entry of the catalogue of ops.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Name in text.
+    pub name: &'static str,
+    /// Documentation: the first line is the formula.
+    pub doc: &'static str,
+    /// Kind of the derivative rule.
+    pub derivative: &'static str,
+    /// Test operands.
+    pub samples: Vec<Sample>,
+}
+
+/// The interface of an op: its facets.
+pub trait Operation: Sized {
+    /// Name in text and files.
+    fn name(&self) -> &'static str;
+
+    /// The types of the results, or what is wrong with the operands.
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>>;
+
+    /// The results' elements. Operands and attributes have passed `infer`, without dimension variables; `results` are the types.
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>>;
+
+    /// How to compute it, for operand and result types without dimension variables.
+    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_>;
+
+    /// The derivative rule.
+    fn derivative(&self) -> Derivative;
+
+    /// See [`Traits`].
+    fn traits(&self) -> Traits;
+
+    /// Attributes, defaults omitted.
+    fn attributes(&self) -> Attributes;
+
+    /// The op of that name with these attributes, taken out of the map; nothing if the name is not known here.
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>>;
+
+    /// Every dimension in the attributes.
+    fn visit_dims(&self, _visit: &mut dyn FnMut(&Dim)) {}
+
+    /// Every dimension in the attributes, to change.
+    fn map_dims(&mut self, _map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The catalogue's entries of this file.
+    fn entries() -> Vec<Entry>;
+}
+
+macro_rules! ops {
+    ($($variant:ident($t:ty),)*) => {
+        /// An op with its attributes.
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub enum Op {
+            $(#[doc = concat!("See [`", stringify!($t), "`].")] $variant($t),)*
+        }
+
+        $(impl From<$t> for Op {
+            fn from(op: $t) -> Op { Op::$variant(op) }
+        })*
+
+        impl Op {
+            /// The whole catalogue, family by family.
+            pub fn catalogue() -> Vec<Entry> {
+                let mut entries = Vec::new();
+                $(entries.extend(<$t>::entries());)*
+                entries
+            }
+
+            /// Name in text and files.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$variant(op) => op.name(),)* }
+            }
+
+            /// See [`Operation::infer`].
+            pub fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+                match self { $(Op::$variant(op) => op.infer(operands, regions),)* }.map_err(|d| d.context(self.name()))
+            }
+
+            /// See [`Operation::evaluate`].
+            pub fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+                match self { $(Op::$variant(op) => op.evaluate(operands, results),)* }
+            }
+
+            /// See [`Operation::compute`].
+            pub fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+                match self { $(Op::$variant(op) => op.compute(operands, results),)* }
+            }
+
+            /// See [`Operation::derivative`].
+            pub fn derivative(&self) -> Derivative {
+                match self { $(Op::$variant(op) => op.derivative(),)* }
+            }
+
+            /// See [`Operation::traits`].
+            pub fn traits(&self) -> Traits {
+                match self { $(Op::$variant(op) => op.traits(),)* }
+            }
+
+            /// See [`Operation::attributes`].
+            pub fn attributes(&self) -> Attributes {
+                match self { $(Op::$variant(op) => op.attributes(),)* }
+            }
+
+            /// Every dimension in the attributes.
+            pub fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+                match self { $(Op::$variant(op) => Operation::visit_dims(op, visit),)* }
+            }
+
+            /// Every dimension in the attributes, to change.
+            pub fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+                match self { $(Op::$variant(op) => Operation::map_dims(op, map),)* }
+            }
+
+            /// The op of that name with these attributes.
+            pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Op> {
+                let mut found: Option<Result<Op>> = None;
+                $(if found.is_none() {
+                    found = <$t>::parse(name, &mut attributes).map(|op| op.map(Op::$variant));
+                })*
+                let op = found.unwrap_or_else(|| Err(unknown(name)))?;
+                match attributes.into_keys().next() {
+                    Some(extra) => Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`"))),
+                    None => Ok(op),
+                }
+            }
+        }
+    };
+}
+
+ops! {
+    Unary(Unary),
+    Binary(Binary),
+    Compare(Compare),
+    Constant(Constant),
+    ConvertElementType(ConvertElementType),
+    BroadcastInDim(BroadcastInDim),
+    Reshape(Reshape),
+    Permute(Permute),
+    Slice(Slice),
+    Pad(Pad),
+    Concatenate(Concatenate),
+    Reduce(Reduce),
+    DotGeneral(DotGeneral),
+}
+
+impl Op {
+    /// Replaces dimension variables in the attributes by their values.
+    pub fn bind(&mut self, binding: &Binding) -> Result<()> {
+        self.map_dims(&mut |d| d.bind(binding))
+    }
+}
+
+fn unknown(name: &str) -> Diagnostic {
+    let mut names: Vec<_> = Op::catalogue().iter().map(|e| e.name).collect();
+    // The closest names first: those that share the longest prefix.
+    names.sort_by_key(|n| std::cmp::Reverse(n.chars().zip(name.chars()).take_while(|(a, b)| a == b).count()));
+    names.truncate(3);
+    Diagnostic::new(format!("unknown op `{name}`"))
+        .help(format!("did you mean {}? `graphrun ops` lists all", names.join(", ")))
+}
+
+/// Checks the number of operands.
+pub(crate) fn operand_count(operands: &[TensorType], count: usize) -> Result<()> {
+    if operands.len() == count {
+        return Ok(());
+    }
+    Err(Diagnostic::new(format!(
+        "takes {count} operand{}, found {}",
+        if count == 1 { "" } else { "s" },
+        operands.len()
+    )))
+}
+
+/// Checks that every axis of `axes` is below `rank` and none occurs twice.
+pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
+    for (i, axis) in axes.iter().enumerate() {
+        if *axis >= rank {
+            return Err(Diagnostic::new(format!("{what}: axis {axis} of an operand of rank {rank}")));
+        }
+        if axes[..i].contains(axis) {
+            return Err(Diagnostic::new(format!("{what}: axis {axis} occurs twice")));
+        }
+    }
+    Ok(())
+}

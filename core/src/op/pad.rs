@@ -1,0 +1,197 @@
+//! `pad`: puts padding around and between elements, or crops.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats};
+use super::{Cost, Entry, Op, Operation, Reduce, ReduceKind, Slice, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real};
+use crate::nest::{Affine, Guard};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `pad %x, %value {high=[…], interior=[…], low=[…]}`: `low` elements of `value` before each axis, `high` behind, and
+    /// `interior` between any two elements. Negative `low` and `high` crop (after the interior padding).
+    Pad {
+        /// Elements before, for each axis.
+        low: Vec<Dim>,
+        /// Elements behind, for each axis.
+        high: Vec<Dim>,
+        /// Elements between neighbours, for each axis; at least 0; empty: all 0.
+        interior: Vec<i64> = vec![],
+    }
+}
+
+impl Pad {
+    /// Distance of neighbours of an axis in the result.
+    fn step(&self, axis: usize) -> i64 {
+        self.interior.get(axis).copied().unwrap_or(0) + 1
+    }
+
+    fn low_of(&self, axis: usize) -> i64 {
+        self.low[axis].as_constant().expect("the dimension is bound")
+    }
+}
+
+impl Operation for Pad {
+    fn name(&self) -> &'static str {
+        "pad"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (x, value) = (&operands[0], &operands[1]);
+        if *value != TensorType::scalar(x.dtype) {
+            return Err(Diagnostic::new(format!("the padding value has type {value}"))
+                .help(format!("it must be a scalar of type {}[]", x.dtype)));
+        }
+        if self.low.len() != x.rank()
+            || self.high.len() != x.rank()
+            || ![0, x.rank()].contains(&self.interior.len())
+        {
+            return Err(Diagnostic::new(format!(
+                "low, high and interior need one entry for each axis of {x}"
+            )));
+        }
+        let mut shape = Vec::with_capacity(x.rank());
+        for axis in 0..x.rank() {
+            let step = self.step(axis);
+            if step < 1 {
+                return Err(Diagnostic::new(format!("interior padding {} of axis {axis}", step - 1))
+                    .help("interior padding is at least 0"));
+            }
+            let inner = if x.shape[axis].as_constant() == Some(0) {
+                Some(Dim::constant(0))
+            } else {
+                x.shape[axis].checked_scale(step).and_then(|d| d.checked_add(&Dim::constant(1 - step)))
+            };
+            let extent = inner
+                .and_then(|d| d.checked_add(&self.low[axis]))
+                .and_then(|d| d.checked_add(&self.high[axis]));
+            let extent = extent.ok_or_else(|| Diagnostic::new("the extents of a pad overflow"))?;
+            if !extent.at_least(0) {
+                return Err(Diagnostic::new(format!("axis {axis} of {x} would have extent {extent}"))
+                    .help("crop no more than there is"));
+            }
+            shape.push(extent);
+        }
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (x, value) = (&operands[0], &operands[1]);
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let mut at = Vec::with_capacity(index.len());
+            for (axis, i) in index.iter().enumerate() {
+                let (offset, step) = (*i as i64 - self.low_of(axis), self.step(axis));
+                if offset < 0 || offset % step != 0 || offset / step >= x.shape[axis] as i64 {
+                    return value.cells[0].clone();
+                }
+                at.push((offset / step) as usize);
+            }
+            x.at(&at).clone()
+        })])
+    }
+
+    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+        let from = operands[0].extents().expect("compute is asked for bound types only");
+        let to = results[0].extents().expect("compute is asked for bound types only");
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let fill = c.operand(1, &[]);
+                let mut at: Vec<Affine> = Vec::with_capacity(index.len());
+                let mut guards = Vec::new();
+                for (axis, i) in index.iter().enumerate() {
+                    let (low, step, extent) = (self.low_of(axis), self.step(axis), from[axis] as i64);
+                    let offset = i.offset(-low);
+                    let span = (extent - 1) * step + 1;
+                    // Without padding on either side every index is in bounds and needs no guard.
+                    if low > 0 || to[axis] as i64 - low > span || extent == 0 {
+                        guards.push(Guard { index: offset.clone(), low: 0, high: span.max(0) });
+                    }
+                    if step > 1 {
+                        guards.push(Guard { index: offset.modulo(step), low: 0, high: 1 });
+                    }
+                    at.push(offset.floor_div(step));
+                }
+                if guards.is_empty() { c.operand(0, &at) } else { c.guarded(0, &at, guards, fill) }
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let Op::Pad(op) = t.op else { unreachable!("the rule of pad") };
+            let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
+            let (x, rank) = (t.operands[0].ty(), t.operands[0].ty().rank());
+            let zero = Tensor::constant(crate::Literal::full(&[], Scalar::zero(x.dtype)));
+            let negate = |dims: &[Dim]| {
+                dims.iter()
+                    .map(|d| d.checked_scale(-1).expect("infer has added this dimension"))
+                    .collect::<Vec<_>>()
+            };
+            // Undo low and high with a pad of opposite sign, then take every step-th element.
+            let unpadded = |ct: &Tensor| {
+                let undo = Pad { low: negate(&op.low), high: negate(&op.high), interior: vec![] };
+                let inner = Tensor::apply(undo, &[ct, &zero]);
+                let start = vec![Dim::constant(0); rank];
+                let stride = (0..rank).map(|a| op.step(a)).collect();
+                Tensor::apply(Slice { start, limit: inner.shape().to_vec(), stride }, &[&inner])
+            };
+            let inside = unpadded(ct);
+            let sum = |t: &Tensor| Tensor::apply(Reduce::new(ReduceKind::Sum, 0..rank), &[t]);
+            let value = t.operands[1].is_linear().then(|| {
+                // Padding receives what does not go to the operand; computed by masking, as a difference of sums would cancel.
+                let ones = inside.ones_like();
+                let mask = Tensor::apply(op.clone(), &[&ones, &zero]);
+                sum(&ct.scaled_by(&(1.0 - mask)))
+            });
+            vec![t.operands[0].is_linear().then_some(inside), value]
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Free, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "pad").then(|| Self::from_attributes(attributes))
+    }
+
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        AttributeStruct::visit_dims(self, visit);
+    }
+
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        AttributeStruct::map_dims(self, map)
+    }
+
+    fn entries() -> Vec<Entry> {
+        let dims = |v: &[i64]| v.iter().map(|e| Dim::constant(*e)).collect();
+        let sample = |low: &[i64], high: &[i64], interior: &[i64]| {
+            let op = Pad { low: dims(low), high: dims(high), interior: interior.to_vec() };
+            Sample::new(op, vec![floats(&[3, 4], -2.0, 2.0), floats(&[], 0.5, 1.0)])
+        };
+        vec![Entry {
+            name: "pad",
+            doc: "x with `low`, `high` and `interior` padding of `value`; negative padding crops.",
+            derivative: "linear",
+            samples: vec![
+                sample(&[1, 0], &[0, 2], &[]),
+                sample(&[-1, 2], &[1, -2], &[]),
+                sample(&[1, -1], &[0, 2], &[1, 2]),
+            ],
+        }]
+    }
+}

@@ -1,0 +1,100 @@
+//! `permute`: reorders axes (`transpose` of `jax.lax`; that word is the AD operation's here).
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats};
+use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::Body;
+use crate::interpret::{Array, Real};
+use crate::nest::Affine;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `permute %x {permutation=[…]}`: axis i of the result is axis `permutation[i]` of the operand.
+    Permute {
+        /// Each axis of the operand once.
+        permutation: Vec<usize>,
+    }
+}
+
+impl Permute {
+    /// The permutation that undoes this one.
+    pub fn inverse(&self) -> Permute {
+        let mut permutation = vec![0; self.permutation.len()];
+        self.permutation.iter().enumerate().for_each(|(i, axis)| permutation[*axis] = i);
+        Permute { permutation }
+    }
+}
+
+impl Operation for Permute {
+    fn name(&self) -> &'static str {
+        "permute"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        if self.permutation.len() != x.rank() {
+            return Err(Diagnostic::new(format!(
+                "permutation {:?} of an operand of type {x}",
+                self.permutation
+            ))
+            .help("name each axis once"));
+        }
+        distinct_axes("permutation", &self.permutation, x.rank())?;
+        Ok(vec![x.with_shape(self.permutation.iter().map(|a| x.shape[*a].clone()).collect())])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let mut at = vec![0; self.permutation.len()];
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            self.permutation.iter().zip(index).for_each(|(axis, i)| at[*axis] = *i);
+            operands[0].at(&at).clone()
+        })])
+    }
+
+    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        Compute::Element {
+            rule: Box::new(|c, index| {
+                let mut at = vec![Affine::constant(0); index.len()];
+                self.permutation.iter().zip(index).for_each(|(axis, i)| at[*axis] = i.clone());
+                c.operand(0, &at)
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let Op::Permute(op) = t.op else { unreachable!("the rule of permute") };
+            vec![t.cotangents[0].as_ref().map(|ct| ct.permute(&op.inverse().permutation))]
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Free, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "permute").then(|| Self::from_attributes(attributes))
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |permutation: &[usize], shape: &[usize]| {
+            Sample::new(Permute { permutation: permutation.to_vec() }, vec![floats(shape, -2.0, 2.0)])
+        };
+        vec![Entry {
+            name: "permute",
+            doc: "result[i₀, i₁, …] = x[j…] with j[permutation[k]] = iₖ.",
+            derivative: "linear",
+            samples: vec![sample(&[1, 0], &[3, 5]), sample(&[2, 0, 1], &[2, 3, 4])],
+        }]
+    }
+}

@@ -1,0 +1,369 @@
+//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`: reductions of one operand.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::{Derivative, Jvp, Transpose};
+use super::sample::{Sample, floats};
+use super::unary::Domain;
+use super::{BroadcastInDim, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use crate::diagnostic::Result;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::{Combine, ScalarOp};
+use crate::op::Op;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// What a reduction computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ReduceKind {
+    /// Sum; halves are added in f32 and rounded once. An empty sum is 0.
+    Sum,
+    /// Product; halves are multiplied in f32 and rounded once. An empty product is 1.
+    Prod,
+    /// Greatest element; NaN if one is NaN; of nothing −∞ or the least integer. The gradient goes in equal parts to all
+    /// elements that equal the maximum.
+    Max,
+    /// Least element; NaN if one is NaN; of nothing +∞ or the greatest integer. The gradient goes in equal parts to all
+    /// elements that equal the minimum.
+    Min,
+    /// Conjunction of bools, or of the bits of integers.
+    And,
+    /// Disjunction of bools, or of the bits of integers.
+    Or,
+}
+
+mod attribute_struct {
+    use super::*;
+    attributes! {
+        /// Attributes of every reduction.
+        Axes {
+            /// Axes that vanish, ascending.
+            axes: Vec<usize>,
+        }
+    }
+}
+
+/// `reduce_… %x {axes=[…]}`: combines all elements along `axes`, which vanish.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Reduce {
+    /// What is computed.
+    pub kind: ReduceKind,
+    /// Axes that vanish, ascending.
+    pub axes: Vec<usize>,
+}
+
+impl ReduceKind {
+    /// Every kind.
+    pub const ALL: [ReduceKind; 6] = [
+        ReduceKind::Sum,
+        ReduceKind::Prod,
+        ReduceKind::Max,
+        ReduceKind::Min,
+        ReduceKind::And,
+        ReduceKind::Or,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            ReduceKind::Sum => "reduce_sum",
+            ReduceKind::Prod => "reduce_prod",
+            ReduceKind::Max => "reduce_max",
+            ReduceKind::Min => "reduce_min",
+            ReduceKind::And => "reduce_and",
+            ReduceKind::Or => "reduce_or",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            ReduceKind::Sum => "Σ x over `axes`. Halves are added in f32 and rounded once.",
+            ReduceKind::Prod => "Π x over `axes`. Halves are multiplied in f32 and rounded once.",
+            ReduceKind::Max => "max x over `axes`. Ties share the gradient in equal parts.",
+            ReduceKind::Min => "min x over `axes`. Ties share the gradient in equal parts.",
+            ReduceKind::And => "∧ x over `axes`, bit by bit.",
+            ReduceKind::Or => "∨ x over `axes`, bit by bit.",
+        }
+    }
+
+    const fn domain(self) -> Domain {
+        match self {
+            ReduceKind::And | ReduceKind::Or => Domain::Bits,
+            _ => Domain::Number,
+        }
+    }
+
+    const fn instruction(self) -> ScalarOp {
+        match self {
+            ReduceKind::Sum => ScalarOp::Add,
+            ReduceKind::Prod => ScalarOp::Mul,
+            ReduceKind::Max => ScalarOp::Max,
+            ReduceKind::Min => ScalarOp::Min,
+            ReduceKind::And => ScalarOp::And,
+            ReduceKind::Or => ScalarOp::Or,
+        }
+    }
+
+    /// The identity.
+    pub fn identity(self, dtype: DType) -> Scalar {
+        match self {
+            ReduceKind::Sum | ReduceKind::Or => Scalar::zero(dtype),
+            ReduceKind::Prod => Scalar::one(dtype),
+            ReduceKind::Max => Scalar::lowest(dtype),
+            ReduceKind::Min => Scalar::highest(dtype),
+            ReduceKind::And => match dtype {
+                DType::Bool => Scalar::of(true),
+                _ => Scalar::from_i64(dtype, -1),
+            },
+        }
+    }
+
+    fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Cell<R> {
+        let pick = |order: Option<Ordering>, wanted: Ordering| match order {
+            // NaN wins; of equal ones (zeros of two signs) the interpreter does not tell.
+            None => {
+                if a.real().compare(a.real()).is_none() {
+                    a.clone()
+                } else {
+                    b.clone()
+                }
+            }
+            Some(o) if o == wanted => a.clone(),
+            Some(_) => b.clone(),
+        };
+        let integers = |a: i64, b: i64| {
+            if dtype == DType::U64 { (a as u64).cmp(&(b as u64)) } else { a.cmp(&b) }
+        };
+        match (self, a, b) {
+            (ReduceKind::Sum, Cell::Real(a), Cell::Real(b)) => Cell::Real(a.add(b)),
+            (ReduceKind::Prod, Cell::Real(a), Cell::Real(b)) => Cell::Real(a.mul(b)),
+            (ReduceKind::Max, Cell::Real(x), Cell::Real(y)) => pick(x.compare(y), Ordering::Greater),
+            (ReduceKind::Min, Cell::Real(x), Cell::Real(y)) => pick(x.compare(y), Ordering::Less),
+            (kind, a, b) => {
+                let (x, y) = (a.bits(), b.bits());
+                let bits = match kind {
+                    ReduceKind::Sum => x.wrapping_add(y),
+                    ReduceKind::Prod => x.wrapping_mul(y),
+                    ReduceKind::Max => {
+                        if integers(x, y) == Ordering::Greater {
+                            x
+                        } else {
+                            y
+                        }
+                    }
+                    ReduceKind::Min => {
+                        if integers(x, y) == Ordering::Less {
+                            x
+                        } else {
+                            y
+                        }
+                    }
+                    ReduceKind::And => x & y,
+                    ReduceKind::Or => x | y,
+                };
+                Cell::Bits(super::unary::wrap(bits, dtype))
+            }
+        }
+    }
+}
+
+impl Reduce {
+    /// A reduction; `axes` in any order.
+    pub fn new(kind: ReduceKind, axes: impl IntoIterator<Item = usize>) -> Self {
+        let mut axes: Vec<usize> = axes.into_iter().collect();
+        axes.sort();
+        Reduce { kind, axes }
+    }
+
+    /// Axes of the operand that remain.
+    pub fn kept(&self, rank: usize) -> Vec<usize> {
+        (0..rank).filter(|axis| !self.axes.contains(axis)).collect()
+    }
+
+    /// A reduced tensor repeated along the vanished axes, to the operand's shape.
+    fn restore(&self, reduced: &Tensor, operand: &TensorType) -> Tensor {
+        let op = BroadcastInDim { shape: operand.shape.clone(), dims: self.kept(operand.rank()) };
+        Tensor::apply(op, &[reduced])
+    }
+}
+
+fn transpose_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let Op::Reduce(op) = t.op else { unreachable!("the rule of reduce") };
+    vec![t.cotangents[0].as_ref().map(|ct| op.restore(ct, t.operands[0].ty()))]
+}
+
+fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let Op::Reduce(op) = j.op else { unreachable!("the rule of reduce") };
+    let x = &j.operands[0];
+    let chosen = x.equal(&op.restore(&j.results[0], x.ty())).convert(x.dtype());
+    let count = Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[&chosen]);
+    let share = chosen / op.restore(&count, x.ty());
+    let sum = |t: &Tensor| {
+        Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[&t.scaled_by(&share)])
+    };
+    vec![j.tangents[0].as_ref().map(sum)]
+}
+
+/// d Πx = Σᵢ dxᵢ · Π_{j≠i} xⱼ without dividing: a balanced tree over (product, tangent) pairs.
+fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let Op::Reduce(op) = j.op else { unreachable!("the rule of reduce") };
+    let Some(tangent) = &j.tangents[0] else { return vec![None] };
+    let x = &j.operands[0];
+    // Bring the reduced axes to the front as one axis.
+    let kept = op.kept(x.rank());
+    let order: Vec<usize> = op.axes.iter().chain(&kept).copied().collect();
+    let count = op.axes.iter().try_fold(crate::Dim::constant(1), |n, a| n.checked_mul(&x.shape()[*a]));
+    let Some(n) = count.as_ref().and_then(crate::Dim::as_extent) else {
+        return vec![Some(
+            x.fail(
+                crate::Diagnostic::new(format!(
+                    "the derivative of reduce_prod over {} needs the extents of {:?}",
+                    x.ty(),
+                    op.axes
+                ))
+                .help("bind the dimension variables of the reduced axes first"),
+            ),
+        )];
+    };
+    let shape: Vec<crate::Dim> =
+        std::iter::once(crate::Dim::from(n)).chain(kept.iter().map(|a| x.shape()[*a].clone())).collect();
+    let mut p = x.permute(&order).reshape(shape.clone());
+    let mut t = tangent.permute(&order).reshape(shape);
+    let mut length = n;
+    if length == 0 {
+        return vec![None];
+    }
+    while length > 1 {
+        let half = length / 2;
+        let part = |v: &Tensor, from: usize, to: usize| v.slice_axis(0, from as i64, to as i64);
+        let (p0, p1) = (part(&p, 0, half), part(&p, half, 2 * half));
+        let (t0, t1) = (part(&t, 0, half), part(&t, half, 2 * half));
+        let mut product = &p0 * &p1;
+        let mut sum = t0.scaled_by(&p1) + t1.scaled_by(&p0);
+        if length % 2 == 1 {
+            product = Tensor::concatenate(&[&product, &part(&p, length - 1, length)], 0);
+            sum = Tensor::concatenate(&[&sum, &part(&t, length - 1, length)], 0);
+        }
+        (p, t, length) = (product, sum, half + length % 2);
+    }
+    vec![Some(t.reshape(j.results[0].shape().to_vec()))]
+}
+
+impl Operation for Reduce {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        self.kind.domain().check(x.dtype)?;
+        distinct_axes("axes", &self.axes, x.rank())?;
+        if !self.axes.is_sorted() {
+            return Err(crate::Diagnostic::new("axes must ascend"));
+        }
+        Ok(vec![x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect())])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let kept = self.kept(x.shape.len());
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let mut cells: Vec<Option<Cell<R>>> = vec![None; shape.iter().product()];
+        let mut index = vec![0; x.shape.len()];
+        for cell in x.cells.iter() {
+            let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
+            cells[flat] = Some(match cells[flat].take() {
+                Some(sum) => self.kind.combine(&sum, cell, x.dtype),
+                None => cell.clone(),
+            });
+            for axis in (0..index.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < x.shape[axis] {
+                    break;
+                }
+                index[axis] = 0;
+            }
+        }
+        let identity = || Cell::from_scalar(self.kind.identity(x.dtype));
+        let cells = cells.into_iter().map(|c| c.unwrap_or_else(identity)).collect();
+        Ok(vec![Array::new(x.dtype, shape, cells)])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let dtype = operands[0].dtype;
+        // Sums and products of halves are carried in f32.
+        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        let identity = match self.kind.identity(dtype) {
+            i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
+            i => i,
+        };
+        Compute::Reduce {
+            axes: self.axes.clone(),
+            values: Box::new(move |c, index| {
+                let x = c.operand(0, index);
+                vec![if carried == dtype { x } else { c.convert(x, carried) }]
+            }),
+            combine: Combine::binary(self.kind.instruction(), identity),
+            project: vec![0],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        match self.kind {
+            ReduceKind::Sum => Derivative::Linear(transpose_sum),
+            ReduceKind::Prod => Derivative::Nonlinear(jvp_product),
+            ReduceKind::Max | ReduceKind::Min => Derivative::Nonlinear(jvp_extremum),
+            ReduceKind::And | ReduceKind::Or => Derivative::Zero,
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        attribute_struct::Axes { axes: self.axes.clone() }.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        let kind = ReduceKind::ALL.into_iter().find(|k| k.name() == name)?;
+        Some(attribute_struct::Axes::from_attributes(attributes).map(|a| Reduce { kind, axes: a.axes }))
+    }
+
+    fn entries() -> Vec<Entry> {
+        ReduceKind::ALL
+            .into_iter()
+            .map(|kind| {
+                let operand = |shape: &[usize]| match kind.domain() {
+                    Domain::Bits => super::SampleOperand::Values(
+                        crate::Literal::from_vec(
+                            shape,
+                            (0..shape.iter().product::<usize>() as i32).map(|i| i * 7 ^ 5).collect(),
+                        )
+                        .expect("as many elements as the shape says"),
+                    ),
+                    _ => floats(shape, 0.5, 2.0),
+                };
+                let sample = |axes: &[usize], shape: &[usize]| {
+                    Sample::new(Reduce { kind, axes: axes.to_vec() }, vec![operand(shape)])
+                };
+                Entry {
+                    name: kind.name(),
+                    doc: kind.doc(),
+                    derivative: Reduce { kind, axes: vec![] }.derivative().kind(),
+                    samples: vec![
+                        sample(&[1], &[3, 5]),
+                        sample(&[0], &[3, 5]),
+                        sample(&[0, 2], &[2, 3, 4]),
+                        sample(&[0, 1], &[5, 37]),
+                    ],
+                }
+            })
+            .collect()
+    }
+}

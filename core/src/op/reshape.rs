@@ -1,0 +1,162 @@
+//! `reshape`: the same elements in row-major order under another shape.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats};
+use super::{Cost, Entry, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::graph::Body;
+use crate::interpret::{Array, Real};
+use crate::nest::Affine;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `reshape %x {shape=[…]}`.
+    Reshape {
+        /// Shape of the result, with as many elements.
+        shape: Vec<Dim>,
+    }
+}
+
+/// True if both shapes have the same number of elements whatever the variables: equal dims cancel, the constants' products and
+/// what variables remain must agree.
+fn same_elements(a: &[Dim], b: &[Dim]) -> bool {
+    let mut rest: Vec<Option<&Dim>> = b.iter().map(Some).collect();
+    let mut left = Vec::new();
+    for dim in a {
+        match rest.iter().position(|d| *d == Some(dim)) {
+            Some(i) => rest[i] = None,
+            None => left.push(dim),
+        }
+    }
+    let product = |dims: &[&Dim]| dims.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d));
+    let right: Vec<&Dim> = rest.into_iter().flatten().collect();
+    match (product(&left), product(&right)) {
+        (Some(l), Some(r)) => l == r,
+        _ => false,
+    }
+}
+
+/// The smallest groups of consecutive axes with equal numbers of elements, as (axes of `a`, axes of `b`).
+fn groups(a: &[usize], b: &[usize]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+    let (mut i, mut j) = (0, 0);
+    let mut groups = Vec::new();
+    while i < a.len() || j < b.len() {
+        let (i0, j0) = (i, j);
+        let (mut n, mut m) = (1usize, 1usize);
+        loop {
+            if n == m && (i > i0 || j > j0) {
+                break;
+            }
+            // Products of extents never exceed the number of elements, which fits.
+            if (n <= m && i < a.len()) || j == b.len() {
+                n *= a[i];
+                i += 1;
+            } else {
+                m *= b[j];
+                j += 1;
+            }
+        }
+        groups.push((i0..i, j0..j));
+    }
+    groups
+}
+
+impl Operation for Reshape {
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        let result = x.with_shape(self.shape.clone());
+        if !same_elements(&x.shape, &self.shape) {
+            return Err(Diagnostic::new(format!("{x} and {result} differ in their number of elements"))
+                .help("a product of two dimension variables cannot be compared: bind one of them"));
+        }
+        Ok(vec![result])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        Ok(vec![Array { dtype: operands[0].dtype, shape, cells: operands[0].cells.clone() }])
+    }
+
+    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+        let from = operands[0].extents().expect("compute is asked for bound types only");
+        let to = results[0].extents().expect("compute is asked for bound types only");
+        let empty = from.contains(&0);
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                if empty {
+                    // There is no element to be asked for; any index of the right rank will do.
+                    return c.operand(0, &vec![Affine::constant(0); from.len()]);
+                }
+                let mut at = vec![Affine::constant(0); from.len()];
+                for (source, target) in groups(&from, &to) {
+                    let flat = target.clone().fold(Affine::constant(0), |flat, axis| {
+                        if to[axis] == 1 { flat } else { flat.scale(to[axis] as i64).add(&index[axis]) }
+                    });
+                    let mut stride = 1i64;
+                    let wide: Vec<usize> = source.filter(|axis| from[*axis] != 1).collect();
+                    for (i, axis) in wide.iter().enumerate().rev() {
+                        let quotient = flat.floor_div(stride);
+                        // The outermost axis of a group needs no remainder: the quotient is within its extent.
+                        at[*axis] = if i == 0 { quotient } else { quotient.modulo(from[*axis] as i64) };
+                        stride *= from[*axis] as i64;
+                    }
+                }
+                c.operand(0, &at)
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            vec![t.cotangents[0].as_ref().map(|ct| ct.reshape(t.operands[0].ty().shape.clone()))]
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Free, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "reshape").then(|| Self::from_attributes(attributes))
+    }
+
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        AttributeStruct::visit_dims(self, visit);
+    }
+
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        AttributeStruct::map_dims(self, map)
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |from: &[usize], to: &[i64]| {
+            let shape = to.iter().map(|e| Dim::constant(*e)).collect();
+            Sample::new(Reshape { shape }, vec![floats(from, -2.0, 2.0)])
+        };
+        vec![Entry {
+            name: "reshape",
+            doc: "The elements of x in row-major order under another shape.",
+            derivative: "linear",
+            samples: vec![
+                sample(&[6, 4], &[24]),
+                sample(&[24], &[2, 3, 4]),
+                sample(&[6, 4], &[4, 6]),
+                sample(&[1, 6], &[2, 1, 3]),
+            ],
+        }]
+    }
+}

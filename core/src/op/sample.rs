@@ -1,0 +1,78 @@
+//! The `samples` facet: operands on which an op is tested everywhere.
+
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::op::Op;
+use crate::scalar::Scalar;
+
+/// An op with attributes, and what to feed it with.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The op.
+    pub op: Op,
+    /// One per operand.
+    pub operands: Vec<SampleOperand>,
+}
+
+/// An operand of a sample.
+#[derive(Clone, Debug)]
+pub enum SampleOperand {
+    /// Random floats of any dtype, evenly from an interval on which the op is smooth; all distinct, so that there are no ties.
+    Float {
+        /// Extents.
+        shape: Vec<usize>,
+        /// Least value.
+        low: f64,
+        /// Greatest value.
+        high: f64,
+    },
+    /// Exactly these values.
+    Values(Literal),
+}
+
+impl Sample {
+    /// A sample.
+    pub fn new(op: impl Into<Op>, operands: Vec<SampleOperand>) -> Self {
+        Sample { op: op.into(), operands }
+    }
+
+    /// The operands with `dtype` for the floats.
+    pub fn literals(&self, dtype: DType, seed: u64) -> Vec<Literal> {
+        self.operands.iter().enumerate().map(|(i, o)| o.literal(dtype, seed ^ (i as u64) << 32)).collect()
+    }
+}
+
+/// Random floats of a shape in an interval.
+pub fn floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
+    SampleOperand::Float { shape: shape.to_vec(), low, high }
+}
+
+impl SampleOperand {
+    /// The values.
+    pub fn literal(&self, dtype: DType, seed: u64) -> Literal {
+        match self {
+            SampleOperand::Values(literal) => literal.clone(),
+            SampleOperand::Float { shape, low, high } => {
+                let count = shape.iter().product::<usize>();
+                // A permuted, jittered grid: distinct values at distances that every float dtype can tell apart.
+                let mut order: Vec<usize> = (0..count).collect();
+                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
+                let mut next = || {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state
+                };
+                (1..count).rev().for_each(|i| order.swap(i, (next() % (i as u64 + 1)) as usize));
+                let values: Vec<_> = order
+                    .into_iter()
+                    .map(|i| {
+                        let jitter = (next() >> 11) as f64 / (1u64 << 53) as f64 * 0.5 + 0.25;
+                        Scalar::from_f64(dtype, low + (high - low) * (i as f64 + jitter) / count as f64)
+                    })
+                    .collect();
+                Literal::from_scalars(dtype, shape, &values).expect("every value was made with the dtype")
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `slice`: a box out of a tensor, with steps.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats};
+use super::{Cost, Entry, Op, Operation, Pad, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real};
+use crate::nest::Affine;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit` of each axis.
+    Slice {
+        /// First index of each axis.
+        start: Vec<Dim>,
+        /// Least index beyond, of each axis; at most the extent.
+        limit: Vec<Dim>,
+        /// Step of each axis, at least 1; empty: all 1.
+        stride: Vec<i64> = vec![],
+    }
+}
+
+impl Slice {
+    fn step(&self, axis: usize) -> i64 {
+        self.stride.get(axis).copied().unwrap_or(1)
+    }
+}
+
+impl Operation for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        if self.start.len() != x.rank()
+            || self.limit.len() != x.rank()
+            || ![0, x.rank()].contains(&self.stride.len())
+        {
+            return Err(Diagnostic::new(format!(
+                "start, limit and stride need one entry for each axis of {x}"
+            )));
+        }
+        let mut shape = Vec::with_capacity(x.rank());
+        for axis in 0..x.rank() {
+            let (start, limit, step) = (&self.start[axis], &self.limit[axis], self.step(axis));
+            if step < 1 {
+                return Err(
+                    Diagnostic::new(format!("stride {step} of axis {axis}")).help("a stride is at least 1")
+                );
+            }
+            if !start.at_least(0) || !start.at_most(limit) || !limit.at_most(&x.shape[axis]) {
+                return Err(Diagnostic::new(format!(
+                    "{start}..{limit} does not lie within axis {axis} of {x}"
+                ))
+                .help(
+                    "bounds must hold for every value of the dimension variables; bind them if they do not",
+                ));
+            }
+            let extent = limit
+                .checked_sub(start)
+                .and_then(|d| d.checked_add(&Dim::constant(step - 1)))
+                .and_then(|d| d.checked_floor_div(step));
+            shape.push(extent.ok_or_else(|| {
+                Diagnostic::new(format!("the extent of {start}..{limit} in steps of {step} is not linear"))
+                    .help("bind the dimension variables first")
+            })?);
+        }
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let start: Vec<usize> = self.start.iter().map(|d| d.as_extent().expect("bound")).collect();
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let at: Vec<usize> =
+                index.iter().enumerate().map(|(a, i)| start[a] + i * self.step(a) as usize).collect();
+            operands[0].at(&at).clone()
+        })])
+    }
+
+    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        Compute::Element {
+            rule: Box::new(|c, index| {
+                let at: Vec<Affine> = index
+                    .iter()
+                    .enumerate()
+                    .map(|(a, i)| {
+                        let start =
+                            self.start[a].as_constant().expect("compute is asked for bound types only");
+                        i.scale(self.step(a)).offset(start)
+                    })
+                    .collect();
+                c.operand(0, &at)
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let Op::Slice(op) = t.op else { unreachable!("the rule of slice") };
+            let operand = t.operands[0].ty();
+            let Some(ct) = &t.cotangents[0] else { return vec![None] };
+            // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the variables.
+            let high: Option<Vec<Dim>> = (0..operand.rank())
+                .map(|a| {
+                    let span = ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;
+                    operand.shape[a]
+                        .checked_sub(&op.start[a])?
+                        .checked_sub(&span)?
+                        .checked_sub(&Dim::constant(1))
+                })
+                .collect();
+            let Some(high) = high else {
+                return vec![Some(Tensor::poisoned(Diagnostic::new("the extents of a slice overflow")))];
+            };
+            let interior = (0..operand.rank()).map(|a| op.step(a) - 1).collect();
+            let zero = Tensor::constant(crate::Literal::full(&[], Scalar::zero(operand.dtype)));
+            let pad = Pad { low: op.start.clone(), high, interior };
+            // An empty slice has no last element, from which `high` counts.
+            if ct.shape().iter().any(|d| d.as_constant() == Some(0)) {
+                return vec![None];
+            }
+            vec![Some(Tensor::apply(pad, &[ct, &zero]))]
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Free, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        (name == "slice").then(|| Self::from_attributes(attributes))
+    }
+
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        AttributeStruct::visit_dims(self, visit);
+    }
+
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        AttributeStruct::map_dims(self, map)
+    }
+
+    fn entries() -> Vec<Entry> {
+        let dims = |v: &[i64]| v.iter().map(|e| Dim::constant(*e)).collect();
+        let sample = |start: &[i64], limit: &[i64], stride: &[i64]| {
+            let op = Slice { start: dims(start), limit: dims(limit), stride: stride.to_vec() };
+            Sample::new(op, vec![floats(&[5, 7], -2.0, 2.0)])
+        };
+        vec![Entry {
+            name: "slice",
+            doc: "result[i…] = x[start + i · stride …].",
+            derivative: "linear",
+            samples: vec![sample(&[1, 0], &[4, 7], &[]), sample(&[0, 1], &[5, 7], &[2, 3])],
+        }]
+    }
+}
