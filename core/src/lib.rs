@@ -8,6 +8,7 @@ pub mod differentiable;
 pub mod dim;
 pub mod dtype;
 pub mod graph;
+pub mod halves;
 pub mod id;
 pub mod interpret;
 pub mod literal;

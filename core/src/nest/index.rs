@@ -1,4 +1,7 @@
 //! Quasi-affine index expressions and the conditions on them.
+//!
+//! Expressions are computed in 64-bit integers that wrap, like the arithmetic that builds them here, so that a normal form
+//! equals what it was made from. Wrapping is never seen where [`super::verify()`] has bounded an index.
 
 use super::{AxisId, Reg};
 
@@ -90,16 +93,25 @@ impl Affine {
         )
     }
 
-    /// `floor(self / divisor)` for a positive divisor; multiples of the divisor are taken out.
+    /// `floor(self / divisor)` for a positive divisor; multiples of the divisor are taken out, and nested divisions
+    /// become one where they can.
     #[must_use]
     pub fn floor_div(&self, divisor: i64) -> Self {
         if divisor == 1 {
             return self.clone();
         }
         let (outer, inner) = self.split(divisor);
-        let rest = match inner.as_constant() {
-            Some(c) => Affine::constant(c.div_euclid(divisor)),
-            None => Affine { constant: 0, terms: vec![(Term::FloorDiv(Box::new(inner), divisor), 1)] },
+        let rest = match inner.terms.as_slice() {
+            [] => Affine::default(),
+            // ⌊(⌊e / m⌋ + c) / d⌋ = ⌊(e + c·m) / (m·d)⌋
+            [(Term::FloorDiv(e, m), 1)] if m.checked_mul(divisor).is_some() => {
+                e.offset(inner.constant * m).floor_div(m * divisor)
+            }
+            // ⌊(e mod k·d) / d⌋ = ⌊e / d⌋ mod k
+            [(Term::Mod(e, m), 1)] if inner.constant == 0 && m % divisor == 0 => {
+                e.floor_div(divisor).modulo(m / divisor)
+            }
+            _ => Affine { constant: 0, terms: vec![(Term::FloorDiv(Box::new(inner), divisor), 1)] },
         };
         outer.add(&rest)
     }
@@ -108,9 +120,11 @@ impl Affine {
     #[must_use]
     pub fn modulo(&self, divisor: i64) -> Self {
         let (_, inner) = self.split(divisor);
-        match inner.as_constant() {
-            Some(c) => Affine::constant(c.rem_euclid(divisor)),
-            None => Affine { constant: 0, terms: vec![(Term::Mod(Box::new(inner), divisor), 1)] },
+        match inner.terms.as_slice() {
+            [] => Affine::constant(inner.constant),
+            // (e mod k·d + c) mod d = (e + c) mod d
+            [(Term::Mod(e, m), 1)] if m % divisor == 0 => e.offset(inner.constant).modulo(divisor),
+            _ => Affine { constant: 0, terms: vec![(Term::Mod(Box::new(inner), divisor), 1)] },
         }
     }
 

@@ -5,41 +5,70 @@
 //! another over the row and share its registers and its local storage. Softmax is the model: a phase that takes
 //! the maximum over the row, a phase that adds up the exponentials, a phase that stores the quotients.
 //!
-//! A phase has inner axes of its own (none: its body runs once a row) and a body of scalar instructions in SSA form.
-//! Its body may feed [`Reduction`]s over all its inner axes, whose results are registers of the row, visible in
-//! all later phases; and [`Prefix`] scans along its last inner axis, whose results are registers of the body.
+//! A phase has inner axes of its own and a body of scalar instructions in SSA form. The body may feed [`Reduction`]s over
+//! all inner axes, whose results are registers of the row, visible in all later phases; and [`Prefix`] scans along the last
+//! inner axis, whose results are registers of the body. A phase without inner axes runs its body once, so that all its
+//! registers are registers of the row: the place for what is computed once a row, such as `1 / sqrt(variance + epsilon)`.
 //!
 //! ```text
 //! nest @softmax(in %x: f32[64,10], out %y: f32[64,10]) {
-//!   parallel i:64
-//!   phase j:10 {
+//!   parallel i: 64
+//!   phase j: 10 {
 //!     %0: f32 = load %x[i, j]
-//!     reduce %1: f32 = (%0) max tree(16)
+//!     %1: f32 = reduce(%0) max tree(16)
 //!   }
-//!   phase j:10 {
-//!     ...
+//!   phase j: 10 {
+//!     %2: f32 = load %x[i, j]
+//!     %3: f32 = sub %2, %1
+//!     %4: f32 = exp %3
+//!     %5: f32 = reduce(%4) sum tree(16)
+//!   }
+//!   phase j: 10 {
+//!     %6: f32 = load %x[i, j]
+//!     %7: f32 = sub %6, %1
+//!     %8: f32 = exp %7
+//!     %9: f32 = div %8, %5
+//!     store %y[i, j], %9
+//!   }
+//! }
 //! ```
 //!
-//! **Numerics.** A nest determines every bit: instructions do what [`scalar::ScalarOp`] says, never contracted or
-//! reassociated, and a reduction follows its [`Tree`]. A back end may choose where and when, not what.
+//! **Numerics.** A nest determines every bit but those of NaNs: instructions do what [`scalar::ScalarOp`] says, never
+//! contracted or reassociated, a reduction follows its [`Tree`], and a prefix goes element by element. A back end may choose
+//! where and when, not what. Which NaN an arithmetic instruction gives is left open, since machines differ; the
+//! interpreter gives the canonical quiet one.
 //!
 //! **Memory.** Buffers are dense, row-major tensors with constant extents. Every access is in bounds by interval
-//! analysis of its indices under its guards ([`verify`] checks it), or says that it clamps. Different parallel iterations
-//! never write the same element, and no iteration reads an element that another iteration writes; a nest may read and
-//! write the same buffer (`inout`) only where each element is read before it is written, by the same iteration.
+//! analysis of its indices under its guards ([`verify()`] checks it), or says that it clamps. Rows are independent: they
+//! never write the same element, and none reads what another writes. Within a row, phases run one after another, and the
+//! iterations of one phase are independent of each other but for prefixes: no element is written by two of them, and none
+//! is read by one and written by another. `inout` buffers are therefore read before they are written, element by element.
 //!
 //! **Halves.** f16 and bf16 exist in memory and in conversions only: arithmetic on them is spelt as
 //! `convert` to f32, the operation, `convert` back.
+//!
+//! **Numbering.** Ids are dense and in the order of the text: parameters, then row storages; parallel axes, then those of each
+//! phase; registers by definition. So two nests that compute the same in the same way are equal, and the text keeps
+//! everything; a producer that has left holes calls [`Nest::renumber`].
 
+pub mod bounds;
+pub mod combine;
 pub mod index;
+pub mod parse;
+pub mod print;
+mod renumber;
 pub mod scalar;
+pub mod verify;
 
 use crate::dtype::DType;
 use crate::id::{IdVec, typed_id};
 use crate::location::LocationId;
 use crate::scalar::Scalar;
+pub use combine::CombineBuilder;
 pub use index::{Affine, Guard, Term};
+pub use parse::{Part, Places, parse_nest, parse_nests};
 pub use scalar::ScalarOp;
+pub use verify::{verify, verify_at};
 
 typed_id! {
     /// An axis of a nest, parallel or inner; names are for people, ids are unique in a nest.
@@ -150,7 +179,7 @@ pub enum Instr {
         /// Conditions.
         guards: Vec<Guard>,
     },
-    /// `%r: f32 = load %x[i, j]`, with `{guards} else %fill` or `clamp`.
+    /// `%r: f32 = load %x[i, j]`, with `clamp` and with `{guards} else %fill`.
     Load {
         /// Where the result goes; its dtype is the buffer's.
         result: Reg,
@@ -166,9 +195,56 @@ pub enum Instr {
         /// A register of the buffer's dtype.
         value: Reg,
     },
-    /// `%r: f32 = prefix (%v) add tree(1)`: inclusive scans along the phase's last inner axis, one state per element
-    /// of the tuple. Restarts for each iteration of the other inner axes.
+    /// `%r: f32 = prefix(%v) sum`: inclusive scans along the phase's last inner axis, one state per element of the tuple.
     Prefix(Prefix),
+}
+
+impl Instr {
+    /// The registers that it defines.
+    pub fn results(&self) -> &[Reg] {
+        match self {
+            Instr::Scalar { result, .. }
+            | Instr::Const { result, .. }
+            | Instr::Index { result, .. }
+            | Instr::Test { result, .. }
+            | Instr::Load { result, .. } => std::slice::from_ref(result),
+            Instr::Store { .. } => &[],
+            Instr::Prefix(prefix) => &prefix.results,
+        }
+    }
+
+    /// Calls `f` for every register that it reads, those in index expressions included.
+    pub fn visit_operands(&self, f: &mut impl FnMut(Reg)) {
+        let affine = |index: &Affine, f: &mut dyn FnMut(Reg)| {
+            index.visit_terms(&mut |term| {
+                if let Term::Reg(reg) = term {
+                    f(*reg);
+                }
+            });
+        };
+        match self {
+            Instr::Scalar { operands, .. } => operands.iter().for_each(|r| f(*r)),
+            Instr::Const { .. } => {}
+            Instr::Index { value, .. } => affine(value, f),
+            Instr::Test { guards, .. } => guards.iter().for_each(|g| affine(&g.index, f)),
+            Instr::Load { access, fill, .. } => {
+                access.expressions().for_each(|e| affine(e, f));
+                fill.iter().for_each(|r| f(*r));
+            }
+            Instr::Store { access, value } => {
+                access.expressions().for_each(|e| affine(e, f));
+                f(*value);
+            }
+            Instr::Prefix(prefix) => prefix.values.iter().for_each(|r| f(*r)),
+        }
+    }
+}
+
+impl Access {
+    /// Indices, then what guards test.
+    pub fn expressions(&self) -> impl Iterator<Item = &Affine> {
+        self.indices.iter().chain(self.guards.iter().map(|g| &g.index))
+    }
 }
 
 /// An element of a buffer.
@@ -180,7 +256,7 @@ pub struct Access {
     pub indices: Vec<Affine>,
     /// Conditions under which the access takes place; all must hold.
     pub guards: Vec<Guard>,
-    /// Whether each index is clamped to its dimension (which then must not be empty). For indices from data.
+    /// Whether each index is clamped to its dimension (which then must not be empty). For loads at indices from data.
     pub clamp: bool,
 }
 
@@ -197,7 +273,10 @@ pub struct Reduction {
     pub tree: Tree,
 }
 
-/// An inclusive scan of a tuple along the last inner axis of a phase.
+/// An inclusive scan of a tuple along the last inner axis of a phase, restarted for each iteration of the other inner axes.
+///
+/// The state starts at the identity; every element makes it `combine(state, element)`, which is the result there. All
+/// prefixes of a phase run in one direction, and a phase with a reverse one has no reductions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Prefix {
     /// Registers of the body that receive the running results.
@@ -212,7 +291,8 @@ pub struct Prefix {
 
 /// An associative operation on tuples: its identity, and a straight-line program for `combine(a, b)`.
 ///
-/// The program's registers are its own: the first n stand for `a`, the next n for `b`.
+/// The program's registers are its own: the first n stand for `a`, the next n for `b`; then those that the body defines, in
+/// order. Associativity is what makes the choice of a [`Tree`] free; nothing checks it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Combine {
     /// The identity of each element of the tuple; its dtypes are the tuple's.
@@ -254,19 +334,6 @@ impl Nest {
     /// Number of rows: the product of the parallel extents.
     pub fn rows(&self) -> usize {
         self.parallel.iter().map(|a| self.axes[*a].extent).product()
-    }
-}
-
-impl Combine {
-    /// A scalar instruction of two operands with its identity.
-    pub fn binary(op: ScalarOp, identity: Scalar) -> Self {
-        let dtype = identity.dtype();
-        Combine {
-            identity: vec![identity],
-            registers: IdVec::from(vec![dtype; 3]),
-            body: vec![Instr::Scalar { result: Reg(2), op, operands: vec![Reg(0), Reg(1)] }],
-            results: vec![Reg(2)],
-        }
     }
 }
 

@@ -148,6 +148,53 @@ impl ScalarOp {
         matches!(self, ScalarOp::Eq | ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Le)
     }
 
+    /// The dtype of the result for operands of these dtypes: bool for comparisons, else that of the last operand. Conversions
+    /// have the dtype one asks for, not this one.
+    pub fn result(self, operands: &[DType]) -> DType {
+        if self.is_comparison() { DType::Bool } else { operands.last().copied().unwrap_or(DType::Bool) }
+    }
+
+    /// Whether the instruction exists for these dtypes; the error says what it wants.
+    pub fn check(self, operands: &[DType], result: DType) -> Result<(), String> {
+        let name = self.name();
+        if operands.len() != self.arity() {
+            return Err(format!("`{name}` takes {} operands, not {}", self.arity(), operands.len()));
+        }
+        let last = operands[operands.len() - 1];
+        if !self.class().contains(last) {
+            let half = if last.is_half() { ": convert to f32 first" } else { "" };
+            return Err(format!("`{name}` takes {}, not {last}{half}", self.class().describe()));
+        }
+        let uniform = match self {
+            ScalarOp::Convert => return Ok(()),
+            ScalarOp::Bitcast => {
+                let same_size = last.size() == result.size();
+                let has_bool = last == DType::Bool || result == DType::Bool;
+                return if same_size && !has_bool {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "`bitcast` needs dtypes of one size other than bool, not {last} and {result}"
+                    ))
+                };
+            }
+            ScalarOp::Select if operands[0] != DType::Bool => {
+                return Err(format!("the first operand of `select` is a bool, not {}", operands[0]));
+            }
+            ScalarOp::Select => &operands[1..],
+            _ => operands,
+        };
+        if let Some(other) = uniform.iter().find(|d| **d != last) {
+            return Err(format!("operands of `{name}` have one dtype, not {other} and {last}"));
+        }
+        let wanted = self.result(operands);
+        if wanted == result {
+            Ok(())
+        } else {
+            Err(format!("`{name}` of {last} results in {wanted}, not {result}"))
+        }
+    }
+
     /// Whether an implementation may differ from the exactly rounded result, within the bound of
     /// [`crate::math`]; all others are exact to the bit.
     pub const fn is_approximate(self) -> bool {
@@ -157,6 +204,18 @@ impl ScalarOp {
 }
 
 impl Class {
+    /// The dtypes, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Class::Float => "f32 or f64",
+            Class::Number => "f32, f64 or integers",
+            Class::Bits => "integers or bool",
+            Class::Integer => "integers",
+            Class::Any => "any dtype",
+            Class::Comparable => "any dtype but halves",
+        }
+    }
+
     /// Whether `dtype` is in the class.
     pub const fn contains(self, dtype: DType) -> bool {
         let half = dtype.is_half();

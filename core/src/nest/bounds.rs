@@ -1,0 +1,280 @@
+//! What values index expressions take: intervals, and which terms an element determines.
+//!
+//! Intervals come from the extents of axes and the ranges of registers' dtypes, and are narrowed by guards: a guard on
+//! `e` narrows every expression that is a multiple of `e` plus a rest, and every single term that `e` bounds, also
+//! inside divisions. All arithmetic is on 128-bit integers; an expression whose sum could leave 64 bits is taken to have any
+//! value, which is right because it wraps.
+
+use super::{Affine, AxisId, Guard, Nest, Term};
+use crate::dtype::DType;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// `low..=high`; empty if `low > high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interval {
+    /// Least value.
+    pub low: i128,
+    /// Greatest value.
+    pub high: i128,
+}
+
+impl Interval {
+    /// Every 64-bit integer.
+    pub const ALL: Interval = Interval { low: i64::MIN as i128, high: i64::MAX as i128 };
+
+    /// True if no value is in it.
+    pub fn is_empty(self) -> bool {
+        self.low > self.high
+    }
+
+    /// Greatest difference of two of its values.
+    pub fn width(self) -> i128 {
+        (self.high - self.low).max(0)
+    }
+
+    /// The values in both.
+    #[must_use]
+    pub fn intersect(self, other: Interval) -> Interval {
+        Interval { low: self.low.max(other.low), high: self.high.min(other.high) }
+    }
+
+    /// True if all values of `self` are in `low..high`.
+    pub fn within(self, low: i128, high: i128) -> bool {
+        self.is_empty() || (self.low >= low && self.high < high)
+    }
+
+    /// Values times a factor, both of at most 64 bits.
+    fn scale(self, factor: i64) -> Interval {
+        let (a, b) = (self.low * i128::from(factor), self.high * i128::from(factor));
+        Interval { low: a.min(b), high: a.max(b) }
+    }
+
+    fn fits(self) -> bool {
+        self.within(Interval::ALL.low, Interval::ALL.high + 1)
+    }
+}
+
+/// Intervals of expressions of one nest where the given guards hold.
+pub struct Ranges<'a> {
+    nest: &'a Nest,
+    guards: &'a [Guard],
+    terms: RefCell<BTreeMap<Term, Interval>>,
+}
+
+impl<'a> Ranges<'a> {
+    /// Intervals where `guards` hold.
+    pub fn new(nest: &'a Nest, guards: &'a [Guard]) -> Self {
+        Ranges { nest, guards, terms: RefCell::default() }
+    }
+
+    /// False if it is certain that some guard always fails.
+    pub fn reachable(&self) -> bool {
+        self.guards.iter().all(|g| {
+            let passing = Interval { low: g.low.into(), high: i128::from(g.high) - 1 };
+            !self.of(&g.index).intersect(passing).is_empty()
+        })
+    }
+
+    /// The values that `expression` may have; empty if it is certain that the guards fail.
+    pub fn of(&self, expression: &Affine) -> Interval {
+        let mut result = self.sum(expression.constant, &expression.terms);
+        for guard in self.guards {
+            let Some((factor, rest)) = quotient(expression, &guard.index) else { continue };
+            let tested = Interval { low: guard.low.into(), high: i128::from(guard.high) - 1 };
+            if tested.is_empty() {
+                return tested;
+            }
+            let tested = tested.scale(factor);
+            let rest = self.sum(rest.constant, &rest.terms);
+            let narrowed = Interval { low: tested.low + rest.low, high: tested.high + rest.high };
+            if narrowed.fits() && !rest.is_empty() {
+                result = result.intersect(narrowed);
+            }
+        }
+        result
+    }
+
+    /// True if the sum of the terms cannot leave 64 bits.
+    pub fn is_exact(&self, expression: &Affine) -> bool {
+        self.plain_sum(expression.constant, &expression.terms).is_some_and(Interval::fits)
+    }
+
+    fn sum(&self, constant: i64, terms: &[(Term, i64)]) -> Interval {
+        self.plain_sum(constant, terms).filter(|i| i.fits()).unwrap_or(Interval::ALL)
+    }
+
+    fn plain_sum(&self, constant: i64, terms: &[(Term, i64)]) -> Option<Interval> {
+        let mut sum = Interval { low: constant.into(), high: constant.into() };
+        for (term, factor) in terms {
+            let range = self.term(term);
+            if range.is_empty() {
+                return Some(range);
+            }
+            let range = range.scale(*factor);
+            sum = Interval { low: sum.low.checked_add(range.low)?, high: sum.high.checked_add(range.high)? };
+        }
+        Some(sum)
+    }
+
+    /// The values that a term may have.
+    pub fn term(&self, term: &Term) -> Interval {
+        if let Some(known) = self.terms.borrow().get(term) {
+            return *known;
+        }
+        let mut range = match term {
+            Term::Axis(axis) => {
+                let extent = self.nest.axes.get(*axis).map_or(0, |a| a.extent.min(i64::MAX as usize) as i128);
+                Interval { low: 0, high: extent - 1 }
+            }
+            Term::Reg(reg) if self.nest.registers.get(*reg) == Some(&DType::I32) => {
+                Interval { low: i32::MIN.into(), high: i32::MAX.into() }
+            }
+            Term::Reg(_) => Interval::ALL,
+            Term::FloorDiv(inner, d) => {
+                let (inner, d) = (self.of(inner), i128::from(*d).max(1));
+                Interval { low: inner.low.div_euclid(d), high: inner.high.div_euclid(d) }
+            }
+            Term::Mod(inner, d) => {
+                let (inner, d) = (self.of(inner), i128::from(*d).max(1));
+                if inner.low.div_euclid(d) == inner.high.div_euclid(d) {
+                    Interval { low: inner.low.rem_euclid(d), high: inner.high.rem_euclid(d) }
+                } else {
+                    Interval { low: 0, high: d - 1 }
+                }
+            }
+        };
+        for guard in self.guards {
+            if let [(tested, factor)] = guard.index.terms.as_slice()
+                && tested == term
+                && !range.is_empty()
+            {
+                range = range.intersect(solve(range, *factor, guard));
+            }
+        }
+        self.terms.borrow_mut().insert(term.clone(), range);
+        range
+    }
+}
+
+/// `expression = factor · divisor + rest`, where the rest has no terms that the expression has not.
+fn quotient(expression: &Affine, divisor: &Affine) -> Option<(i64, Affine)> {
+    let coefficient = |term: &Term| {
+        let at = expression.terms.binary_search_by(|(t, _)| t.cmp(term)).ok()?;
+        Some(expression.terms[at].1)
+    };
+    let (first, by) = divisor.terms.first()?;
+    let whole = coefficient(first)?;
+    // Terms that are not in the expression would make the analysis of one term run into itself.
+    if whole.checked_rem(*by)? != 0 || divisor.terms.iter().any(|(t, _)| coefficient(t).is_none()) {
+        return None;
+    }
+    let factor = whole.checked_div(*by)?;
+    // The arithmetic of expressions wraps, and so does this: the identity holds either way.
+    Some((factor, expression.add(&divisor.scale(factor.wrapping_neg()))))
+}
+
+/// The values `t` of `range` with `guard.low <= factor · t + constant < guard.high`, if that sum cannot wrap.
+fn solve(range: Interval, factor: i64, guard: &Guard) -> Interval {
+    let constant = i128::from(guard.index.constant);
+    let scaled = range.scale(factor);
+    let sum = Interval { low: scaled.low + constant, high: scaled.high + constant };
+    if factor == 0 || !sum.fits() {
+        return range;
+    }
+    let (low, high) = (i128::from(guard.low) - constant, i128::from(guard.high) - 1 - constant);
+    let factor = i128::from(factor);
+    let (low, high) = if factor > 0 { (low, high) } else { (-high, -low) };
+    let factor = factor.abs();
+    Interval { low: -(-low).div_euclid(factor), high: high.div_euclid(factor) }
+}
+
+/// The axes whose counters an element determines: two iterations that agree in the values of all `expressions`, and in
+/// `known` terms, agree in these axes.
+///
+/// The method is syntactic and sound. In a sum, the term of the largest coefficient is determined if the others together
+/// span less than that coefficient (mixed radix); determined terms are then constants. What a floor division and a
+/// modulus of one expression by one divisor are determined of is determined (delinearisation).
+pub fn determined(expressions: &[&Affine], ranges: &Ranges<'_>, known: BTreeSet<Term>) -> BTreeSet<AxisId> {
+    let mut known = known;
+    let mut sums: Vec<Affine> = expressions.iter().map(|e| (*e).clone()).collect();
+    let mut opened: BTreeSet<Term> = BTreeSet::new();
+    loop {
+        let mut progress = false;
+        for sum in &sums {
+            if let Some(term) = leading(sum, ranges, &known) {
+                known.insert(term);
+                progress = true;
+            }
+        }
+        let divisions: Vec<Term> = known.iter().filter(|t| !opened.contains(t)).cloned().collect();
+        for term in divisions {
+            let (Term::FloorDiv(inner, d) | Term::Mod(inner, d)) = &term else { continue };
+            if *d > 0
+                && is_determined(&inner.floor_div(*d), ranges, &known)
+                && is_determined(&inner.modulo(*d), ranges, &known)
+            {
+                sums.push((**inner).clone());
+                opened.insert(term);
+                progress = true;
+            }
+        }
+        if !progress {
+            break;
+        }
+    }
+    known
+        .into_iter()
+        .filter_map(|t| match t {
+            Term::Axis(axis) => Some(axis),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The term of a known sum that its value determines next.
+fn leading(sum: &Affine, ranges: &Ranges<'_>, known: &BTreeSet<Term>) -> Option<Term> {
+    let mut spans: Vec<(&Term, i128, i128)> = Vec::new();
+    for (term, factor) in &sum.terms {
+        if !is_determined_term(term, ranges, known) {
+            let factor = i128::from(*factor).abs();
+            spans.push((term, factor, factor.checked_mul(ranges.term(term).width())?));
+        }
+    }
+    let (term, factor, _) = *spans.iter().max_by_key(|(_, factor, _)| *factor)?;
+    let total = spans.iter().try_fold(0i128, |n, (_, _, span)| n.checked_add(*span))?;
+    let others: i128 = spans.iter().filter(|(t, ..)| *t != term).map(|(.., span)| span).sum();
+    // Sums wrap at 64 bits: a difference below 2^64 that wraps to 0 is 0.
+    (others < factor && total < 1 << 64).then(|| term.clone())
+}
+
+fn is_determined(expression: &Affine, ranges: &Ranges<'_>, known: &BTreeSet<Term>) -> bool {
+    expression.terms.iter().all(|(t, _)| is_determined_term(t, ranges, known))
+}
+
+fn is_determined_term(term: &Term, ranges: &Ranges<'_>, known: &BTreeSet<Term>) -> bool {
+    known.contains(term)
+        || ranges.term(term).width() == 0
+        || match term {
+            Term::FloorDiv(inner, _) | Term::Mod(inner, _) => is_determined(inner, ranges, known),
+            _ => false,
+        }
+}
+
+/// True if it is certain that no iterations of two accesses, not even different ones, name the same element.
+pub fn disjoint(a: (&[Affine], &Ranges<'_>), b: (&[Affine], &Ranges<'_>)) -> bool {
+    a.0.iter().zip(b.0).any(|(x, y)| {
+        if a.1.of(x).intersect(b.1.of(y)).is_empty() {
+            return true;
+        }
+        // Both are constant modulo the greatest common divisor of their coefficients.
+        let coefficients = x.terms.iter().chain(&y.terms).map(|(_, c)| c.unsigned_abs());
+        let common = coefficients.fold(0u64, gcd);
+        let apart = (i128::from(x.constant) - i128::from(y.constant)).unsigned_abs();
+        common > 1 && apart % u128::from(common) != 0 && a.1.is_exact(x) && b.1.is_exact(y)
+    })
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,229 @@
+//! The combiners that have names.
+//!
+//! Each is an ordinary [`Combine`] program; the name is how text shows a program that equals the one made here for the
+//! same dtypes. Whatever is not among them is spelt out.
+
+use super::{Combine, Instr, Reg, ScalarOp};
+use crate::dtype::DType;
+use crate::id::{Id, IdVec};
+use crate::scalar::Scalar;
+
+/// Names, each with what makes the program for a tuple of these dtypes, if there is one.
+const NAMED: &[(&str, fn(&[DType]) -> Option<Combine>)] = &[
+    ("sum", |d| one(d, is_number).map(Combine::sum)),
+    ("prod", |d| one(d, is_number).map(Combine::prod)),
+    ("max", |d| one(d, is_number).map(Combine::max)),
+    ("min", |d| one(d, is_number).map(Combine::min)),
+    ("and", |d| one(d, is_bits).map(Combine::and)),
+    ("or", |d| one(d, is_bits).map(Combine::or)),
+    ("argmax", |d| indexed(d).map(|(value, index)| Combine::argmax(value, index))),
+    ("argmin", |d| indexed(d).map(|(value, index)| Combine::argmin(value, index))),
+    ("welford", |d| match d {
+        [a, b, c] if a == b && b == c && is_real(*a) => Some(Combine::welford(*a)),
+        _ => None,
+    }),
+];
+
+fn is_number(d: DType) -> bool {
+    ScalarOp::Add.class().contains(d)
+}
+
+fn is_bits(d: DType) -> bool {
+    ScalarOp::And.class().contains(d)
+}
+
+fn is_real(d: DType) -> bool {
+    ScalarOp::Sqrt.class().contains(d)
+}
+
+fn one(dtypes: &[DType], class: fn(DType) -> bool) -> Option<DType> {
+    match dtypes {
+        [d] if class(*d) => Some(*d),
+        _ => None,
+    }
+}
+
+fn indexed(dtypes: &[DType]) -> Option<(DType, DType)> {
+    match dtypes {
+        [value, index] if is_number(*value) && index.is_integer() => Some((*value, *index)),
+        _ => None,
+    }
+}
+
+/// Writes a combine program: operands of the tuple's dtypes first, then one register an instruction.
+pub struct CombineBuilder {
+    identity: Vec<Scalar>,
+    registers: IdVec<Reg, DType>,
+    body: Vec<Instr>,
+}
+
+impl CombineBuilder {
+    /// A program over a tuple with that identity.
+    pub fn new(identity: &[Scalar]) -> Self {
+        let dtypes = identity.iter().map(|s| s.dtype());
+        CombineBuilder {
+            identity: identity.to_vec(),
+            registers: dtypes.clone().chain(dtypes).collect(),
+            body: Vec::new(),
+        }
+    }
+
+    /// Element `k` of the left operand (the accumulator, earlier elements).
+    pub fn left(&self, k: usize) -> Reg {
+        Reg::new(k)
+    }
+
+    /// Element `k` of the right operand (later elements).
+    pub fn right(&self, k: usize) -> Reg {
+        Reg::new(self.identity.len() + k)
+    }
+
+    /// Appends an instruction whose result has the dtype that [`ScalarOp::result`] gives.
+    pub fn emit(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
+        let dtypes: Vec<DType> = operands.iter().filter_map(|r| self.registers.get(*r).copied()).collect();
+        let result = self.registers.push(op.result(&dtypes));
+        self.body.push(Instr::Scalar { result, op, operands: operands.to_vec() });
+        result
+    }
+
+    /// Appends a constant.
+    pub fn constant(&mut self, value: Scalar) -> Reg {
+        let result = self.registers.push(value.dtype());
+        self.body.push(Instr::Const { result, value });
+        result
+    }
+
+    /// The program that results in these registers.
+    pub fn finish(self, results: &[Reg]) -> Combine {
+        Combine {
+            identity: self.identity,
+            registers: self.registers,
+            body: self.body,
+            results: results.to_vec(),
+        }
+    }
+}
+
+impl Combine {
+    /// One instruction on one element.
+    pub fn binary(op: ScalarOp, identity: Scalar) -> Combine {
+        let mut b = CombineBuilder::new(&[identity]);
+        let result = b.emit(op, &[b.left(0), b.right(0)]);
+        b.finish(&[result])
+    }
+
+    /// a + b from 0.
+    pub fn sum(dtype: DType) -> Combine {
+        Combine::binary(ScalarOp::Add, Scalar::zero(dtype))
+    }
+
+    /// a · b from 1.
+    pub fn prod(dtype: DType) -> Combine {
+        Combine::binary(ScalarOp::Mul, Scalar::one(dtype))
+    }
+
+    /// The greater, from the lowest value; NaN if one is NaN.
+    pub fn max(dtype: DType) -> Combine {
+        Combine::binary(ScalarOp::Max, Scalar::lowest(dtype))
+    }
+
+    /// The smaller, from the highest value; NaN if one is NaN.
+    pub fn min(dtype: DType) -> Combine {
+        Combine::binary(ScalarOp::Min, Scalar::highest(dtype))
+    }
+
+    /// Bitwise and (logical for bool), from all bits set.
+    pub fn and(dtype: DType) -> Combine {
+        Combine::binary(ScalarOp::And, Scalar::from_bits(dtype, u64::MAX))
+    }
+
+    /// Bitwise or (logical for bool), from no bit set.
+    pub fn or(dtype: DType) -> Combine {
+        Combine::binary(ScalarOp::Or, Scalar::zero(dtype))
+    }
+
+    /// (value, index) of the greatest value. A NaN is above all; of equals (0 and −0 are), the one with the least index.
+    ///
+    /// The identity is (lowest value, greatest index), so that elements of the lowest value win over it.
+    pub fn argmax(value: DType, index: DType) -> Combine {
+        Combine::extremum(Scalar::lowest(value), index, false)
+    }
+
+    /// (value, index) of the least value; NaN and ties as [`Combine::argmax`].
+    pub fn argmin(value: DType, index: DType) -> Combine {
+        Combine::extremum(Scalar::highest(value), index, true)
+    }
+
+    fn extremum(identity: Scalar, index: DType, least: bool) -> Combine {
+        use ScalarOp::*;
+        let mut b = CombineBuilder::new(&[identity, Scalar::highest(index)]);
+        let (value_a, index_a, value_b, index_b) = (b.left(0), b.left(1), b.right(0), b.right(1));
+        let (low, high) = if least { (value_a, value_b) } else { (value_b, value_a) };
+        // `a` wins where it is strictly better, or is as good and has the lesser index. With NaN best of all, better is
+        // "ordered and beyond, or NaN against a number", and as good is "equal, or both NaN".
+        let beyond = b.emit(Lt, &[low, high]);
+        let equal = b.emit(Eq, &[value_a, value_b]);
+        let (better, as_good) = if identity.dtype().is_float() {
+            let nan_a = b.emit(Ne, &[value_a, value_a]);
+            let nan_b = b.emit(Ne, &[value_b, value_b]);
+            let number_b = b.emit(Not, &[nan_b]);
+            let nan_first = b.emit(And, &[nan_a, number_b]);
+            let both_nan = b.emit(And, &[nan_a, nan_b]);
+            (b.emit(Or, &[beyond, nan_first]), b.emit(Or, &[equal, both_nan]))
+        } else {
+            (beyond, equal)
+        };
+        let first = b.emit(Lt, &[index_a, index_b]);
+        let tie = b.emit(And, &[as_good, first]);
+        let wins = b.emit(Or, &[better, tie]);
+        let value = b.emit(Select, &[wins, value_a, value_b]);
+        let index = b.emit(Select, &[wins, index_a, index_b]);
+        b.finish(&[value, index])
+    }
+
+    /// Count, mean and sum of squared deviations (Welford, in Chan's pairwise form): an element x enters as (1, x, 0).
+    ///
+    /// `d = mean_b − mean_a`, `n = n_a + n_b`, `r = n_b / n`: `mean = mean_a + d·r`, `m2 = m2_a + m2_b + d·d·n_a·r`; r is 0
+    /// where n is 0.
+    pub fn welford(dtype: DType) -> Combine {
+        use ScalarOp::*;
+        let zero = Scalar::zero(dtype);
+        let mut b = CombineBuilder::new(&[zero, zero, zero]);
+        let [n_a, mean_a, m2_a] = [b.left(0), b.left(1), b.left(2)];
+        let [n_b, mean_b, m2_b] = [b.right(0), b.right(1), b.right(2)];
+        let n = b.emit(Add, &[n_a, n_b]);
+        let one = b.constant(Scalar::one(dtype));
+        // Counts are whole numbers: this changes n only where it is 0.
+        let divisor = b.emit(Max, &[n, one]);
+        let ratio = b.emit(Div, &[n_b, divisor]);
+        let delta = b.emit(Sub, &[mean_b, mean_a]);
+        let step = b.emit(Mul, &[delta, ratio]);
+        let mean = b.emit(Add, &[mean_a, step]);
+        let weighted = b.emit(Mul, &[step, n_a]);
+        let between = b.emit(Mul, &[delta, weighted]);
+        let within = b.emit(Add, &[m2_a, m2_b]);
+        let m2 = b.emit(Add, &[within, between]);
+        b.finish(&[n, mean, m2])
+    }
+
+    /// The combiner of that name for a tuple of these dtypes.
+    pub fn named(name: &str, dtypes: &[DType]) -> Option<Combine> {
+        NAMED.iter().find(|(n, _)| *n == name).and_then(|(_, make)| make(dtypes))
+    }
+
+    /// The name of this combiner, if it equals a named one.
+    pub fn name(&self) -> Option<&'static str> {
+        let dtypes = self.dtypes();
+        NAMED.iter().find(|(_, make)| make(&dtypes).as_ref() == Some(self)).map(|(name, _)| *name)
+    }
+
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// Dtypes of the tuple.
+    pub fn dtypes(&self) -> Vec<DType> {
+        self.identity.iter().map(|s| s.dtype()).collect()
+    }
+}

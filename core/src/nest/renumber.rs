@@ -1,0 +1,137 @@
+//! Canonical numbering.
+
+use super::{Access, Affine, AxisId, BufferId, BufferRole, Guard, Instr, Nest, Reg, Term};
+use crate::id::{Id, IdVec};
+
+/// New ids by old ones; ids that nothing defines keep no number.
+struct Map<I>(Vec<Option<I>>);
+
+impl<I: Id> Map<I> {
+    /// Numbers `order` from 0; an id that occurs again keeps its first number.
+    fn new(len: usize, order: impl Iterator<Item = I>) -> (Self, Vec<I>) {
+        let mut map = vec![None; len];
+        let mut kept = Vec::new();
+        for old in order {
+            if let Some(slot @ None) = map.get_mut(old.index()) {
+                *slot = Some(I::new(kept.len()));
+                kept.push(old);
+            }
+        }
+        (Map(map), kept)
+    }
+
+    /// The new id. One that is not defined stays out of range, for the verifier to find.
+    fn get(&self, old: I) -> I {
+        self.0.get(old.index()).copied().flatten().unwrap_or(I::new(u32::MAX as usize))
+    }
+}
+
+impl Nest {
+    /// Numbers buffers, axes and registers in the order of the text, which the verifier demands; drops those that
+    /// nothing defines (axes of no loop, registers of no instruction). Row storages without any access are dropped too.
+    #[must_use]
+    pub fn renumber(&self) -> Nest {
+        let mut used = vec![false; self.buffers.len()];
+        for phase in &self.phases {
+            for instr in &phase.body {
+                if let Instr::Load { access, .. } | Instr::Store { access, .. } = instr
+                    && let Some(used) = used.get_mut(access.buffer.index())
+                {
+                    *used = true;
+                }
+            }
+        }
+        let parameters = self.buffers.iter().filter(|(_, b)| b.role != BufferRole::Row);
+        let rows = self.buffers.iter().filter(|(id, b)| b.role == BufferRole::Row && used[id.index()]);
+        let (buffers, kept_buffers) = Map::new(
+            self.buffers.len(),
+            parameters.chain(rows).map(|(id, _)| id).collect::<Vec<_>>().into_iter(),
+        );
+        let loops = self.phases.iter().flat_map(|p| &p.axes);
+        let (axes, kept_axes) = Map::new(self.axes.len(), self.parallel.iter().chain(loops).copied());
+        let definitions = self.phases.iter().flat_map(|phase| {
+            let body = phase.body.iter().flat_map(Instr::results);
+            body.chain(phase.reductions.iter().flat_map(|r| &r.results)).copied()
+        });
+        let (registers, kept_registers) = Map::new(self.registers.len(), definitions);
+
+        let mut nest = self.clone();
+        nest.buffers = kept_buffers.iter().map(|b| self.buffers[*b].clone()).collect();
+        nest.axes = kept_axes.iter().map(|a| self.axes[*a].clone()).collect();
+        nest.registers = kept_registers.iter().map(|r| self.registers[*r]).collect::<IdVec<_, _>>();
+        nest.parallel.iter_mut().for_each(|a| *a = axes.get(*a));
+        let names = Names { buffers, axes, registers };
+        for phase in &mut nest.phases {
+            phase.axes.iter_mut().for_each(|a| *a = names.axes.get(*a));
+            phase.body.iter_mut().for_each(|i| names.instr(i));
+            for reduction in &mut phase.reductions {
+                reduction.results.iter_mut().chain(&mut reduction.values).for_each(|r| names.reg(r));
+            }
+        }
+        nest
+    }
+}
+
+struct Names {
+    buffers: Map<BufferId>,
+    axes: Map<AxisId>,
+    registers: Map<Reg>,
+}
+
+impl Names {
+    fn reg(&self, reg: &mut Reg) {
+        *reg = self.registers.get(*reg);
+    }
+
+    fn instr(&self, instr: &mut Instr) {
+        match instr {
+            Instr::Scalar { result, operands, .. } => {
+                self.reg(result);
+                operands.iter_mut().for_each(|r| self.reg(r));
+            }
+            Instr::Const { result, .. } => self.reg(result),
+            Instr::Index { result, value } => {
+                self.reg(result);
+                self.affine(value);
+            }
+            Instr::Test { result, guards } => {
+                self.reg(result);
+                self.guards(guards);
+            }
+            Instr::Load { result, access, fill } => {
+                self.reg(result);
+                self.access(access);
+                fill.iter_mut().for_each(|r| self.reg(r));
+            }
+            Instr::Store { access, value } => {
+                self.access(access);
+                self.reg(value);
+            }
+            Instr::Prefix(prefix) => {
+                prefix.results.iter_mut().chain(&mut prefix.values).for_each(|r| self.reg(r));
+            }
+        }
+    }
+
+    fn access(&self, access: &mut Access) {
+        access.buffer = self.buffers.get(access.buffer);
+        access.indices.iter_mut().for_each(|i| self.affine(i));
+        self.guards(&mut access.guards);
+    }
+
+    fn guards(&self, guards: &mut [Guard]) {
+        guards.iter_mut().for_each(|g| self.affine(&mut g.index));
+    }
+
+    /// Terms keep their form but may change their order.
+    fn affine(&self, affine: &mut Affine) {
+        for (term, _) in &mut affine.terms {
+            match term {
+                Term::Axis(axis) => *axis = self.axes.get(*axis),
+                Term::Reg(reg) => self.reg(reg),
+                Term::FloorDiv(inner, _) | Term::Mod(inner, _) => self.affine(inner),
+            }
+        }
+        affine.terms.sort();
+    }
+}

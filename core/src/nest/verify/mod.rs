@@ -1,0 +1,167 @@
+//! What a nest must be: the invariants that back ends rely on.
+//!
+//! Structure (module `structure`), which makes a nest meaningful:
+//!
+//! - **N1** Names are names of the text: of the nest, of buffers (unique), and of axes (unique among those visible together,
+//!   and not `floor_div` or `mod`).
+//! - **N2** Sizes are sane: at most [`MAX_RANK`] dimensions, axes, guards and [`MAX_TERMS`] terms an access; the bytes
+//!   of a buffer, and the iterations of a phase over all rows, are below 2^63, counting empty extents as 1.
+//! - **N3** Ids are in the order of the text: parameters, then row storages; parallel axes, then those of each phase, each
+//!   in one place; registers as they are defined, each once.
+//! - **N4** Registers are read where they are visible: after their definition in the same body, or, if they belong to
+//!   the row (reductions' results, and all registers of a phase without inner axes), in later phases.
+//! - **N5** Instructions exist for their dtypes: [`ScalarOp::check`](super::ScalarOp::check); constants, loads, fills and stores
+//!   agree with register and buffer; `index` results in an integer, `test` in a bool.
+//! - **N6** Index expressions are in normal form over visible axes, and over visible registers of i32 or i64.
+//! - **N7** An access has an index for each dimension.
+//! - **N8** A load has a fill exactly if it has guards.
+//! - **N9** `in` is only loaded from, `out` only stored to.
+//! - **N10** Only loads clamp, not from `inout`, and only dimensions that are not empty.
+//! - **N11** A combine program is straight-line over its own registers, with the dtypes of its identity; reductions and
+//!   prefixes have as many values and results, of those dtypes.
+//! - **N12** Lanes of a tree are a power of two up to [`MAX_LANES`]; a block is 0 or a multiple of them.
+//! - **N13** Prefixes stand in phases with inner axes, run in one direction, and reverse ones not beside reductions.
+//!
+//! Memory (module `memory`), which makes rows independent and every access defined:
+//!
+//! - **N14** Accesses that do not clamp are in bounds by interval analysis ([`super::bounds`]).
+//! - **N15** No two iterations write one element by one store: the indices determine the row and the inner axes. (Of row
+//!   storage: the inner axes.)
+//! - **N16** Two stores to one buffer write different elements (of row storage: if they are in one phase), by disjoint
+//!   ranges or residues of some index. At most [`MAX_STORES`] stores write one buffer.
+//! - **N17** Each element of an `out` is written: if no store to it has guards, the iterations are as many as its elements,
+//!   so that with N14 to N16 each is written exactly once. With guards, only "at most once" is proven, and that some
+//!   store exists; the interpreter checks the rest as it runs.
+//! - **N18** An `inout` element is read before it is written, by the iteration that writes it: a load in the phase of a store
+//!   stands before it and has the same indices; one in an earlier phase agrees with it in indices that determine the
+//!   row; one in a later phase is disjoint.
+//! - **N19** Row storage is written before it is read: what a load may read is within what one unguarded store of an earlier
+//!   phase has written; a load in the phase of a store is before it at the same indices, or disjoint.
+//!
+//! Nothing is proven of loops that never run.
+
+mod memory;
+mod structure;
+
+use super::parse::{Part, Places};
+use super::print::{InstrText, ReductionText};
+use super::{Axis, AxisId, Instr, Nest, Phase};
+use crate::diagnostic::{Diagnostic, Result};
+use std::fmt::Display;
+
+/// Dimensions of a buffer, axes side by side, and guards of an access.
+pub const MAX_RANK: usize = 32;
+
+/// Terms of the expressions of one access, those inside divisions included.
+pub const MAX_TERMS: usize = 256;
+
+/// How deep divisions may nest.
+pub const MAX_DIVISIONS: usize = 16;
+
+/// Lanes of a tree.
+pub const MAX_LANES: u32 = 4096;
+
+/// Stores to one buffer.
+pub const MAX_STORES: usize = 64;
+
+/// Checks all invariants; the error names the nest, the phase and the instruction.
+pub fn verify(nest: &Nest) -> Result<()> {
+    verify_at(nest, &Places::default())
+}
+
+/// Checks all invariants; the error also has the place in the text that the nest was read from.
+pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
+    verify_structure(nest, places)?;
+    memory::check(nest).map_err(|f| f.diagnostic(nest, places))
+}
+
+/// Checks N1 to N13: enough for the interpreter, which checks memory as it runs.
+pub fn verify_structure(nest: &Nest, places: &Places) -> Result<()> {
+    structure::check(nest).map_err(|f| f.diagnostic(nest, places))
+}
+
+/// What is wrong, and with what.
+struct Failure {
+    part: Part,
+    diagnostic: Diagnostic,
+}
+
+/// An error of invariant `number` about `part`.
+fn failure(part: Part, number: u32, message: impl Display) -> Failure {
+    Failure { part, diagnostic: Diagnostic::new(format!("{message} (N{number})")) }
+}
+
+impl Failure {
+    fn help(mut self, help: impl Into<String>) -> Failure {
+        self.diagnostic = self.diagnostic.help(help);
+        self
+    }
+
+    fn diagnostic(self, nest: &Nest, places: &Places) -> Diagnostic {
+        // A hostile nest may have endless names and instructions.
+        let short = |text: String| {
+            let line = text.lines().next().unwrap_or_default();
+            if line.chars().count() <= 120 {
+                line.to_string()
+            } else {
+                line.chars().take(120).chain(['…']).collect()
+            }
+        };
+        let instr = |p: usize, i: usize| nest.phases[p].body.get(i).map(|i| InstrText(nest, i).to_string());
+        let reduction =
+            |p: usize, i: usize| nest.phases[p].reductions.get(i).map(|r| ReductionText(nest, r).to_string());
+        let what = match self.part {
+            Part::Nest => None,
+            Part::Parallel => Some("parallel axes".to_string()),
+            Part::Buffer(id) => {
+                Some(nest.buffers.get(id).map_or(id.to_string(), |b| format!("buffer `%{}`", b.name)))
+            }
+            Part::Phase(p) => Some(format!("phase {p}")),
+            Part::Instr(p, i) => instr(p, i).map(|t| format!("phase {p}, `{t}`")),
+            Part::Reduction(p, i) => reduction(p, i).map(|t| format!("phase {p}, `{t}`")),
+        };
+        let context = short(format!("nest @{}", nest.name))
+            + &what.map_or(String::new(), |w| ", ".to_string() + &short(w));
+        self.diagnostic.context(context).at(places.get(self.part), "")
+    }
+}
+
+/// The axes visible in a phase.
+fn visible<'a>(nest: &'a Nest, phase: &'a Phase) -> impl Iterator<Item = (AxisId, &'a Axis)> {
+    nest.parallel.iter().chain(&phase.axes).map(|a| (*a, &nest.axes[*a]))
+}
+
+/// False if the body of the phase never runs.
+fn runs(nest: &Nest, phase: &Phase) -> bool {
+    visible(nest, phase).all(|(_, a)| a.extent > 0)
+}
+
+/// An access of a body, and where it stands.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    phase: usize,
+    position: usize,
+    access: &'a super::Access,
+    store: bool,
+}
+
+impl Site<'_> {
+    fn part(&self) -> Part {
+        Part::Instr(self.phase, self.position)
+    }
+}
+
+/// Every access of the phases that run, in order.
+fn sites(nest: &Nest) -> Vec<Site<'_>> {
+    let mut sites = Vec::new();
+    for (p, phase) in nest.phases.iter().enumerate().filter(|(_, phase)| runs(nest, phase)) {
+        for (position, instr) in phase.body.iter().enumerate() {
+            match instr {
+                Instr::Load { access, .. } => sites.push(Site { phase: p, position, access, store: false }),
+                Instr::Store { access, .. } => sites.push(Site { phase: p, position, access, store: true }),
+                _ => {}
+            }
+        }
+    }
+    sites
+}

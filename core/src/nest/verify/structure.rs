@@ -1,0 +1,425 @@
+//! N1 to N13: names, sizes, numbering, scopes, dtypes and shapes of things. Local rules, each in one place.
+
+use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_TERMS, failure};
+use crate::dtype::DType;
+use crate::id::{Id, IdVec};
+use crate::nest::parse::Part;
+use crate::nest::{Access, Affine, AxisId, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term};
+use crate::text::{is_name, is_sigil_name};
+use std::collections::BTreeSet;
+
+type Result<T = ()> = std::result::Result<T, Failure>;
+
+pub(super) fn check(nest: &Nest) -> Result {
+    buffers(nest)?;
+    axes(nest)?;
+    let mut checker = Checker { nest, defined: 0, row: vec![false; nest.registers.len()], body: 0 };
+    for (p, phase) in nest.phases.iter().enumerate() {
+        checker.phase(p, phase)?;
+    }
+    if checker.defined != nest.registers.len() {
+        let wrong =
+            format!("{} registers have a dtype, {} are defined", nest.registers.len(), checker.defined);
+        return Err(failure(Part::Nest, 3, wrong).help("call `renumber`"));
+    }
+    Ok(())
+}
+
+fn buffers(nest: &Nest) -> Result {
+    if !is_sigil_name(&nest.name) {
+        return Err(failure(Part::Nest, 1, "the name of the nest is no name"));
+    }
+    let mut names = BTreeSet::new();
+    let mut row = false;
+    for (id, buffer) in nest.buffers.iter() {
+        let part = Part::Buffer(id);
+        if !is_sigil_name(&buffer.name) {
+            return Err(failure(part, 1, "the name of the buffer is no name"));
+        }
+        if !names.insert(&buffer.name) {
+            return Err(failure(part, 1, "two buffers have this name"));
+        }
+        if buffer.shape.len() > MAX_RANK {
+            return Err(failure(part, 2, format!("more than {MAX_RANK} dimensions")));
+        }
+        if bounded_product(buffer.dtype.size(), buffer.shape.iter().copied()).is_none() {
+            return Err(failure(part, 2, "the buffer is beyond 2^63 bytes"));
+        }
+        if row && buffer.role != BufferRole::Row {
+            return Err(failure(part, 3, "a parameter comes after a row storage").help("call `renumber`"));
+        }
+        row = buffer.role == BufferRole::Row;
+    }
+    Ok(())
+}
+
+/// The product with empty extents as 1, if it is below 2^63.
+fn bounded_product(start: usize, extents: impl Iterator<Item = usize>) -> Option<usize> {
+    let mut extents = extents;
+    extents.try_fold(start, |n, e| n.checked_mul(e.max(1)).filter(|n| i64::try_from(*n).is_ok()))
+}
+
+fn axes(nest: &Nest) -> Result {
+    let mut next = 0;
+    let mut group = |part: Part, ids: &[AxisId], outer: &[AxisId]| -> Result {
+        for id in ids {
+            if id.index() != next || nest.axes.get(*id).is_none() {
+                let wrong = format!("axis {id} stands where axis a{next} belongs");
+                return Err(failure(part, 3, wrong).help("call `renumber`"));
+            }
+            next += 1;
+        }
+        if outer.len() + ids.len() > MAX_RANK {
+            return Err(failure(part, 2, format!("more than {MAX_RANK} axes are visible together")));
+        }
+        let mut names = BTreeSet::new();
+        for id in outer.iter().chain(ids) {
+            let axis = &nest.axes[*id];
+            if !is_name(&axis.name) || matches!(axis.name.as_str(), "floor_div" | "mod") {
+                return Err(failure(part, 1, format!("axis {id} has no name of the text")));
+            }
+            if !names.insert(&axis.name) {
+                return Err(failure(part, 1, format!("two axes are named `{}`", axis.name)));
+            }
+        }
+        let extents = outer.iter().chain(ids).map(|a| nest.axes[*a].extent);
+        if bounded_product(1, extents).is_none() {
+            return Err(failure(part, 2, "the loops have 2^63 iterations or more"));
+        }
+        Ok(())
+    };
+    group(Part::Parallel, &nest.parallel, &[])?;
+    for (p, phase) in nest.phases.iter().enumerate() {
+        group(Part::Phase(p), &phase.axes, &nest.parallel)?;
+    }
+    if next != nest.axes.len() {
+        let wrong = format!("{} axes belong to no loop", nest.axes.len() - next);
+        return Err(failure(Part::Nest, 3, wrong).help("call `renumber`"));
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    nest: &'a Nest,
+    /// Registers below are defined.
+    defined: usize,
+    /// Which of them belong to the row, as of the phase at hand.
+    row: Vec<bool>,
+    /// Registers from here on belong to the body at hand.
+    body: usize,
+}
+
+impl Checker<'_> {
+    fn phase(&mut self, p: usize, phase: &Phase) -> Result {
+        self.body = self.defined;
+        for (i, instr) in phase.body.iter().enumerate() {
+            let part = Part::Instr(p, i);
+            self.instr(part, phase, instr)?;
+            self.define(part, instr.results())?;
+        }
+        let end = self.defined;
+        for (i, reduction) in phase.reductions.iter().enumerate() {
+            let part = Part::Reduction(p, i);
+            self.tuple(part, &reduction.values, &reduction.results, &reduction.combine)?;
+            let tree = reduction.tree;
+            if !tree.lanes.is_power_of_two() || tree.lanes > MAX_LANES {
+                return Err(failure(
+                    part,
+                    12,
+                    format!("{} lanes are no power of two up to {MAX_LANES}", tree.lanes),
+                ));
+            }
+            if tree.block % tree.lanes != 0 {
+                let wrong = format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
+                return Err(failure(part, 12, wrong));
+            }
+        }
+        // Only now: reductions do not read each other's results.
+        for (i, reduction) in phase.reductions.iter().enumerate() {
+            self.define(Part::Reduction(p, i), &reduction.results)?;
+        }
+        let first = if phase.axes.is_empty() { self.body } else { end };
+        self.row[first..self.defined].fill(true);
+        self.prefixes(p, phase)
+    }
+
+    fn prefixes(&self, p: usize, phase: &Phase) -> Result {
+        let mut direction = None;
+        for (i, instr) in phase.body.iter().enumerate() {
+            let Instr::Prefix(prefix) = instr else { continue };
+            let part = Part::Instr(p, i);
+            if phase.axes.is_empty() {
+                return Err(failure(part, 13, "a prefix in a phase without inner axes"));
+            }
+            if *direction.get_or_insert(prefix.reverse) != prefix.reverse {
+                return Err(failure(part, 13, "prefixes of one phase run in two directions")
+                    .help("use two phases and a row storage"));
+            }
+            if prefix.reverse && !phase.reductions.is_empty() {
+                return Err(failure(part, 13, "a reverse prefix beside reductions")
+                    .help("use two phases and a row storage"));
+            }
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, part: Part, results: &[Reg]) -> Result {
+        for result in results {
+            if result.index() != self.defined || self.nest.registers.get(*result).is_none() {
+                let wrong = format!("{result} is defined where %{} belongs", self.defined);
+                return Err(failure(part, 3, wrong).help("call `renumber`"));
+            }
+            self.defined += 1;
+        }
+        Ok(())
+    }
+
+    /// The dtype of a register that is read here.
+    fn read(&self, part: Part, reg: Reg) -> Result<DType> {
+        if reg.index() >= self.defined {
+            return Err(failure(part, 4, format!("{reg} is read before it is defined")));
+        }
+        if reg.index() < self.body && !self.row[reg.index()] {
+            return Err(failure(part, 4, format!("{reg} belongs to the body of an earlier phase"))
+                .help("only reductions, and phases without inner axes, leave registers to the row"));
+        }
+        Ok(self.nest.registers[reg])
+    }
+
+    fn instr(&self, part: Part, phase: &Phase, instr: &Instr) -> Result {
+        // Results are checked to be in range when they are defined, right after.
+        let dtype = |reg: Reg| self.nest.registers.get(reg).copied().unwrap_or(DType::Bool);
+        match instr {
+            Instr::Scalar { result, op, operands } => {
+                let dtypes = operands.iter().map(|r| self.read(part, *r)).collect::<Result<Vec<_>>>()?;
+                op.check(&dtypes, dtype(*result)).map_err(|e| failure(part, 5, e))
+            }
+            Instr::Const { result, value } => {
+                expect(part, "the constant", value.dtype(), "the register", dtype(*result))
+            }
+            Instr::Index { result, value } => {
+                if !dtype(*result).is_integer() {
+                    return Err(failure(
+                        part,
+                        5,
+                        format!("`index` results in an integer, not {}", dtype(*result)),
+                    ));
+                }
+                self.expressions(part, phase, std::iter::once(value))
+            }
+            Instr::Test { result, guards } => {
+                self.guards(part, guards)?;
+                expect(part, "a test", DType::Bool, "the register", dtype(*result))?;
+                self.expressions(part, phase, guards.iter().map(|g| &g.index))
+            }
+            Instr::Load { result, access, fill } => {
+                let buffer = self.access(part, phase, access)?;
+                expect(part, "the buffer", buffer.dtype, "the register", dtype(*result))?;
+                if access.guards.is_empty() == fill.is_some() {
+                    let wrong = if fill.is_some() {
+                        "a load with a fill has no guards"
+                    } else {
+                        "a load with guards has no fill"
+                    };
+                    return Err(failure(part, 8, wrong));
+                }
+                if let Some(fill) = fill {
+                    expect(part, "the fill", self.read(part, *fill)?, "the buffer", buffer.dtype)?;
+                }
+                if buffer.role == BufferRole::Out {
+                    return Err(failure(part, 9, format!("`%{}` is `out` and cannot be read", buffer.name)));
+                }
+                if access.clamp && buffer.role == BufferRole::InOut {
+                    return Err(failure(part, 10, "a load from an `inout` buffer clamps"));
+                }
+                if access.clamp && buffer.shape.contains(&0) {
+                    return Err(failure(
+                        part,
+                        10,
+                        format!("no index can be clamped into {:?}", buffer.shape),
+                    ));
+                }
+                Ok(())
+            }
+            Instr::Store { access, value } => {
+                let buffer = self.access(part, phase, access)?;
+                expect(part, "the value", self.read(part, *value)?, "the buffer", buffer.dtype)?;
+                if buffer.role == BufferRole::In {
+                    return Err(failure(
+                        part,
+                        9,
+                        format!("`%{}` is `in` and cannot be written", buffer.name),
+                    ));
+                }
+                if access.clamp {
+                    return Err(failure(part, 10, "a store clamps"));
+                }
+                Ok(())
+            }
+            Instr::Prefix(prefix) => self.tuple(part, &prefix.values, &prefix.results, &prefix.combine),
+        }
+    }
+
+    fn guards(&self, part: Part, guards: &[Guard]) -> Result {
+        if guards.len() > MAX_RANK {
+            return Err(failure(part, 2, format!("more than {MAX_RANK} guards")));
+        }
+        Ok(())
+    }
+
+    fn access(&self, part: Part, phase: &Phase, access: &Access) -> Result<&super::super::Buffer> {
+        let Some(buffer) = self.nest.buffers.get(access.buffer) else {
+            return Err(failure(part, 3, format!("buffer {} does not exist", access.buffer)));
+        };
+        if access.indices.len() != buffer.shape.len() {
+            let (indices, rank) = (access.indices.len(), buffer.shape.len());
+            return Err(failure(part, 7, format!("{indices} indices for {rank} dimensions")));
+        }
+        self.guards(part, &access.guards)?;
+        self.expressions(part, phase, access.expressions())?;
+        Ok(buffer)
+    }
+
+    fn expressions<'e>(&self, part: Part, phase: &Phase, of: impl Iterator<Item = &'e Affine>) -> Result {
+        let mut terms = 0;
+        for expression in of {
+            self.affine(part, phase, expression, 0, &mut terms)?;
+        }
+        Ok(())
+    }
+
+    fn affine(&self, part: Part, phase: &Phase, e: &Affine, depth: usize, count: &mut usize) -> Result {
+        *count += e.terms.len();
+        if *count > MAX_TERMS || depth > MAX_DIVISIONS {
+            let wrong =
+                format!("index expressions beyond {MAX_TERMS} terms or {MAX_DIVISIONS} levels of division");
+            return Err(failure(part, 2, wrong));
+        }
+        let sorted = e.terms.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        if !sorted || e.terms.iter().any(|(_, c)| *c == 0) {
+            return Err(failure(
+                part,
+                6,
+                "the terms of an index expression are not sorted, unique and present",
+            ));
+        }
+        for (term, _) in &e.terms {
+            match term {
+                Term::Axis(axis) if self.nest.parallel.contains(axis) || phase.axes.contains(axis) => {}
+                Term::Axis(axis) => return Err(failure(part, 6, format!("axis {axis} is not visible here"))),
+                Term::Reg(reg) => {
+                    let dtype = self.read(part, *reg)?;
+                    if !matches!(dtype, DType::I32 | DType::I64) {
+                        return Err(failure(part, 6, format!("an index from {reg}, which is {dtype}"))
+                            .help("indices from data are i32 or i64"));
+                    }
+                }
+                Term::FloorDiv(inner, divisor) | Term::Mod(inner, divisor) => {
+                    if *divisor < 1 {
+                        return Err(failure(part, 6, format!("divisor {divisor} is not at least 1")));
+                    }
+                    self.affine(part, phase, inner, depth + 1, count)?;
+                    let normal = match term {
+                        Term::FloorDiv(..) => inner.floor_div(*divisor),
+                        _ => inner.modulo(*divisor),
+                    };
+                    if normal.constant != 0 || normal.terms.as_slice() != [(term.clone(), 1)] {
+                        return Err(failure(part, 6, "a division is not in normal form")
+                            .help("make it by `Affine::floor_div` or `modulo`"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tuple(&self, part: Part, values: &[Reg], results: &[Reg], combine: &Combine) -> Result {
+        check_combine(part, combine)?;
+        let dtypes = combine.dtypes();
+        if values.len() != dtypes.len() || results.len() != dtypes.len() {
+            let wrong = format!(
+                "the combiner takes {} values, here are {} values and {} results",
+                dtypes.len(),
+                values.len(),
+                results.len()
+            );
+            return Err(failure(part, 11, wrong));
+        }
+        for ((value, result), dtype) in values.iter().zip(results).zip(dtypes) {
+            let value = self.read(part, *value)?;
+            let result = self.nest.registers.get(*result).copied();
+            if value != dtype || result.is_some_and(|r| r != dtype) {
+                let result = result.unwrap_or(dtype);
+                let wrong =
+                    format!("the combiner takes {dtype}; the value is {value} and the result {result}");
+                return Err(failure(part, 11, wrong));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn expect(part: Part, what: &str, is: DType, other: &str, wanted: DType) -> Result {
+    if is == wanted { Ok(()) } else { Err(failure(part, 5, format!("{what} is {is}, {other} {wanted}"))) }
+}
+
+fn check_combine(part: Part, combine: &Combine) -> Result {
+    let wrong = |what: String| Err(failure(part, 11, what));
+    let operands = combine.dtypes();
+    if operands.is_empty() || operands.len() > MAX_RANK {
+        return wrong(format!("a combiner of {} elements", operands.len()));
+    }
+    let declared = combine.registers.as_slice();
+    let operand_count = 2 * operands.len();
+    let agrees = declared.len() == operand_count + combine.body.len()
+        && declared[..operand_count] == [&operands[..], &operands[..]].concat();
+    if !agrees {
+        return wrong("the combiner's registers are not its operands, twice, and one an instruction".into());
+    }
+    let read = |registers: &IdVec<Reg, DType>, reg: Reg, defined: usize| {
+        if reg.index() < defined {
+            Ok(registers[reg])
+        } else {
+            Err(failure(part, 11, format!("{reg} is not defined")))
+        }
+    };
+    for (n, instr) in combine.body.iter().enumerate() {
+        let defined = operand_count + n;
+        let dtype = declared[defined];
+        let [result] = instr.results() else {
+            return wrong("the combiner has an instruction with several results".into());
+        };
+        if result.index() != defined {
+            return wrong(format!("the combiner defines {result} where %{defined} belongs"));
+        }
+        match instr {
+            Instr::Scalar { op, operands, .. } => {
+                let dtypes = operands
+                    .iter()
+                    .map(|r| read(&combine.registers, *r, defined))
+                    .collect::<Result<Vec<_>>>()?;
+                op.check(&dtypes, dtype).map_err(|e| failure(part, 11, e))?;
+            }
+            Instr::Const { value, .. } if value.dtype() == dtype => {}
+            _ => {
+                return wrong(
+                    "the combiner has more than scalar instructions and constants of their dtype".into(),
+                );
+            }
+        }
+    }
+    if combine.results.len() != operands.len() {
+        return wrong(format!(
+            "the combiner returns {} of {} elements",
+            combine.results.len(),
+            operands.len()
+        ));
+    }
+    for (result, dtype) in combine.results.iter().zip(&operands) {
+        let found = read(&combine.registers, *result, declared.len())?;
+        if found != *dtype {
+            return wrong(format!("the combiner returns {found} for {dtype}"));
+        }
+    }
+    Ok(())
+}
