@@ -1,0 +1,446 @@
+//! The thread pool: persistent workers that share the tasks of one loop at a time.
+//!
+//! A job is a number of independent tasks and a function to call for each. The thread that submits it works too; workers
+//! that are awake help, and a worker that sleeps through a short job is not waited for. Which thread runs which task
+//! is left to chance (threads take the next task from a counter), so a task must not let its result depend on the thread that runs it:
+//! the number of the thread is passed for scratch memory only.
+//!
+//! Nothing is allocated for a job. A job submitted from inside a task runs on the spot, on that thread alone.
+//! A panic in a task stops the job, and is returned as an error once every thread has left it.
+//!
+//! # The gate
+//!
+//! `gate` holds, in one word, the number of the current job, whether it is open, and how many workers are in it. A worker
+//! enters by a compare-and-swap that counts it in, and only if the job is open; the submitter closes the gate when
+//! no task is left, waits until the count is 0, and only then gives up the borrow of the function. So a worker reads the job's
+//! fields only between entering and leaving, while the submitter neither changes nor drops them.
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use wengert_core::Diagnostic;
+
+/// A task of a job panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("a task panicked: {0}")]
+pub struct TaskPanicked(pub String);
+
+/// What every thread calls: the thread's number, below [`Pool::threads`], and the task's.
+type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// A fixed number of threads that run tasks.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// Job number · 2³² + open · 2³¹ + workers inside.
+    gate: AtomicU64,
+    /// Written by the submitter while the gate is shut and nobody is inside.
+    job: UnsafeCell<Job>,
+    /// The next task that nobody took.
+    next: AtomicUsize,
+    /// What the first task to panic said.
+    panic: Mutex<Option<String>>,
+    /// Held by whoever submits a job, from opening the gate until the last worker left.
+    submit: Mutex<()>,
+    /// Guards sleeping: workers sleep on `wake`, the submitter on `left`; true asks workers to end.
+    sleep: Mutex<bool>,
+    wake: Condvar,
+    left: Condvar,
+}
+
+/// The borrow of the body is erased: see [`Pool::run`].
+struct Job {
+    tasks: usize,
+    body: Option<&'static Body<'static>>,
+}
+
+// SAFETY: all fields but `job` are `Sync`. `job` is written only by the thread that holds `submit`, while the gate is shut
+// and the count inside is 0, and read only by workers counted in by the gate (and by that submitter). Entering
+// is an acquire of the release that opened the gate, leaving a release that the submitter acquires. What `job` holds is
+// `Sync` itself.
+unsafe impl Sync for Shared {}
+// SAFETY: nothing in it belongs to a thread; the erased borrow is of a `Sync` function.
+unsafe impl Send for Shared {}
+
+const OPEN: u64 = 1 << 31;
+const INSIDE: u64 = OPEN - 1;
+const JOB: u64 = 1 << 32;
+/// How often a thread looks again before it sleeps: some ten microseconds, about the length of a small step of a plan.
+const SPINS: u32 = 2000;
+
+thread_local! {
+    /// Address of the pool whose task this thread is running, and the thread's number there.
+    static WITHIN: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+static GLOBAL: OnceLock<Arc<Pool>> = OnceLock::new();
+
+impl Pool {
+    /// A pool of `threads` threads, of which the submitting one is the first.
+    ///
+    /// Error: 0 threads; or the system refuses to start one.
+    pub fn new(threads: usize) -> Result<Self, Diagnostic> {
+        if threads == 0 {
+            return Err(Diagnostic::new("a thread pool needs at least one thread"));
+        }
+        let shared = Arc::new(Shared {
+            gate: AtomicU64::new(0),
+            job: UnsafeCell::new(Job { tasks: 0, body: None }),
+            next: AtomicUsize::new(0),
+            panic: Mutex::new(None),
+            submit: Mutex::new(()),
+            sleep: Mutex::new(false),
+            wake: Condvar::new(),
+            left: Condvar::new(),
+        });
+        let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1) };
+        for number in 1..threads {
+            let shared = pool.shared.clone();
+            let worker = std::thread::Builder::new()
+                .name(format!("wengert-{number}"))
+                .spawn(move || shared.work(number))
+                .map_err(|e| {
+                    Diagnostic::new(format!("cannot start thread {number} of {threads}: {e}"))
+                        .help("set WENGERT_THREADS to a smaller number")
+                })?;
+            pool.workers.push(worker);
+        }
+        Ok(pool)
+    }
+
+    /// The pool of the process, made at the first call: as many threads as [`configure`](Self::configure) said, else as
+    /// the environment variable `WENGERT_THREADS` says, else as the machine runs at once.
+    ///
+    /// Error: `WENGERT_THREADS` is no positive number; or the system refuses to start a thread.
+    pub fn global() -> Result<&'static Arc<Pool>, Diagnostic> {
+        if let Some(pool) = GLOBAL.get() {
+            return Ok(pool);
+        }
+        let threads = match std::env::var("WENGERT_THREADS") {
+            Ok(text) => text.trim().parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| {
+                Diagnostic::new(format!("WENGERT_THREADS is `{text}`"))
+                    .help("set it to the number of threads, from 1 to 4096, or unset it")
+            })?,
+            Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let pool = Arc::new(Pool::new(threads)?);
+        Ok(GLOBAL.get_or_init(|| pool))
+    }
+
+    /// Fixes the number of threads of the process' pool.
+    ///
+    /// Error: the pool exists already with another number; or it cannot be made.
+    pub fn configure(threads: usize) -> Result<(), Diagnostic> {
+        if GLOBAL.get().is_none() {
+            // If another thread was faster, its pool counts, and the comparison below decides.
+            let _ = GLOBAL.set(Arc::new(Pool::new(threads)?));
+        }
+        let present = GLOBAL.get().map_or(0, |pool| pool.threads());
+        if present == threads {
+            return Ok(());
+        }
+        Err(Diagnostic::new(format!(
+            "the thread pool has {present} threads already and cannot get {threads}"
+        ))
+        .help("set the number of threads before anything is compiled or run"))
+    }
+
+    /// Number of threads, the submitting one included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `body(thread, task)` once for every task in `0..tasks`, in any order, on any of the threads; returns when all are
+    /// done.
+    ///
+    /// Error: a task panicked; then some of the tasks may not have run.
+    pub fn parallel_for(&self, tasks: usize, body: impl Fn(usize, usize) + Sync) -> Result<(), TaskPanicked> {
+        self.run(tasks, &body)
+    }
+
+    fn run(&self, tasks: usize, body: &Body<'_>) -> Result<(), TaskPanicked> {
+        let within =
+            WITHIN.get().filter(|(pool, _)| *pool == self.shared.address()).map(|(_, thread)| thread);
+        if tasks <= 1 || self.workers.is_empty() || within.is_some() {
+            let thread = within.unwrap_or(0);
+            return catch_unwind(AssertUnwindSafe(|| (0..tasks).for_each(|task| body(thread, task))))
+                .map_err(|payload| TaskPanicked(message(payload.as_ref())));
+        }
+        let shared = &*self.shared;
+        let submitting = lock(&shared.submit);
+        // SAFETY: the two types differ in the lifetime only. The reference is put away in `job`, which other threads read
+        // only while they are counted inside the gate, and this function does not return before the gate is shut and
+        // the count is 0 (it cannot unwind in between: `help` catches panics, and what follows it does not panic).
+        let body: &'static Body<'static> =
+            unsafe { std::mem::transmute::<&Body<'_>, &'static Body<'static>>(body) };
+        // SAFETY: this thread holds `submit`, and the last job ended with the gate shut and nobody inside, so nobody else
+        // looks at `job` now.
+        unsafe { *shared.job.get() = Job { tasks, body: Some(body) } };
+        shared.next.store(0, Ordering::Relaxed);
+        let number = (shared.gate.load(Ordering::Relaxed) & !(JOB - 1)).wrapping_add(JOB);
+        {
+            // Under the lock, so that no worker decides to sleep between looking at the gate and waiting.
+            let _sleep = lock(&shared.sleep);
+            shared.gate.store(number | OPEN, Ordering::Release);
+        }
+        if tasks > self.workers.len() {
+            shared.wake.notify_all();
+        } else {
+            (1..tasks).for_each(|_| shared.wake.notify_one());
+        }
+        shared.help(0, tasks, body);
+        shared.gate.fetch_and(!OPEN, Ordering::Relaxed);
+        shared.wait_until_all_left();
+        let panic = lock(&shared.panic).take();
+        drop(submitting);
+        panic.map_or(Ok(()), |text| Err(TaskPanicked(text)))
+    }
+}
+
+impl Shared {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Takes tasks until none is left.
+    fn help(&self, thread: usize, tasks: usize, body: &Body<'_>) {
+        let outer = WITHIN.replace(Some((self.address(), thread)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let task = self.next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                body(thread, task);
+            }
+        }));
+        WITHIN.set(outer);
+        if let Err(payload) = outcome {
+            // Nobody starts another task. Adding to it again cannot overflow: every thread does so once more at most.
+            self.next.store(tasks, Ordering::Relaxed);
+            lock(&self.panic).get_or_insert_with(|| message(payload.as_ref()));
+        }
+    }
+
+    /// The life of a worker.
+    fn work(&self, thread: usize) {
+        let mut last = 0;
+        while let Some(entered) = self.enter(last) {
+            last = entered;
+            // SAFETY: this worker is counted inside, so the submitter does not touch `job` until it left, and the
+            // acquire on entering makes what the submitter wrote visible.
+            let job = unsafe { &*self.job.get() };
+            if let Some(body) = job.body {
+                self.help(thread, job.tasks, body);
+            }
+            // Release: everything this worker's tasks wrote is visible to the submitter that sees the count.
+            let before = self.gate.fetch_sub(1, Ordering::Release);
+            if before & (OPEN | INSIDE) == 1 {
+                // Under the lock, so that the submitter does not miss it between looking and waiting.
+                let _sleep = lock(&self.sleep);
+                self.left.notify_all();
+            }
+        }
+    }
+
+    /// Waits for an open job other than `last` and counts this worker in; nothing when the pool ends.
+    fn enter(&self, last: u64) -> Option<u64> {
+        let mut spins = 0;
+        loop {
+            let gate = self.gate.load(Ordering::Relaxed);
+            let number = gate & !(JOB - 1);
+            if gate & OPEN != 0 && number != last {
+                if self
+                    .gate
+                    .compare_exchange_weak(gate, gate + 1, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return Some(number);
+                }
+                continue;
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            let mut ending = lock(&self.sleep);
+            loop {
+                if *ending {
+                    return None;
+                }
+                let gate = self.gate.load(Ordering::Relaxed);
+                if gate & OPEN != 0 && gate & !(JOB - 1) != last {
+                    break;
+                }
+                ending = self.wake.wait(ending).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(ending);
+            spins = 0;
+        }
+    }
+
+    fn wait_until_all_left(&self) {
+        for _ in 0..SPINS {
+            // Acquire: pairs with the release of the last worker that left.
+            if self.gate.load(Ordering::Acquire) & INSIDE == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut sleep = lock(&self.sleep);
+        while self.gate.load(Ordering::Acquire) & INSIDE != 0 {
+            sleep = self.left.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        *lock(&self.shared.sleep) = true;
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker catches the panics of tasks, and has nothing else to say.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.threads()).finish()
+    }
+}
+
+/// The guarded data is valid whatever happened while it was locked: counters and texts.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    fn pools() -> impl Iterator<Item = Pool> {
+        [1, 2, 3, 7].into_iter().map(|threads| Pool::new(threads).expect("threads start"))
+    }
+
+    #[test]
+    fn every_task_runs_exactly_once() {
+        for pool in pools() {
+            for tasks in [0, 1, 2, 3, 10, 1000] {
+                let counts: Vec<AtomicU32> = (0..tasks).map(|_| AtomicU32::new(0)).collect();
+                pool.parallel_for(tasks, |thread, task| {
+                    assert!(thread < pool.threads());
+                    counts[task].fetch_add(1, Ordering::Relaxed);
+                })
+                .expect("no task panics");
+                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn what_tasks_wrote_is_seen_after_many_short_jobs() {
+        for pool in pools() {
+            let sum = AtomicUsize::new(0);
+            for round in 0..20_000 {
+                pool.parallel_for(3, |_, task| {
+                    sum.fetch_add(task + round % 2, Ordering::Relaxed);
+                })
+                .expect("no task panics");
+            }
+            assert_eq!(sum.into_inner(), 20_000 * 3 + 10_000 * 3);
+        }
+    }
+
+    #[test]
+    fn tasks_run_on_several_threads_at_once() {
+        let pool = Pool::new(3).expect("threads start");
+        let barrier = std::sync::Barrier::new(3);
+        // Would hang if one thread had to run two of the tasks.
+        pool.parallel_for(3, |_, _| {
+            barrier.wait();
+        })
+        .expect("no task panics");
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_the_pool_goes_on() {
+        for pool in pools() {
+            for _ in 0..50 {
+                let error = pool
+                    .parallel_for(100, |_, task| assert!(task != 57, "task {task} is broken"))
+                    .expect_err("a task panics");
+                assert!(error.to_string().contains("task 57 is broken"), "{error}");
+                pool.parallel_for(100, |_, _| ()).expect("the next job is whole");
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_within_a_task_runs_on_that_thread() {
+        for pool in pools() {
+            let sum = AtomicUsize::new(0);
+            pool.parallel_for(10, |outer, _| {
+                pool.parallel_for(10, |inner, task| {
+                    assert_eq!(inner, outer);
+                    sum.fetch_add(task, Ordering::Relaxed);
+                })
+                .expect("no task panics");
+            })
+            .expect("no task panics");
+            assert_eq!(sum.into_inner(), 450);
+        }
+    }
+
+    #[test]
+    fn several_threads_may_submit_jobs() {
+        let pool = Pool::new(3).expect("threads start");
+        let sum = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        pool.parallel_for(5, |_, task| {
+                            sum.fetch_add(task, Ordering::Relaxed);
+                        })
+                        .expect("no task panics");
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 4 * 500 * 10);
+    }
+
+    #[test]
+    fn workers_that_fell_asleep_wake_up() {
+        let pool = Pool::new(2).expect("threads start");
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(20));
+            let barrier = std::sync::Barrier::new(2);
+            pool.parallel_for(2, |_, _| {
+                barrier.wait();
+            })
+            .expect("no task panics");
+        }
+    }
+
+    #[test]
+    fn a_pool_of_no_thread_is_refused() {
+        assert!(Pool::new(0).is_err());
+    }
+}
