@@ -16,7 +16,9 @@ pub mod location;
 pub mod math;
 pub mod nest;
 pub mod op;
+pub mod plan;
 pub mod scalar;
+pub mod target;
 pub mod text;
 pub mod ty;
 
@@ -33,4 +35,5 @@ pub use location::{Location, LocationId, LocationTable};
 pub use ndarray;
 pub use op::Op;
 pub use scalar::{Native, Scalar};
+pub use target::Target;
 pub use ty::TensorType;
