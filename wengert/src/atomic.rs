@@ -5,6 +5,7 @@
 //! atomic), are flushed to the disk, and take the name in one step. The folder is flushed as well, so that the
 //! new name survives a power failure. Since the old file is never written to, a memory map of it stays valid.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
 fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".").suffix(".partial");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -42,6 +43,14 @@ fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()
     // A folder or another special file must not be replaced; `rename` refuses folders by itself.
     name.persist(path).map_err(|error| error.error)?;
     sync_folder(&folder)
+}
+
+const PREFIX: &str = ".wengert-";
+const SUFFIX: &str = ".partial";
+
+/// True for the name of a temporary file, which stays behind if the process is killed while it writes.
+pub(crate) fn is_litter(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
 }
 
 /// Makes the names in `folder` durable.

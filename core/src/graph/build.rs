@@ -12,7 +12,7 @@
 //! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it.
 
 use super::tensor::Tensor;
-use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, ValueId};
+use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
@@ -465,6 +465,14 @@ impl FunctionBuilder {
             body: closure.body,
             locations: self.scope.locations(),
         })
+    }
+}
+
+impl Program {
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. The first error while building is
+    /// returned, and so is a name that is taken.
+    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+        self.add(FunctionBuilder::build(name, f)?)
     }
 }
 

@@ -45,16 +45,12 @@ impl SafetensorsFile {
     /// Type of the tensor `name`, without reading it.
     pub fn ty(&self, name: &str) -> Result<TensorType> {
         let info = self.info(name)?;
-        Ok(TensorType::new(self.dtype(name, info)?, info.shape.iter().copied()))
+        Ok(TensorType::new(dtype_from(info).map_err(self.at(name))?, info.shape.iter().copied()))
     }
 
     /// Reads the tensor `name`.
     pub fn read(&self, name: &str) -> Result<Literal> {
-        let info = self.info(name)?;
-        let (from, to) = info.data_offsets;
-        let bytes = &self.map[self.start + from..self.start + to];
-        Literal::from_bytes(self.dtype(name, info)?, &info.shape, bytes)
-            .map_err(|e| e.context(format_args!("cannot read `{name}` of `{}`", self.path.display())))
+        tensor(&self.map[self.start..], self.info(name)?).map_err(self.at(name))
     }
 
     /// Reads every tensor.
@@ -70,26 +66,9 @@ impl SafetensorsFile {
         })
     }
 
-    fn dtype(&self, name: &str, info: &TensorInfo) -> Result<DType> {
-        Ok(match info.dtype {
-            Dtype::BOOL => DType::Bool,
-            Dtype::U8 => DType::U8,
-            Dtype::I8 => DType::I8,
-            Dtype::I32 => DType::I32,
-            Dtype::I64 => DType::I64,
-            Dtype::U32 => DType::U32,
-            Dtype::U64 => DType::U64,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            Dtype::F32 => DType::F32,
-            Dtype::F64 => DType::F64,
-            other => {
-                return Err(Diagnostic::new(format!(
-                    "`{name}` of `{}` has elements of type {other:?}, which is not supported",
-                    self.path.display()
-                )));
-            }
-        })
+    fn at(&self, name: &str) -> impl Fn(Diagnostic) -> Diagnostic {
+        let what = format!("cannot read `{name}` of `{}`", self.path.display());
+        move |error| error.context(&what)
     }
 }
 
@@ -121,34 +100,88 @@ fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
 
 /// Writes named tensors; a repeated name is an error.
 pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>) -> Result<()> {
-    let mut tensors: Vec<_> = sorted(path, tensors)?
-        .into_iter()
-        .map(|(name, literal)| (dtype_of(literal), name, literal))
-        .collect();
-    // Stable: by name within a dtype.
-    tensors.sort_by_key(|(dtype, _, _)| std::cmp::Reverse(*dtype));
-    let mut offset = 0;
-    let infos = tensors
-        .iter()
-        .map(|(dtype, name, literal)| {
-            let from = offset;
-            offset += literal.len() * literal.dtype().size();
-            let info =
-                TensorInfo { dtype: *dtype, shape: literal.shape().to_vec(), data_offsets: (from, offset) };
-            (name.to_string(), info)
-        })
-        .collect();
-    let impossible = |e: &dyn std::fmt::Display| atomic::cannot("write", path, e);
-    let metadata = Metadata::new(None, infos).map_err(|e| impossible(&e))?;
-    let mut text = serde_json::to_string(&metadata).map_err(|e| impossible(&e))?;
-    text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
-    if text.len() as u64 > LONGEST_HEADER {
-        return Err(impossible(&"the header would be longer than the format allows"));
+    let tensors = sorted(path, tensors)?;
+    let image =
+        Image::new(tensors).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
+    atomic::write(path, |file| image.write_to(file))
+}
+
+/// What a file consists of, before it is written.
+pub(crate) struct Image<'a> {
+    header: String,
+    tensors: Vec<&'a Literal>,
+}
+
+impl<'a> Image<'a> {
+    /// Lays out tensors with distinct names, sorted by name.
+    pub(crate) fn new(tensors: Vec<(&'a str, &'a Literal)>) -> Result<Image<'a>> {
+        let mut tensors: Vec<_> =
+            tensors.into_iter().map(|(name, literal)| (dtype_of(literal), name, literal)).collect();
+        // Stable: by name within a dtype.
+        tensors.sort_by_key(|(dtype, _, _)| std::cmp::Reverse(*dtype));
+        let mut offset = 0;
+        let infos = tensors
+            .iter()
+            .map(|(dtype, name, literal)| {
+                let from = offset;
+                offset += literal.len() * literal.dtype().size();
+                let info = TensorInfo {
+                    dtype: *dtype,
+                    shape: literal.shape().to_vec(),
+                    data_offsets: (from, offset),
+                };
+                (name.to_string(), info)
+            })
+            .collect();
+        let metadata = Metadata::new(None, infos).map_err(|e| Diagnostic::new(e.to_string()))?;
+        let mut header = serde_json::to_string(&metadata).map_err(|e| Diagnostic::new(e.to_string()))?;
+        header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+        if header.len() as u64 > LONGEST_HEADER {
+            return Err(Diagnostic::new("the header would be longer than the safetensors format allows"));
+        }
+        Ok(Image { header, tensors: tensors.into_iter().map(|(_, _, literal)| literal).collect() })
     }
-    atomic::write(path, |file| {
-        file.write_all(&(text.len() as u64).to_le_bytes())?;
-        file.write_all(text.as_bytes())?;
-        tensors.iter().try_for_each(|(_, _, literal)| file.write_all(&little_endian(literal)))
+
+    /// Writes the contents of the file.
+    pub(crate) fn write_to(&self, file: &mut impl Write) -> std::io::Result<()> {
+        file.write_all(&(self.header.len() as u64).to_le_bytes())?;
+        file.write_all(self.header.as_bytes())?;
+        self.tensors.iter().try_for_each(|literal| file.write_all(&little_endian(literal)))
+    }
+}
+
+/// Reads every tensor of a file's contents. Errors do not name the file.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Arrays> {
+    let (start, entries) = header(bytes)?;
+    entries
+        .into_iter()
+        .map(|(name, info)| {
+            let literal = tensor(&bytes[start..], &info).map_err(|e| e.context(format_args!("`{name}`")))?;
+            Ok((name, literal))
+        })
+        .collect()
+}
+
+/// The tensor that `info` describes; the header's check put it within `data`.
+fn tensor(data: &[u8], info: &TensorInfo) -> Result<Literal> {
+    let (from, to) = info.data_offsets;
+    Literal::from_bytes(dtype_from(info)?, &info.shape, &data[from..to])
+}
+
+fn dtype_from(info: &TensorInfo) -> Result<DType> {
+    Ok(match info.dtype {
+        Dtype::BOOL => DType::Bool,
+        Dtype::U8 => DType::U8,
+        Dtype::I8 => DType::I8,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        other => return Err(Diagnostic::new(format!("elements of type {other:?} are not supported"))),
     })
 }
 

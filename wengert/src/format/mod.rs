@@ -1,0 +1,158 @@
+//! The binary files `.graph` and `.plan`.
+//!
+//! Both are [`container`]s of checksummed sections, and both are untrusted input: a damaged or hostile file is an error that
+//! names the file and the place, never a panic, a hang or a huge allocation. A reader checks in three rings: the container
+//! (every byte accounted for, every checksum right), the records (bounded memory, no recursion with the data, every
+//! number in range: [`codec`], [`v1`]), and the core verifier, to which a program from a file is like any other.
+//!
+//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its records are the frozen structs
+//! of [`v1`].
+//!
+//! Checksums find accidents. They are no protection against someone who wants to harm; the checks behind them are.
+
+pub mod codec;
+pub mod container;
+pub mod v1;
+
+use crate::atomic;
+use crate::data::map::Map;
+use crate::data::{Arrays, safetensors};
+use crate::recipe::Recipe;
+use container::{Kind, Section, damaged};
+use std::path::Path;
+use wengert_core::graph::Program;
+use wengert_core::{Diagnostic, Result};
+
+/// The contents of a `.graph` file.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct GraphFile {
+    /// The functions.
+    pub program: Program,
+    /// How the program is trained.
+    pub recipe: Option<Recipe>,
+    /// Values of variables.
+    pub weights: Weights,
+}
+
+/// Where a `.graph` file has its variables' values.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum Weights {
+    /// Nowhere.
+    #[default]
+    None,
+    /// In itself, by key path.
+    Inline(Arrays),
+    /// In a safetensors file of this name in the same folder.
+    File(String),
+}
+
+impl Weights {
+    /// The values by key path; `graph` is the path of the `.graph` file. Nothing if there are none.
+    pub fn load(&self, graph: &Path) -> Result<Option<Arrays>> {
+        match self {
+            Weights::None => Ok(None),
+            Weights::Inline(arrays) => Ok(Some(arrays.clone())),
+            Weights::File(name) => {
+                let path = graph.with_file_name(checked_name(name)?);
+                Ok(Some(safetensors::SafetensorsFile::open(&path)?.read_all()?))
+            }
+        }
+    }
+}
+
+/// A name that stays within its folder: a file must not make its reader open any other.
+fn checked_name(name: &str) -> Result<&str> {
+    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0', ':']);
+    if plain && name.len() <= 255 {
+        Ok(name)
+    } else {
+        Err(Diagnostic::new(format!("`{}` is no name of a file in the same folder", name.escape_debug())))
+    }
+}
+
+impl GraphFile {
+    /// A file of a program alone.
+    pub fn new(program: Program) -> Self {
+        GraphFile { program, ..GraphFile::default() }
+    }
+
+    /// Reads and verifies a `.graph` file.
+    pub fn read(path: &Path) -> Result<GraphFile> {
+        GraphFile::from_bytes(&Map::open(path)?)
+            .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
+    }
+
+    /// Writes a `.graph` file. The same contents give the same bytes.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let bytes = self
+            .to_bytes()
+            .map_err(|error| error.context(format_args!("cannot write `{}`", path.display())))?;
+        atomic::write_bytes(path, &bytes)
+    }
+
+    /// The contents of the file, in the newest version of the format.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let (program, literals) = v1::program::to_record(&self.program);
+        let mut sections = vec![
+            ("program", codec::encode("program", &program)?),
+            ("literals", literals),
+            ("locations", codec::encode("locations", &v1::locations::to_record(&self.program))?),
+        ];
+        if let Some(recipe) = &self.recipe {
+            sections.push(("recipe", codec::encode("recipe", &v1::recipe::to_record(recipe))?));
+        }
+        match &self.weights {
+            Weights::None => {}
+            Weights::Inline(arrays) => {
+                let image = safetensors::Image::new(arrays.iter().map(|(k, v)| (k.as_str(), v)).collect())?;
+                let mut bytes = Vec::new();
+                image.write_to(&mut bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
+                sections.push(("weights", bytes));
+            }
+            Weights::File(name) => sections.push(("weights.file", checked_name(name)?.into())),
+        }
+        let sections: Vec<_> = sections.iter().map(|(name, bytes)| Section { name, bytes }).collect();
+        Ok(container::write(Kind::Graph, v1::VERSION, &sections))
+    }
+
+    /// Reads and verifies the contents of a file. Errors do not name the file.
+    pub fn from_bytes(bytes: &[u8]) -> Result<GraphFile> {
+        let (_, sections) = container::read(Kind::Graph, &[v1::VERSION], bytes)?;
+        let mut sections: Vec<_> = sections.into_iter().map(|s| (s.name, s.bytes)).collect();
+        let mut take = |name: &str| {
+            let at = sections.iter().position(|(n, _)| *n == name)?;
+            Some(sections.swap_remove(at).1)
+        };
+        let missing = |name: &str| damaged(format!("section `{name}` is missing"));
+        let program: v1::Program =
+            codec::decode("program", take("program").ok_or_else(|| missing("program"))?)?;
+        let locations = take("locations").ok_or_else(|| missing("locations"))?;
+        let locations =
+            v1::locations::from_record(codec::decode("locations", locations)?, program.functions.len())?;
+        let literals = take("literals").ok_or_else(|| missing("literals"))?;
+        let program = v1::program::from_record(program, literals, locations)
+            .map_err(|error| error.context("section `program`"))?;
+        let recipe = take("recipe")
+            .map(|bytes| v1::recipe::from_record(codec::decode("recipe", bytes)?))
+            .transpose()
+            .map_err(|error| error.context("section `recipe`"))?;
+        let weights = match (take("weights"), take("weights.file")) {
+            (None, None) => Weights::None,
+            (Some(image), None) => {
+                Weights::Inline(safetensors::parse(image).map_err(|e| e.context("section `weights`"))?)
+            }
+            (None, Some(name)) => {
+                let name =
+                    std::str::from_utf8(name).map_err(|_| damaged("section `weights.file` is no text"))?;
+                Weights::File(checked_name(name)?.to_owned())
+            }
+            (Some(_), Some(_)) => return Err(damaged("there are both `weights` and `weights.file`")),
+        };
+        match sections.first() {
+            Some((name, _)) => {
+                Err(damaged(format!("section `{name}` is unknown to version {}", v1::VERSION)))
+            }
+            None => Ok(GraphFile { program, recipe, weights }),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Version 1 of the records within `.graph` files. **Frozen**: every later version of this library reads them.
+//!
+//! These structs are the format. They are never changed, not even reordered (bincode writes fields in order and enum
+//! variants by number); what does not fit becomes a new version beside this one. Nothing in them is a type of the
+//! compiler: ops are names with a map of attributes, dtypes and roles are names, so that the compiler's enums can change
+//! freely. `tests/golden/` holds a file of this version that the tests read.
+//!
+//! No record contains itself, directly or through others: bodies lie in one list and a region is the number of an earlier
+//! body; a nested attribute is a list of nodes in preorder. So a reader needs no recursion, and hostile nesting cannot
+//! exhaust the stack; how deep regions and lists may really nest is checked when the program is rebuilt.
+//!
+//! | section | record | holds |
+//! |---|---|---|
+//! | `program` | [`Program`] | functions, bodies, equations |
+//! | `literals` | – | the elements of the program's literals, one after another in the order of their occurrence |
+//! | `locations` | [`Locations`] | for every function, where things were written |
+//! | `recipe` | [`Recipe`] | how it is trained; may be absent |
+//! | `weights` | – | a safetensors image of the variables; may be absent |
+//! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
+
+pub mod locations;
+pub mod program;
+pub mod recipe;
+
+use bincode::{Decode, Encode};
+
+/// Version number of these records in the container.
+pub const VERSION: u32 = 1;
+
+/// Section `program`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Program {
+    /// In the order of definition.
+    pub functions: Vec<Function>,
+    /// Every body, of functions and regions; regions before what holds them.
+    pub bodies: Vec<Body>,
+}
+
+/// A function.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Function {
+    /// Unique.
+    pub name: String,
+    /// Parallel to the body's inputs.
+    pub inputs: Vec<Input>,
+    /// Parallel to the body's outputs.
+    pub outputs: Vec<Output>,
+    /// Number of its body.
+    pub body: u32,
+}
+
+/// An input of a function.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Input {
+    /// Unique among the inputs.
+    pub name: String,
+    /// `input`, `param`, `state` or `key`.
+    pub role: String,
+    /// Number in the function's list of section `locations`.
+    pub location: u32,
+}
+
+/// An output of a function.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Output {
+    /// Unique among the outputs of its role.
+    pub name: String,
+    /// `output` or `state`.
+    pub role: String,
+}
+
+/// A body.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Body {
+    /// The type of every value.
+    pub values: Vec<Type>,
+    /// Numbers of values.
+    pub inputs: Vec<u32>,
+    /// In order.
+    pub equations: Vec<Equation>,
+    /// Numbers of values.
+    pub outputs: Vec<u32>,
+}
+
+/// A type.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Type {
+    /// Name of the element type, e.g. `f32`.
+    pub dtype: String,
+    /// Extents.
+    pub shape: Vec<Dim>,
+}
+
+/// `constant + Σ coefficient · variable`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Dim {
+    /// The constant.
+    pub constant: i64,
+    /// Variables and coefficients, sorted by name.
+    pub terms: Vec<(String, i64)>,
+}
+
+/// An equation.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Equation {
+    /// Name of the op.
+    pub op: String,
+    /// Names and values, sorted by name; each value is nodes in preorder.
+    pub attributes: Vec<(String, Vec<Node>)>,
+    /// Numbers of values.
+    pub operands: Vec<u32>,
+    /// Numbers of values.
+    pub results: Vec<u32>,
+    /// Numbers of bodies, each less than this body's and used nowhere else.
+    pub regions: Vec<u32>,
+    /// Number in the function's list of section `locations`.
+    pub location: u32,
+}
+
+/// A node of an attribute.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub enum Node {
+    /// A truth value.
+    Bool(bool),
+    /// A dimension or an integer.
+    Dim(Dim),
+    /// Name of a dtype.
+    DType(String),
+    /// A text.
+    Text(String),
+    /// Name of a function.
+    Function(String),
+    /// An element.
+    Scalar {
+        /// Its dtype.
+        dtype: String,
+        /// Its bits.
+        bits: u64,
+    },
+    /// The next literal of section `literals`.
+    Literal {
+        /// Its dtype.
+        dtype: String,
+        /// Its extents.
+        shape: Vec<u64>,
+    },
+    /// A list of so many attributes, which follow.
+    List(u32),
+}
+
+/// Section `locations`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Locations {
+    /// Names of files and of rules, each once.
+    pub texts: Vec<String>,
+    /// For every function of the program its list; entry 0 is always [`Location::Unknown`].
+    pub functions: Vec<Vec<Location>>,
+}
+
+/// A location.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub enum Location {
+    /// Not known.
+    Unknown,
+    /// A place in a file.
+    Source {
+        /// Number of the text that names it.
+        file: u32,
+        /// From 1.
+        line: u32,
+        /// From 1.
+        column: u32,
+    },
+    /// Made by a rule.
+    Derived {
+        /// Number of an earlier location of the same list.
+        of: u32,
+        /// Number of the text that names the rule.
+        rule: u32,
+    },
+}
+
+/// Section `recipe`; see [`crate::recipe`] for what the fields mean.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Recipe {
+    /// Function that makes the initial variables.
+    pub init: Option<String>,
+    /// Function of a step.
+    pub step: String,
+    /// Data inputs of the step.
+    pub step_inputs: Vec<RecipeInput>,
+    /// Output that is minimised.
+    pub loss: String,
+    /// The evaluation.
+    pub evaluate: Option<Evaluate>,
+    /// Examples in a batch.
+    pub batch_size: u64,
+    /// Seed of the order.
+    pub shuffle: Option<u64>,
+    /// True if an incomplete last batch is used as a smaller one, false if it is left out.
+    pub smaller_last_batch: bool,
+    /// How long.
+    pub length: Period,
+    /// When checkpoints are written; nothing for "at the end only".
+    pub checkpoint: Option<Period>,
+    /// Seed of keys.
+    pub key_seed: u64,
+}
+
+/// The evaluation of a recipe.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Evaluate {
+    /// Name of the function.
+    pub function: String,
+    /// Data inputs.
+    pub inputs: Vec<RecipeInput>,
+    /// Examples at once.
+    pub batch_size: u64,
+    /// What is reported.
+    pub metrics: Vec<Metric>,
+    /// When; nothing for "at the end only".
+    pub every: Option<Period>,
+}
+
+/// An input of a recipe.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct RecipeInput {
+    /// Name of the input.
+    pub input: String,
+    /// Name of the array.
+    pub array: String,
+    /// In order.
+    pub transforms: Vec<Transform>,
+}
+
+/// A change of elements.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub enum Transform {
+    /// To this dtype.
+    Convert(String),
+    /// Times this element.
+    Scale {
+        /// Its dtype.
+        dtype: String,
+        /// Its bits.
+        bits: u64,
+    },
+    /// Plus this element.
+    Offset {
+        /// Its dtype.
+        dtype: String,
+        /// Its bits.
+        bits: u64,
+    },
+}
+
+/// A metric.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Metric {
+    /// What it is called.
+    pub name: String,
+    /// The output it is made of.
+    pub output: String,
+    /// `mean`, `per_example` or `sum`.
+    pub aggregate: String,
+}
+
+/// A span of training.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub enum Period {
+    /// So many steps.
+    Steps(u64),
+    /// So many epochs.
+    Epochs(u64),
+}

@@ -1,0 +1,317 @@
+//! Programs to and from version 1.
+//!
+//! Reading rebuilds the program with every number checked, and the core verifier checks the result; between the two,
+//! nothing that a file says is used unchecked.
+
+use super as v1;
+use crate::data::bytes::little_endian;
+use crate::format::container::damaged;
+use std::collections::BTreeMap;
+use wengert_core::graph::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
+use wengert_core::op::{Attribute, Op};
+use wengert_core::{
+    DType, Diagnostic, Dim, IdVec, Literal, LocationId, LocationTable, Result, Scalar, TensorType,
+};
+
+/// How deep regions and lists of attributes may nest: as deep as in text.
+const MAX_DEPTH: usize = wengert_core::text::cursor::MAX_DEPTH as usize;
+
+/// The record of a program, and the contents of section `literals`.
+pub fn to_record(program: &Program) -> (v1::Program, Vec<u8>) {
+    let mut writer = Writer::default();
+    let functions = program
+        .functions()
+        .iter()
+        .map(|function| v1::Function {
+            name: function.name.clone(),
+            inputs: function
+                .inputs
+                .iter()
+                .map(|input| v1::Input {
+                    name: input.name.clone(),
+                    role: input.role.name().into(),
+                    location: input.location.0,
+                })
+                .collect(),
+            outputs: function
+                .outputs
+                .iter()
+                .map(|output| v1::Output { name: output.name.clone(), role: output_role(output.role).into() })
+                .collect(),
+            body: writer.body(&function.body),
+        })
+        .collect();
+    (v1::Program { functions, bodies: writer.bodies }, writer.literals)
+}
+
+const fn output_role(role: OutputRole) -> &'static str {
+    match role {
+        OutputRole::Output => "output",
+        OutputRole::State => "state",
+    }
+}
+
+#[derive(Default)]
+struct Writer {
+    bodies: Vec<v1::Body>,
+    literals: Vec<u8>,
+}
+
+impl Writer {
+    /// Writes a body after the bodies within it; its number.
+    fn body(&mut self, body: &Body) -> u32 {
+        let numbers = |values: &[ValueId]| values.iter().map(|v| v.0).collect();
+        let equations = body
+            .equations
+            .iter()
+            .map(|equation| v1::Equation {
+                op: equation.op.name().into(),
+                attributes: equation
+                    .op
+                    .attributes()
+                    .iter()
+                    .map(|(name, attribute)| {
+                        let mut nodes = Vec::new();
+                        self.attribute(attribute, &mut nodes);
+                        (name.to_string(), nodes)
+                    })
+                    .collect(),
+                operands: numbers(&equation.operands),
+                results: numbers(&equation.results),
+                regions: equation.regions.iter().map(|region| self.body(region)).collect(),
+                location: equation.location.0,
+            })
+            .collect();
+        let record = v1::Body {
+            values: body.values.iter().map(|(_, ty)| type_to(ty)).collect(),
+            inputs: numbers(&body.inputs),
+            equations,
+            outputs: numbers(&body.outputs),
+        };
+        self.bodies.push(record);
+        self.bodies.len() as u32 - 1
+    }
+
+    fn attribute(&mut self, attribute: &Attribute, nodes: &mut Vec<v1::Node>) {
+        nodes.push(match attribute {
+            Attribute::Bool(value) => v1::Node::Bool(*value),
+            Attribute::Dim(dim) => v1::Node::Dim(dim_to(dim)),
+            Attribute::DType(dtype) => v1::Node::DType(dtype.name().into()),
+            Attribute::Text(text) => v1::Node::Text(text.clone()),
+            Attribute::Function(name) => v1::Node::Function(name.clone()),
+            Attribute::Scalar(scalar) => {
+                v1::Node::Scalar { dtype: scalar.dtype().name().into(), bits: scalar.bits() }
+            }
+            Attribute::Literal(literal) => {
+                self.literals.extend_from_slice(&little_endian(literal));
+                v1::Node::Literal {
+                    dtype: literal.dtype().name().into(),
+                    shape: literal.shape().iter().map(|e| *e as u64).collect(),
+                }
+            }
+            Attribute::List(items) => {
+                nodes.push(v1::Node::List(items.len() as u32));
+                items.iter().for_each(|item| self.attribute(item, nodes));
+                return;
+            }
+        });
+    }
+}
+
+fn type_to(ty: &TensorType) -> v1::Type {
+    v1::Type { dtype: ty.dtype.name().into(), shape: ty.shape.iter().map(dim_to).collect() }
+}
+
+fn dim_to(dim: &Dim) -> v1::Dim {
+    let terms = dim.terms().iter().map(|(name, coefficient)| (name.to_string(), *coefficient)).collect();
+    v1::Dim { constant: dim.constant_term(), terms }
+}
+
+/// The program of a record; `literals` is the contents of that section, `locations` one table a function.
+pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<LocationTable>) -> Result<Program> {
+    let mut reader = Reader { literals, bodies: Vec::with_capacity(record.bodies.len()) };
+    for (number, body) in record.bodies.into_iter().enumerate() {
+        let body = reader.body(body).map_err(|error| error.context(format_args!("body {number}")))?;
+        reader.bodies.push(Some(body));
+    }
+    if !reader.literals.is_empty() {
+        return Err(damaged(format!("section `literals` has {} bytes too many", reader.literals.len())));
+    }
+    let mut program = Program::new();
+    for (function, locations) in record.functions.into_iter().zip(locations) {
+        let context = format!("@{}", function.name);
+        let function = reader.function(function, locations).map_err(|error| error.context(context))?;
+        program.add(function)?;
+    }
+    if let Some(number) = reader.bodies.iter().position(Option::is_some) {
+        return Err(damaged(format!("body {number} belongs to no function")));
+    }
+    Ok(program)
+}
+
+struct Reader<'a> {
+    /// What is not yet taken of the section.
+    literals: &'a [u8],
+    /// Bodies with the depth of their regions and the greatest location they use; each is taken once.
+    bodies: Vec<Option<Built>>,
+}
+
+struct Built {
+    body: Body,
+    depth: usize,
+    greatest_location: u32,
+}
+
+impl Reader<'_> {
+    fn take_body(&mut self, number: u32) -> Result<Built> {
+        self.bodies
+            .get_mut(number as usize)
+            .and_then(Option::take)
+            .ok_or_else(|| damaged(format!("body {number} is not there, or is used twice")))
+    }
+
+    fn function(&mut self, record: v1::Function, locations: LocationTable) -> Result<Function> {
+        let Built { body, greatest_location, .. } = self.take_body(record.body)?;
+        let known = |location: u32| match (location as usize) < locations.len() {
+            true => Ok(LocationId(location)),
+            false => Err(damaged(format!("there is no location {location}"))),
+        };
+        known(greatest_location)?;
+        let inputs = record.inputs.into_iter().map(|input| {
+            let role = InputRole::ALL.into_iter().find(|role| role.name() == input.role);
+            let role = role.ok_or_else(|| damaged(format!("unknown role `{}`", input.role)))?;
+            Ok(Input { name: input.name, role, location: known(input.location)? })
+        });
+        let outputs = record.outputs.into_iter().map(|output| {
+            let role = [OutputRole::Output, OutputRole::State]
+                .into_iter()
+                .find(|role| output_role(*role) == output.role);
+            let role = role.ok_or_else(|| damaged(format!("unknown role `{}`", output.role)))?;
+            Ok(Output { name: output.name, role })
+        });
+        Ok(Function {
+            name: record.name,
+            inputs: inputs.collect::<Result<_>>()?,
+            outputs: outputs.collect::<Result<_>>()?,
+            body,
+            locations,
+        })
+    }
+
+    fn body(&mut self, record: v1::Body) -> Result<Built> {
+        let values: IdVec<ValueId, TensorType> =
+            record.values.into_iter().map(type_from).collect::<Result<_>>()?;
+        let count = values.len();
+        let numbers = |numbers: Vec<u32>| {
+            numbers
+                .into_iter()
+                .map(|number| match (number as usize) < count {
+                    true => Ok(ValueId(number)),
+                    false => Err(damaged(format!("there is no value %{number}"))),
+                })
+                .collect::<Result<Vec<_>>>()
+        };
+        let (mut depth, mut greatest_location) = (0, 0);
+        let mut equations = Vec::with_capacity(record.equations.len());
+        for (i, equation) in record.equations.into_iter().enumerate() {
+            let context = format!("equation {i} (`{}`)", equation.op);
+            let mut regions = Vec::with_capacity(equation.regions.len());
+            for number in equation.regions {
+                let region = self.take_body(number)?;
+                depth = depth.max(region.depth + 1);
+                greatest_location = greatest_location.max(region.greatest_location);
+                regions.push(region.body);
+            }
+            greatest_location = greatest_location.max(equation.location);
+            let op = self.op(&equation.op, equation.attributes).map_err(|e| e.context(&context))?;
+            equations.push(Equation {
+                op,
+                operands: numbers(equation.operands).map_err(|e| e.context(&context))?,
+                results: numbers(equation.results).map_err(|e| e.context(&context))?,
+                regions,
+                location: LocationId(equation.location),
+            });
+        }
+        if depth > MAX_DEPTH {
+            return Err(damaged(format!("regions nest deeper than {MAX_DEPTH} levels")));
+        }
+        let (inputs, outputs) = (numbers(record.inputs)?, numbers(record.outputs)?);
+        Ok(Built { body: Body { values, inputs, equations, outputs }, depth, greatest_location })
+    }
+
+    fn op(&mut self, name: &str, attributes: Vec<(String, Vec<v1::Node>)>) -> Result<Op> {
+        let mut map = BTreeMap::new();
+        for (name, nodes) in attributes {
+            let mut nodes = nodes.into_iter();
+            let attribute =
+                self.attribute(&mut nodes, 0).map_err(|e| e.context(format_args!("attribute `{name}`")))?;
+            if nodes.next().is_some() {
+                return Err(damaged(format!("attribute `{name}` has nodes behind its end")));
+            }
+            if map.insert(name.clone(), attribute).is_some() {
+                return Err(damaged(format!("attribute `{name}` is given twice")));
+            }
+        }
+        Op::from_attributes(name, map)
+    }
+
+    fn attribute(&mut self, nodes: &mut std::vec::IntoIter<v1::Node>, depth: usize) -> Result<Attribute> {
+        if depth > MAX_DEPTH {
+            return Err(damaged(format!("lists nest deeper than {MAX_DEPTH} levels")));
+        }
+        let node = nodes.next().ok_or_else(|| damaged("a list is cut short"))?;
+        Ok(match node {
+            v1::Node::Bool(value) => Attribute::Bool(value),
+            v1::Node::Dim(dim) => Attribute::Dim(dim_from(dim)?),
+            v1::Node::DType(name) => Attribute::DType(name.parse()?),
+            v1::Node::Text(text) => Attribute::Text(text),
+            v1::Node::Function(name) => Attribute::Function(name),
+            v1::Node::Scalar { dtype, bits } => {
+                let scalar = Scalar::from_bits(dtype.parse()?, bits);
+                if scalar.bits() != bits {
+                    return Err(damaged(format!("{bits:#x} are not the bits of one {dtype}")));
+                }
+                Attribute::Scalar(scalar)
+            }
+            v1::Node::Literal { dtype, shape } => Attribute::Literal(self.literal(dtype.parse()?, &shape)?),
+            v1::Node::List(count) => {
+                // Each item has at least one node, so no more than these can come.
+                if count as usize > nodes.len() {
+                    return Err(damaged(format!("a list of {count} has only {} nodes", nodes.len())));
+                }
+                let items = (0..count).map(|_| self.attribute(nodes, depth + 1));
+                Attribute::List(items.collect::<Result<_>>()?)
+            }
+        })
+    }
+
+    fn literal(&mut self, dtype: DType, shape: &[u64]) -> Result<Literal> {
+        let extents = shape.iter().map(|e| usize::try_from(*e).ok()).collect::<Option<Vec<_>>>();
+        let bytes = extents
+            .as_ref()
+            .and_then(|extents| extents.iter().try_fold(dtype.size(), |n, e| n.checked_mul(*e)))
+            .and_then(|length| self.literals.split_at_checked(length));
+        let (Some(extents), Some((bytes, rest))) = (extents, bytes) else {
+            return Err(damaged(format!(
+                "a literal {dtype}{shape:?} is larger than what is left of section `literals`"
+            )));
+        };
+        self.literals = rest;
+        Literal::from_bytes(dtype, &extents, bytes)
+    }
+}
+
+fn type_from(record: v1::Type) -> Result<TensorType> {
+    let dtype = record.dtype.parse()?;
+    Ok(TensorType { dtype, shape: record.shape.into_iter().map(dim_from).collect::<Result<_>>()? })
+}
+
+/// Only the normal form is accepted, so that equal dimensions have equal bytes. Names must be names in text.
+fn dim_from(record: v1::Dim) -> Result<Dim> {
+    let terms = record.terms.iter().map(|(name, coefficient)| (name.as_str().into(), *coefficient));
+    let dim = Dim::linear(record.constant, terms).filter(|dim| {
+        dim.terms().iter().map(|(n, c)| (&**n, *c)).eq(record.terms.iter().map(|(n, c)| (n.as_str(), *c)))
+            && record.terms.iter().all(|(name, _)| wengert_core::text::is_name(name))
+    });
+    dim.ok_or_else(|| Diagnostic::new("a dimension is not in normal form"))
+}

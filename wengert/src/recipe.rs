@@ -1,0 +1,323 @@
+//! How a program is trained: all that `graphrun train` needs to do exactly what the Rust program did.
+//!
+//! A recipe names functions of a program, says which arrays of a data file go to which inputs and how they are
+//! converted, and fixes everything that a run depends on: batch size, order, what happens to the last batch, how
+//! long, how often a checkpoint is written. With the program, the recipe and the data, [`crate::train`] has no choice
+//! left, so every run gives the same bits.
+
+use std::fmt;
+use wengert_core::{DType, Diagnostic, Literal, Result, Scalar};
+
+/// How a program is trained.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Recipe {
+    /// The function whose outputs are the initial variables by key path; its only input, if it has one, is a key.
+    /// Without it, the file's weights are the start.
+    pub init: Option<String>,
+    /// The function of one training step: data inputs, variables as state, perhaps a key.
+    pub step: StepRecipe,
+    /// The function that measures the model on data it is not trained on.
+    pub evaluate: Option<EvaluateRecipe>,
+    /// How batches are drawn.
+    pub batches: Batches,
+    /// How long to train if the caller does not say.
+    pub length: Length,
+    /// When checkpoints are written, apart from the one at the end.
+    pub checkpoint: Cadence,
+    /// Seed of all keys: of `init`, and of each step (see [`Recipe::key_for`]).
+    pub key_seed: u64,
+}
+
+/// The training step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StepRecipe {
+    /// Name of the function.
+    pub function: String,
+    /// Where its data inputs come from.
+    pub inputs: Vec<InputRecipe>,
+    /// The output that is minimised: watched for NaN, and logged after every step.
+    pub loss: String,
+}
+
+/// The evaluation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EvaluateRecipe {
+    /// Name of the function.
+    pub function: String,
+    /// Where its data inputs come from.
+    pub inputs: Vec<InputRecipe>,
+    /// Examples at once.
+    pub batch_size: u64,
+    /// What is reported, over all examples.
+    pub metrics: Vec<Metric>,
+    /// How often.
+    pub every: Cadence,
+}
+
+/// Where an input comes from. The first axis of the array counts the examples.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputRecipe {
+    /// Name of the function's input.
+    pub input: String,
+    /// Name of the array in the data file.
+    pub array: String,
+    /// What is done with a batch of it, in order.
+    pub transforms: Vec<Transform>,
+}
+
+impl InputRecipe {
+    /// The array `array` as it is.
+    pub fn new(input: impl Into<String>, array: impl Into<String>) -> Self {
+        InputRecipe { input: input.into(), array: array.into(), transforms: Vec::new() }
+    }
+
+    /// Adds a transform.
+    #[must_use]
+    pub fn then(mut self, transform: Transform) -> Self {
+        self.transforms.push(transform);
+        self
+    }
+
+    /// Does the transforms.
+    pub fn apply(&self, batch: Literal) -> Result<Literal> {
+        self.transforms
+            .iter()
+            .try_fold(batch, |batch, transform| transform.apply(&batch))
+            .map_err(|error| error.context(format_args!("array `{}` for input `{}`", self.array, self.input)))
+    }
+}
+
+/// A change of every element of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transform {
+    /// To another dtype: `as` of Rust (rounded to nearest even, saturating, truncating).
+    Convert(DType),
+    /// Times a number of the batch's own float dtype (each product rounded to it).
+    Scale(Scalar),
+    /// Plus a number of the batch's own float dtype (each sum rounded to it).
+    Offset(Scalar),
+}
+
+impl Transform {
+    /// Does it; an error if a scale or offset meets another dtype than its own.
+    pub fn apply(&self, batch: &Literal) -> Result<Literal> {
+        let (by, what) = match *self {
+            Transform::Convert(dtype) => return Ok(batch.convert(dtype)),
+            Transform::Scale(by) => (by, "scale"),
+            Transform::Offset(by) => (by, "offset"),
+        };
+        let dtype = batch.dtype();
+        if dtype != by.dtype() || !dtype.is_float() {
+            return Err(Diagnostic::new(format!("cannot {what} {dtype} elements by {by:?}"))
+                .help("convert them to the float dtype of the number first"));
+        }
+        let op = |a: f64, b: f64| if matches!(self, Transform::Scale(_)) { a * b } else { a + b };
+        // The product of two floats of at most 24 significant bits is exact in f64, and their sum rounded to f64 and then to
+        // the dtype is the rounded sum, because 53 ≥ 2·24 + 2; so each element is rounded as if once.
+        let values: Vec<Scalar> =
+            batch.scalars().map(|s| Scalar::from_f64(dtype, op(s.to_f64(), by.to_f64()))).collect();
+        Literal::from_scalars(dtype, batch.shape(), &values)
+    }
+}
+
+/// How batches are drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batches {
+    /// Examples in a batch.
+    pub size: u64,
+    /// With a seed, every epoch has its own random order of all examples; without, they come as they are.
+    pub shuffle: Option<u64>,
+    /// What happens if the last batch of an epoch is not full.
+    pub last: LastBatch,
+}
+
+/// What happens if the last batch of an epoch is not full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LastBatch {
+    /// It is left out.
+    Drop,
+    /// It is a smaller batch (the step is compiled for that size, too).
+    Smaller,
+}
+
+/// How long to train.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Length {
+    /// That many times over all examples.
+    Epochs(u64),
+    /// That many steps.
+    Steps(u64),
+}
+
+/// How often something is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cadence {
+    /// Not at all (a checkpoint and an evaluation at the end there are always).
+    Never,
+    /// After every so many steps.
+    Steps(u64),
+    /// After every so many epochs.
+    Epochs(u64),
+}
+
+/// A number reported of an evaluation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metric {
+    /// What it is called in reports, e.g. `accuracy`.
+    pub name: String,
+    /// The scalar output it is made of, e.g. `correct`.
+    pub output: String,
+    /// How the batches' values are joined.
+    pub aggregate: Aggregate,
+}
+
+/// How the values of several batches become one number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aggregate {
+    /// A mean of means: each batch weighs as many as it has examples.
+    Mean,
+    /// The sum over batches, divided by the number of examples: for a count such as `correct`.
+    PerExample,
+    /// The sum over batches.
+    Sum,
+}
+
+impl Recipe {
+    /// The key for step `step` (0 is `init`'s, training steps count from 1): two words that depend on the seed and the
+    /// number alone, so that a resumed run draws what an uninterrupted one draws.
+    pub fn key_for(&self, step: u64) -> Literal {
+        let word = crate::random::SplitMix64::of(self.key_seed, &[step]).next_u64();
+        Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
+    }
+
+    /// Checks what can be checked without program and data: sizes and counts of at least 1, distinct inputs.
+    pub fn verify(&self) -> Result<()> {
+        let positive = |what: &str, value: u64| match value {
+            0 => Err(Diagnostic::new(format!("recipe: {what} must be at least 1"))),
+            _ => Ok(()),
+        };
+        let cadence = |what: &str, cadence: Cadence| match cadence {
+            Cadence::Never => Ok(()),
+            Cadence::Steps(n) | Cadence::Epochs(n) => positive(what, n),
+        };
+        positive("the batch size", self.batches.size)?;
+        cadence("the checkpoint cadence", self.checkpoint)?;
+        let distinct = |inputs: &[InputRecipe]| {
+            inputs.iter().enumerate().try_for_each(|(i, input)| {
+                match inputs[..i].iter().any(|earlier| earlier.input == input.input) {
+                    true => Err(Diagnostic::new(format!("recipe: input `{}` is bound twice", input.input))),
+                    false => Ok(()),
+                }
+            })
+        };
+        distinct(&self.step.inputs)?;
+        if self.step.inputs.is_empty() {
+            return Err(Diagnostic::new("recipe: the training step has no data input")
+                .help("bind at least one input to an array: its first axis counts the examples"));
+        }
+        if let Some(evaluate) = &self.evaluate {
+            distinct(&evaluate.inputs)?;
+            positive("the batch size of the evaluation", evaluate.batch_size)?;
+            cadence("the cadence of the evaluation", evaluate.every)?;
+            if evaluate.inputs.is_empty() {
+                return Err(Diagnostic::new("recipe: the evaluation has no data input"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Recipe {
+    /// One line a fact, for `graphrun dump`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inputs = |f: &mut fmt::Formatter<'_>, inputs: &[InputRecipe]| {
+            inputs.iter().try_for_each(|input| {
+                write!(f, "  {} = {}", input.input, input.array)?;
+                for transform in &input.transforms {
+                    match transform {
+                        Transform::Convert(dtype) => write!(f, " | convert {dtype}")?,
+                        Transform::Scale(by) => write!(f, " | scale {by}")?,
+                        Transform::Offset(by) => write!(f, " | offset {by}")?,
+                    }
+                }
+                writeln!(f)
+            })
+        };
+        if let Some(init) = &self.init {
+            writeln!(f, "init @{init}")?;
+        }
+        writeln!(f, "step @{}, loss `{}`", self.step.function, self.step.loss)?;
+        inputs(f, &self.step.inputs)?;
+        if let Some(evaluate) = &self.evaluate {
+            let every = evaluate.every;
+            writeln!(f, "evaluate @{}, batches of {}, {every}", evaluate.function, evaluate.batch_size)?;
+            inputs(f, &evaluate.inputs)?;
+            for metric in &evaluate.metrics {
+                let how = match metric.aggregate {
+                    Aggregate::Mean => "mean",
+                    Aggregate::PerExample => "per example",
+                    Aggregate::Sum => "sum",
+                };
+                writeln!(f, "  report {}: {how} of `{}`", metric.name, metric.output)?;
+            }
+        }
+        let last = match self.batches.last {
+            LastBatch::Drop => "dropped",
+            LastBatch::Smaller => "smaller",
+        };
+        write!(f, "batches of {}, the last {last}, ", self.batches.size)?;
+        match self.batches.shuffle {
+            Some(seed) => writeln!(f, "shuffled with seed {seed}")?,
+            None => writeln!(f, "in order")?,
+        }
+        match self.length {
+            Length::Epochs(n) => writeln!(f, "train for {n} epochs")?,
+            Length::Steps(n) => writeln!(f, "train for {n} steps")?,
+        }
+        writeln!(f, "checkpoint {}", self.checkpoint)?;
+        writeln!(f, "key seed {}", self.key_seed)
+    }
+}
+
+impl fmt::Display for Cadence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cadence::Never => f.write_str("at the end"),
+            Cadence::Steps(n) => write!(f, "every {n} steps"),
+            Cadence::Epochs(n) => write!(f, "every {n} epochs"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transforms_round_once() {
+        let pixels = Literal::from(ndarray::arr1(&[0u8, 3, 16]));
+        let input = InputRecipe::new("x", "images")
+            .then(Transform::Convert(DType::F32))
+            .then(Transform::Scale(Scalar::of(0.1f32)))
+            .then(Transform::Offset(Scalar::of(-0.5f32)));
+        let expected: Vec<f32> = [0.0f32, 3.0, 16.0].iter().map(|p| p * 0.1 + -0.5).collect();
+        assert_eq!(input.apply(pixels.clone()).unwrap().as_slice::<f32>().unwrap(), expected);
+        let error = InputRecipe::new("x", "images").then(Transform::Scale(Scalar::of(0.1f32))).apply(pixels);
+        assert!(error.unwrap_err().message.contains("array `images` for input `x`: cannot scale u8"));
+    }
+
+    #[test]
+    fn every_sum_and_product_of_f32_is_rounded_as_f32_does() {
+        let mut stream = crate::random::SplitMix64::new(5);
+        for _ in 0..20_000 {
+            let (a, b) = (f32::from_bits(stream.next_u64() as u32), f32::from_bits(stream.next_u64() as u32));
+            if a.is_nan() || b.is_nan() {
+                continue;
+            }
+            let apply = |t: Transform| t.apply(&a.into()).unwrap().get(0);
+            let same = |x: Scalar, y: f32| x == Scalar::of(y) || (x.to_f64().is_nan() && y.is_nan());
+            assert!(same(apply(Transform::Scale(Scalar::of(b))), a * b), "{a} * {b}");
+            assert!(same(apply(Transform::Offset(Scalar::of(b))), a + b), "{a} + {b}");
+        }
+    }
+}

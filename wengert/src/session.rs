@@ -1,0 +1,276 @@
+//! Sessions: a device, the variables that live on it, and the functions compiled for it.
+//!
+//! ```
+//! use wengert::{bind, core::graph::Program, Device, Literal, Session, TensorType, DType};
+//! # fn main() -> wengert::Result<()> {
+//! let mut program = Program::new();
+//! program.function("double", |f| {
+//!     let x = f.input("x", TensorType::new(DType::F32, ["B"]));
+//!     f.output("y", &x + &x);
+//! })?;
+//! let mut session = Session::open(Device::Interpreter)?;
+//! let mut double = session.compile(&program, "double", bind!(B = 2))?;
+//! let y = double.run(&[("x", Literal::from_vec(&[2], vec![1.0f32, 2.5])?)])?;
+//! assert_eq!(y.get("y")?.as_slice::<f32>(), Some(&[2.0f32, 5.0][..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Variables** (parameters and state) are addressed by key path, belong to the session and are shared by all its functions: a
+//! training step replaces `model.w`, and an evaluation compiled for another batch size reads it. A run either
+//! replaces all state it gives out, or, on an error, none.
+//!
+//! **Plans are cached** per function and binding of its dimension variables, so compiling again for a batch size that
+//! was seen is cheap.
+
+use crate::data::{Arrays, listed, safetensors};
+use crate::device::Device;
+use crate::executable::Executable;
+use std::borrow::Borrow;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use wengert_core::graph::{Function, InputRole, OutputRole, Program};
+use wengert_core::{Binding, Diagnostic, Literal, Result, TensorType};
+
+/// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
+#[macro_export]
+macro_rules! bind {
+    ($($name:ident = $value:expr),* $(,)?) => {
+        $crate::Binding::new()$(.with(stringify!($name), $value))*
+    };
+}
+
+/// A device with variables and compiled functions.
+#[derive(Debug)]
+pub struct Session {
+    device: Device,
+    variables: Variables,
+    /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
+    cache: Vec<(Function, Binding, Arc<Executable>)>,
+}
+
+/// Variables, shared by a session and its functions.
+#[derive(Clone, Debug, Default)]
+struct Variables(Arc<Mutex<Arrays>>);
+
+impl Variables {
+    fn lock(&self) -> MutexGuard<'_, Arrays> {
+        self.0.lock().expect("nothing panics while it holds the variables")
+    }
+}
+
+impl Session {
+    /// Opens a device, without variables.
+    pub fn open(device: Device) -> Result<Session> {
+        Ok(Session { device, variables: Variables::default(), cache: Vec::new() })
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Compiles function `@name` for a binding of its dimension variables.
+    ///
+    /// Errors: no such function; a variable that is not bound, or a bound name that the function does not have; what the
+    /// compiler finds.
+    pub fn compile(
+        &mut self,
+        program: &Program,
+        name: &str,
+        binding: impl Borrow<Binding>,
+    ) -> Result<Compiled> {
+        let (function, binding) = (program.get(name)?, binding.borrow());
+        let variables = function.variables();
+        if let Some((extra, _)) = binding.iter().find(|(bound, _)| !variables.contains(*bound)) {
+            let names: Vec<_> = variables.iter().collect();
+            return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
+                .help(format!("it has {}", listed(&names))));
+        }
+        let cached = self.cache.iter().find(|(f, b, _)| b == binding && f == function);
+        let executable = match cached {
+            Some((_, _, executable)) => executable.clone(),
+            None => {
+                let executable = Arc::new(Executable::new(self.device, program, function, binding)?);
+                self.cache.push((function.clone(), binding.clone(), executable.clone()));
+                executable
+            }
+        };
+        Ok(Compiled { executable, variables: self.variables.clone() })
+    }
+
+    /// The variable of this key path.
+    pub fn variable(&self, path: &str) -> Result<Literal> {
+        let variables = self.variables.lock();
+        variables.get(path).cloned().ok_or_else(|| missing(path, &variables))
+    }
+
+    /// Creates or replaces a variable.
+    pub fn set_variable(&mut self, path: &str, value: Literal) {
+        self.variables.lock().insert(path.into(), value);
+    }
+
+    /// All variables by key path.
+    pub fn variables(&self) -> Arrays {
+        self.variables.lock().clone()
+    }
+
+    /// Replaces all variables.
+    pub fn set_variables(&mut self, variables: Arrays) {
+        *self.variables.lock() = variables;
+    }
+
+    /// Reads variables from a safetensors file; those that the file does not name stay.
+    pub fn load(&mut self, path: &Path) -> Result<()> {
+        let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
+        self.variables.lock().extend(read);
+        Ok(())
+    }
+
+    /// Writes all variables to a safetensors file.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        safetensors::write(path, self.variables().iter().map(|(name, value)| (name.as_str(), value)))
+    }
+
+    /// Writes the variables that `@function` of `program` takes to a safetensors file: what a user of that function needs.
+    pub fn save_for(&self, path: &Path, program: &Program, function: &str) -> Result<()> {
+        let function = program.get(function)?;
+        let mut chosen = Vec::new();
+        for input in function.inputs.iter().filter(|i| is_variable(i.role)) {
+            chosen.push((input.name.as_str(), self.variable(&input.name)?));
+        }
+        safetensors::write(path, chosen.iter().map(|(name, value)| (*name, value)))
+    }
+}
+
+/// True for inputs that the session provides.
+pub(crate) fn is_variable(role: InputRole) -> bool {
+    matches!(role, InputRole::Param | InputRole::State)
+}
+
+fn missing(path: &str, variables: &Arrays) -> Diagnostic {
+    let names: Vec<_> = variables.keys().collect();
+    Diagnostic::new(format!("variable `{path}` has no value")).help(format!(
+        "run the program's `init` function, or load a weights file; variables with a value are {}",
+        listed(&names)
+    ))
+}
+
+/// A function compiled for a device and a binding, with access to the session's variables.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    executable: Arc<Executable>,
+    variables: Variables,
+}
+
+impl Compiled {
+    /// The function with its dimension variables bound.
+    pub fn function(&self) -> &Function {
+        self.executable.function()
+    }
+
+    /// Names, roles and types of the inputs that a run is to be given.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, InputRole, &TensorType)> {
+        let function = self.function();
+        (0..function.inputs.len())
+            .map(|i| (function.inputs[i].name.as_str(), function.inputs[i].role, function.input_type(i)))
+            .filter(|(_, role, _)| !is_variable(*role))
+    }
+
+    /// Runs the function.
+    ///
+    /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create) the session's variables;
+    /// the other outputs are returned. On an error no variable has changed.
+    pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
+        let function = self.executable.function();
+        let context = |error: Diagnostic| error.context(format_args!("@{}", function.name));
+        self.check_names(inputs).map_err(context)?;
+        let mut variables = self.variables.lock();
+        let mut values = Vec::with_capacity(function.inputs.len());
+        for (i, input) in function.inputs.iter().enumerate() {
+            let (given, what) = if is_variable(input.role) {
+                (variables.get(&input.name), "variable")
+            } else {
+                let found = inputs.iter().find(|(name, _)| *name == input.name);
+                (found.map(|(_, literal)| literal.borrow()), "input")
+            };
+            let ty = function.input_type(i);
+            let literal = given.ok_or_else(|| match is_variable(input.role) {
+                true => context(missing(&input.name, &variables)),
+                false => context(Diagnostic::new(format!(
+                    "{} `{}` ({ty}) is not given",
+                    input.role.name(),
+                    input.name
+                ))),
+            })?;
+            if literal.ty() != *ty {
+                let message =
+                    format!("{what} `{}` is {ty} here, the tensor given is {}", input.name, literal.ty());
+                return Err(context(Diagnostic::new(message)));
+            }
+            values.push(literal.clone());
+        }
+        let results = self.executable.run(&values).map_err(context)?;
+        let mut outputs = Vec::new();
+        for (output, value) in function.outputs.iter().zip(results) {
+            match output.role {
+                OutputRole::State => drop(variables.insert(output.name.clone(), value)),
+                OutputRole::Output => outputs.push((output.name.clone(), value)),
+            }
+        }
+        Ok(Outputs(outputs))
+    }
+
+    /// Every name given is an input of the caller's, and given once.
+    fn check_names<L>(&self, inputs: &[(&str, L)]) -> Result<()> {
+        for (i, (name, _)) in inputs.iter().enumerate() {
+            if !self.inputs().any(|(known, _, _)| known == *name) {
+                let names: Vec<_> = self.inputs().map(|(name, _, _)| name).collect();
+                return Err(Diagnostic::new(format!("there is no input `{name}`"))
+                    .help(format!("inputs are {}", listed(&names))));
+            }
+            if inputs[..i].iter().any(|(earlier, _)| earlier == name) {
+                return Err(Diagnostic::new(format!("input `{name}` is given twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a run gave, by name, in the order of the function's outputs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outputs(Vec<(String, Literal)>);
+
+impl Outputs {
+    /// The output `name`.
+    pub fn get(&self, name: &str) -> Result<&Literal> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, literal)| literal).ok_or_else(|| {
+            let names: Vec<_> = self.0.iter().map(|(name, _)| name).collect();
+            Diagnostic::new(format!("there is no output `{name}`"))
+                .help(format!("outputs are {}", listed(&names)))
+        })
+    }
+
+    /// The only element of output `name`, as `f64`.
+    pub fn scalar(&self, name: &str) -> Result<f64> {
+        let literal = self.get(name)?;
+        match literal.len() {
+            1 => Ok(literal.get(0).to_f64()),
+            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))),
+        }
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Literal)> {
+        self.0.iter().map(|(name, literal)| (name.as_str(), literal))
+    }
+}
+
+impl IntoIterator for Outputs {
+    type Item = (String, Literal);
+    type IntoIter = std::vec::IntoIter<(String, Literal)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

@@ -1,0 +1,147 @@
+//! The log of a run: one JSON object a line, the same bytes for the same run.
+//!
+//! ```json
+//! {"step":1,"epoch":0,"loss":2.3025851}
+//! {"step":23,"epoch":0,"evaluation":{"accuracy":0.41}}
+//! ```
+//!
+//! There is no time in it, so that the log of a run that was killed and resumed equals the log of one that was
+//! not. Before a checkpoint is written the log is written out; resuming cuts it back to the checkpoint.
+
+use crate::atomic::{self, cannot};
+use serde_json::{Map, Number, Value};
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use wengert_core::{Diagnostic, Result};
+
+/// Name of the file within a run's folder.
+pub const FILE: &str = "log.jsonl";
+
+/// A log being written.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Log {
+    /// Starts the log of a folder anew, or goes on after step `after`: later lines are cut off.
+    pub fn open(folder: &Path, after: u64) -> Result<Log> {
+        let path = folder.join(FILE);
+        let kept = match after {
+            0 => String::new(),
+            _ => kept_lines(&path, after)?,
+        };
+        atomic::write_bytes(&path, kept.as_bytes())?;
+        let file =
+            OpenOptions::new().append(true).open(&path).map_err(|error| cannot("write", &path, &error))?;
+        Ok(Log { path, file: BufWriter::new(file) })
+    }
+
+    /// Adds the loss of a step.
+    pub fn step(&mut self, step: u64, epoch: u64, loss: f64) -> Result<()> {
+        self.line(step, epoch, "loss", number(loss))
+    }
+
+    /// Adds an evaluation.
+    pub fn evaluation(&mut self, step: u64, epoch: u64, metrics: &[(String, f64)]) -> Result<()> {
+        let metrics: Map<String, Value> =
+            metrics.iter().map(|(name, value)| (name.clone(), number(*value))).collect();
+        self.line(step, epoch, "evaluation", Value::Object(metrics))
+    }
+
+    /// Gives what was added to the operating system.
+    pub fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(|error| cannot("write", &self.path, &error))
+    }
+
+    fn line(&mut self, step: u64, epoch: u64, key: &str, value: Value) -> Result<()> {
+        writeln!(self.file, "{{\"step\":{step},\"epoch\":{epoch},\"{key}\":{value}}}")
+            .map_err(|error| cannot("write", &self.path, &error))
+    }
+}
+
+/// The shortest digits that read back; JSON has no NaN and no infinity, so they are texts.
+fn number(value: f64) -> Value {
+    // A loss of f32 is written with the digits of the f32.
+    let short = value as f32;
+    let text = if f64::from(short) == value { format!("{short:?}") } else { format!("{value:?}") };
+    match Number::from_f64(value) {
+        Some(_) => serde_json::from_str(&text).expect("the digits of a finite float are a JSON number"),
+        None => Value::String(text),
+    }
+}
+
+/// The lines up to step `after`. The last line may be half written; it and all from the first later step on go.
+fn kept_lines(path: &Path, after: u64) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        cannot("read", path, &error)
+            .help("the log belongs to the checkpoint; start the run anew without resuming")
+    })?;
+    let mut kept = 0;
+    for line in text.split_inclusive('\n') {
+        let complete = line.ends_with('\n');
+        let step = serde_json::from_str::<Value>(line).ok().and_then(|v| v.get("step")?.as_u64());
+        match step {
+            Some(step) if step <= after && complete => kept += line.len(),
+            Some(_) => break,
+            // What follows the checkpoint's last line may be torn; anything before it must be whole.
+            None if kept + line.len() == text.len() => break,
+            None => {
+                let line = 1 + text[..kept].matches('\n').count();
+                return Err(Diagnostic::new(format!(
+                    "`{}`, line {line}: this is no line of a log",
+                    path.display()
+                )));
+            }
+        }
+    }
+    Ok(text[..kept].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_resumed_log_equals_an_uninterrupted_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |from: u64, to: u64| {
+            let mut log = Log::open(folder.path(), from).unwrap();
+            for step in from + 1..=to {
+                log.step(step, step / 4, f64::from(1.0f32 / step as f32)).unwrap();
+                if step % 4 == 0 {
+                    log.evaluation(step, step / 4, &[("accuracy".into(), 0.1 * step as f64)]).unwrap();
+                }
+            }
+            log.flush().unwrap();
+            fs::read_to_string(folder.path().join(FILE)).unwrap()
+        };
+        let whole = write(0, 10);
+        assert!(
+            whole.starts_with(
+                "{\"step\":1,\"epoch\":0,\"loss\":1.0}\n{\"step\":2,\"epoch\":0,\"loss\":0.5}\n"
+            )
+        );
+        assert!(whole.contains("{\"step\":3,\"epoch\":0,\"loss\":0.33333334}\n"), "{whole}");
+        assert!(whole.contains("{\"step\":4,\"epoch\":1,\"evaluation\":{\"accuracy\":0.4}}\n"), "{whole}");
+        for (cut, after) in [(whole.len(), 6), (whole.len() - 5, 6), (whole.len() - 20, 8), (whole.len(), 10)]
+        {
+            fs::write(folder.path().join(FILE), &whole[..cut]).unwrap();
+            assert_eq!(write(after, 10), whole, "cut at {cut}, resumed after {after}");
+        }
+        fs::write(folder.path().join(FILE), "not a log\nat all\n").unwrap();
+        assert!(Log::open(folder.path(), 3).unwrap_err().message.contains("line 1"));
+    }
+
+    #[test]
+    fn numbers_read_back_and_nan_is_a_text() {
+        for value in [0.1, 1e300, -0.0, 5.0] {
+            assert_eq!(number(value).as_f64().unwrap().to_bits(), value.to_bits(), "{value}");
+        }
+        assert_eq!(number(f64::from(0.1f32)).as_f64().unwrap() as f32, 0.1f32);
+        assert_eq!(number(f64::NAN), Value::String("NaN".into()));
+    }
+}

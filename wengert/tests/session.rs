@@ -1,0 +1,131 @@
+//! Sessions: variables, checks of what is given, caching.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use wengert::core::{Initializer, Tensor};
+use wengert::{Binding, DType, Device, Literal, Program, Session, TensorType, bind};
+
+fn vector(values: &[f32]) -> Literal {
+    Literal::from_vec(&[values.len()], values.to_vec()).unwrap()
+}
+
+/// `init`: w = key-free ones; `step`: w ← w + 0.5·x, loss = Σ w; `read`: Σ w·x.
+fn program() -> Program {
+    let f32s = |dim: &'static str| TensorType::new(DType::F32, [dim]);
+    let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Ones);
+    let mut program = Program::new();
+    program.function("init", |f| f.update("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0])))).unwrap();
+    program
+        .function("step", |f| {
+            let x = f.input("x", TensorType::new(DType::F32, [3usize]));
+            let w = f.state("w", w());
+            let next = &w + &(0.5f32 * &x);
+            f.update("w", &next);
+            f.output("loss", next.sum());
+        })
+        .unwrap();
+    program
+        .function("read", |f| {
+            let x = f.input("x", TensorType::new(DType::F32, [3usize]));
+            let w = f.param("w", w());
+            f.output("y", (&w * &x).sum());
+        })
+        .unwrap();
+    program
+        .function("double", |f| {
+            let x = f.input("x", f32s("B"));
+            f.output("y", &x + &x);
+        })
+        .unwrap();
+    program
+}
+
+fn devices() -> Vec<Device> {
+    vec![Device::Interpreter]
+}
+
+#[test]
+fn state_is_shared_and_replaced() {
+    for device in devices() {
+        let program = program();
+        let mut session = Session::open(device).unwrap();
+        let mut step = session.compile(&program, "step", bind!()).unwrap();
+        let x = vector(&[2.0, 4.0, 6.0]);
+        let error = step.run(&[("x", &x)]).unwrap_err().to_string();
+        assert!(error.contains("@step: variable `w` has no value") && error.contains("`init`"), "{error}");
+
+        session.compile(&program, "init", bind!()).unwrap().run::<Literal>(&[]).unwrap();
+        assert_eq!(session.variable("w").unwrap(), vector(&[1.0, 1.0, 1.0]));
+        assert_eq!(step.run(&[("x", &x)]).unwrap().scalar("loss").unwrap(), 9.0);
+        let mut read = session.compile(&program, "read", bind!()).unwrap();
+        assert_eq!(read.run(&[("x", &x)]).unwrap().scalar("y").unwrap(), 2.0 * 2.0 + 3.0 * 4.0 + 4.0 * 6.0);
+
+        // A failed run changes nothing; neither does a run that only reads.
+        assert!(step.run(&[("x", &Literal::zeros(DType::F64, &[3]))]).is_err());
+        assert_eq!(session.variable("w").unwrap(), vector(&[2.0, 3.0, 4.0]));
+        session.set_variable("w", vector(&[0.0]));
+        let error = step.run(&[("x", &x)]).unwrap_err().to_string();
+        assert!(error.contains("variable `w` is f32[3] here, the tensor given is f32[1]"), "{error}");
+    }
+}
+
+#[test]
+fn inputs_are_checked_by_name_and_type() {
+    for device in devices() {
+        let program = program();
+        let mut session = Session::open(device).unwrap();
+        let mut double = session.compile(&program, "double", bind!(B = 2)).unwrap();
+        let x = vector(&[1.0, 2.0]);
+        assert_eq!(double.run(&[("x", &x)]).unwrap().get("y").unwrap(), &vector(&[2.0, 4.0]));
+        let mut says = |inputs: &[(&str, &Literal)], text: &str| {
+            let error = double.run(inputs).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        };
+        says(&[], "input `x` (f32[2]) is not given");
+        says(&[("z", &x)], "inputs are `x`");
+        says(&[("x", &x), ("x", &x)], "twice");
+        says(&[("x", &vector(&[1.0]))], "input `x` is f32[2] here, the tensor given is f32[1]");
+        let outputs = double.run(&[("x", &x)]).unwrap();
+        assert!(outputs.get("z").unwrap_err().to_string().contains("outputs are `y`"));
+        assert!(outputs.scalar("y").unwrap_err().message.contains("not a single number"));
+        assert_eq!(outputs.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["y"]);
+
+        let mut compile =
+            |binding: Binding| session.compile(&program, "double", binding).unwrap_err().to_string();
+        assert!(compile(bind!()).contains("not bound"));
+        assert!(compile(bind!(B = 2, C = 3)).contains("no dimension variable `C`"));
+        assert!(session.compile(&program, "triple", bind!()).unwrap_err().to_string().contains("@double"));
+    }
+}
+
+#[test]
+fn one_program_serves_any_batch_size() {
+    for device in devices() {
+        let program = program();
+        let mut session = Session::open(device).unwrap();
+        for size in [1usize, 3, 7, 3] {
+            let mut double = session.compile(&program, "double", bind!(B = size as i64)).unwrap();
+            let x: Vec<f32> = (0..size).map(|i| i as f32).collect();
+            let y: Vec<f32> = x.iter().map(|v| v * 2.0).collect();
+            assert_eq!(double.run(&[("x", vector(&x))]).unwrap().get("y").unwrap(), &vector(&y));
+        }
+    }
+}
+
+#[test]
+fn variables_travel_through_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let program = program();
+    let mut session = Session::open(Device::Interpreter).unwrap();
+    session.set_variable("w", vector(&[1.0, 2.0, 3.0]));
+    session.set_variable("optimizer.step", 7u32.into());
+    session.save(&path).unwrap();
+    let mut other = Session::open(Device::Interpreter).unwrap();
+    other.load(&path).unwrap();
+    assert_eq!(other.variables(), session.variables());
+    session.save_for(&path, &program, "read").unwrap();
+    let mut third = Session::open(Device::Interpreter).unwrap();
+    third.load(&path).unwrap();
+    assert_eq!(third.variables().into_keys().collect::<Vec<_>>(), ["w"]);
+    assert!(third.variable("optimizer.step").unwrap_err().to_string().contains("`w`"));
+}
