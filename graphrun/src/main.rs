@@ -1,2 +1,4 @@
-//! The graphrun command.
+//! The `graphrun` command.
+#![forbid(unsafe_code)]
+
 fn main() {}

@@ -1,1 +1,2 @@
-//! core/derive
+//! `#[derive(Differentiable)]`.
+#![forbid(unsafe_code)]
