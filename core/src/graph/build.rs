@@ -194,14 +194,14 @@ impl Scope {
         if Rc::ptr_eq(&scope.0, &self.0) {
             return Ok(value);
         }
-        let key = (scope.0.depth, value);
-        if let Some(captured) = self.0.building.borrow().captured.get(&key) {
-            return Ok(*captured);
-        }
         let Some(parent) = self.0.parent.as_ref().filter(|p| p.is_within(scope)) else {
             return Err(Diagnostic::new("a tensor has escaped from the closure that made it")
                 .help("return it from the closure"));
         };
+        let key = (scope.0.depth, value);
+        if let Some(captured) = self.0.building.borrow().captured.get(&key) {
+            return Ok(*captured);
+        }
         // The parent captures it too if it comes from further out.
         let outer = Tensor::traced(parent.clone(), parent.value_of(tensor)?, tensor.ty().clone());
         let location = tensor.defined_at().map_or(LocationId(0), |l| self.locate(l));
@@ -465,6 +465,61 @@ impl FunctionBuilder {
             body: closure.body,
             locations: self.scope.locations(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scalar() -> TensorType {
+        TensorType::scalar(DType::F32)
+    }
+
+    #[test]
+    fn equations_go_to_the_innermost_scope_of_their_operands() {
+        let outer = Scope::new(LocationTable::default());
+        let x = outer.input(scalar());
+        let inner = outer.child();
+        let (y, z) = inner.enter(|| {
+            let t = inner.input(scalar());
+            // Does not depend on `t`: computed once, outside.
+            let outside = &x * &x;
+            (&t * &outside, &t + &x)
+        });
+        let closure = inner.close(&[y, z]).unwrap();
+        assert_eq!(closure.body.inputs.len(), 3);
+        assert_eq!(closure.captures.len(), 2);
+        assert_eq!(closure.body.equations.len(), 2);
+        assert_eq!(outer.close(&[]).unwrap().body.equations.len(), 1);
+    }
+
+    #[test]
+    fn a_tensor_that_escapes_is_an_error_and_is_not_taken_for_a_capture() {
+        let outer = Scope::new(LocationTable::default());
+        let (a, b) = (outer.child(), outer.child());
+        let escaped = a.input(scalar());
+        let inner = b.child();
+        // The same depth and value id as `escaped`, in another scope.
+        let captured = b.input(scalar());
+        inner.value_of(&captured).unwrap();
+        let error = inner.close(&[escaped.clone()]).unwrap_err();
+        assert!(error.message.contains("escaped"), "{error}");
+        assert!((&escaped + &captured).error().is_some());
+    }
+
+    #[test]
+    fn a_nested_scope_captures_through_its_parents() {
+        let outer = Scope::new(LocationTable::default());
+        let x = outer.input(scalar());
+        let middle = outer.child();
+        let inner = middle.child();
+        let t = inner.input(scalar());
+        let y = &t * &x;
+        let closure = inner.close(&[y]).unwrap();
+        let (scope, _) = closure.captures[0].traced_value().unwrap();
+        assert!(scope.is_within(&middle));
+        assert_eq!(middle.close(&[]).unwrap().captures.len(), 1);
     }
 }
 
