@@ -31,8 +31,9 @@ pub struct Kernels {
     pub buffers: IdVec<BufferId, Buffer>,
     /// Inputs of the function with their buffers, in order.
     pub inputs: Vec<(Input, BufferId)>,
-    /// Outputs of the function with their buffers, in order. One buffer may be several outputs, or an input too.
-    pub outputs: Vec<(Output, BufferId)>,
+    /// Outputs of the function with their types and buffers, in order. One buffer may be several outputs, or an input too; a type
+    /// may have another shape than the buffer, of as many elements.
+    pub outputs: Vec<(Output, TensorType, BufferId)>,
     /// Constants in memory.
     pub constants: Vec<(BufferId, Literal)>,
     /// Kernels, such that each buffer is written (once) before it is read.

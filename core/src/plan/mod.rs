@@ -89,6 +89,8 @@ pub struct Input {
 pub struct Output {
     /// Its name in the function.
     pub name: String,
+    /// Extents that the caller sees: of as many elements as the value has (a reshape moves no byte).
+    pub shape: Vec<usize>,
     /// The value that `Space::Output(i)` holds at the end.
     pub value: ValueId,
 }
@@ -124,7 +126,8 @@ pub struct Address {
     pub space: Space,
     /// Bytes from its beginning.
     pub offset: u64,
-    /// Bytes added for each iteration of enclosing loops, outermost first; loops without an entry add nothing.
+    /// Bytes for each count of enclosing loops, outermost first; loops without an entry add nothing. Only parts of slices and
+    /// stacks lie at such an address.
     pub strides: Vec<(LoopId, u64)>,
 }
 
@@ -204,19 +207,21 @@ pub enum Step {
     },
 }
 
-/// Steps repeated for a counter `0..trip`.
+/// Steps repeated for each value of a counter, `0..trip`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loop {
     /// Names the counter.
     pub id: LoopId,
     /// How often.
     pub trip: Trip,
+    /// The counter goes from `trip − 1` down to 0; not with [`Trip::While`]. (The transpose of a loop.)
+    pub reverse: bool,
     /// Values that go from iteration to iteration.
     pub carries: Vec<Carry>,
     /// Values of which each iteration sees one part: operands stacked along their first axis.
     pub slices: Vec<Slice>,
     /// Values that iterations write part by part.
-    pub stacks: Vec<Slice>,
+    pub stacks: Vec<Stack>,
     /// One iteration.
     pub body: Vec<Step>,
 }
@@ -260,17 +265,31 @@ pub struct Carry {
     pub at: Address,
 }
 
-/// A part of a stacked value.
+/// A value of which each iteration sees one part along its first axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
     /// The whole; its first extent is at least the greatest trip.
     pub whole: ValueId,
-    /// What an iteration sees or makes of it.
+    /// What an iteration sees: the part with the number of the counter.
     pub part: ValueId,
-    /// Where the whole begins, without a stride of this loop; the part lies counter · (bytes of the part) further, or from the end if `reverse`.
+    /// Where the whole begins, without a stride of this loop; the part lies counter · (bytes of the part) further.
     pub at: Address,
-    /// Iteration i has part `trip − 1 − i` (constant trips only).
-    pub reverse: bool,
+}
+
+/// A value that is written part by part along its first axis, each iteration the part with the number of the counter.
+///
+/// A slice and a stack of a loop may have the same place: each iteration then replaces the part that it has seen.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Stack {
+    /// The value at `at` when the loop begins, which keeps the parts that no iteration writes; its type is the whole's.
+    /// None needs a constant trip of exactly the first extent.
+    pub initial: Option<ValueId>,
+    /// What an iteration makes.
+    pub part: ValueId,
+    /// The value at `at` when the loop has ended.
+    pub whole: ValueId,
+    /// Where the whole begins, without a stride of this loop; the part lies counter · (bytes of the part) further.
+    pub at: Address,
 }
 
 /// A value defined on each of several ways.
