@@ -13,12 +13,15 @@ pub struct Executable {
 impl Executable {
     /// Compiles `function` of `program` for a binding.
     pub fn new(
-        _device: Device,
+        device: Device,
         _program: &Program,
         function: &Function,
         binding: &Binding,
     ) -> Result<Executable> {
         let function = function.bind(binding)?;
+        if device == Device::Cpu {
+            return Err(Diagnostic::new("plans cannot be compiled for the CPU yet").help("use `interpreter`"));
+        }
         Ok(Executable { function })
     }
 

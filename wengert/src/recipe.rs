@@ -5,7 +5,9 @@
 //! long, how often a checkpoint is written. With the program, the recipe and the data, [`crate::train`] has no choice
 //! left, so every run gives the same bits.
 
+use crate::data::listed;
 use std::fmt;
+use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{DType, Diagnostic, Literal, Result, Scalar};
 
 /// How a program is trained.
@@ -224,6 +226,57 @@ impl Recipe {
             }
         }
         Ok(())
+    }
+}
+
+impl Recipe {
+    /// Checks the recipe against the program it is for: functions, inputs and outputs exist, every data input is
+    /// bound to an array, and loss and metrics are single numbers.
+    pub fn verify_for(&self, program: &Program) -> Result<()> {
+        self.verify()?;
+        let context = |error: Diagnostic| error.context("recipe");
+        if let Some(init) = &self.init {
+            inputs_are_bound(program.get(init).map_err(context)?, &[]).map_err(context)?;
+        }
+        let step = program.get(&self.step.function).map_err(context)?;
+        inputs_are_bound(step, &self.step.inputs).map_err(context)?;
+        is_number(step, &self.step.loss).map_err(context)?;
+        if let Some(evaluate) = &self.evaluate {
+            let function = program.get(&evaluate.function).map_err(context)?;
+            inputs_are_bound(function, &evaluate.inputs).map_err(context)?;
+            evaluate.metrics.iter().try_for_each(|m| is_number(function, &m.output)).map_err(context)?;
+        }
+        Ok(())
+    }
+}
+
+/// Exactly the inputs that are given anew at each run, keys apart, have an array.
+fn inputs_are_bound(function: &Function, inputs: &[InputRecipe]) -> Result<()> {
+    let data = || function.inputs.iter().filter(|i| i.role == InputRole::Input).map(|i| i.name.as_str());
+    let names = || listed(&data().collect::<Vec<_>>());
+    if let Some(extra) = inputs.iter().find(|input| !data().any(|name| name == input.input)) {
+        return Err(Diagnostic::new(format!("`@{}` has no data input `{}`", function.name, extra.input))
+            .help(format!("it has {}", names())));
+    }
+    match data().find(|name| !inputs.iter().any(|input| input.input == *name)) {
+        Some(missing) => {
+            Err(Diagnostic::new(format!("input `{missing}` of `@{}` has no array", function.name)))
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_number(function: &Function, output: &str) -> Result<()> {
+    let index = function.output_index(output, OutputRole::Output).ok_or_else(|| {
+        let names: Vec<_> =
+            function.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| &o.name).collect();
+        Diagnostic::new(format!("`@{}` has no output `{output}`", function.name))
+            .help(format!("it has {}", listed(&names)))
+    })?;
+    let ty = function.output_type(index);
+    match ty.elements() {
+        Some(1) => Ok(()),
+        _ => Err(Diagnostic::new(format!("output `{output}` of `@{}` is {ty}, not a number", function.name))),
     }
 }
 

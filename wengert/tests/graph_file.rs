@@ -29,7 +29,9 @@ fn program() -> Program {
         .function("predict", |f| {
             let x = f.input("x", TensorType::new(DType::F32, ["B".into(), wengert::Dim::from(3usize)]));
             let w = f.param("model.w", model());
-            f.output("y", x.dot(&w));
+            let y = x.dot(&w);
+            f.output("total", y.sum());
+            f.output("y", y);
         })
         .unwrap();
     program
@@ -51,7 +53,7 @@ fn recipe() -> Recipe {
             function: "predict".into(),
             inputs: vec![InputRecipe::new("x", "x_test")],
             batch_size: 10,
-            metrics: vec![Metric { name: "mean".into(), output: "y".into(), aggregate: Aggregate::Mean }],
+            metrics: vec![Metric { name: "mean".into(), output: "total".into(), aggregate: Aggregate::Mean }],
             every: Cadence::Epochs(1),
         }),
         batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Drop },
@@ -82,9 +84,14 @@ fn round_trip_through_bytes_and_files() {
         assert!(read == file);
         assert_eq!(read.to_bytes().unwrap(), std::fs::read(&path).unwrap(), "writing is deterministic");
     }
+    let mut file = file();
+    file.recipe.as_mut().unwrap().step.loss = "cost".into();
+    let error = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("`@train_step` has no output `cost`"), "{error}");
     // Locations are part of equality: the user's lines are still known.
-    let step = GraphFile::read(&path).map(|_| file().program).unwrap();
-    let function = step.get("train_step").unwrap();
+    file.recipe = None;
+    let program = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap().program;
+    let function = program.get("train_step").unwrap();
     let place = function.locations.origin(function.body.equations[0].location).to_string();
     assert!(place.contains("graph_file.rs"), "{place}");
 }

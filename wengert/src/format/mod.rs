@@ -136,6 +136,9 @@ impl GraphFile {
             .map(|bytes| v1::recipe::from_record(codec::decode("recipe", bytes)?))
             .transpose()
             .map_err(|error| error.context("section `recipe`"))?;
+        if let Some(recipe) = &recipe {
+            recipe.verify_for(&program)?;
+        }
         let weights = match (take("weights"), take("weights.file")) {
             (None, None) => Weights::None,
             (Some(image), None) => {

@@ -1,4 +1,215 @@
-//! Training by a recipe.
+//! Training by a recipe: shuffled batches, evaluation, checkpoints, a log.
+//!
+//! **Reproducible.** What step n computes depends on the program, the recipe, the data and n: the order of examples comes of the
+//! recipe's seed and the epoch, the key of random numbers of its seed and the step ([`batches`], [`Recipe::key_for`]). So a run that
+//! is killed at any moment and resumed, as often as one likes, ends with the same bits as one that was not, and so does
+//! its [`log`].
+//!
+//! **Safe.** A [`checkpoint`] is replaced in one step. One that holds NaN is never written, and a loss that is NaN or infinite ends
+//! the run: the last good checkpoint stays.
+//!
+//! A run's folder holds `checkpoint.safetensors` (all variables, and how far the run got), `log.jsonl`, and at the end
+//! `weights.safetensors`: the variables that functions other than `init` and the training step take, which are what
+//! a user of the model needs (all variables, if there is no such function).
+
 pub mod batches;
 pub mod checkpoint;
+mod folder;
+mod functions;
 pub mod log;
+
+use crate::data::Arrays;
+use crate::recipe::{Cadence, Length, Recipe};
+use crate::session::Session;
+use batches::{Examples, Schedule};
+use folder::{begin, diverged};
+use functions::{Evaluation, Function};
+use std::fmt;
+use std::path::Path;
+use wengert_core::graph::Program;
+use wengert_core::{Diagnostic, Result};
+
+/// Name of the file with the trained model within a run's folder.
+pub const WEIGHTS: &str = "weights.safetensors";
+
+/// What a run may be told besides the recipe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// How long to train, if not as long as the recipe says. Counted from the beginning, also when resuming.
+    pub length: Option<Length>,
+    /// Folder for checkpoints, log and weights; created if it is not there. Without one, nothing is written.
+    pub folder: Option<&'a Path>,
+    /// Go on from the folder's checkpoint; from the beginning if there is none. Without this, a folder that has a
+    /// checkpoint is an error, so that no run is overwritten by mistake.
+    pub resume: bool,
+    /// Values of variables to start with, after `init` has run.
+    pub weights: Option<&'a Arrays>,
+}
+
+/// What an observer of a run is told.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Event<'a> {
+    /// Training begins, or goes on.
+    Start {
+        /// Steps done already.
+        step: u64,
+        /// Steps in all.
+        total: u64,
+        /// Steps of an epoch.
+        steps_per_epoch: u64,
+    },
+    /// A step is done.
+    Step {
+        /// Its number, from 1.
+        step: u64,
+        /// Its epoch, from 0.
+        epoch: u64,
+        /// Its loss, before the update.
+        loss: f64,
+    },
+    /// An epoch is done.
+    Epoch {
+        /// Its number, from 0.
+        epoch: u64,
+        /// Mean of the losses of its steps, weighted by examples.
+        loss: f64,
+    },
+    /// The model was evaluated.
+    Evaluation {
+        /// After this step.
+        step: u64,
+        /// In this epoch, from 0.
+        epoch: u64,
+        /// Names and values in the recipe's order.
+        metrics: &'a [(String, f64)],
+    },
+    /// A checkpoint was written.
+    Checkpoint {
+        /// After this step.
+        step: u64,
+        /// To this file.
+        path: &'a Path,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// Steps in all.
+    pub steps: u64,
+    /// Steps that were done before this run took over.
+    pub resumed_at: u64,
+    /// The last evaluation.
+    pub metrics: Vec<(String, f64)>,
+}
+
+/// Why a run ended early.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TrainError {
+    /// The loss or a variable is not a number any more. The last good checkpoint is kept.
+    Diverged(Diagnostic),
+    /// Anything else.
+    Failed(Diagnostic),
+}
+
+impl TrainError {
+    /// What to tell the user.
+    pub fn diagnostic(&self) -> &Diagnostic {
+        match self {
+            TrainError::Diverged(diagnostic) | TrainError::Failed(diagnostic) => diagnostic,
+        }
+    }
+}
+
+impl From<Diagnostic> for TrainError {
+    fn from(diagnostic: Diagnostic) -> Self {
+        TrainError::Failed(diagnostic)
+    }
+}
+
+impl fmt::Display for TrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.diagnostic().fmt(f)
+    }
+}
+
+impl std::error::Error for TrainError {}
+
+/// Trains `program` by `recipe` on `data`, with the variables of `session`, which the run replaces.
+pub fn train(
+    session: &mut Session,
+    program: &Program,
+    recipe: &Recipe,
+    data: &Arrays,
+    options: Options<'_>,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<Report, TrainError> {
+    recipe.verify_for(program)?;
+    let examples = Examples::new(&recipe.step.inputs, data)?;
+    let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
+    let per_epoch = schedule.steps_per_epoch();
+    let total = match options.length.unwrap_or(recipe.length) {
+        Length::Steps(steps) => steps,
+        Length::Epochs(epochs) => epochs
+            .checked_mul(per_epoch)
+            .ok_or_else(|| Diagnostic::new(format!("{epochs} epochs are more steps than can be counted")))?,
+    };
+    let mut evaluation =
+        recipe.evaluate.as_ref().map(|e| Evaluation::new(e, program, recipe, data)).transpose()?;
+    let mut step = Function::new(program, &recipe.step.function);
+    let (mut progress, mut output) = begin(session, program, recipe, data, options)?;
+    let resumed_at = progress.step;
+    if progress.step > total {
+        return Err(Diagnostic::new(format!("the run has {} steps, more than {total}", progress.step))
+            .help("ask for at least as many steps or epochs as there are")
+            .into());
+    }
+    observe(Event::Start { step: progress.step, total, steps_per_epoch: per_epoch });
+    let mut metrics = Vec::new();
+    while progress.step < total {
+        let epoch = schedule.epoch_of(progress.step);
+        let ends_epoch = schedule.ends_epoch(progress.step);
+        let rows = schedule.rows(progress.step);
+        let outputs = step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?;
+        let loss = outputs.scalar(&recipe.step.loss)?;
+        progress.step += 1;
+        if !loss.is_finite() {
+            return Err(diverged(format!("the loss is {loss} at step {}", progress.step), options.folder));
+        }
+        progress.epoch_loss += loss * rows.len() as f64;
+        progress.epoch_examples += rows.len() as u64;
+        if let Some(output) = &mut output {
+            output.log.step(progress.step, epoch, loss)?;
+        }
+        observe(Event::Step { step: progress.step, epoch, loss });
+        if ends_epoch {
+            observe(Event::Epoch { epoch, loss: progress.epoch_loss / progress.epoch_examples as f64 });
+            (progress.epoch_loss, progress.epoch_examples) = (0.0, 0);
+        }
+        let due = |cadence: Cadence| match cadence {
+            _ if progress.step == total => true,
+            Cadence::Never => false,
+            Cadence::Steps(every) => progress.step.is_multiple_of(every),
+            Cadence::Epochs(every) => ends_epoch && (epoch + 1).is_multiple_of(every),
+        };
+        if let Some(evaluation) = evaluation.as_mut().filter(|e| due(e.recipe.every)) {
+            metrics = evaluation.run(session)?;
+            // In the log before the checkpoint, so that a run resumed from it has the line.
+            if let Some(output) = &mut output {
+                output.log.evaluation(progress.step, epoch, &metrics)?;
+            }
+            observe(Event::Evaluation { step: progress.step, epoch, metrics: &metrics });
+        }
+        if let Some(output) = output.as_mut().filter(|_| due(recipe.checkpoint)) {
+            output.checkpoint(session, &progress, observe)?;
+        }
+    }
+    if let (Some(evaluation), true) = (&mut evaluation, resumed_at == total) {
+        // Nothing was left to do; the result is still reported.
+        metrics = evaluation.run(session)?;
+    }
+    if let Some(output) = output {
+        output.weights(session, program, recipe)?;
+    }
+    Ok(Report { steps: total, resumed_at, metrics })
+}

@@ -1,0 +1,94 @@
+//! The functions that training runs, compiled for whatever batch sizes come.
+
+use super::batches::{Examples, Schedule};
+use crate::data::{Arrays, spec};
+use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
+use crate::session::{Compiled, Outputs, Session};
+use std::collections::BTreeMap;
+use wengert_core::graph::{InputRole, Program};
+use wengert_core::{Binding, Literal, Result};
+
+/// A function that is compiled once for every number of examples it meets.
+pub(super) struct Function<'a> {
+    program: &'a Program,
+    name: &'a str,
+    compiled: BTreeMap<Option<usize>, Compiled>,
+}
+
+impl<'a> Function<'a> {
+    pub(super) fn new(program: &'a Program, name: &'a str) -> Self {
+        Function { program, name, compiled: BTreeMap::new() }
+    }
+
+    /// Runs it on a batch; keys, if it has any, are all `key`.
+    pub(super) fn run<'b>(
+        &mut self,
+        session: &mut Session,
+        mut inputs: Vec<(&'b str, Literal)>,
+        key: &Literal,
+    ) -> Result<Outputs>
+    where
+        'a: 'b,
+    {
+        let function = self.program.get(self.name)?;
+        let examples = inputs.first().and_then(|(_, literal)| literal.shape().first()).copied();
+        if !self.compiled.contains_key(&examples) {
+            let mut binding = Binding::new();
+            for (name, literal) in &inputs {
+                if let Some(index) = function.input_index(name) {
+                    spec::bind(name, function.input_type(index), literal, &mut binding)
+                        .map_err(|error| error.context(format_args!("@{}", self.name)))?;
+                }
+            }
+            self.compiled.insert(examples, session.compile(self.program, self.name, &binding)?);
+        }
+        let compiled = self.compiled.get_mut(&examples).expect("it was just put there");
+        for input in function.inputs.iter().filter(|input| input.role == InputRole::Key) {
+            inputs.push((input.name.as_str(), key.clone()));
+        }
+        compiled.run(&inputs)
+    }
+}
+
+/// The evaluation of a recipe, ready to run.
+pub(super) struct Evaluation<'a> {
+    pub(super) recipe: &'a EvaluateRecipe,
+    function: Function<'a>,
+    examples: Examples,
+    schedule: Schedule,
+    key: Literal,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(
+        evaluate: &'a EvaluateRecipe,
+        program: &'a Program,
+        recipe: &Recipe,
+        data: &Arrays,
+    ) -> Result<Self> {
+        let examples = Examples::new(&evaluate.inputs, data)?;
+        let batches = Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
+        let schedule = Schedule::new(examples.count(), batches)?;
+        let function = Function::new(program, &evaluate.function);
+        Ok(Evaluation { recipe: evaluate, function, examples, schedule, key: recipe.key_for(0) })
+    }
+
+    /// The metrics over all examples.
+    pub(super) fn run(&mut self, session: &mut Session) -> Result<Vec<(String, f64)>> {
+        let mut sums = vec![0.0; self.recipe.metrics.len()];
+        for step in 0..self.schedule.steps_per_epoch() {
+            let rows = self.schedule.rows(step);
+            let outputs = self.function.run(session, self.examples.batch(rows), &self.key)?;
+            for (sum, metric) in sums.iter_mut().zip(&self.recipe.metrics) {
+                let weight = if metric.aggregate == Aggregate::Mean { rows.len() as f64 } else { 1.0 };
+                *sum += weight * outputs.scalar(&metric.output)?;
+            }
+        }
+        let count = self.examples.count() as f64;
+        let values = sums.into_iter().zip(&self.recipe.metrics).map(|(sum, metric)| match metric.aggregate {
+            Aggregate::Sum => (metric.name.clone(), sum),
+            Aggregate::Mean | Aggregate::PerExample => (metric.name.clone(), sum / count),
+        });
+        Ok(values.collect())
+    }
+}
