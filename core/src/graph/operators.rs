@@ -9,7 +9,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::location::Location;
-use crate::op::{Binary, BroadcastInDim, Unary};
+use crate::op::{Binary, BroadcastInDim, Clamp, Compare, Select, Unary};
 use crate::scalar::Scalar;
 
 impl Tensor {
@@ -114,6 +114,28 @@ impl Tensor {
         Tensor::apply(op, &[self])
     }
 
+    /// An elementwise comparison of operands that are broadcast to a common shape.
+    #[track_caller]
+    pub fn compare(&self, op: Compare, other: &Tensor) -> Tensor {
+        let (a, b) = self.align(other);
+        Tensor::apply(op, &[&a, &b])
+    }
+
+    /// `select`: elements of `on_true` where `self` (bool) is true, else of `on_false`; all broadcast to the shape of the choices.
+    #[track_caller]
+    pub fn select(&self, on_true: &Tensor, on_false: &Tensor) -> Tensor {
+        let (x, y) = on_true.align(on_false);
+        let pred =
+            if self.rank() == 0 || x.error().is_some() { self.clone() } else { self.broadcast_to(x.shape()) };
+        Tensor::apply(Select {}, &[&pred, &x, &y])
+    }
+
+    /// `clamp`: `min(max(self, low), high)`.
+    #[track_caller]
+    pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
+        Tensor::apply(Clamp {}, &[&low.beside(self), self, &high.beside(self)])
+    }
+
     /// The strong product: `coefficient · self`, and 0 wherever `self` is 0, even if the coefficient is infinite or NaN.
     #[track_caller]
     pub fn scaled_by(&self, coefficient: &Tensor) -> Tensor {
@@ -127,10 +149,33 @@ pub trait Number: Copy {
     fn to_scalar(self, dtype: DType) -> Scalar;
 }
 
+/// What may stand beside a tensor in a method of two operands: a tensor, or a number of Rust.
+pub trait Operand {
+    /// As a tensor; a number takes dtype and shape of `tensor`.
+    fn beside(self, tensor: &Tensor) -> Tensor;
+}
+
+impl Operand for &Tensor {
+    fn beside(self, _tensor: &Tensor) -> Tensor {
+        self.clone()
+    }
+}
+
+impl Operand for Tensor {
+    fn beside(self, _tensor: &Tensor) -> Tensor {
+        self
+    }
+}
+
 macro_rules! number {
     ($($t:ty: $method:ident,)*) => {$(
         impl Number for $t {
             fn to_scalar(self, dtype: DType) -> Scalar { Scalar::$method(dtype, self.into()) }
+        }
+
+        impl Operand for $t {
+            #[track_caller]
+            fn beside(self, tensor: &Tensor) -> Tensor { tensor.splat(self.to_scalar(tensor.dtype())) }
         }
     )*};
 }

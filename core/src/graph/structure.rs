@@ -5,7 +5,8 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Compare, Concatenate, ConvertElementType, DotGeneral, Permute, Reduce, ReduceKind, Reshape, Slice,
+    Argument, BitcastConvertType, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota, IsFinite,
+    Permute, Reduce, ReduceKind, Reshape, Reverse, Slice,
 };
 
 impl Tensor {
@@ -72,16 +73,40 @@ impl Tensor {
         Tensor::apply(ConvertElementType { dtype }, &[self])
     }
 
-    /// Elementwise comparison of tensors of one type.
+    /// `iota`: counts along `axis`.
     #[track_caller]
-    pub fn compare(&self, op: Compare, other: &Tensor) -> Tensor {
-        Tensor::apply(op, &[self, other])
+    pub fn iota<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>, axis: usize) -> Tensor {
+        Tensor::apply(Iota { dtype, shape: shape.into_iter().map(Into::into).collect(), axis }, &[])
     }
 
-    /// `eq`, element by element.
+    /// `reverse`: turns `axes` around.
     #[track_caller]
-    pub fn equal(&self, other: &Tensor) -> Tensor {
-        self.compare(Compare::Eq, other)
+    pub fn reverse(&self, axes: &[usize]) -> Tensor {
+        Tensor::apply(Reverse { axes: axes.to_vec() }, &[self])
+    }
+
+    /// `bitcast_convert_type`: the same bits as another dtype of the same size.
+    #[track_caller]
+    pub fn bitcast(&self, dtype: DType) -> Tensor {
+        Tensor::apply(BitcastConvertType { dtype }, &[self])
+    }
+
+    /// `is_finite`: neither infinite nor NaN, element by element.
+    #[track_caller]
+    pub fn is_finite(&self) -> Tensor {
+        Tensor::apply(IsFinite {}, &[self])
+    }
+
+    /// `argmax`: the index (i32) of the greatest element along `axis`, which vanishes.
+    #[track_caller]
+    pub fn argmax(&self, axis: usize) -> Tensor {
+        Tensor::apply(Argument { extremum: Extremum::Max, axis, index: DType::I32 }, &[self])
+    }
+
+    /// `argmin`: the index (i32) of the least element along `axis`, which vanishes.
+    #[track_caller]
+    pub fn argmin(&self, axis: usize) -> Tensor {
+        Tensor::apply(Argument { extremum: Extremum::Min, axis, index: DType::I32 }, &[self])
     }
 
     #[track_caller]

@@ -41,6 +41,8 @@ pub trait Real: Clone + PartialEq + Debug + Send + Sync + 'static {
     fn floor(&self) -> Self;
     /// True if x is zero of either sign.
     fn is_zero(&self) -> bool;
+    /// True if the sign is minus: below zero, −0, or a NaN of that sign.
+    fn is_negative(&self) -> bool;
 }
 
 impl Real for f64 {
@@ -86,6 +88,9 @@ impl Real for f64 {
     }
     fn is_zero(&self) -> bool {
         *self == 0.0
+    }
+    fn is_negative(&self) -> bool {
+        self.is_sign_negative()
     }
 }
 
@@ -134,6 +139,9 @@ impl Real for BigRational {
         BigRational::floor(self)
     }
     fn is_zero(&self) -> bool {
-        Zero::is_zero(self) && !Signed::is_negative(self)
+        Zero::is_zero(self)
+    }
+    fn is_negative(&self) -> bool {
+        Signed::is_negative(self)
     }
 }

@@ -221,6 +221,38 @@ macro_rules! attributes {
 }
 pub(crate) use attributes;
 
+/// The facets of an [`attributes!`] struct that follow from its attributes: name, attributes, parse, dimensions.
+macro_rules! named {
+    ($name:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn attributes(&self) -> $crate::op::attribute::Attributes {
+            $crate::op::attribute::AttributeStruct::to_attributes(self)
+        }
+
+        fn parse(
+            name: &str,
+            attributes: &mut std::collections::BTreeMap<String, $crate::op::attribute::Attribute>,
+        ) -> Option<$crate::Result<Self>> {
+            (name == $name).then(|| $crate::op::attribute::AttributeStruct::from_attributes(attributes))
+        }
+
+        fn visit_dims(&self, visit: &mut dyn FnMut(&$crate::Dim)) {
+            $crate::op::attribute::AttributeStruct::visit_dims(self, visit);
+        }
+
+        fn map_dims(
+            &mut self,
+            map: &mut dyn FnMut(&$crate::Dim) -> $crate::Result<$crate::Dim>,
+        ) -> $crate::Result<()> {
+            $crate::op::attribute::AttributeStruct::map_dims(self, map)
+        }
+    };
+}
+pub(crate) use named;
+
 /// What [`attributes!`] implements.
 pub trait AttributeStruct: Sized {
     /// As a map, defaults omitted.

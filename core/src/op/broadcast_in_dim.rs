@@ -1,6 +1,6 @@
 //! `broadcast_in_dim`: repeats a tensor along new or unit axes.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::reduce::{Reduce, ReduceKind};
@@ -13,7 +13,6 @@ use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real};
 use crate::nest::Affine;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `broadcast_in_dim %x {dims=[…], shape=[…]}`: axis i of the operand becomes axis `dims[i]` of the result.
@@ -38,9 +37,7 @@ impl BroadcastInDim {
 }
 
 impl Operation for BroadcastInDim {
-    fn name(&self) -> &'static str {
-        "broadcast_in_dim"
-    }
+    named!("broadcast_in_dim");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
@@ -107,22 +104,6 @@ impl Operation for BroadcastInDim {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "broadcast_in_dim").then(|| Self::from_attributes(attributes))
-    }
-
-    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
-        AttributeStruct::visit_dims(self, visit);
-    }
-
-    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        AttributeStruct::map_dims(self, map)
     }
 
     fn entries() -> Vec<Entry> {

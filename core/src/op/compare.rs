@@ -3,62 +3,68 @@
 use super::attribute::{Attribute, Attributes};
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
-use super::unary::widened;
+use super::elementwise::{compare_bits, widened};
+use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::operators::Operand;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real};
 use crate::nest::ScalarOp;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// An elementwise comparison. NaN is unordered: it makes all but `ne` false.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Compare {
-    /// x = y
-    Eq,
-    /// x ≠ y
-    Ne,
-    /// x < y
-    Lt,
-    /// x ≤ y
-    Le,
-    /// x > y
-    Gt,
-    /// x ≥ y
-    Ge,
+/// Makes the enum and the tensor methods from the table.
+macro_rules! compare {
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:ident;)*) => {
+        /// An elementwise comparison. NaN is unordered: it makes all but `ne` false.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum Compare { $($(#[doc = $doc])+ $variant,)* }
+
+        impl Compare {
+            /// Every comparison.
+            pub const ALL: &[Compare] = &[$(Compare::$variant,)*];
+
+            const fn named(self) -> &'static str {
+                match self { $(Compare::$variant => stringify!($name),)* }
+            }
+
+            const fn doc(self) -> &'static str {
+                match self { $(Compare::$variant => concat!($($doc, "\n"),+),)* }
+            }
+        }
+
+        impl Tensor {
+            $($(#[doc = $doc])+
+            ///
+            /// Shapes broadcast as NumPy's do; a number takes the tensor's dtype.
+            #[track_caller]
+            pub fn $name(&self, other: impl Operand) -> Tensor {
+                self.compare(Compare::$variant, &other.beside(self))
+            })*
+        }
+    };
+}
+
+compare! {
+    /// x = y, element by element; false for NaN.
+    Eq eq;
+    /// x ≠ y, element by element; true for NaN.
+    Ne ne;
+    /// x < y, element by element; false for NaN.
+    Lt lt;
+    /// x ≤ y, element by element; false for NaN.
+    Le le;
+    /// x > y, element by element; false for NaN.
+    Gt gt;
+    /// x ≥ y, element by element; false for NaN.
+    Ge ge;
 }
 
 impl Compare {
-    /// Every comparison.
-    pub const ALL: [Compare; 6] =
-        [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
-
-    const fn named(self) -> &'static str {
-        match self {
-            Compare::Eq => "eq",
-            Compare::Ne => "ne",
-            Compare::Lt => "lt",
-            Compare::Le => "le",
-            Compare::Gt => "gt",
-            Compare::Ge => "ge",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            Compare::Eq => "x = y, element by element; false for NaN.",
-            Compare::Ne => "x ≠ y, element by element; true for NaN.",
-            Compare::Lt => "x < y, element by element; false for NaN.",
-            Compare::Le => "x ≤ y, element by element; false for NaN.",
-            Compare::Gt => "x > y, element by element; false for NaN.",
-            Compare::Ge => "x ≥ y, element by element; false for NaN.",
-        }
-    }
-
     fn holds(self, order: Option<Ordering>) -> bool {
         match self {
             Compare::Eq => order == Some(Ordering::Equal),
@@ -90,8 +96,7 @@ impl Operation for Compare {
         let (x, y) = (&operands[0], &operands[1]);
         let order = |a: &Cell<R>, b: &Cell<R>| match (a, b) {
             (Cell::Real(a), Cell::Real(b)) => a.compare(b),
-            (a, b) if x.dtype == DType::U64 => Some((a.bits() as u64).cmp(&(b.bits() as u64))),
-            (a, b) => Some(a.bits().cmp(&b.bits())),
+            (a, b) => Some(compare_bits(a.bits(), b.bits(), x.dtype)),
         };
         let cells = x
             .cells
@@ -134,27 +139,35 @@ impl Operation for Compare {
     }
 
     fn parse(name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        Compare::ALL.into_iter().find(|c| c.named() == name).map(Ok)
+        Compare::ALL.iter().copied().find(|c| c.named() == name).map(Ok)
     }
 
     fn entries() -> Vec<Entry> {
         Compare::ALL
-            .into_iter()
-            .map(|op| {
-                let integers = |values: [i32; 6]| {
-                    super::SampleOperand::Values(
-                        crate::Literal::from_vec(&[2, 3], values.to_vec()).expect("six elements fill 2x3"),
-                    )
-                };
-                Entry {
-                    name: op.named(),
-                    doc: op.doc(),
-                    derivative: Derivative::Zero.kind(),
-                    samples: vec![
-                        Sample::new(op, vec![floats(&[3, 5], -1.0, 1.0), floats(&[3, 5], -1.0, 1.0)]),
-                        Sample::new(op, vec![integers([1, 2, 3, -4, 5, 6]), integers([1, 3, 2, -4, -5, 6])]),
-                    ],
-                }
+            .iter()
+            .map(|&op| Entry {
+                name: op.named(),
+                doc: op.doc(),
+                derivative: Derivative::Zero.kind(),
+                samples: vec![
+                    Sample::new(op, vec![floats(&[3, 5], -1.0, 1.0), floats(&[3, 5], -1.0, 1.0)]),
+                    Sample::new(
+                        op,
+                        vec![
+                            values(&[2, 3], [1i32, 2, 3, -4, 5, 6]),
+                            values(&[2, 3], [1i32, 3, 2, -4, -5, 6]),
+                        ],
+                    ),
+                    Sample::new(op, vec![values(&[3], [u64::MAX, 0, 3]), values(&[3], [1u64, 1, 3])]),
+                    Sample::new(op, vec![values(&[2], [false, true]), values(&[2], [true, true])]),
+                    Sample::new(
+                        op,
+                        vec![
+                            values(&[5], [0.0f32, f32::NAN, f32::INFINITY, 1.0, 2.0]),
+                            values(&[5], [-0.0f32, f32::NAN, f32::INFINITY, f32::NAN, 1.0]),
+                        ],
+                    ),
+                ],
             })
             .collect()
     }

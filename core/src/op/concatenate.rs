@@ -1,6 +1,6 @@
 //! `concatenate`: tensors one behind the other along an axis.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
@@ -13,7 +13,6 @@ use crate::interpret::{Array, Real};
 use crate::nest::Guard;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `concatenate %a, %b, … {axis=0}`.
@@ -24,9 +23,7 @@ attributes! {
 }
 
 impl Operation for Concatenate {
-    fn name(&self) -> &'static str {
-        "concatenate"
-    }
+    named!("concatenate");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         let Some(first) = operands.first() else {
@@ -123,14 +120,6 @@ impl Operation for Concatenate {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "concatenate").then(|| Self::from_attributes(attributes))
     }
 
     fn entries() -> Vec<Entry> {

@@ -1,6 +1,6 @@
 //! `constant`: a literal.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::Sample;
@@ -10,7 +10,6 @@ use crate::graph::Body;
 use crate::interpret::{Array, Real};
 use crate::literal::Literal;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `constant {value=…}`: no operands, the literal as result.
@@ -21,9 +20,7 @@ attributes! {
 }
 
 impl Operation for Constant {
-    fn name(&self) -> &'static str {
-        "constant"
-    }
+    named!("constant");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 0)?;
@@ -50,14 +47,6 @@ impl Operation for Constant {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "constant").then(|| Self::from_attributes(attributes))
     }
 
     fn entries() -> Vec<Entry> {

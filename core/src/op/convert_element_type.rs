@@ -1,6 +1,6 @@
 //! `convert_element_type`: the same numbers in another dtype.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
@@ -11,7 +11,6 @@ use crate::graph::Body;
 use crate::interpret::{Array, Cell, Real};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `convert_element_type %x {dtype=f16}`: to nearest even between floats and from integers; from float to integer truncated and
@@ -23,9 +22,7 @@ attributes! {
 }
 
 impl Operation for ConvertElementType {
-    fn name(&self) -> &'static str {
-        "convert_element_type"
-    }
+    named!("convert_element_type");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
@@ -66,14 +63,6 @@ impl Operation for ConvertElementType {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "convert_element_type").then(|| Self::from_attributes(attributes))
     }
 
     fn entries() -> Vec<Entry> {

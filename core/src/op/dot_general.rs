@@ -1,6 +1,6 @@
 //! `dot_general`: sums of products over any axes, batched over any axes.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, floats};
@@ -12,7 +12,6 @@ use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real};
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes, then the free axes of `a`,
@@ -90,9 +89,7 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for DotGeneral {
-    fn name(&self) -> &'static str {
-        "dot_general"
-    }
+    named!("dot_general");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
@@ -170,7 +167,7 @@ impl Operation for DotGeneral {
                     (x, y) => bits = bits.wrapping_add(x.bits().wrapping_mul(y.bits())),
                 }
             }
-            if integer { Cell::Bits(super::unary::wrap(bits, a.dtype)) } else { Cell::Real(real) }
+            if integer { Cell::Bits(super::elementwise::wrap(bits, a.dtype)) } else { Cell::Real(real) }
         })])
     }
 
@@ -228,14 +225,6 @@ impl Operation for DotGeneral {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "dot_general").then(|| Self::from_attributes(attributes))
     }
 
     fn entries() -> Vec<Entry> {

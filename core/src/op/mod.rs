@@ -15,22 +15,31 @@ pub mod compute;
 pub mod derivative;
 pub mod sample;
 
+mod argument;
 mod binary;
+mod bitcast_convert_type;
 mod broadcast_in_dim;
 mod compare;
 mod concatenate;
 mod constant;
 mod convert_element_type;
 mod dot_general;
+mod elementwise;
+mod iota;
+mod is_finite;
 mod pad;
 mod permute;
 mod reduce;
 mod reshape;
+mod reverse;
+mod select;
 mod slice;
 mod unary;
 
+pub use argument::{Argument, Extremum};
 pub use attribute::{Attribute, AttributeStruct, Attributes};
 pub use binary::Binary;
+pub use bitcast_convert_type::BitcastConvertType;
 pub use broadcast_in_dim::BroadcastInDim;
 pub use compare::Compare;
 pub use compute::{Compute, ElementContext};
@@ -39,11 +48,15 @@ pub use constant::Constant;
 pub use convert_element_type::ConvertElementType;
 pub use derivative::Derivative;
 pub use dot_general::DotGeneral;
+pub use iota::Iota;
+pub use is_finite::IsFinite;
 pub use pad::Pad;
 pub use permute::Permute;
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
+pub use reverse::Reverse;
 pub use sample::{Sample, SampleOperand};
+pub use select::{Clamp, Select};
 pub use slice::Slice;
 pub use unary::Unary;
 
@@ -59,7 +72,7 @@ use std::collections::BTreeMap;
 pub struct Traits {
     /// What one element of the result costs besides its operands' elements.
     pub cost: Cost,
-    /// Every operand is accessed at the index of the result's element, and has its shape.
+    /// Every operand is accessed at the index of the result's element, and has its shape (or is a scalar: `select`, `clamp`).
     pub elementwise: bool,
     /// The operands of a binary op may be swapped without changing a bit.
     pub commutative: bool,
@@ -214,15 +227,22 @@ ops! {
     Unary(Unary),
     Binary(Binary),
     Compare(Compare),
+    Select(Select),
+    Clamp(Clamp),
+    IsFinite(IsFinite),
     Constant(Constant),
     ConvertElementType(ConvertElementType),
+    BitcastConvertType(BitcastConvertType),
+    Iota(Iota),
     BroadcastInDim(BroadcastInDim),
     Reshape(Reshape),
     Permute(Permute),
     Slice(Slice),
     Pad(Pad),
     Concatenate(Concatenate),
+    Reverse(Reverse),
     Reduce(Reduce),
+    Argument(Argument),
     DotGeneral(DotGeneral),
 }
 

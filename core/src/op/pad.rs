@@ -1,6 +1,6 @@
 //! `pad`: puts padding around and between elements, or crops.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
@@ -13,7 +13,6 @@ use crate::interpret::{Array, Real};
 use crate::nest::{Affine, Guard};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `pad %x, %value {high=[…], interior=[…], low=[…]}`: `low` elements of `value` before each axis, `high` behind, and
@@ -40,9 +39,7 @@ impl Pad {
 }
 
 impl Operation for Pad {
-    fn name(&self) -> &'static str {
-        "pad"
-    }
+    named!("pad");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
@@ -159,22 +156,6 @@ impl Operation for Pad {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "pad").then(|| Self::from_attributes(attributes))
-    }
-
-    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
-        AttributeStruct::visit_dims(self, visit);
-    }
-
-    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        AttributeStruct::map_dims(self, map)
     }
 
     fn entries() -> Vec<Entry> {

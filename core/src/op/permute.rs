@@ -1,6 +1,6 @@
 //! `permute`: reorders axes (`transpose` of `jax.lax`; that word is the AD operation's here).
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
@@ -10,7 +10,6 @@ use crate::graph::Body;
 use crate::interpret::{Array, Real};
 use crate::nest::Affine;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `permute %x {permutation=[…]}`: axis i of the result is axis `permutation[i]` of the operand.
@@ -30,9 +29,7 @@ impl Permute {
 }
 
 impl Operation for Permute {
-    fn name(&self) -> &'static str {
-        "permute"
-    }
+    named!("permute");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
@@ -76,14 +73,6 @@ impl Operation for Permute {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "permute").then(|| Self::from_attributes(attributes))
     }
 
     fn entries() -> Vec<Entry> {

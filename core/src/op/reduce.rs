@@ -3,8 +3,8 @@
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::compute::Compute;
 use super::derivative::{Derivative, Jvp, Transpose};
+use super::elementwise::{Domain, wrap};
 use super::sample::{Sample, floats};
-use super::unary::Domain;
 use super::{BroadcastInDim, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
@@ -165,7 +165,7 @@ impl ReduceKind {
                     ReduceKind::And => x & y,
                     ReduceKind::Or => x | y,
                 };
-                Cell::Bits(super::unary::wrap(bits, dtype))
+                Cell::Bits(wrap(bits, dtype))
             }
         }
     }
@@ -199,7 +199,7 @@ fn transpose_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Reduce(op) = j.op else { unreachable!("the rule of reduce") };
     let x = &j.operands[0];
-    let chosen = x.equal(&op.restore(&j.results[0], x.ty())).convert(x.dtype());
+    let chosen = x.eq(&op.restore(&j.results[0], x.ty())).convert(x.dtype());
     let count = Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[&chosen]);
     let share = chosen / op.restore(&count, x.ty());
     let sum = |t: &Tensor| {

@@ -1,6 +1,6 @@
 //! `reshape`: the same elements in row-major order under another shape.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
@@ -11,7 +11,6 @@ use crate::graph::Body;
 use crate::interpret::{Array, Real};
 use crate::nest::Affine;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `reshape %x {shape=[…]}`.
@@ -66,9 +65,7 @@ fn groups(a: &[usize], b: &[usize]) -> Vec<(std::ops::Range<usize>, std::ops::Ra
 }
 
 impl Operation for Reshape {
-    fn name(&self) -> &'static str {
-        "reshape"
-    }
+    named!("reshape");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
@@ -124,22 +121,6 @@ impl Operation for Reshape {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "reshape").then(|| Self::from_attributes(attributes))
-    }
-
-    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
-        AttributeStruct::visit_dims(self, visit);
-    }
-
-    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        AttributeStruct::map_dims(self, map)
     }
 
     fn entries() -> Vec<Entry> {

@@ -1,7 +1,7 @@
 //! The `samples` facet: operands on which an op is tested everywhere.
 
 use crate::dtype::DType;
-use crate::literal::Literal;
+use crate::literal::{Element, Literal};
 use crate::op::Op;
 use crate::scalar::Scalar;
 
@@ -45,6 +45,12 @@ impl Sample {
 /// Random floats of a shape in an interval.
 pub fn floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
     SampleOperand::Float { shape: shape.to_vec(), low, high }
+}
+
+/// Given values of any dtype, in row-major order.
+pub fn values<T: Element, const N: usize>(shape: &[usize], values: [T; N]) -> SampleOperand {
+    let literal = Literal::from_vec(shape, values.to_vec());
+    SampleOperand::Values(literal.expect("a sample has as many values as its shape says"))
 }
 
 impl SampleOperand {

@@ -1,6 +1,6 @@
 //! `slice`: a box out of a tensor, with steps.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
@@ -13,7 +13,6 @@ use crate::interpret::{Array, Real};
 use crate::nest::Affine;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 attributes! {
     /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit` of each axis.
@@ -34,9 +33,7 @@ impl Slice {
 }
 
 impl Operation for Slice {
-    fn name(&self) -> &'static str {
-        "slice"
-    }
+    named!("slice");
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
@@ -135,22 +132,6 @@ impl Operation for Slice {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        (name == "slice").then(|| Self::from_attributes(attributes))
-    }
-
-    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
-        AttributeStruct::visit_dims(self, visit);
-    }
-
-    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        AttributeStruct::map_dims(self, map)
     }
 
     fn entries() -> Vec<Entry> {

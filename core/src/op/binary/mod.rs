@@ -1,23 +1,28 @@
-//! Elementwise ops of two operands of one type: one row of the table is one op, with all its facets.
+//! Elementwise ops of two operands of one type: one row of the table ([`table`]) is one op, with all its facets and its method
+//! of [`Tensor`].
+
+mod table;
 
 use super::attribute::{Attribute, Attributes};
 use super::compute::{Compute, ElementContext};
 use super::derivative::{Derivative, Jvp, Transpose};
-use super::sample::{Sample, floats};
-use super::unary::{Domain, widened, wrap};
-use super::{Cost, Entry, Operation, Traits, Unary, operand_count};
+use super::elementwise::widened;
+use super::{Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Real};
 use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+pub use table::Binary;
 
+/// Makes the enum, its facets and the tensor methods from the table.
 macro_rules! binary {
-    ($($(#[doc = $doc:literal])+ $variant:ident $name:literal $domain:ident $cost:ident $commutes:literal {
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:ident $domain:ident $cost:ident $commutes:literal {
         real: $real:expr,
         bits: $bits:expr,
         compute: $compute:expr,
@@ -32,11 +37,11 @@ macro_rules! binary {
             /// Every op of the table.
             pub const ALL: &[Binary] = &[$(Binary::$variant,)*];
 
-            fn domain(self) -> Domain {
+            pub(super) fn domain(self) -> Domain {
                 match self { $(Binary::$variant => Domain::$domain,)* }
             }
 
-            fn cell<R: Real>(self, x: &Cell<R>, y: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
+            pub(super) fn cell<R: Real>(self, x: &Cell<R>, y: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
                 fn real<R: Real>(x: &R, y: &R, f: impl Fn(&R, &R) -> Result<R>) -> Result<R> { f(x, y) }
                 fn bits(x: i64, y: i64, d: DType, f: impl Fn(i64, i64, DType) -> i64) -> i64 { f(x, y, d) }
                 Ok(match (self, x, y) {
@@ -45,7 +50,7 @@ macro_rules! binary {
                 })
             }
 
-            fn emit(self, c: &mut dyn ElementContext, x: Reg, y: Reg) -> Reg {
+            pub(super) fn emit(self, c: &mut dyn ElementContext, x: Reg, y: Reg) -> Reg {
                 fn run(
                     c: &mut dyn ElementContext,
                     x: Reg,
@@ -57,32 +62,43 @@ macro_rules! binary {
                 match self { $(Binary::$variant => run(c, x, y, $compute),)* }
             }
 
-            fn rule(self) -> Derivative {
+            pub(super) fn rule(self) -> Derivative {
                 match self { $(Binary::$variant => $derivative,)* }
             }
 
-            fn cost(self) -> Cost {
+            pub(super) fn cost(self) -> Cost {
                 match self { $(Binary::$variant => Cost::$cost,)* }
             }
 
-            fn commutes(self) -> bool {
+            pub(super) fn commutes(self) -> bool {
                 match self { $(Binary::$variant => $commutes,)* }
             }
 
-            fn named(self) -> &'static str {
-                match self { $(Binary::$variant => $name,)* }
+            pub(super) fn named(self) -> &'static str {
+                match self { $(Binary::$variant => stringify!($name),)* }
             }
 
-            fn doc(self) -> &'static str {
+            pub(super) fn doc(self) -> &'static str {
                 match self { $(Binary::$variant => concat!($($doc, "\n"),+),)* }
             }
 
-            fn samples(self) -> Vec<Sample> {
+            pub(super) fn samples(self) -> Vec<Sample> {
                 match self { $(Binary::$variant => vec![$(Sample::new(self, vec![$a, $b])),*],)* }
             }
         }
+
+        impl Tensor {
+            $($(#[doc = $doc])+
+            ///
+            /// Shapes broadcast as NumPy's do; a number takes the tensor's dtype.
+            #[track_caller]
+            pub fn $name(&self, other: impl Operand) -> Tensor {
+                self.binary(Binary::$variant, &other.beside(self))
+            })*
+        }
     };
 }
+use binary;
 
 fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg, Reg) -> Reg {
     move |c, x, y| c.scalar(op, &[x, y])
@@ -91,6 +107,40 @@ fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg, Reg) -> Re
 /// No integer facet: `infer` admits floats only.
 fn floats_only(_: i64, _: i64, _: DType) -> i64 {
     unreachable!("infer admits floats only")
+}
+
+/// No float facet: `infer` admits integers and bool only.
+fn bits_only<R: Real>(_: &R, _: &R) -> Result<R> {
+    unreachable!("infer admits integers and bool only")
+}
+
+/// The one of two reals that comes `wanted` in order: NaN wins, and −0 is below +0.
+pub(super) fn extremum<R: Real>(x: &R, y: &R, wanted: Ordering) -> R {
+    let first = match x.compare(y) {
+        None => x.compare(x).is_none(),
+        Some(Ordering::Equal) => x.is_negative() == (wanted == Ordering::Less),
+        Some(order) => order == wanted,
+    };
+    if first { x.clone() } else { y.clone() }
+}
+
+/// `x` shifted by `by(x, y)`, or what `beyond` gives where y is no number of bits of the dtype.
+fn shift(y: i64, dtype: DType, by: impl Fn(u32) -> i64, beyond: i64) -> i64 {
+    u32::try_from(y).ok().filter(|y| *y < dtype.bits()).map_or(beyond, by)
+}
+
+/// An integer as the bits of its dtype, zero-extended.
+fn zero_extended(x: i64, dtype: DType) -> u64 {
+    Scalar::from_i64(dtype, x).bits()
+}
+
+/// The tangent of an op that picks one of its operands, one side's part: all of `tangent` where `wins`, half of it where both
+/// are equal, nothing where `loses`.
+fn picked(tangent: Option<&Tensor>, loses: Tensor, ties: &Tensor) -> Option<Tensor> {
+    tangent.map(|t| {
+        let half = t * 0.5;
+        loses.select(&t.zeros_like(), &ties.select(&half, t))
+    })
 }
 
 /// The sum of those that are not zero.
@@ -117,101 +167,6 @@ fn scaled(
     let a = j.tangents[0].as_ref().map(|t| t.scaled_by(&first(x, y, z)));
     let b = j.tangents[1].as_ref().map(|t| t.scaled_by(&second(x, y, z)));
     vec![sum(a, b)]
-}
-
-binary! {
-    /// x + y. Integers wrap.
-    Add "add" Number Cheap true {
-        real: |x, y| Ok(x.add(y)),
-        bits: |x, y, _| x.wrapping_add(y),
-        compute: instruction(ScalarOp::Add),
-        derivative: Derivative::Linear(|t| each(t, |_, ct| ct.clone())),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
-    }
-    /// x − y. Integers wrap.
-    Sub "sub" Number Cheap false {
-        real: |x, y| Ok(x.sub(y)),
-        bits: |x, y, _| x.wrapping_sub(y),
-        compute: instruction(ScalarOp::Sub),
-        derivative: Derivative::Linear(|t| each(t, |i, ct| if i == 0 { ct.clone() } else { -ct })),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
-    }
-    /// x · y. Integers wrap.
-    Mul "mul" Number Cheap true {
-        real: |x, y| Ok(x.mul(y)),
-        bits: |x, y, _| x.wrapping_mul(y),
-        compute: instruction(ScalarOp::Mul),
-        derivative: Derivative::LinearIn(
-            |j| scaled(j, |_, y, _| y.clone(), |x, _, _| x.clone()),
-            |t| each(t, |i, ct| ct.scaled_by(t.operands[1 - i].known())),
-        ),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
-    }
-    /// x / y. Integers truncate; see [`ScalarOp::Div`] for division by zero.
-    Div "div" Number Expensive false {
-        real: |x, y| x.div(y),
-        bits: |x, y, d| crate::nest::scalar::integer_div(x, y, d),
-        compute: instruction(ScalarOp::Div),
-        derivative: Derivative::LinearIn(
-            |j| scaled(j, |_, y, _| 1.0 / y, |_, y, z| -(z / y)),
-            |t| each(t, |_, ct| ct.scaled_by(&(1.0 / t.operands[1].known()))),
-        ),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], 0.5, 2.0))],
-    }
-    /// The remainder of the division truncated towards zero, with the sign of x. Integers: x rem 0 is x.
-    Rem "rem" Number Expensive false {
-        real: |x, y| {
-            if x.compare(x).is_none() || y.is_zero() || y.compare(y).is_none() {
-                return x.apply2(y, "rem", libm::fmod);
-            }
-            x.apply2(y, "rem", libm::fmod).or_else(|_| {
-                let quotient = x.div(y)?;
-                let whole = if quotient.compare(&Real::from_i64(0)) == Some(std::cmp::Ordering::Less) {
-                    quotient.neg().floor().neg()
-                } else {
-                    quotient.floor()
-                };
-                Ok(x.sub(&whole.mul(y)))
-            })
-        },
-        bits: |x, y, d| crate::nest::scalar::integer_rem(x, y, d),
-        compute: instruction(ScalarOp::Rem),
-        derivative: Derivative::Nonlinear(|j| scaled(
-            j,
-            |x, _, _| x.ones_like(),
-            |x, y, _| {
-                let quotient = x / y;
-                -(quotient.unary(Unary::Sign) * quotient.unary(Unary::Abs).unary(Unary::Floor))
-            },
-        )),
-        samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
-    }
-    /// The strong product: coefficient · tangent, but +0 wherever the tangent (the second operand) is zero, even against
-    /// an infinite or NaN coefficient. All jvp rules of elementwise ops scale tangents with it.
-    MulZero "mul_zero" Float Cheap false {
-        real: |x, y| Ok(if y.is_zero() { Real::from_i64(0) } else { x.mul(y) }),
-        bits: floats_only,
-        compute: |c, x, y| {
-            let zero = c.constant(Scalar::zero(c.dtype(y)));
-            let is_zero = c.scalar(ScalarOp::Eq, &[y, zero]);
-            let product = c.scalar(ScalarOp::Mul, &[x, y]);
-            c.scalar(ScalarOp::Select, &[is_zero, zero, product])
-        },
-        derivative: Derivative::LinearIn(
-            // In the coefficient it is linear too, and constant where the tangent is zero: hence scaled twice.
-            |j| {
-                let (c, t) = (&j.operands[0], &j.operands[1]);
-                let first = j.tangents[0].as_ref().map(|dc| t.scaled_by(dc));
-                let second = j.tangents[1].as_ref().map(|dt| dt.scaled_by(c));
-                vec![sum(first, second)]
-            },
-            |t| each(t, |i, ct| match i {
-                0 => ct.scaled_by(t.operands[1].known()),
-                _ => ct.scaled_by(t.operands[0].known()),
-            }),
-        ),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
-    }
 }
 
 impl Operation for Binary {

@@ -1,0 +1,250 @@
+//! `argmax` and `argmin`: where the extremum of an axis is.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::elementwise::{Domain, compare_bits};
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::id::IdVec;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::{Combine, Instr, Reg, ScalarOp};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Which extremum is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Extremum {
+    /// The greatest element.
+    Max,
+    /// The least element.
+    Min,
+}
+
+impl Extremum {
+    /// Both.
+    pub const ALL: [Extremum; 2] = [Extremum::Max, Extremum::Min];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Extremum::Max => "argmax",
+            Extremum::Min => "argmin",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            Extremum::Max => {
+                "Index of the greatest element along `axis`: the first of several, and the first NaN if there is one."
+            }
+            Extremum::Min => {
+                "Index of the least element along `axis`: the first of several, and the first NaN if there is one."
+            }
+        }
+    }
+}
+
+mod attribute_struct {
+    use super::*;
+    attributes! {
+        /// Attributes of `argmax` and `argmin`.
+        AxisAndIndex {
+            /// The axis that vanishes.
+            axis: usize,
+            /// Dtype of the result.
+            index: DType = DType::I32,
+        }
+    }
+}
+use attribute_struct::AxisAndIndex;
+
+/// `argmax %x {axis=1, index=i64}`: the index of the extremum along `axis`, which vanishes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Argument {
+    /// Which extremum.
+    pub extremum: Extremum,
+    /// The axis that vanishes.
+    pub axis: usize,
+    /// Dtype of the result: i32, i64, u32 or u64.
+    pub index: DType,
+}
+
+impl Argument {
+    /// `combine((a, i), (b, j))`: the pair with the better value; of two NaNs or two equal values that with the lesser index. It is
+    /// associative and commutative, so the result does not depend on the reduction's tree.
+    fn combine(&self, value: DType) -> Combine {
+        let worst = match self.extremum {
+            Extremum::Max => Scalar::lowest(value),
+            Extremum::Min => Scalar::highest(value),
+        };
+        let mut registers = IdVec::from(vec![value, self.index, value, self.index]);
+        let (a, i, b, j) = (Reg(0), Reg(1), Reg(2), Reg(3));
+        let mut body = Vec::new();
+        let mut emit = |op: ScalarOp, dtype: DType, operands: &[Reg]| {
+            let result = registers.push(dtype);
+            body.push(Instr::Scalar { result, op, operands: operands.to_vec() });
+            result
+        };
+        let flag = DType::Bool;
+        let better = match self.extremum {
+            Extremum::Max => emit(ScalarOp::Lt, flag, &[a, b]),
+            Extremum::Min => emit(ScalarOp::Lt, flag, &[b, a]),
+        };
+        let earlier = emit(ScalarOp::Lt, flag, &[j, i]);
+        let equal = emit(ScalarOp::Eq, flag, &[a, b]);
+        let second = if value.is_float() {
+            // a NaN: only an earlier NaN replaces it. b NaN: it replaces what is none.
+            let (a_nan, b_nan) = (emit(ScalarOp::Ne, flag, &[a, a]), emit(ScalarOp::Ne, flag, &[b, b]));
+            let both = emit(ScalarOp::And, flag, &[a_nan, b_nan]);
+            let level = emit(ScalarOp::Or, flag, &[equal, both]);
+            let tie = emit(ScalarOp::And, flag, &[level, earlier]);
+            let first_only = emit(ScalarOp::Not, flag, &[a_nan]);
+            let new_nan = emit(ScalarOp::And, flag, &[first_only, b_nan]);
+            let wins = emit(ScalarOp::Or, flag, &[better, new_nan]);
+            emit(ScalarOp::Or, flag, &[wins, tie])
+        } else {
+            let tie = emit(ScalarOp::And, flag, &[equal, earlier]);
+            emit(ScalarOp::Or, flag, &[better, tie])
+        };
+        let best = emit(ScalarOp::Select, value, &[second, b, a]);
+        let index = emit(ScalarOp::Select, self.index, &[second, j, i]);
+        Combine {
+            identity: vec![worst, Scalar::highest(self.index)],
+            registers,
+            body,
+            results: vec![best, index],
+        }
+    }
+}
+
+impl Operation for Argument {
+    fn name(&self) -> &'static str {
+        self.extremum.name()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        Domain::Number.check(x.dtype)?;
+        if self.axis >= x.rank() {
+            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
+        }
+        if !matches!(self.index, DType::I32 | DType::I64 | DType::U32 | DType::U64) {
+            return Err(Diagnostic::new(format!("an index of dtype {}", self.index))
+                .help("indices are i32, i64, u32 or u64"));
+        }
+        let extent = &x.shape[self.axis];
+        if extent.as_constant() == Some(0) {
+            return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
+                .help("nothing has no extremum: give it at least one element"));
+        }
+        let most = if matches!(self.index, DType::I32) { i32::MAX as i64 } else { u32::MAX as i64 };
+        if self.index.size() == 4 && extent.as_constant().is_some_and(|e| e > most) {
+            return Err(Diagnostic::new(format!(
+                "an index of dtype {} cannot count to {extent}",
+                self.index
+            ))
+            .help("use `index=i64`"));
+        }
+        let mut shape = x.shape.clone();
+        shape.remove(self.axis);
+        Ok(vec![TensorType { dtype: self.index, shape }])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let wanted = match self.extremum {
+            Extremum::Max => Ordering::Greater,
+            Extremum::Min => Ordering::Less,
+        };
+        let better = |new: &Cell<R>, best: &Cell<R>| match (new, best) {
+            (Cell::Real(n), Cell::Real(b)) => match n.compare(b) {
+                Some(order) => order == wanted,
+                None => b.compare(b).is_some(),
+            },
+            (n, b) => compare_bits(n.bits(), b.bits(), x.dtype) == wanted,
+        };
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let mut at = index.to_vec();
+            at.insert(self.axis, 0);
+            let mut best = 0;
+            for i in 1..x.shape[self.axis] {
+                let element = |i: usize| {
+                    let mut at = at.clone();
+                    at[self.axis] = i;
+                    x.flat(&at)
+                };
+                if better(&x.cells[element(i)], &x.cells[element(best)]) {
+                    best = i;
+                }
+            }
+            Cell::Bits(best as i64)
+        })])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let dtype = operands[0].dtype;
+        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        Compute::Reduce {
+            axes: vec![self.axis],
+            values: Box::new(move |c, index| {
+                let x = c.operand(0, index);
+                let x = if carried == dtype { x } else { c.convert(x, carried) };
+                vec![x, c.index(&index[self.axis], self.index)]
+            }),
+            combine: self.combine(carried),
+            project: vec![1],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Zero
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        AxisAndIndex { axis: self.axis, index: self.index }.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        let extremum = Extremum::ALL.into_iter().find(|e| e.name() == name)?;
+        let attributes = AxisAndIndex::from_attributes(attributes);
+        Some(attributes.map(|a| Argument { extremum, axis: a.axis, index: a.index }))
+    }
+
+    fn entries() -> Vec<Entry> {
+        let entry = |extremum: Extremum| {
+            let sample =
+                |axis, index, operand| Sample::new(Argument { extremum, axis, index }, vec![operand]);
+            let nan = f32::NAN;
+            Entry {
+                name: extremum.name(),
+                doc: extremum.doc(),
+                derivative: Derivative::Zero.kind(),
+                samples: vec![
+                    sample(1, DType::I32, floats(&[3, 5], -2.0, 2.0)),
+                    sample(0, DType::I64, floats(&[37, 2], -2.0, 2.0)),
+                    sample(1, DType::U32, floats(&[2, 70, 2], -2.0, 2.0)),
+                    sample(0, DType::U64, values(&[6], [3i32, -5, 9, 9, -5, 3])),
+                    sample(0, DType::I32, values(&[4], [3u64, u64::MAX, 0, 0])),
+                    sample(0, DType::I32, values(&[6], [1.0f32, nan, 5.0, nan, -7.0, 2.0])),
+                    sample(
+                        1,
+                        DType::I32,
+                        values(&[2, 3], [f32::INFINITY, f32::INFINITY, 1.0, -f32::INFINITY, -1.0, 0.0]),
+                    ),
+                    sample(0, DType::I32, values(&[3], [f32::NEG_INFINITY; 3])),
+                ],
+            }
+        };
+        Extremum::ALL.into_iter().map(entry).collect()
+    }
+}

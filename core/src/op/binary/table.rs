@@ -1,0 +1,242 @@
+//! The table of elementwise ops of two operands.
+
+use super::{
+    binary, bits_only, each, extremum, floats_only, instruction, picked, scaled, shift, sum, zero_extended,
+};
+use crate::diagnostic::Result;
+use crate::dtype::DType;
+use crate::graph::operators::Operand;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Cell, Real};
+use crate::nest::{Reg, ScalarOp};
+use crate::op::Cost;
+use crate::op::compute::ElementContext;
+use crate::op::derivative::Derivative;
+use crate::op::elementwise::{Domain, compare_bits, wrap};
+use crate::op::sample::{Sample, floats, values};
+use crate::scalar::Scalar;
+use std::cmp::Ordering;
+
+binary! {
+    /// x + y. Integers wrap.
+    Add add Number Cheap true {
+        real: |x, y| Ok(x.add(y)),
+        bits: |x, y, _| x.wrapping_add(y),
+        compute: instruction(ScalarOp::Add),
+        derivative: Derivative::Linear(|t| each(t, |_, ct| ct.clone())),
+        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
+    }
+    /// x − y. Integers wrap.
+    Sub sub Number Cheap false {
+        real: |x, y| Ok(x.sub(y)),
+        bits: |x, y, _| x.wrapping_sub(y),
+        compute: instruction(ScalarOp::Sub),
+        derivative: Derivative::Linear(|t| each(t, |i, ct| if i == 0 { ct.clone() } else { -ct })),
+        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
+    }
+    /// x · y. Integers wrap.
+    Mul mul Number Cheap true {
+        real: |x, y| Ok(x.mul(y)),
+        bits: |x, y, _| x.wrapping_mul(y),
+        compute: instruction(ScalarOp::Mul),
+        derivative: Derivative::LinearIn(
+            |j| scaled(j, |_, y, _| y.clone(), |x, _, _| x.clone()),
+            |t| each(t, |i, ct| ct.scaled_by(t.operands[1 - i].known())),
+        ),
+        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
+    }
+    /// x / y. Integers truncate; see [`ScalarOp::Div`] for division by zero.
+    Div div Number Expensive false {
+        real: |x, y| x.div(y),
+        bits: |x, y, d| crate::nest::scalar::integer_div(x, y, d),
+        compute: instruction(ScalarOp::Div),
+        derivative: Derivative::LinearIn(
+            |j| scaled(j, |_, y, _| y.reciprocal(), |_, y, z| -(z / y)),
+            |t| each(t, |_, ct| ct.scaled_by(&t.operands[1].known().reciprocal())),
+        ),
+        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], 0.5, 2.0))],
+    }
+    /// The remainder of the division truncated towards zero, with the sign of x. Integers: x rem 0 is x.
+    Rem rem Number Expensive false {
+        real: |x, y| {
+            if x.compare(x).is_none() || y.is_zero() || y.compare(y).is_none() {
+                return x.apply2(y, "rem", libm::fmod);
+            }
+            x.apply2(y, "rem", libm::fmod).or_else(|_| {
+                let quotient = x.div(y)?;
+                let whole = if quotient.compare(&Real::from_i64(0)) == Some(Ordering::Less) {
+                    quotient.neg().floor().neg()
+                } else {
+                    quotient.floor()
+                };
+                Ok(x.sub(&whole.mul(y)))
+            })
+        },
+        bits: |x, y, d| crate::nest::scalar::integer_rem(x, y, d),
+        compute: instruction(ScalarOp::Rem),
+        derivative: Derivative::Nonlinear(|j| scaled(
+            j,
+            |x, _, _| x.ones_like(),
+            // x = q · y + z with a whole q.
+            |x, y, z| -((x - z) / y).round(),
+        )),
+        samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
+    }
+    /// The strong product: coefficient · tangent, but +0 wherever the tangent (the second operand) is zero, even against
+    /// an infinite or NaN coefficient. All jvp rules of elementwise ops scale tangents with it.
+    MulZero mul_zero Float Cheap false {
+        real: |x, y| Ok(if y.is_zero() { Real::from_i64(0) } else { x.mul(y) }),
+        bits: floats_only,
+        compute: |c, x, y| {
+            let zero = c.constant(Scalar::zero(c.dtype(y)));
+            let is_zero = c.scalar(ScalarOp::Eq, &[y, zero]);
+            let product = c.scalar(ScalarOp::Mul, &[x, y]);
+            c.scalar(ScalarOp::Select, &[is_zero, zero, product])
+        },
+        derivative: Derivative::LinearIn(
+            // In the coefficient it is linear too, and constant where the tangent is zero: hence scaled twice.
+            |j| {
+                let (c, t) = (&j.operands[0], &j.operands[1]);
+                let first = j.tangents[0].as_ref().map(|dc| t.scaled_by(dc));
+                let second = j.tangents[1].as_ref().map(|dt| dt.scaled_by(c));
+                vec![sum(first, second)]
+            },
+            |t| each(t, |i, ct| match i {
+                0 => ct.scaled_by(t.operands[1].known()),
+                _ => ct.scaled_by(t.operands[0].known()),
+            }),
+        ),
+        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
+    }
+    /// The greater; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the gradient.
+    Max max Number Cheap true {
+        real: |x, y| Ok(extremum(x, y, Ordering::Greater)),
+        bits: |x, y, d| if compare_bits(x, y, d) == Ordering::Less { y } else { x },
+        compute: instruction(ScalarOp::Max),
+        derivative: Derivative::Nonlinear(|j| {
+            let (x, y, ties) = (&j.operands[0], &j.operands[1], j.operands[0].eq(&j.operands[1]));
+            let first = picked(j.tangents[0].as_ref(), x.lt(y), &ties);
+            vec![sum(first, picked(j.tangents[1].as_ref(), y.lt(x), &ties))]
+        }),
+        samples: [
+            (floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)),
+            (values(&[3], [-7i32, 3, 5]), values(&[3], [2i32, 3, -5])),
+            (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
+        ],
+    }
+    /// The smaller; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the gradient.
+    Min min Number Cheap true {
+        real: |x, y| Ok(extremum(x, y, Ordering::Less)),
+        bits: |x, y, d| if compare_bits(x, y, d) == Ordering::Greater { y } else { x },
+        compute: instruction(ScalarOp::Min),
+        derivative: Derivative::Nonlinear(|j| {
+            let (x, y, ties) = (&j.operands[0], &j.operands[1], j.operands[0].eq(&j.operands[1]));
+            let first = picked(j.tangents[0].as_ref(), x.gt(y), &ties);
+            vec![sum(first, picked(j.tangents[1].as_ref(), y.gt(x), &ties))]
+        }),
+        samples: [
+            (floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)),
+            (values(&[3], [-7i32, 3, 5]), values(&[3], [2i32, 3, -5])),
+            (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
+        ],
+    }
+    /// xʸ. The derivative with respect to x is 0 where y = 0, that with respect to y is 0 where x = 0 (0⁰ = 1 among them).
+    Pow pow Float Expensive false {
+        real: |x, y| x.apply2(y, "pow", libm::pow),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Pow),
+        derivative: Derivative::Nonlinear(|j| scaled(
+            j,
+            |x, y, _| y.eq(0.0).select(&y.zeros_like(), &(y * &x.pow(y - 1.0))),
+            |x, _, z| x.eq(0.0).select(&x.zeros_like(), &(z * &x.log())),
+        )),
+        samples: [(floats(&[3, 5], 0.2, 3.0), floats(&[3, 5], -2.0, 2.0))],
+    }
+    /// The angle of the point with ordinate x (the first operand) and abscissa y, in −π..=π.
+    Atan2 atan2 Float Expensive false {
+        real: |x, y| x.apply2(y, "atan2", libm::atan2),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Atan2),
+        derivative: Derivative::Nonlinear(|j| scaled(
+            j,
+            |x, y, _| y / (x.square() + y.square()),
+            |x, y, _| -x / (x.square() + y.square()),
+        )),
+        samples: [
+            (floats(&[3, 5], 0.2, 2.0), floats(&[3, 5], -2.0, 2.0)),
+            (floats(&[3, 5], -2.0, -0.2), floats(&[3, 5], -2.0, 2.0))
+        ],
+    }
+    /// Conjunction: of bools, or of every bit of integers.
+    And and Bits Cheap true {
+        real: bits_only,
+        bits: |x, y, _| x & y,
+        compute: instruction(ScalarOp::And),
+        derivative: Derivative::Zero,
+        samples: [
+            (values(&[4], [true, true, false, false]), values(&[4], [true, false, true, false])),
+            (values(&[3], [12i32, -1, 7]), values(&[3], [10i32, 99, -8]))
+        ],
+    }
+    /// Disjunction: of bools, or of every bit of integers.
+    Or or Bits Cheap true {
+        real: bits_only,
+        bits: |x, y, _| x | y,
+        compute: instruction(ScalarOp::Or),
+        derivative: Derivative::Zero,
+        samples: [
+            (values(&[4], [true, true, false, false]), values(&[4], [true, false, true, false])),
+            (values(&[3], [12i32, -1, 7]), values(&[3], [10i32, 99, -8]))
+        ],
+    }
+    /// Exclusive disjunction: of bools, or of every bit of integers.
+    Xor xor Bits Cheap true {
+        real: bits_only,
+        bits: |x, y, _| x ^ y,
+        compute: instruction(ScalarOp::Xor),
+        derivative: Derivative::Zero,
+        samples: [
+            (values(&[4], [true, true, false, false]), values(&[4], [true, false, true, false])),
+            (values(&[3], [12u8, 255, 7]), values(&[3], [10u8, 99, 8]))
+        ],
+    }
+    /// x shifted left by y bits; 0 where y is not in 0..bits.
+    ShiftLeft shift_left Integer Cheap false {
+        real: bits_only,
+        bits: |x, y, d| shift(y, d, |y| x << y, 0),
+        compute: instruction(ScalarOp::ShiftLeft),
+        derivative: Derivative::Zero,
+        samples: [
+            (values(&[5], [1u32, 3, 5, 7, 9]), values(&[5], [0u32, 31, 32, 4, u32::MAX])),
+            (values(&[4], [-1i64, 3, 5, 7]), values(&[4], [63i64, 64, -1, 4])),
+            (values(&[4], [-1i8, 3, 5, 7]), values(&[4], [7i8, 8, -1, 4]))
+        ],
+    }
+    /// x shifted right by y bits, zeros coming in; 0 where y is not in 0..bits.
+    ShiftRightLogical shift_right_logical Integer Cheap false {
+        real: bits_only,
+        bits: |x, y, d| shift(y, d, |y| (zero_extended(x, d) >> y) as i64, 0),
+        compute: instruction(ScalarOp::ShiftRightLogical),
+        derivative: Derivative::Zero,
+        samples: [
+            (values(&[5], [u32::MAX, 3, 5, 7, 9]), values(&[5], [3u32, 31, 32, 1, u32::MAX])),
+            (values(&[4], [-1i64, -3, 5, 7]), values(&[4], [63i64, 64, -1, 0])),
+            (values(&[4], [-1i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
+        ],
+    }
+    /// x shifted right by y bits, sign bits coming in (zeros for unsigned dtypes); all of them where y is not in 0..bits.
+    ShiftRightArithmetic shift_right_arithmetic Integer Cheap false {
+        real: bits_only,
+        bits: |x, y, d| if d.is_unsigned_integer() {
+            shift(y, d, |y| (zero_extended(x, d) >> y) as i64, 0)
+        } else {
+            shift(y, d, |y| x >> y, x >> 63)
+        },
+        compute: instruction(ScalarOp::ShiftRightArithmetic),
+        derivative: Derivative::Zero,
+        samples: [
+            (values(&[4], [-1i64, i64::MIN, 5, -7]), values(&[4], [63i64, 64, -1, 1])),
+            (values(&[4], [-128i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
+        ],
+    }
+}

@@ -1,0 +1,166 @@
+//! Elementwise ops of one operand: one row of the table ([`table`]) is one op, with all its facets and its method of [`Tensor`].
+//!
+//! The result has the operand's shape and dtype. Halves are computed in f32 and rounded once at the end.
+
+mod table;
+
+use super::attribute::{Attribute, Attributes};
+use super::compute::{Compute, ElementContext};
+use super::derivative::{Derivative, Jvp};
+use super::elementwise::widened;
+use super::{Entry, Operation, Traits, operand_count};
+use crate::diagnostic::Result;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real};
+use crate::nest::{Reg, ScalarOp};
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+pub use table::Unary;
+
+/// No integer facet: `infer` admits floats only.
+fn floats_only(_: i64, _: DType) -> i64 {
+    unreachable!("infer admits floats only")
+}
+
+/// No float facet: `infer` admits integers and bool only.
+fn bits_only<R: Real>(_: &R) -> Result<R> {
+    unreachable!("infer admits integers and bool only")
+}
+
+/// A unary op by the scalar instruction of the same meaning.
+fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg) -> Reg {
+    move |c, x| c.scalar(op, &[x])
+}
+
+/// The tangent of a unary op from the coefficient of its operand's tangent.
+fn scaled(j: &Jvp<'_>, coefficient: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> Vec<Option<Tensor>> {
+    let coefficient = coefficient(&j.operands[0], &j.results[0]);
+    vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&coefficient))]
+}
+
+/// Makes the enum, its facets and the tensor methods from the table.
+macro_rules! unary {
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:ident $domain:ident $cost:ident {
+        real: $real:expr,
+        bits: $bits:expr,
+        compute: $compute:expr,
+        derivative: $derivative:expr,
+        samples: [$($sample:expr),*],
+    })*) => {
+        /// An elementwise op of one operand.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum Unary { $($(#[doc = $doc])+ $variant,)* }
+
+        impl Unary {
+            /// Every op of the table.
+            pub const ALL: &[Unary] = &[$(Unary::$variant,)*];
+
+            pub(super) fn domain(self) -> Domain {
+                match self { $(Unary::$variant => Domain::$domain,)* }
+            }
+
+            pub(super) fn cell<R: Real>(self, x: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
+                fn real<R: Real>(x: &R, f: impl Fn(&R) -> Result<R>) -> Result<R> { f(x) }
+                fn bits(x: i64, d: DType, f: impl Fn(i64, DType) -> i64) -> i64 { f(x, d) }
+                Ok(match (self, x) {
+                    $((Unary::$variant, Cell::Real(x)) => Cell::Real(real(x, $real)?),
+                    (Unary::$variant, Cell::Bits(x)) => Cell::Bits(wrap(bits(*x, dtype, $bits), dtype)),)*
+                })
+            }
+
+            pub(super) fn emit(self, c: &mut dyn ElementContext, x: Reg) -> Reg {
+                fn run(c: &mut dyn ElementContext, x: Reg, f: impl Fn(&mut dyn ElementContext, Reg) -> Reg) -> Reg {
+                    f(c, x)
+                }
+                match self { $(Unary::$variant => run(c, x, $compute),)* }
+            }
+
+            pub(super) fn rule(self) -> Derivative {
+                match self { $(Unary::$variant => $derivative,)* }
+            }
+
+            pub(super) fn cost(self) -> Cost {
+                match self { $(Unary::$variant => Cost::$cost,)* }
+            }
+
+            pub(super) fn named(self) -> &'static str {
+                match self { $(Unary::$variant => stringify!($name),)* }
+            }
+
+            pub(super) fn doc(self) -> &'static str {
+                match self { $(Unary::$variant => concat!($($doc, "\n"),+),)* }
+            }
+
+            pub(super) fn samples(self) -> Vec<Sample> {
+                match self { $(Unary::$variant => vec![$(Sample::new(self, vec![$sample])),*],)* }
+            }
+        }
+
+        impl Tensor {
+            $($(#[doc = $doc])+
+            #[track_caller]
+            pub fn $name(&self) -> Tensor {
+                self.unary(Unary::$variant)
+            })*
+        }
+    };
+}
+use unary;
+
+impl Operation for Unary {
+    fn name(&self) -> &'static str {
+        self.named()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        self.domain().check(operands[0].dtype)?;
+        Ok(vec![operands[0].clone()])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let cells = x.cells.iter().map(|c| self.cell(c, x.dtype)).collect::<Result<Vec<_>>>()?;
+        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
+    }
+
+    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        Compute::Element {
+            rule: Box::new(|c, index| {
+                let x = c.operand(0, index);
+                widened(c, &[x], |c, x| self.emit(c, x[0]))
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        self.rule()
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: self.cost(), elementwise: true, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::new()
+    }
+
+    fn parse(name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        Unary::ALL.iter().copied().find(|u| u.named() == name).map(Ok)
+    }
+
+    fn entries() -> Vec<Entry> {
+        Unary::ALL
+            .iter()
+            .map(|u| Entry {
+                name: u.named(),
+                doc: u.doc(),
+                derivative: u.rule().kind(),
+                samples: u.samples(),
+            })
+            .collect()
+    }
+}
