@@ -192,14 +192,22 @@ impl Literal {
 
     /// Elements rounded to another dtype (`as` of Rust between integers and floats: saturating, truncating).
     pub fn convert(&self, dtype: DType) -> Literal {
-        let values: Vec<Scalar> = self
-            .scalars()
-            .map(|s| match s.to_i64() {
-                Some(i) if s.dtype() != DType::U64 => Scalar::from_i64(dtype, i),
-                _ => Scalar::from_f64(dtype, s.to_f64()),
+        // One loop for each pair of dtypes: data sets of millions of elements go through here.
+        crate::with_native!(self.dtype(), S => {
+            let values = self.as_slice::<S>().expect("the dtype is its own");
+            crate::with_native!(dtype, D => {
+                let values: Vec<D> = values.iter().map(|v| convert::<S, D>(*v)).collect();
+                Literal::from_vec(self.shape(), values).expect("there are as many elements as before")
             })
-            .collect();
-        Literal::from_scalars(dtype, self.shape(), &values).expect("every element was made with the dtype")
+        })
+    }
+}
+
+#[inline(always)]
+fn convert<S: Native, D: Native>(value: S) -> D {
+    match Scalar::of(value).to_i64() {
+        Some(i) if S::DTYPE != DType::U64 => Scalar::from_i64(D::DTYPE, i).get::<D>(),
+        _ => D::from_f64(value.to_f64()),
     }
 }
 
@@ -208,8 +216,9 @@ impl PartialEq for Literal {
         self.dtype() == other.dtype()
             && self.shape() == other.shape()
             && crate::with_native!(self.dtype(), T => {
-                let bits = |l: &Literal| l.as_slice::<T>().expect("dtypes are equal").to_vec();
-                bits(self).into_iter().zip(bits(other)).all(|(a, b)| a.to_bits64() == b.to_bits64())
+                let (a, b) = (self.as_slice::<T>(), other.as_slice::<T>());
+                let (a, b) = (a.expect("the dtype is its own"), b.expect("dtypes are equal"));
+                a.iter().zip(b).all(|(a, b)| a.to_bits64() == b.to_bits64())
             })
     }
 }
@@ -262,6 +271,17 @@ mod tests {
         }
         assert!(Literal::from_bytes(DType::F32, &[2], &[0; 7]).is_err());
         assert!(Literal::from_bytes(DType::Bool, &[1], &[2]).is_err());
+    }
+
+    #[test]
+    fn conversions_are_those_of_as() {
+        let wide = Literal::from_vec(&[4], vec![-1i64, 300, i64::MIN, (1 << 53) + 1]).unwrap();
+        assert_eq!(wide.convert(DType::U8).as_slice::<u8>().unwrap(), [255, 44, 0, 1]);
+        assert_eq!(wide.convert(DType::F64).get(3), Scalar::of(((1i64 << 53) + 1) as f64));
+        assert_eq!(Literal::from(u64::MAX).convert(DType::F32), Literal::from(u64::MAX as f32));
+        let floats = Literal::from_vec(&[4], vec![-1.5f32, 300.0, f32::NAN, 2.5]).unwrap();
+        assert_eq!(floats.convert(DType::U8).as_slice::<u8>().unwrap(), [0, 255, 0, 2]);
+        assert_eq!(floats.convert(DType::Bool).as_slice::<bool>().unwrap(), [true; 4]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod session;
 pub mod train;
 
 pub use device::Device;
+pub use format::{GraphFile, ProgramFile, Weights};
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Session};
 pub use wengert_core as core;

@@ -121,19 +121,22 @@ impl Session {
     }
 
     /// Reads variables from a safetensors file; those that the file does not name stay.
-    pub fn load(&mut self, path: &Path) -> Result<()> {
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
         self.variables.lock().extend(read);
         Ok(())
     }
 
     /// Writes all variables to a safetensors file.
-    pub fn save(&self, path: &Path) -> Result<()> {
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         safetensors::write(path, self.variables().iter().map(|(name, value)| (name.as_str(), value)))
     }
 
     /// Writes the variables that `@function` of `program` takes to a safetensors file: what a user of that function needs.
-    pub fn save_for(&self, path: &Path, program: &Program, function: &str) -> Result<()> {
+    pub fn save_for(&self, path: impl AsRef<Path>, program: &Program, function: &str) -> Result<()> {
+        let path = path.as_ref();
         let function = program.get(function)?;
         let mut chosen = Vec::new();
         for input in function.inputs.iter().filter(|i| is_variable(i.role)) {

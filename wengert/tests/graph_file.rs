@@ -9,7 +9,7 @@ use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
     Transform,
 };
-use wengert::{DType, Literal, Program, Scalar, TensorType};
+use wengert::{DType, Literal, Program, ProgramFile, Scalar, TensorType};
 
 fn program() -> Program {
     let model = || Tensor::variable(TensorType::new(DType::F32, [3usize, 4]), Initializer::Zeros);
@@ -84,6 +84,8 @@ fn round_trip_through_bytes_and_files() {
         assert!(read == file);
         assert_eq!(read.to_bytes().unwrap(), std::fs::read(&path).unwrap(), "writing is deterministic");
     }
+    program().save(&path).unwrap();
+    assert!(Program::load(&path).unwrap() == program());
     let mut file = file();
     file.recipe.as_mut().unwrap().step.loss = "cost".into();
     let error = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap_err().to_string();
@@ -103,7 +105,7 @@ fn weights_beside_the_file() {
     let weights = Weights::File("w.safetensors".into());
     assert!(weights.load(&graph).unwrap_err().message.contains("w.safetensors"));
     let w = Literal::from(1.0f32);
-    wengert::data::safetensors::write(&folder.path().join("w.safetensors"), [("w", &w)]).unwrap();
+    wengert::data::safetensors::write(folder.path().join("w.safetensors"), [("w", &w)]).unwrap();
     assert_eq!(weights.load(&graph).unwrap().unwrap(), [("w".to_owned(), w)].into());
     for bad in ["", "..", "/etc/passwd", "a/b", "a\\b", "c:d", "a\0"] {
         let bad = Weights::File(bad.into());

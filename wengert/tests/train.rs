@@ -142,7 +142,7 @@ fn a_run_learns_reports_and_writes_its_files() {
     let names: Vec<_> = contents(folder.path()).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["checkpoint.safetensors", "log.jsonl", "weights.safetensors"]);
     // `evaluate` takes `w` alone.
-    let weights = safetensors::SafetensorsFile::open(&folder.path().join("weights.safetensors")).unwrap();
+    let weights = safetensors::SafetensorsFile::open(folder.path().join("weights.safetensors")).unwrap();
     assert_eq!(weights.read_all().unwrap(), [("w".to_owned(), w)].into());
     // Without a folder the same numbers come out.
     let (again, other) = run(&recipe(), &program(0.05), Options::default(), &mut |_| {}).unwrap();

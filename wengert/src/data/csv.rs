@@ -39,7 +39,8 @@ pub struct Table {
 
 impl Table {
     /// Reads a table.
-    pub fn read(path: &Path, header: Header) -> Result<Table> {
+    pub fn read(path: impl AsRef<Path>, header: Header) -> Result<Table> {
+        let path = path.as_ref();
         let map = Map::open(path)?;
         let bytes = unpacked(&map).map_err(|error| atomic::cannot("read", path, &error))?;
         let text = std::str::from_utf8(&bytes).map_err(|error| {
@@ -158,7 +159,8 @@ impl Table {
 }
 
 /// Writes a literal of at most two axes, one row a line, without a header; gzipped if the name ends in `.gz`.
-pub fn write(path: &Path, literal: &Literal) -> Result<()> {
+pub fn write(path: impl AsRef<Path>, literal: &Literal) -> Result<()> {
+    let path = path.as_ref();
     let columns = match literal.shape() {
         [] | [_] => 1,
         [_, columns] => *columns,

@@ -18,7 +18,8 @@ pub struct Map(Option<Mmap>);
 impl Map {
     /// Maps the file at `path`; an error if it is missing, is a folder, or is no regular file (a pipe would
     /// block, a device might never end).
-    pub fn open(path: &Path) -> Result<Map> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Map> {
+        let path = path.as_ref();
         let kind = fs::metadata(path).map_err(|error| cannot("read", path, &error))?;
         if !kind.is_file() {
             let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
@@ -67,7 +68,7 @@ mod tests {
         fs::write(&path, b"").unwrap();
         assert!(Map::open(&path).unwrap().is_empty());
         assert!(Map::open(folder.path()).unwrap_err().message.contains("a folder"));
-        assert!(Map::open(&folder.path().join("none")).unwrap_err().message.contains("none"));
+        assert!(Map::open(folder.path().join("none")).unwrap_err().message.contains("none"));
         #[cfg(unix)]
         assert!(Map::open(Path::new("/dev/zero")).unwrap_err().message.contains("not a regular file"));
     }

@@ -60,7 +60,8 @@ impl Format {
 }
 
 /// Reads all named tensors of an `.npz` or `.safetensors` file.
-pub fn read_all(path: &Path) -> Result<Arrays> {
+pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
+    let path = path.as_ref();
     match Format::of(path)? {
         Format::Npz => npz::Npz::open(path)?.read_all(),
         Format::Safetensors => safetensors::SafetensorsFile::open(path)?.read_all(),
@@ -73,7 +74,8 @@ pub fn read_all(path: &Path) -> Result<Arrays> {
 
 /// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if there is just
 /// one) and must be absent for `.npy` and `.csv`. A table without a header becomes f64 `[rows, columns]`.
-pub fn read_one(path: &Path, key: Option<&str>) -> Result<Literal> {
+pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {
+    let path = path.as_ref();
     let only = |names: Vec<String>| match (key, names.as_slice()) {
         (Some(key), _) => Ok(key.to_owned()),
         (None, [name]) => Ok(name.clone()),
@@ -100,7 +102,8 @@ pub fn read_one(path: &Path, key: Option<&str>) -> Result<Literal> {
 }
 
 /// Writes one tensor as the name of `path` tells; in `.npz` and `.safetensors` it gets the name `key`.
-pub fn write_one(path: &Path, key: &str, literal: &Literal) -> Result<()> {
+pub fn write_one(path: impl AsRef<Path>, key: &str, literal: &Literal) -> Result<()> {
+    let path = path.as_ref();
     match Format::of(path)? {
         Format::Npy => npy::write(path, literal),
         Format::Npz => npz::write(path, [(key, literal)]),
@@ -110,7 +113,11 @@ pub fn write_one(path: &Path, key: &str, literal: &Literal) -> Result<()> {
 }
 
 /// Writes named tensors to an `.npz` or `.safetensors` file.
-pub fn write_all<'a>(path: &Path, arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>) -> Result<()> {
+pub fn write_all<'a>(
+    path: impl AsRef<Path>,
+    arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+) -> Result<()> {
+    let path = path.as_ref();
     match Format::of(path)? {
         Format::Npz => npz::write(path, arrays),
         Format::Safetensors => safetensors::write(path, arrays),

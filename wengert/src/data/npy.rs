@@ -19,12 +19,14 @@ use wengert_core::{DType, Diagnostic, Literal, Result, with_native};
 const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Reads an array.
-pub fn read(path: &Path) -> Result<Literal> {
+pub fn read(path: impl AsRef<Path>) -> Result<Literal> {
+    let path = path.as_ref();
     parse(&Map::open(path)?).map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
 }
 
 /// Writes an array; bf16 is an error.
-pub fn write(path: &Path, literal: &Literal) -> Result<()> {
+pub fn write(path: impl AsRef<Path>, literal: &Literal) -> Result<()> {
+    let path = path.as_ref();
     let header =
         header_of(literal).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
     atomic::write(path, |file| write_to(file, &header, literal))

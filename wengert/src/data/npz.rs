@@ -27,7 +27,8 @@ pub struct Npz {
 
 impl Npz {
     /// Opens an archive and reads its directory.
-    pub fn open(path: &Path) -> Result<Npz> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Npz> {
+        let path = path.as_ref();
         let map = Map::open(path)?;
         let length = map.len() as u64;
         let archive =
@@ -81,7 +82,11 @@ impl Npz {
 const DAMAGED: &str = "the file is damaged, was cut short, or is no npz archive";
 
 /// Writes named arrays, sorted by name; bf16 and repeated names are errors.
-pub fn write<'a>(path: &Path, arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>) -> Result<()> {
+pub fn write<'a>(
+    path: impl AsRef<Path>,
+    arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+) -> Result<()> {
+    let path = path.as_ref();
     let arrays = sorted(path, arrays)?;
     let mut entries = Vec::with_capacity(arrays.len());
     for (name, literal) in arrays {

@@ -30,7 +30,8 @@ pub struct SafetensorsFile {
 
 impl SafetensorsFile {
     /// Maps a file and checks its header: every tensor lies within the file, none overlap, nothing is left over.
-    pub fn open(path: &Path) -> Result<SafetensorsFile> {
+    pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
+        let path = path.as_ref();
         let map = Map::open(path)?;
         let (start, entries) =
             header(&map).map_err(|e| e.context(format_args!("cannot read `{}`", path.display())))?;
@@ -99,7 +100,11 @@ fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
 }
 
 /// Writes named tensors; a repeated name is an error.
-pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>) -> Result<()> {
+pub fn write<'a>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+) -> Result<()> {
+    let path = path.as_ref();
     let tensors = sorted(path, tensors)?;
     let image =
         Image::new(tensors).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;

@@ -70,6 +70,24 @@ fn checked_name(name: &str) -> Result<&str> {
     }
 }
 
+/// Programs as files of their own, without recipe and weights.
+pub trait ProgramFile: Sized {
+    /// Writes a `.graph` file.
+    fn save(&self, path: impl AsRef<Path>) -> Result<()>;
+    /// Reads and verifies the program of a `.graph` file.
+    fn load(path: impl AsRef<Path>) -> Result<Self>;
+}
+
+impl ProgramFile for Program {
+    fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        GraphFile::new(self.clone()).write(path)
+    }
+
+    fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Ok(GraphFile::read(path)?.program)
+    }
+}
+
 impl GraphFile {
     /// A file of a program alone.
     pub fn new(program: Program) -> Self {
@@ -77,13 +95,15 @@ impl GraphFile {
     }
 
     /// Reads and verifies a `.graph` file.
-    pub fn read(path: &Path) -> Result<GraphFile> {
+    pub fn read(path: impl AsRef<Path>) -> Result<GraphFile> {
+        let path = path.as_ref();
         GraphFile::from_bytes(&Map::open(path)?)
             .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
     }
 
     /// Writes a `.graph` file. The same contents give the same bytes.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let bytes = self
             .to_bytes()
             .map_err(|error| error.context(format_args!("cannot write `{}`", path.display())))?;

@@ -42,7 +42,7 @@ pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<(
         ("/fingerprint", Literal::from(progress.fingerprint)),
     ];
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
-    safetensors::write(&path(folder), variables.chain(extra.iter().map(|(name, literal)| (*name, literal))))
+    safetensors::write(path(folder), variables.chain(extra.iter().map(|(name, literal)| (*name, literal))))
 }
 
 /// Reads the checkpoint of a run's folder; nothing if there is none yet.
@@ -102,7 +102,7 @@ mod tests {
         let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, [FILE, "notes.txt"]);
-        safetensors::write(&path(folder.path()), [("w", &Literal::from(1.0f32))]).unwrap();
+        safetensors::write(path(folder.path()), [("w", &Literal::from(1.0f32))]).unwrap();
         assert!(read(folder.path()).unwrap_err().message.contains("is no checkpoint"));
     }
 }

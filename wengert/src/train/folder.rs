@@ -138,7 +138,7 @@ impl Output<'_> {
             variables.retain(|name, _| wanted.binary_search(&name.as_str()).is_ok());
         }
         let variables = variables.iter().map(|(name, value)| (name.as_str(), value));
-        safetensors::write(&self.folder.join(WEIGHTS), variables)
+        safetensors::write(self.folder.join(WEIGHTS), variables)
     }
 }
 
