@@ -2,4 +2,5 @@
 //! no I/O, no clock, no address, no iteration over hash maps.
 #![forbid(unsafe_code)]
 
+pub mod autodiff;
 pub mod kernels;

@@ -121,7 +121,12 @@ impl Scope {
     /// Adds an input.
     #[track_caller]
     pub fn input(&self, ty: TensorType) -> Tensor {
-        let location = self.locate(Location::caller());
+        self.input_at(ty, Location::caller())
+    }
+
+    /// Adds an input that stands for what was written at a given place.
+    pub fn input_at(&self, ty: TensorType, location: Location) -> Tensor {
+        let location = self.locate(location);
         let mut building = self.0.building.borrow_mut();
         let value = building.define(ty.clone(), location);
         building.body.inputs.push(value);
@@ -259,6 +264,11 @@ impl Scope {
             Some((of, _)) => self.0.context.locations.borrow().origin(*of).clone(),
             None => caller.clone(),
         }
+    }
+
+    /// The location of an id, e.g. of an equation of a closed child scope.
+    pub fn location(&self, id: LocationId) -> Location {
+        self.0.context.locations.borrow().get(id).clone()
     }
 
     /// A copy of the locations known so far.

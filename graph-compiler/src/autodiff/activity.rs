@@ -1,0 +1,42 @@
+//! Which values matter to a differentiation.
+
+use wengert_core::IdVec;
+use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::op::Derivative;
+
+/// For each value of a body, whether it matters.
+pub struct Activity {
+    /// Some output depends on it: its equation is run.
+    pub live: IdVec<ValueId, bool>,
+    /// Some differentiated output depends on it with a derivative that may differ from zero: its tangent is made, if one of its
+    /// equation's operands has one.
+    pub differentiated: IdVec<ValueId, bool>,
+}
+
+impl Activity {
+    /// Looks at a body of which the outputs marked by `wanted` are differentiated.
+    pub fn of(body: &Body, wanted: &[bool]) -> Self {
+        let none = || body.values.ids().map(|_| false).collect::<IdVec<ValueId, bool>>();
+        let (mut live, mut differentiated) = (none(), none());
+        for (value, wanted) in body.outputs.iter().zip(wanted) {
+            live[*value] = true;
+            differentiated[*value] |= wanted & body.ty(*value).dtype.is_float();
+        }
+        for equation in body.equations.iter().rev() {
+            let any = |marks: &IdVec<ValueId, bool>| equation.results.iter().any(|v| marks[*v]);
+            if any(&live) {
+                equation.operands.iter().for_each(|v| live[*v] = true);
+            }
+            if any(&differentiated) && has_derivative(equation) {
+                for operand in &equation.operands {
+                    differentiated[*operand] |= body.ty(*operand).dtype.is_float();
+                }
+            }
+        }
+        Activity { live, differentiated }
+    }
+}
+
+fn has_derivative(equation: &Equation) -> bool {
+    !matches!(equation.op.derivative(), Derivative::Zero)
+}

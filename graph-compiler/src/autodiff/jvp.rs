@@ -1,0 +1,224 @@
+//! Forward mode: a body on pairs of a primal and a tangent.
+//!
+//! Each equation is emitted on the primals, then its rule on the tangents. The kinds of rules:
+//!
+//! - *zero*: the results have no tangents;
+//! - *linear*: the op itself on the tangents. If only one of several operands has a tangent, the op restricted to that operand is
+//!   wanted, which is the transpose of its transpose: for `add` the identity, for `sub` a negation, for `concatenate` a `pad`. So no zeros
+//!   are made for the others, and no op needs a second rule. If several but not all have one, zeros stand for the rest;
+//! - *multilinear*: the product rule, the sum over operands of the op with that operand replaced by its tangent;
+//! - *nonlinear*, *linear in some*: the op's own jvp rule;
+//! - *composite*: the decomposition is run in place of the op, so that primal and derivative share its intermediate values.
+
+use super::activity::Activity;
+use super::trace::trace;
+use super::transpose::transpose;
+use super::{add, current_scope, sound};
+use wengert_core::graph::build::Scope;
+use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::op::derivative::{Derivative, Jvp, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::op::{Compute, Op};
+use wengert_core::{IdVec, Literal, Result, Scalar, Tensor, TensorType};
+
+/// Outputs of a body with their tangents; `None` is zero.
+pub type Duals = (Vec<Tensor>, Vec<Option<Tensor>>);
+
+/// Runs `body` on `primals` and `tangents` (one for each input; `None` is zero) and returns its outputs, with tangents for those that are
+/// `wanted`.
+///
+/// Equations go to the innermost scope among those of their operands. The body's locations must be those of the current scope's
+/// function, as they are for closures traced in it.
+pub fn jvp(body: &Body, primals: &[Tensor], tangents: &[Option<Tensor>], wanted: &[bool]) -> Result<Duals> {
+    assert_eq!(primals.len(), body.inputs.len(), "jvp: one primal for each input");
+    assert_eq!(tangents.len(), body.inputs.len(), "jvp: one tangent for each input, or its absence");
+    let scope = current_scope()?;
+    let activity = Activity::of(body, wanted);
+    let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
+    let mut derivatives = values.clone();
+    for ((input, primal), tangent) in body.inputs.iter().zip(primals).zip(tangents) {
+        values[*input] = Some(primal.clone());
+        if activity.differentiated[*input] {
+            derivatives[*input] = tangent.clone();
+        }
+    }
+    for equation in &body.equations {
+        if !equation.results.iter().any(|v| activity.live[*v]) {
+            continue;
+        }
+        let operands: Vec<Tensor> = equation
+            .operands
+            .iter()
+            .map(|v| values[*v].clone().expect("a body defines values before their use"))
+            .collect();
+        let wanted = equation.results.iter().any(|v| activity.differentiated[*v]);
+        let tangents: Vec<Option<Tensor>> =
+            equation.operands.iter().map(|v| derivatives[*v].clone().filter(|_| wanted)).collect();
+        let (results, tangents) = differentiate(&scope, body, equation, &operands, &tangents)?;
+        for ((value, result), tangent) in equation.results.iter().zip(results).zip(tangents) {
+            values[*value] = Some(result);
+            if activity.differentiated[*value] {
+                derivatives[*value] = tangent;
+            }
+        }
+    }
+    let outputs = body.outputs.iter().map(|v| values[*v].clone().expect("a body defines its outputs"));
+    let tangents = body.outputs.iter().zip(wanted).map(|(v, w)| derivatives[*v].clone().filter(|_| *w));
+    Ok((outputs.collect(), tangents.collect()))
+}
+
+/// Results and tangents of one equation.
+fn differentiate(
+    scope: &Scope,
+    body: &Body,
+    equation: &Equation,
+    operands: &[Tensor],
+    tangents: &[Option<Tensor>],
+) -> Result<Duals> {
+    let location = scope.location(equation.location);
+    let op = &equation.op;
+    let rule = op.derivative();
+    let active = tangents.iter().any(Option::is_some);
+    if active && matches!(rule, Derivative::Composite) {
+        let types = (operand_types(operands), body.types(&equation.results));
+        let rule = format!("decompose({})", op.name());
+        let decomposition = scope.derived(equation.location, rule, || decompose(op, &types.0, &types.1))?;
+        return jvp(&decomposition, operands, tangents, &vec![true; types.1.len()]);
+    }
+    let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;
+    if !active {
+        let none = vec![None; results.len()];
+        return Ok((results, none));
+    }
+    let tangents = scope.derived(equation.location, format!("jvp({})", op.name()), || {
+        let tangents = match rule {
+            Derivative::Zero | Derivative::Composite => vec![None; results.len()],
+            Derivative::Linear(transpose) => linear(equation, transpose, operands, &results, tangents)?,
+            Derivative::Multilinear(_) => multilinear(equation, operands, tangents)?,
+            Derivative::Nonlinear(jvp) | Derivative::LinearIn(jvp, _) => {
+                jvp(&Jvp { op, operands, results: &results, tangents })
+            }
+        };
+        sound(tangents)
+    })?;
+    for (result, tangent) in results.iter().zip(&tangents) {
+        if let Some(tangent) = tangent {
+            assert_eq!(
+                result.ty(),
+                tangent.ty(),
+                "the jvp of {} gives a tangent of its result's type",
+                op.name()
+            );
+        }
+    }
+    Ok((results, tangents))
+}
+
+fn operand_types(operands: &[Tensor]) -> Vec<TensorType> {
+    operands.iter().map(|t| t.ty().clone()).collect()
+}
+
+/// The body of a composite.
+fn decompose(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Result<Body> {
+    let Compute::Decompose(rule) = op.compute(operands, results) else {
+        panic!("{} is composite, so its compute facet is a decomposition", op.name())
+    };
+    let closure = trace(operands, rule)?;
+    assert!(closure.captures.is_empty(), "the decomposition of {} uses its operands only", op.name());
+    Ok(closure.body)
+}
+
+fn linear(
+    equation: &Equation,
+    rule: TransposeRule,
+    operands: &[Tensor],
+    results: &[Tensor],
+    tangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let floats = operands.iter().filter(|t| t.dtype().is_float()).count();
+    let mut present = tangents.iter().enumerate().filter_map(|(i, t)| t.as_ref().map(|t| (i, t)));
+    let first = present.next().expect("the rule is asked where there is a tangent");
+    if floats > 1 && present.next().is_none() {
+        return restricted(equation, rule, operands, results, first.0, first.1);
+    }
+    let operands: Vec<Tensor> = operands
+        .iter()
+        .zip(tangents)
+        .map(|(operand, tangent)| match tangent {
+            Some(tangent) => Ok(tangent.clone()),
+            None if operand.dtype().is_float() => zeros(operand.ty()),
+            None => Ok(operand.clone()),
+        })
+        .collect::<Result<_>>()?;
+    apply(equation, &operands)
+}
+
+/// The op as a linear map of operand `which` alone: the transpose of its transpose.
+fn restricted(
+    equation: &Equation,
+    rule: TransposeRule,
+    operands: &[Tensor],
+    results: &[Tensor],
+    which: usize,
+    tangent: &Tensor,
+) -> Result<Vec<Option<Tensor>>> {
+    let types = operand_types(results);
+    let mut zero = false;
+    let adjoint = trace(&types, |cotangents| {
+        let operand = |(i, t): (usize, &Tensor)| match i == which {
+            true => TransposeOperand::Linear(t.ty().clone()),
+            false => TransposeOperand::Known(t.clone()),
+        };
+        let operands: Vec<_> = operands.iter().enumerate().map(operand).collect();
+        let cotangents: Vec<_> = cotangents.iter().cloned().map(Some).collect();
+        let transpose =
+            Transpose { op: &equation.op, operands: &operands, results: &types, cotangents: &cotangents };
+        let result = rule(&transpose).swap_remove(which);
+        zero = result.is_none();
+        result.into_iter().collect()
+    })?;
+    if zero {
+        return Ok(vec![None; results.len()]);
+    }
+    transpose(&adjoint.body, types.len(), &adjoint.captures, &[Some(tangent.clone())])
+}
+
+fn multilinear(
+    equation: &Equation,
+    operands: &[Tensor],
+    tangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let mut sums: Vec<Option<Tensor>> = vec![None; equation.results.len()];
+    for (i, tangent) in tangents.iter().enumerate() {
+        let Some(tangent) = tangent else { continue };
+        let mut operands = operands.to_vec();
+        operands[i] = tangent.clone();
+        for (sum, term) in sums.iter_mut().zip(apply(equation, &operands)?) {
+            *sum = match (sum.take(), term) {
+                (Some(sum), Some(term)) => Some(add(sum, &term)?),
+                (sum, term) => sum.or(term),
+            };
+        }
+    }
+    Ok(sums)
+}
+
+/// The equation's op on other operands; results that are not floats have no tangent.
+fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let results = Scope::emit(
+        equation.op.clone(),
+        operands,
+        equation.regions.clone(),
+        wengert_core::Location::Unknown,
+    )?;
+    Ok(results.into_iter().map(|t| t.dtype().is_float().then_some(t)).collect())
+}
+
+/// Zeros of a type.
+pub fn zeros(ty: &TensorType) -> Result<Tensor> {
+    let zero = Tensor::constant(Literal::full(&[], Scalar::zero(ty.dtype)));
+    let zeros = if ty.rank() == 0 { zero } else { zero.broadcast_in_dim(ty.shape.clone(), &[]) };
+    match zeros.error() {
+        Some(error) => Err(error.clone()),
+        None => Ok(zeros),
+    }
+}

@@ -1,0 +1,62 @@
+//! Automatic differentiation of graphs.
+//!
+//! There is one derivative rule per op ([`wengert_core::op::derivative`]) and there are three drivers, none of which knows an op:
+//!
+//! - [`jvp`](jvp::jvp) runs a body forwards on pairs of a primal and a tangent;
+//! - [`linearize`](linearize::linearize) is the same run with the tangents in a scope of their own, so that what is left in that
+//!   scope is a *linear program* and what it captures are exactly the *residuals*;
+//! - [`transpose`](transpose::transpose) runs a linear program backwards on cotangents, adding where a value was used twice.
+//!
+//! Reverse mode is `vjp = transpose ∘ linearize`. Everything a driver emits are ordinary equations in the enclosing scope, so
+//! derivatives are differentiated again by the same drivers, to any order. Perturbations cannot be confused: the inputs of each
+//! differentiated closure are fresh values of its own scope, and a value of an outer scope that it uses is a capture, hence a
+//! constant, to it.
+//!
+//! A tangent or cotangent that is missing (`None`) is a *symbolic zero*: no equation is emitted for it. Integers and bools have
+//! no tangents at all. Code is emitted only for equations between the active inputs and the differentiated outputs
+//! ([`activity`]), and each derivative equation's location names the rule and the equation that it comes from.
+//!
+//! [`operators`] offers this on closures over models, [`function`] on whole functions: a function in, a function out.
+
+mod activity;
+pub mod function;
+pub mod jvp;
+pub mod linearize;
+pub mod operators;
+pub mod trace;
+pub mod transpose;
+
+pub use activity::Activity;
+pub use jvp::jvp;
+pub use linearize::{Linear, Linearized, linearize};
+pub use trace::trace;
+pub use transpose::transpose;
+
+use wengert_core::graph::build::Scope;
+use wengert_core::{Diagnostic, Location, Result, Tensor};
+
+/// The scope in which derivative code goes where no operand decides.
+fn current_scope() -> Result<Scope> {
+    Scope::current().ok_or_else(|| {
+        Diagnostic::new("there is no function to put derivatives in")
+            .help("differentiate inside `Program::function`")
+    })
+}
+
+/// The tensors, or the first error that poisons one.
+fn sound(tensors: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
+    match tensors.iter().flatten().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(tensors),
+    }
+}
+
+/// `a + b`, where nothing is zero.
+fn add(a: Tensor, b: &Tensor) -> Result<Tensor> {
+    emit_one(wengert_core::op::Binary::Add.into(), &[a, b.clone()])
+}
+
+/// Emits an op of one result that a driver needs itself; its location is the derivation that is under way.
+fn emit_one(op: wengert_core::Op, operands: &[Tensor]) -> Result<Tensor> {
+    Ok(Scope::emit(op, operands, vec![], Location::Unknown)?.swap_remove(0))
+}

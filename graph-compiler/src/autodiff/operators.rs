@@ -1,0 +1,235 @@
+//! Differential operators on closures over anything [`Differentiable`].
+//!
+//! They are used inside a function that is being built: the closure is traced once on fresh values, differentiated, and value and
+//! derivatives are emitted into the enclosing function. What the closure captures is constant to it. Operators nest to any order.
+//!
+//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
+
+use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, linearize as linearize_body, trace};
+use std::marker::PhantomData;
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::{
+    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor, TensorType,
+};
+
+/// The gradient of a scalar-valued closure.
+#[track_caller]
+pub fn grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> M::TangentVector {
+    value_and_grad(at, f).1
+}
+
+/// Value and gradient of a scalar-valued closure. The gradient of an integer is zero.
+#[track_caller]
+pub fn value_and_grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> (Tensor, M::TangentVector) {
+    let (value, (), gradient) = value_aux_and_grad(at, |m| (f(m), ()));
+    (value, gradient)
+}
+
+/// Value and gradient of a closure that returns more than the scalar that is differentiated, e.g. a metric.
+#[track_caller]
+pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
+    at: &M,
+    f: impl FnOnce(&M) -> (Tensor, A),
+) -> (Tensor, A, M::TangentVector) {
+    let traced = Traced::of(at, f);
+    let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
+        let types = closure.body.types(&closure.body.outputs);
+        let ty = &types[0];
+        if ty.rank() != 0 || !ty.dtype.is_float() {
+            return Err(Diagnostic::new(format!("grad needs a scalar output; the closure's has shape {ty}"))
+                .help("Reduce it with `.sum()`, or use `vjp` and give it a cotangent"));
+        }
+        let wanted: Vec<bool> = (0..types.len()).map(|i| i == 0).collect();
+        let linearized = traced.linearize(&wanted)?;
+        let one = Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)));
+        let seeds: Vec<_> = wanted.iter().map(|w| w.then(|| one.clone())).collect();
+        let cotangents = linearized.linear.transpose(&seeds)?;
+        warn_of_zeros(at, &cotangents);
+        Ok((linearized.outputs, cotangents))
+    });
+    let (outputs, cotangents) = settle(result, &traced.output, at);
+    let (value, aux) = with_tensors(&traced.output, &outputs);
+    (value, aux, tangent_of(at, &cotangents))
+}
+
+/// The value of a closure, and its derivative in the direction `along`.
+#[track_caller]
+pub fn jvp<M: Differentiable, O: Differentiable>(
+    at: &M,
+    along: &M::TangentVector,
+    f: impl FnOnce(&M) -> O,
+) -> (O, O::TangentVector) {
+    let traced = Traced::of(at, f);
+    let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
+        let mut tangents = components(along);
+        super::linearize::check("tangent", traced.primals.iter().map(Tensor::ty), &tangents)?;
+        for (primal, tangent) in traced.primals.iter().zip(&mut tangents) {
+            tangent.take_if(|_| !primal.dtype().is_float());
+        }
+        let mut primals = traced.primals.clone();
+        primals.extend(closure.captures.iter().cloned());
+        tangents.resize(primals.len(), None);
+        jvp_of_body(&closure.body, &primals, &tangents, &vec![true; closure.body.outputs.len()])
+    });
+    let (outputs, tangents) = settle(result, &traced.output, &traced.output);
+    let output = with_tensors(&traced.output, &outputs);
+    let tangent = tangent_of(&output, &tangents);
+    (output, tangent)
+}
+
+/// The value of a closure, and its pullback: the gradient from any cotangent of the value. The value is not computed again by the
+/// pullback, which may be called more than once.
+#[track_caller]
+pub fn vjp<M: Differentiable, O: Differentiable>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> (O, impl Fn(&O::TangentVector) -> M::TangentVector) {
+    let (output, differential) = linearize(at, f);
+    (output, move |cotangent: &O::TangentVector| differential.pull_back(cotangent))
+}
+
+/// The value of a closure, and its derivative there as a linear map.
+#[track_caller]
+pub fn linearize<M: Differentiable, O: Differentiable>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> (O, Differential<M, O>) {
+    let traced = Traced::of(at, f);
+    let result = traced
+        .closure
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|closure| traced.linearize(&vec![true; closure.body.outputs.len()]));
+    let (outputs, linear) = match result {
+        Ok(Linearized { outputs, linear }) => (outputs, Ok(linear)),
+        Err(error) => (vec![poison(&error); traced.output.tensors().len()], Err(error)),
+    };
+    let output = with_tensors(&traced.output, &outputs);
+    (output.clone(), Differential { linear, at: at.clone(), output, function: PhantomData })
+}
+
+/// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.
+pub struct Differential<M: Differentiable, O: Differentiable> {
+    linear: Result<Linear>,
+    at: M,
+    output: O,
+    function: PhantomData<fn(M) -> O>,
+}
+
+impl<M: Differentiable, O: Differentiable> Differential<M, O> {
+    /// The tangent of the value along `tangent`.
+    #[track_caller]
+    pub fn push_forward(&self, tangent: &M::TangentVector) -> O::TangentVector {
+        let result = self.linear.clone().and_then(|l| l.apply(&components(tangent)));
+        tangent_of(&self.output, &settle(result.map(|t| (vec![], t)), &self.output, &self.output).1)
+    }
+
+    /// The cotangent of the point from one of the value.
+    #[track_caller]
+    pub fn pull_back(&self, cotangent: &O::TangentVector) -> M::TangentVector {
+        let result = self.linear.clone().and_then(|l| l.transpose(&components(cotangent)));
+        tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at).1)
+    }
+
+    /// The linear program with its residuals, or why there is none.
+    pub fn linear(&self) -> Result<&Linear> {
+        self.linear.as_ref().map_err(Clone::clone)
+    }
+}
+
+/// A closure that has been run on fresh values.
+struct Traced<O> {
+    primals: Vec<Tensor>,
+    /// What it returned; the tensors in it belong to the closure's scope.
+    output: O,
+    closure: Result<Closure>,
+}
+
+impl<O: Differentiable> Traced<O> {
+    #[track_caller]
+    fn of<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Self {
+        let primals: Vec<Tensor> = at.tensors().into_iter().map(|(_, t)| t).collect();
+        let usable = current_scope().and_then(|_| {
+            let unusable = |t: &&Tensor| t.literal().is_none() && t.traced_value().is_err();
+            primals.iter().find(unusable).map_or(Ok(()), |t| t.traced_value().map(|_| ()))
+        });
+        if let Err(error) = usable {
+            // The closure's result is needed for the shape of the answer; its tensors are not.
+            return Traced { primals, output: f(at), closure: Err(error.at(Location::caller(), "")) };
+        }
+        let types: Vec<TensorType> = primals.iter().map(|t| t.ty().clone()).collect();
+        let mut output = None;
+        let closure = trace(&types, |inputs| {
+            let returned = f(&with_tensors(at, inputs));
+            let tensors = returned.tensors().into_iter().map(|(_, t)| t).collect();
+            output = Some(returned);
+            tensors
+        });
+        let output = output.expect("there is a current scope, so the closure has been run");
+        Traced { primals, output, closure }
+    }
+
+    /// With respect to all floats.
+    fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
+        let closure = self.closure.as_ref().map_err(Clone::clone)?;
+        let active: Vec<bool> = self.primals.iter().map(|t| t.dtype().is_float()).collect();
+        if !active.contains(&true) {
+            return Err(Diagnostic::new("there are no floats to differentiate with respect to")
+                .help("integers and bools have no derivative"));
+        }
+        linearize_body(closure, &self.primals, &active, wanted)
+    }
+}
+
+/// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
+#[track_caller]
+fn settle(
+    result: Result<(Vec<Tensor>, Vec<Option<Tensor>>)>,
+    output: &impl Differentiable,
+    point: &impl Differentiable,
+) -> (Vec<Tensor>, Vec<Option<Tensor>>) {
+    let error = match result {
+        Ok(result) => return result,
+        Err(error) => error.at(Location::caller(), "differentiated here"),
+    };
+    let poison = poison(&error);
+    (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
+}
+
+fn poison(error: &Diagnostic) -> Tensor {
+    if let Some(scope) = Scope::current() {
+        scope.fail(error);
+    }
+    Tensor::poisoned(error.clone())
+}
+
+/// The same value with other tensors.
+fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
+    let mut tensors = tensors.iter();
+    value.map_tensors(&KeyPath::default(), &mut |_, _| {
+        tensors.next().expect("a value has as many tensors each time it is visited").clone()
+    })
+}
+
+/// The tangent vector with these components; `None` is zero.
+fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
+    let mut components = components.iter();
+    point.tangent(&KeyPath::default(), &mut |_, t| match components.next() {
+        Some(Some(component)) => component.clone(),
+        _ => t.zeros_like(),
+    })
+}
+
+/// The components of a tangent vector.
+fn components(tangent: &impl Differentiable) -> Vec<Option<Tensor>> {
+    tangent.tensors().into_iter().map(|(_, t)| Some(t)).collect()
+}
+
+fn warn_of_zeros(at: &impl Differentiable, cotangents: &[Option<Tensor>]) {
+    for ((path, tensor), cotangent) in at.tensors().iter().zip(cotangents) {
+        if cotangent.is_none() && tensor.dtype().is_float() {
+            let at = tensor.defined_at().unwrap_or_default();
+            tracing::warn!("result does not depend on `%{path}` (made at {at}): its gradient is zero");
+        }
+    }
+}

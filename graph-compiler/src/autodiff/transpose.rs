@@ -1,0 +1,144 @@
+//! Transposition: a linear program run backwards.
+//!
+//! If a program computes `y = A·x`, its transpose computes `Aᵀ·ȳ`. Equation by equation from the last: the cotangents of the results
+//! are known, the op's transpose rule gives those of the operands, and where a value is used more than once, they are added.
+//! A value without cotangent is a symbolic zero; equations whose results have none are skipped.
+
+use super::{add, current_scope, sound};
+use wengert_core::graph::build::Scope;
+use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::op::derivative::{Derivative, Transpose, TransposeOperand};
+use wengert_core::{Diagnostic, IdVec, LocationId, Result, Tensor};
+
+/// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from those of its outputs; `known` are the values
+/// of the other inputs. `None` is zero.
+pub fn transpose(
+    body: &Body,
+    linear: usize,
+    known: &[Tensor],
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    assert_eq!(linear + known.len(), body.inputs.len(), "transpose: a value for each known input");
+    assert_eq!(
+        cotangents.len(),
+        body.outputs.len(),
+        "transpose: a cotangent for each output, or its absence"
+    );
+    let scope = current_scope()?;
+    let is_linear = linear_values(body, linear);
+    let values = known_values(&scope, body, &is_linear, linear, known, cotangents)?;
+
+    let mut sums: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
+    let give = |sums: &mut IdVec<ValueId, Option<Tensor>>, to: ValueId, cotangent: &Option<Tensor>, from| {
+        let Some(cotangent) = cotangent.as_ref().filter(|_| is_linear[to]) else { return Ok(()) };
+        assert_eq!(cotangent.ty(), body.ty(to), "a cotangent has the type of its value");
+        sums[to] = Some(match sums[to].take() {
+            None => cotangent.clone(),
+            Some(sum) => scope.derived(from, "transpose(fan_out)", || add(sum, cotangent))?,
+        });
+        Ok::<_, Diagnostic>(())
+    };
+    for (output, cotangent) in body.outputs.iter().zip(cotangents) {
+        give(&mut sums, *output, cotangent, LocationId(0))?;
+    }
+    for equation in body.equations.iter().rev() {
+        let cotangents: Vec<Option<Tensor>> = equation.results.iter().map(|v| sums[*v].take()).collect();
+        if cotangents.iter().all(Option::is_none) {
+            continue;
+        }
+        let results = adjoint(&scope, body, equation, &is_linear, &values, &cotangents)?;
+        for (operand, cotangent) in equation.operands.iter().zip(&results) {
+            give(&mut sums, *operand, cotangent, equation.location)?;
+        }
+    }
+    Ok(body.inputs[..linear].iter().map(|v| sums[*v].take()).collect())
+}
+
+/// The values that depend on the linear inputs.
+fn linear_values(body: &Body, linear: usize) -> IdVec<ValueId, bool> {
+    let mut is_linear: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    body.inputs[..linear].iter().for_each(|v| is_linear[*v] = true);
+    for equation in &body.equations {
+        if equation.operands.iter().any(|v| is_linear[*v]) {
+            equation.results.iter().for_each(|v| is_linear[*v] = true);
+        }
+    }
+    is_linear
+}
+
+/// Runs the equations that do not depend on the linear inputs, as far as cotangents will need them.
+fn known_values(
+    scope: &Scope,
+    body: &Body,
+    is_linear: &IdVec<ValueId, bool>,
+    linear: usize,
+    known: &[Tensor],
+    cotangents: &[Option<Tensor>],
+) -> Result<IdVec<ValueId, Option<Tensor>>> {
+    let mut needed: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    for (output, cotangent) in body.outputs.iter().zip(cotangents) {
+        needed[*output] |= cotangent.is_some() && is_linear[*output];
+    }
+    for equation in body.equations.iter().rev() {
+        if equation.results.iter().any(|v| needed[*v]) {
+            equation.operands.iter().for_each(|v| needed[*v] = true);
+        }
+    }
+    let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
+    for (input, tensor) in body.inputs[linear..].iter().zip(known) {
+        values[*input] = Some(tensor.clone());
+    }
+    for equation in &body.equations {
+        if !equation.results.iter().any(|v| needed[*v] && !is_linear[*v]) {
+            continue;
+        }
+        let operands: Vec<Tensor> = equation
+            .operands
+            .iter()
+            .map(|v| values[*v].clone().expect("it is known like its result"))
+            .collect();
+        let location = scope.location(equation.location);
+        let results = Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+        for (value, result) in equation.results.iter().zip(results) {
+            values[*value] = Some(result);
+        }
+    }
+    Ok(values)
+}
+
+/// Cotangents of one equation's operands.
+fn adjoint(
+    scope: &Scope,
+    body: &Body,
+    equation: &Equation,
+    is_linear: &IdVec<ValueId, bool>,
+    values: &IdVec<ValueId, Option<Tensor>>,
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let op = &equation.op;
+    let linear = equation.operands.iter().filter(|v| is_linear[**v]).count();
+    let rule = match op.derivative() {
+        Derivative::Linear(rule) => rule,
+        Derivative::Multilinear(rule) | Derivative::LinearIn(_, rule) if linear == 1 => rule,
+        _ => {
+            return Err(Diagnostic::new(format!(
+                "`{}` is not linear here, so it cannot be transposed",
+                op.name()
+            ))
+            .at(scope.location(equation.location), op.name())
+            .help("transpose linear programs only; use `vjp`, which linearizes first"));
+        }
+    };
+    let operands: Vec<TransposeOperand> = equation
+        .operands
+        .iter()
+        .map(|v| match is_linear[*v] {
+            true => TransposeOperand::Linear(body.ty(*v).clone()),
+            false => TransposeOperand::Known(values[*v].clone().expect("what is not linear is known")),
+        })
+        .collect();
+    let results = body.types(&equation.results);
+    scope.derived(equation.location, format!("transpose({})", op.name()), || {
+        sound(rule(&Transpose { op, operands: &operands, results: &results, cotangents }))
+    })
+}

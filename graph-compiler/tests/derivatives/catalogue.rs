@@ -1,0 +1,143 @@
+//! Every op × sample of the catalogue, in f64: first and second derivatives, forwards and in reverse.
+//!
+//! Finite differences need results that are not rounded below f64, so conversions to narrower floats are compared in the inner product
+//! only, within the rounding of the narrow dtype.
+
+use super::support::*;
+use wengert_compiler::autodiff::operators::{jvp, vjp};
+use wengert_core::graph::Function;
+use wengert_core::op::Sample;
+use wengert_core::{DType, Literal, Op, Tensor, TensorType};
+
+fn types(literals: &[Literal]) -> Vec<TensorType> {
+    literals.iter().map(Literal::ty).collect()
+}
+
+fn floats<'a>(types: &'a [TensorType]) -> impl Iterator<Item = TensorType> + 'a {
+    types.iter().filter(|t| t.dtype.is_float()).cloned()
+}
+
+/// A function of operands that is given by a closure over the float operands.
+type Program<'a> = dyn Fn(&[Tensor], &[Tensor]) -> Vec<Tensor> + 'a;
+
+/// `program` on the float inputs `x` with the others filled in.
+fn split(inputs: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
+    inputs.iter().cloned().partition(|t| t.dtype().is_float())
+}
+
+/// (x…, t…) → J·t for the float outputs.
+fn forward(inputs: &[TensorType], program: &Program<'_>) -> Function {
+    let all: Vec<TensorType> = inputs.iter().cloned().chain(floats(inputs)).collect();
+    build(&all, |values| {
+        let (values, tangents) = values.split_at(inputs.len());
+        let (x, others) = split(values);
+        jvp(&x, &tangents.to_vec(), |x: &Vec<Tensor>| program(x, &others)).1
+    })
+}
+
+/// (x…, c…) → Jᵀ·c.
+fn reverse(inputs: &[TensorType], outputs: &[TensorType], program: &Program<'_>) -> Function {
+    let all: Vec<TensorType> = inputs.iter().chain(outputs).cloned().collect();
+    build(&all, |values| {
+        let (values, cotangents) = values.split_at(inputs.len());
+        let (x, others) = split(values);
+        vjp(&x, |x: &Vec<Tensor>| program(x, &others)).1(&cotangents.to_vec())
+    })
+}
+
+fn join(a: &[Literal], b: &[Literal]) -> Vec<Literal> {
+    a.iter().chain(b).cloned().collect()
+}
+
+/// Compares both modes of `program` at `x` with finite differences and with each other.
+fn compare(
+    what: &str,
+    x: &[Literal],
+    outputs: &[TensorType],
+    program: &Program<'_>,
+    tolerance: f64,
+    random: &mut Random,
+) {
+    let inputs = types(x);
+    let t: Vec<Literal> = floats(&inputs).map(|ty| random.literal(&ty)).collect();
+    let c: Vec<Literal> = outputs.iter().map(|ty| random.literal(ty)).collect();
+    let tangents = flat(&run(&forward(&inputs, program), &join(x, &t)));
+    if outputs.iter().all(|ty| ty.dtype == DType::F64) {
+        let primal = build(&inputs, |values| {
+            let (x, others) = split(values);
+            program(&x, &others)
+        });
+        assert_close(&tangents, &difference(&primal, x, &t), tolerance, &format!("{what}: forward"));
+    }
+    let cotangents = flat(&run(&reverse(&inputs, outputs, program), &join(x, &c)));
+    let (left, scale) = inner(&flat(&c), &tangents);
+    let (right, _) = inner(&cotangents, &flat(&t));
+    let epsilon = outputs.iter().fold(1e-12f64, |e, ty| e.max(epsilon(ty.dtype)));
+    assert!(
+        (left - right).abs() <= epsilon * scale.max(1.0),
+        "{what}: ⟨c, J·t⟩ = {left}, ⟨Jᵀ·c, t⟩ = {right}"
+    );
+}
+
+fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 4e-3,
+        DType::BF16 => 3e-2,
+        DType::F32 => 1e-6,
+        _ => 1e-12,
+    }
+}
+
+/// Whether it was compared.
+fn check(name: &str, sample: &Sample, random: &mut Random) -> bool {
+    let x = sample.literals(DType::F64, random.next());
+    let inputs = types(&x);
+    let results = sample.op.infer(&inputs, &[]).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let outputs: Vec<TensorType> = floats(&results).collect();
+    if outputs.is_empty() || floats(&inputs).next().is_none() {
+        return false;
+    }
+    // Operands go back to where they belong among those that are no floats.
+    let program = |x: &[Tensor], others: &[Tensor]| {
+        let (mut x, mut others) = (x.iter(), others.iter());
+        let operands: Vec<&Tensor> = inputs
+            .iter()
+            .map(|ty| if ty.dtype.is_float() { x.next() } else { others.next() }.unwrap())
+            .collect();
+        let results = Tensor::apply_many(sample.op.clone(), &operands);
+        results.into_iter().filter(|t| t.dtype().is_float()).collect()
+    };
+    let what = format!("{name} {:?} of {}", sample.op, list(&inputs));
+    compare(&what, &x, &outputs, &program, 1e-7, random);
+
+    // Second order: the derivative of (x, c) ↦ Jᵀ(x)·c, for the float operands and the cotangents together.
+    let count = x.len();
+    let c: Vec<Literal> = outputs.iter().map(|ty| random.literal(ty)).collect();
+    let gradient = |values: &[Tensor], others: &[Tensor]| {
+        let (x, c) = values.split_at(values.len() - outputs.len());
+        vjp(&x.to_vec(), |x: &Vec<Tensor>| program(x, others)).1(&c.to_vec())
+    };
+    assert_eq!(count, inputs.len());
+    let gradients: Vec<TensorType> = floats(&inputs).collect();
+    if outputs.iter().all(|ty| ty.dtype == DType::F64) {
+        compare(&format!("{what}, second order"), &join(&x, &c), &gradients, &gradient, 1e-5, random);
+    }
+    true
+}
+
+fn list(types: &[TensorType]) -> String {
+    types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn every_op_has_the_derivative_that_finite_differences_have() {
+    let mut random = Random(0x5eed);
+    for entry in Op::catalogue() {
+        let mut compared = 0;
+        for sample in &entry.samples {
+            compared += check(entry.name, sample, &mut random) as usize;
+        }
+        // An op with a rule is compared at least once; one without may still be (its derivative must be zero).
+        assert!(entry.derivative == "zero" || compared > 0, "no sample of {} has float results", entry.name);
+    }
+}

@@ -1,0 +1,114 @@
+//! Derivatives of polynomial and rational programs are exact: over rational numbers they equal, with zero tolerance, the coefficients
+//! of truncated power series ([`super::jet`]), to the third order, in forward mode, reverse mode and mixtures.
+
+use super::jet::Jet;
+use super::programs;
+use super::support::*;
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use wengert_compiler::autodiff::operators::{grad, jvp};
+use wengert_core::Tensor;
+use wengert_core::interpret::{Array, Cell, Real};
+
+const INPUTS: usize = 2;
+
+fn rational(random: &mut Random) -> BigRational {
+    BigRational::new(BigInt::from(random.below(9) as i64 - 4), BigInt::from(random.below(3) as i64 + 1))
+}
+
+fn array<R: Real>(cells: Vec<R>) -> Array<R> {
+    let ty = programs::ty();
+    Array::new(ty.dtype, ty.extents().unwrap(), cells.into_iter().map(Cell::Real).collect())
+}
+
+fn cells<R: Real>(arrays: &[Array<R>]) -> Vec<R> {
+    arrays.iter().flat_map(|a| a.cells.iter().map(|c| c.real().clone())).collect()
+}
+
+/// Σ of the elements, for programs with a scalar value.
+fn total(program: impl Fn(&[Tensor]) -> Tensor) -> impl Fn(&[Tensor]) -> Tensor {
+    move |x| program(x).sum()
+}
+
+/// f(x), D f, D² f and D³ f along t, from derivatives nested as `modes` says: forward, or reverse by D f[t] = ⟨∇f, t⟩.
+fn derivative(f: &dyn Fn(&[Tensor]) -> Tensor, x: &[Tensor], t: &[Tensor], modes: &[bool]) -> Tensor {
+    let Some((reverse, rest)) = modes.split_first() else { return f(x) };
+    let at = x.to_vec();
+    let inner = |x: &Vec<Tensor>| derivative(f, x, t, rest);
+    if !reverse {
+        return jvp(&at, &t.to_vec(), inner).1;
+    }
+    let gradient = grad(&at, inner);
+    let products = gradient.iter().zip(t).map(|(g, t)| (g * t).sum());
+    products.reduce(|a, b| a + b).unwrap()
+}
+
+/// Returns the third derivative.
+fn check(seed: u64, length: usize) -> BigRational {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let program = total(programs::random(seed, length, false));
+    let count = programs::ty().elements().unwrap();
+    let point: Vec<Vec<BigRational>> =
+        (0..2 * INPUTS).map(|_| (0..count).map(|_| rational(&mut random)).collect()).collect();
+    let (x, t) = point.split_at(INPUTS);
+
+    let types = vec![programs::ty(); INPUTS];
+    let primal = build(&types, |x| vec![program(x)]);
+    let jets: Vec<Array<Jet>> = x
+        .iter()
+        .zip(t)
+        .map(|(x, t)| array(x.iter().zip(t).map(|(x, t)| Jet::along(x.clone(), t.clone())).collect()))
+        .collect();
+    let series = cells(&run_on(&primal, &jets)).swap_remove(0).0;
+    let factorial = [1, 1, 2, 6];
+
+    let both: Vec<Array<BigRational>> = point.iter().map(|v| array(v.clone())).collect();
+    let modes: [&[bool]; 8] = [
+        &[],
+        &[false],
+        &[true],
+        &[false, false],
+        &[false, true],
+        &[true, true],
+        &[false, false, true],
+        &[true, false, false],
+    ];
+    for modes in modes {
+        let all = vec![programs::ty(); 2 * INPUTS];
+        let f = build(&all, |values| {
+            let (x, t) = values.split_at(INPUTS);
+            vec![derivative(&program, x, t, modes)]
+        });
+        let value = cells(&run_on(&f, &both)).swap_remove(0);
+        let expected = &series[modes.len()] * BigRational::from_integer(factorial[modes.len()].into());
+        assert_eq!(value, expected, "program {seed} of {length} operations, reverse: {modes:?}");
+    }
+    series[3].clone()
+}
+
+#[test]
+fn derivatives_of_rational_programs_are_exact_to_the_third_order() {
+    let thirds = (1..40).map(|seed| check(seed, 3 + seed as usize % 6));
+    // A test of zeros would say little.
+    let curved = thirds.filter(|d| *d != BigRational::from_integer(0.into())).count();
+    assert!(curved >= 15, "{curved} of the programs have a third derivative");
+}
+
+#[test]
+fn reverse_mode_thrice_is_exact() {
+    for seed in 100..106 {
+        let program = total(programs::random(seed, 4, false));
+        let all = vec![programs::ty(); 2 * INPUTS];
+        let thrice = |modes: &[bool]| {
+            let f = build(&all, |values| {
+                let (x, t) = values.split_at(INPUTS);
+                vec![derivative(&program, x, t, modes)]
+            });
+            let mut random = Random(seed);
+            let inputs: Vec<Array<BigRational>> =
+                (0..2 * INPUTS).map(|_| array((0..6).map(|_| rational(&mut random)).collect())).collect();
+            cells(&run_on(&f, &inputs))
+        };
+        assert_eq!(thrice(&[true, true, true]), thrice(&[false, false, false]), "program {seed}");
+    }
+}

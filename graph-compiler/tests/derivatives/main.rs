@@ -1,0 +1,13 @@
+//! Derivatives against independent oracles: finite differences, truncated power series over exact rationals, and the identity of forward
+//! and reverse mode.
+// Helpers outside of `#[test]` functions unwrap too.
+#![allow(clippy::unwrap_used)]
+
+mod catalogue;
+mod closures;
+mod exact;
+mod functions;
+mod jet;
+mod known;
+mod programs;
+mod support;

@@ -1,0 +1,107 @@
+//! Building, running and comparing.
+
+use wengert_core::graph::Function;
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::interpret::{self, Array, Real};
+use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
+
+/// Builds a function of inputs of the given types; what `f` returns are its outputs.
+pub fn build(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Function {
+    let function = FunctionBuilder::build("f", |b| {
+        let inputs: Vec<Tensor> =
+            types.iter().enumerate().map(|(i, ty)| b.input(&format!("x{i}"), ty.clone())).collect();
+        for (i, output) in f(&inputs).into_iter().enumerate() {
+            b.output(&format!("y{i}"), output);
+        }
+    });
+    function.unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A function of one scalar, evaluated.
+pub fn at(x: f64, f: impl FnOnce(&Tensor) -> Tensor) -> f64 {
+    let function = build(&[TensorType::scalar(DType::F64)], |x| vec![f(&x[0])]);
+    run(&function, &[Literal::from(x)])[0].get(0).to_f64()
+}
+
+/// Runs on doubles.
+pub fn run(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
+    interpret::run(function, inputs).unwrap_or_else(|e| panic!("{e}\n{function:?}"))
+}
+
+/// Runs on any numbers.
+pub fn run_on<R: Real>(function: &Function, inputs: &[Array<R>]) -> Vec<Array<R>> {
+    interpret::evaluate(&function.body, &function.locations, inputs).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// All float elements, one after the other.
+pub fn flat(literals: &[Literal]) -> Vec<f64> {
+    literals.iter().filter(|l| l.dtype().is_float()).flat_map(|l| l.scalars().map(Scalar::to_f64)).collect()
+}
+
+/// `x + h·t` in the floats of `x`; `t` has one literal for each float of `x`.
+pub fn moved(x: &[Literal], t: &[Literal], h: f64) -> Vec<Literal> {
+    let mut t = t.iter();
+    let step = |x: &Literal| {
+        if !x.dtype().is_float() {
+            return x.clone();
+        }
+        let t = t.next().expect("one direction for each float");
+        let sum = |(x, t): (Scalar, Scalar)| Scalar::from_f64(x.dtype(), x.to_f64() + h * t.to_f64());
+        let values: Vec<Scalar> = x.scalars().zip(t.scalars()).map(sum).collect();
+        Literal::from_scalars(x.dtype(), x.shape(), &values).unwrap()
+    };
+    x.iter().map(step).collect()
+}
+
+/// The derivative of `f` at `x` along `t` by the central difference of fourth order,
+/// (8(f(x+ht) − f(x−ht)) − (f(x+2ht) − f(x−2ht))) / 12h, with error h⁴·f⁽⁵⁾/30.
+pub fn difference(f: &Function, x: &[Literal], t: &[Literal]) -> Vec<f64> {
+    let h = 1e-3;
+    let [a, b, c, d] = [h, -h, 2.0 * h, -2.0 * h].map(|h| flat(&run(f, &moved(x, t, h))));
+    (0..a.len()).map(|i| (8.0 * (a[i] - b[i]) - (c[i] - d[i])) / (12.0 * h)).collect()
+}
+
+/// Σ aᵢ·bᵢ and Σ |aᵢ·bᵢ|, the scale of its rounding error.
+pub fn inner(a: &[f64], b: &[f64]) -> (f64, f64) {
+    assert_eq!(a.len(), b.len(), "inner product of vectors of different lengths");
+    let products = a.iter().zip(b).map(|(a, b)| a * b);
+    (products.clone().sum(), products.map(f64::abs).sum())
+}
+
+/// Asserts |a − b| ≤ tolerance · scale, where the scale is the greatest of 1 and all values.
+pub fn assert_close(a: &[f64], b: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(a.len(), b.len(), "{what}: different numbers of elements");
+    let scale = a.iter().chain(b).fold(1.0f64, |s, v| s.max(v.abs()));
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() <= tolerance * scale, "{what}: element {i}: {a} and {b} (scale {scale})");
+    }
+}
+
+/// Reproducible random numbers (xorshift).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 11) as usize % n
+    }
+
+    /// In −1..1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+
+    /// A literal of that type.
+    pub fn literal(&mut self, ty: &TensorType) -> Literal {
+        let shape = ty.extents().unwrap();
+        let count = shape.iter().product::<usize>();
+        let values: Vec<Scalar> = (0..count).map(|_| Scalar::from_f64(ty.dtype, self.unit())).collect();
+        Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
+    }
+}
