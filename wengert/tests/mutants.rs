@@ -1,0 +1,233 @@
+//! Hostile files: 100,000 mutants of `.graph`, `.plan` and `.ir` files are read. None may panic, hang, or allocate
+//! more than 256 MiB.
+//!
+//! A third of the binary mutants are damaged as whole files, and most of those die at a checksum. The others are damaged
+//! within a section and sealed again with right checksums, as an attacker would, so that they reach the records, the
+//! rebuilding and the verifier. Everything follows from the seed printed on failure.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use wengert::core::{Initializer, Tensor};
+use wengert::format::container::{self, Kind, Section};
+use wengert::format::{GraphFile, Weights, v1};
+use wengert::random::SplitMix64;
+use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform};
+use wengert::{DType, Dim, Literal, Program, TensorType};
+
+const SEED: u64 = 20_261_120;
+const LARGEST: usize = 256 << 20;
+
+/// Counts what lives, and remembers the most that ever did.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn grow(bytes: usize) {
+    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: every method hands its arguments on to the system's allocator unchanged and returns what it returns; the counters
+// touch no memory of anyone else.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: `block` came from `System` by one of these methods, with this layout.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        grow(size);
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Changes some bytes in one of the ways that readers fear.
+fn mutate(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
+    let below = |random: &mut SplitMix64, bound: usize| random.below(bound.max(1) as u64) as usize;
+    for _ in 0..=below(random, 4) {
+        let at = below(random, bytes.len());
+        let end = (at + 1 + below(random, 16)).min(bytes.len());
+        match random.below(9) {
+            _ if bytes.is_empty() => bytes.push(random.next_u64() as u8),
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next_u64() as u8,
+            // Bincode announces longer integers by these.
+            2 => bytes[at] = 250 + random.below(6) as u8,
+            3 => bytes[at] = bytes[at].wrapping_add(1),
+            4 => bytes.truncate(at),
+            5 => drop(bytes.drain(at..end)),
+            6 => {
+                let copy = bytes[at..end].to_vec();
+                let to = below(random, bytes.len());
+                bytes.splice(to..to, copy);
+            }
+            7 => {
+                let noise: Vec<u8> = (0..below(random, 12)).map(|_| random.next_u64() as u8).collect();
+                bytes.splice(at..at, noise);
+            }
+            _ => bytes[at..end].fill(0xff),
+        }
+    }
+}
+
+/// Damages a text: bytes, or whole words and lines put elsewhere.
+fn mutate_text(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
+    if random.below(2) == 0 {
+        return mutate(bytes, random);
+    }
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let separator = if random.below(2) == 0 { "\n" } else { " " };
+    let mut pieces: Vec<&str> = text.split(separator).collect();
+    const SPICE: [&str; 12] = [
+        "9223372036854775807",
+        "-1",
+        "0",
+        "4294967296*B",
+        "[",
+        "}",
+        "@f",
+        "%0",
+        "f64[1000000,1000000]",
+        "nan(0x7fc1)",
+        "{",
+        "\"",
+    ];
+    for _ in 0..=random.below(3) {
+        let at = random.below(pieces.len() as u64) as usize;
+        let other = random.below(pieces.len() as u64) as usize;
+        match random.below(4) {
+            0 => pieces.swap(at, other),
+            1 => pieces.insert(at, pieces[other]),
+            2 => pieces[at] = SPICE[random.below(SPICE.len() as u64) as usize],
+            _ => {
+                if pieces.len() > 1 {
+                    pieces.remove(at);
+                }
+            }
+        }
+    }
+    *bytes = pieces.join(separator).into_bytes();
+}
+
+/// Damages a file, or one of its sections with the checksums made right again.
+fn mutate_file(kind: Kind, version: u32, bytes: &mut Vec<u8>, random: &mut SplitMix64) {
+    if random.below(3) == 0 {
+        return mutate(bytes, random);
+    }
+    let (_, sections) = container::read(kind, &[version], bytes).unwrap();
+    let mut sections: Vec<(String, Vec<u8>)> =
+        sections.into_iter().map(|s| (s.name.to_owned(), s.bytes.to_vec())).collect();
+    let chosen = random.below(sections.len() as u64) as usize;
+    match random.below(20) {
+        0 => drop(sections.remove(chosen)),
+        1 => sections[chosen].0 = "unknown".into(),
+        _ if kind == Kind::Plan => mutate_text(&mut sections[chosen].1, random),
+        _ => mutate(&mut sections[chosen].1, random),
+    }
+    let sections: Vec<_> = sections.iter().map(|(name, bytes)| Section { name, bytes }).collect();
+    *bytes = container::write(kind, version, &sections);
+}
+
+/// Reads a mutant; true if it was accepted.
+fn survives(case: u64, what: &str, bytes: &[u8], read: &dyn Fn(&[u8]) -> bool) -> bool {
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let began = Instant::now();
+    let result = catch_unwind(AssertUnwindSafe(|| read(bytes)));
+    let (time, bytes_used) = (began.elapsed(), PEAK.load(Relaxed) - before);
+    let keep = || {
+        let path = std::env::temp_dir().join(format!("wengert-mutant-{case}"));
+        std::fs::write(&path, bytes).unwrap();
+        format!("{what} mutant {case} of seed {SEED}, kept as {}", path.display())
+    };
+    assert!(bytes_used <= LARGEST, "{} took {bytes_used} bytes", keep());
+    assert!(time < Duration::from_secs(10), "{} took {time:?}", keep());
+    result.unwrap_or_else(|_| panic!("{} made the reader panic", keep()))
+}
+
+fn program() -> Program {
+    let model = || Tensor::variable(TensorType::new(DType::F32, [3usize, 4]), Initializer::Zeros);
+    let x = || TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]);
+    let mut program = Program::new();
+    program
+        .function("init", |f| {
+            let key = f.key("key");
+            let row =
+                Tensor::constant(Literal::from_vec(&[3, 4], (0..12).map(|i| i as f32).collect()).unwrap());
+            f.update("model.w", &(&row * &key.convert(DType::F32).sum()));
+        })
+        .unwrap();
+    program
+        .function("train_step", |f| {
+            let (x, w) = (f.input("x", x()), f.state("model.w", model()));
+            let y = x.dot(&w);
+            let part = y.slice_axis(1, 1usize, 3usize).sum_axes(&[0]);
+            let joined = Tensor::concatenate(&[&part, &part], 0).reshape([2usize, 2]).permute(&[1, 0]);
+            f.update("model.w", &(&w - &(0.1f32 * &w)));
+            f.output("loss", (&joined * &joined).sum());
+        })
+        .unwrap();
+    program
+        .function("predict", |f| {
+            let (x, w) = (f.input("x", x()), f.param("model.w", model()));
+            f.output("y", x.dot(&w).max_axes(&[1]).convert(DType::I32));
+        })
+        .unwrap();
+    program
+}
+
+fn graph_file() -> Vec<u8> {
+    let recipe = Recipe {
+        init: Some("init".into()),
+        step: StepRecipe {
+            function: "train_step".into(),
+            inputs: vec![InputRecipe::new("x", "x_train").then(Transform::Convert(DType::F32))],
+            loss: "loss".into(),
+        },
+        evaluate: None,
+        batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Drop },
+        length: Length::Steps(10),
+        checkpoint: Cadence::Never,
+        key_seed: 3,
+    };
+    let weights = [("model.w".to_owned(), Literal::zeros(DType::F32, &[3, 4]))].into();
+    let file = GraphFile { program: program(), recipe: Some(recipe), weights: Weights::Inline(weights) };
+    file.to_bytes().unwrap()
+}
+
+#[test]
+fn mutants_neither_panic_nor_hang_nor_devour_memory() {
+    // The panics of a failing mutant are reported once, by `survives`.
+    let graph = graph_file();
+    let mut accepted = 0;
+    for case in 0..100_000 {
+        let mut random = SplitMix64::of(SEED, &[case]);
+        let mut bytes = graph.clone();
+        mutate_file(Kind::Graph, v1::VERSION, &mut bytes, &mut random);
+        accepted +=
+            u32::from(survives(case, ".graph", &bytes, &|bytes| GraphFile::from_bytes(bytes).is_ok()));
+    }
+    // Some damage does no harm (a name, a location, a weight); if none were accepted the test would look at nothing deep.
+    assert!(accepted > 100, "only {accepted} mutants were accepted");
+}
