@@ -77,6 +77,9 @@ impl Real for Jet {
     fn floor(&self) -> Self {
         Jet::constant(Real::floor(&self.0[0]))
     }
+    fn is_negative(&self) -> bool {
+        Real::is_negative(&self.0[0])
+    }
     fn is_zero(&self) -> bool {
         self.0.iter().all(Zero::is_zero)
     }
