@@ -5,7 +5,7 @@
 //! inside divisions. All arithmetic is on 128-bit integers; an expression whose sum could leave 64 bits is taken to have any
 //! value, which is right because it wraps.
 
-use super::{Affine, AxisId, Guard, Nest, Term};
+use super::{Affine, AxisId, Guard, Nest, Reg, Term};
 use crate::dtype::DType;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,18 +78,29 @@ impl<'a> Ranges<'a> {
 
     /// The values that `expression` may have; empty if it is certain that the guards fail.
     pub fn of(&self, expression: &Affine) -> Interval {
-        let mut result = self.sum(expression.constant, &expression.terms);
-        for guard in self.guards {
-            let Some((factor, rest)) = quotient(expression, &guard.index) else { continue };
-            let tested = Interval { low: guard.low.into(), high: i128::from(guard.high) - 1 };
-            if tested.is_empty() {
-                return tested;
-            }
-            let tested = tested.scale(factor);
-            let rest = self.sum(rest.constant, &rest.terms);
-            let narrowed = Interval { low: tested.low + rest.low, high: tested.high + rest.high };
-            if narrowed.fits() && !rest.is_empty() {
-                result = result.intersect(narrowed);
+        let mut result = self.sum(expression);
+        for first in 0..self.guards.len() {
+            // What the first guard leaves of the expression is narrowed by the others, as far as they divide it too.
+            let mut rest = expression.clone();
+            let mut tested = Interval { low: 0, high: 0 };
+            for guard in [first].into_iter().chain((0..self.guards.len()).filter(|g| *g != first)) {
+                let guard = &self.guards[guard];
+                let passing = Interval { low: guard.low.into(), high: i128::from(guard.high) - 1 };
+                if passing.is_empty() {
+                    return passing;
+                }
+                let Some((factor, left)) = quotient(&rest, &guard.index) else { continue };
+                let passing = passing.scale(factor);
+                tested = Interval { low: tested.low + passing.low, high: tested.high + passing.high };
+                rest = left;
+                let left = self.sum(&rest);
+                let narrowed = Interval { low: tested.low + left.low, high: tested.high + left.high };
+                if narrowed.fits() && !left.is_empty() {
+                    result = result.intersect(narrowed);
+                }
+                if !tested.fits() {
+                    break;
+                }
             }
         }
         result
@@ -97,16 +108,17 @@ impl<'a> Ranges<'a> {
 
     /// True if the sum of the terms cannot leave 64 bits.
     pub fn is_exact(&self, expression: &Affine) -> bool {
-        self.plain_sum(expression.constant, &expression.terms).is_some_and(Interval::fits)
+        self.plain_sum(expression).is_some_and(Interval::fits)
     }
 
-    fn sum(&self, constant: i64, terms: &[(Term, i64)]) -> Interval {
-        self.plain_sum(constant, terms).filter(|i| i.fits()).unwrap_or(Interval::ALL)
+    fn sum(&self, expression: &Affine) -> Interval {
+        self.plain_sum(expression).filter(|i| i.fits()).unwrap_or(Interval::ALL)
     }
 
-    fn plain_sum(&self, constant: i64, terms: &[(Term, i64)]) -> Option<Interval> {
-        let mut sum = Interval { low: constant.into(), high: constant.into() };
-        for (term, factor) in terms {
+    fn plain_sum(&self, expression: &Affine) -> Option<Interval> {
+        let constant = i128::from(expression.constant);
+        let mut sum = Interval { low: constant, high: constant };
+        for (term, factor) in &expression.terms {
             let range = self.term(term);
             if range.is_empty() {
                 return Some(range);
@@ -157,7 +169,7 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// `expression = factor · divisor + rest`, where the rest has no terms that the expression has not.
+/// `expression = factor · divisor + rest`, where the rest has fewer terms, and none that the expression has not.
 fn quotient(expression: &Affine, divisor: &Affine) -> Option<(i64, Affine)> {
     let coefficient = |term: &Term| {
         let at = expression.terms.binary_search_by(|(t, _)| t.cmp(term)).ok()?;
@@ -166,6 +178,7 @@ fn quotient(expression: &Affine, divisor: &Affine) -> Option<(i64, Affine)> {
     let (first, by) = divisor.terms.first()?;
     let whole = coefficient(first)?;
     // Terms that are not in the expression would make the analysis of one term run into itself.
+    // The first term is gone from the rest, so that chains of guards end.
     if whole.checked_rem(*by)? != 0 || divisor.terms.iter().any(|(t, _)| coefficient(t).is_none()) {
         return None;
     }
@@ -189,76 +202,98 @@ fn solve(range: Interval, factor: i64, guard: &Guard) -> Interval {
     Interval { low: -(-low).div_euclid(factor), high: high.div_euclid(factor) }
 }
 
-/// The axes whose counters an element determines: two iterations that agree in the values of all `expressions`, and in
-/// `known` terms, agree in these axes.
+/// What is known to be the same in two iterations.
+#[derive(Clone, Default)]
+pub struct Known {
+    terms: BTreeSet<Term>,
+}
+
+/// Finds what two iterations have in common that agree in the values of some expressions: here, that access one element.
 ///
 /// The method is syntactic and sound. In a sum, the term of the largest coefficient is determined if the others together
 /// span less than that coefficient (mixed radix); determined terms are then constants. What a floor division and a
-/// modulus of one expression by one divisor are determined of is determined (delinearisation).
-pub fn determined(expressions: &[&Affine], ranges: &Ranges<'_>, known: BTreeSet<Term>) -> BTreeSet<AxisId> {
-    let mut known = known;
-    let mut sums: Vec<Affine> = expressions.iter().map(|e| (*e).clone()).collect();
-    let mut opened: BTreeSet<Term> = BTreeSet::new();
-    loop {
-        let mut progress = false;
-        for sum in &sums {
-            if let Some(term) = leading(sum, ranges, &known) {
-                known.insert(term);
-                progress = true;
+/// modulus of one expression by one divisor are determined of is determined (delinearisation). A register is determined
+/// if the axes that it depends on are.
+pub struct Agreement<'a> {
+    /// Intervals of expressions where both iterations are.
+    pub ranges: &'a Ranges<'a>,
+    /// The axes that a register depends on; nothing if its value may differ though all axes agree.
+    pub depends: &'a dyn Fn(Reg) -> Option<Vec<AxisId>>,
+}
+
+impl Known {
+    /// The counters of these axes.
+    pub fn axes(axes: &[AxisId]) -> Known {
+        Known { terms: axes.iter().map(|a| Term::Axis(*a)).collect() }
+    }
+
+    /// True if the counter of the axis is known.
+    pub fn contains(&self, axis: AxisId) -> bool {
+        self.terms.contains(&Term::Axis(axis))
+    }
+}
+
+impl Agreement<'_> {
+    /// What follows from the values of `expressions` and what is `known` already.
+    pub fn extend(&self, expressions: &[&Affine], mut known: Known) -> Known {
+        let mut sums: Vec<Affine> = expressions.iter().map(|e| (*e).clone()).collect();
+        let mut opened: BTreeSet<Term> = BTreeSet::new();
+        loop {
+            let mut progress = false;
+            for sum in &sums {
+                if let Some(term) = self.leading(sum, &known) {
+                    known.terms.insert(term);
+                    progress = true;
+                }
+            }
+            let divisions: Vec<Term> = known.terms.iter().filter(|t| !opened.contains(t)).cloned().collect();
+            for term in divisions {
+                let (Term::FloorDiv(inner, d) | Term::Mod(inner, d)) = &term else { continue };
+                if *d > 0
+                    && self.determines(&inner.floor_div(*d), &known)
+                    && self.determines(&inner.modulo(*d), &known)
+                {
+                    sums.push((**inner).clone());
+                    opened.insert(term);
+                    progress = true;
+                }
+            }
+            if !progress {
+                return known;
             }
         }
-        let divisions: Vec<Term> = known.iter().filter(|t| !opened.contains(t)).cloned().collect();
-        for term in divisions {
-            let (Term::FloorDiv(inner, d) | Term::Mod(inner, d)) = &term else { continue };
-            if *d > 0
-                && is_determined(&inner.floor_div(*d), ranges, &known)
-                && is_determined(&inner.modulo(*d), ranges, &known)
-            {
-                sums.push((**inner).clone());
-                opened.insert(term);
-                progress = true;
+    }
+
+    /// The term of a known sum that its value determines next.
+    fn leading(&self, sum: &Affine, known: &Known) -> Option<Term> {
+        let mut spans: Vec<(&Term, i128, i128)> = Vec::new();
+        for (term, factor) in &sum.terms {
+            if !self.determines_term(term, known) {
+                let factor = i128::from(*factor).abs();
+                spans.push((term, factor, factor.checked_mul(self.ranges.term(term).width())?));
             }
         }
-        if !progress {
-            break;
-        }
+        let (term, factor, _) = *spans.iter().max_by_key(|(_, factor, _)| *factor)?;
+        let total = spans.iter().try_fold(0i128, |n, (_, _, span)| n.checked_add(*span))?;
+        let others: i128 = spans.iter().filter(|(t, ..)| *t != term).map(|(.., span)| span).sum();
+        // Sums wrap at 64 bits: a difference below 2^64 that wraps to 0 is 0.
+        (others < factor && total < 1 << 64).then(|| term.clone())
     }
-    known
-        .into_iter()
-        .filter_map(|t| match t {
-            Term::Axis(axis) => Some(axis),
-            _ => None,
-        })
-        .collect()
-}
 
-/// The term of a known sum that its value determines next.
-fn leading(sum: &Affine, ranges: &Ranges<'_>, known: &BTreeSet<Term>) -> Option<Term> {
-    let mut spans: Vec<(&Term, i128, i128)> = Vec::new();
-    for (term, factor) in &sum.terms {
-        if !is_determined_term(term, ranges, known) {
-            let factor = i128::from(*factor).abs();
-            spans.push((term, factor, factor.checked_mul(ranges.term(term).width())?));
-        }
+    fn determines(&self, expression: &Affine, known: &Known) -> bool {
+        expression.terms.iter().all(|(t, _)| self.determines_term(t, known))
     }
-    let (term, factor, _) = *spans.iter().max_by_key(|(_, factor, _)| *factor)?;
-    let total = spans.iter().try_fold(0i128, |n, (_, _, span)| n.checked_add(*span))?;
-    let others: i128 = spans.iter().filter(|(t, ..)| *t != term).map(|(.., span)| span).sum();
-    // Sums wrap at 64 bits: a difference below 2^64 that wraps to 0 is 0.
-    (others < factor && total < 1 << 64).then(|| term.clone())
-}
 
-fn is_determined(expression: &Affine, ranges: &Ranges<'_>, known: &BTreeSet<Term>) -> bool {
-    expression.terms.iter().all(|(t, _)| is_determined_term(t, ranges, known))
-}
-
-fn is_determined_term(term: &Term, ranges: &Ranges<'_>, known: &BTreeSet<Term>) -> bool {
-    known.contains(term)
-        || ranges.term(term).width() == 0
-        || match term {
-            Term::FloorDiv(inner, _) | Term::Mod(inner, _) => is_determined(inner, ranges, known),
-            _ => false,
-        }
+    fn determines_term(&self, term: &Term, known: &Known) -> bool {
+        known.terms.contains(term)
+            || self.ranges.term(term).width() == 0
+            || match term {
+                Term::FloorDiv(inner, _) | Term::Mod(inner, _) => self.determines(inner, known),
+                Term::Reg(reg) => (self.depends)(*reg)
+                    .is_some_and(|axes| axes.iter().all(|a| self.determines_term(&Term::Axis(*a), known))),
+                Term::Axis(_) => false,
+            }
+    }
 }
 
 /// True if it is certain that no iterations of two accesses, not even different ones, name the same element.

@@ -8,8 +8,10 @@ use crate::dtype::DType;
 use crate::id::{Id, IdVec};
 use crate::scalar::Scalar;
 
-/// Names, each with what makes the program for a tuple of these dtypes, if there is one.
-const NAMED: &[(&str, fn(&[DType]) -> Option<Combine>)] = &[
+/// Makes the program for a tuple of these dtypes, if there is one.
+type Make = fn(&[DType]) -> Option<Combine>;
+
+const NAMED: &[(&str, Make)] = &[
     ("sum", |d| one(d, is_number).map(Combine::sum)),
     ("prod", |d| one(d, is_number).map(Combine::prod)),
     ("max", |d| one(d, is_number).map(Combine::max)),

@@ -52,20 +52,26 @@
 //! everything; a producer that has left holes calls [`Nest::renumber`].
 
 pub mod bounds;
+mod build;
 pub mod combine;
+pub mod evaluate;
 pub mod index;
+pub mod interpret;
 pub mod parse;
 pub mod print;
 mod renumber;
 pub mod scalar;
+mod simplify;
 pub mod verify;
 
 use crate::dtype::DType;
 use crate::id::{IdVec, typed_id};
 use crate::location::LocationId;
 use crate::scalar::Scalar;
+pub use build::NestBuilder;
 pub use combine::CombineBuilder;
 pub use index::{Affine, Guard, Term};
+pub use interpret::interpret;
 pub use parse::{Part, Places, parse_nest, parse_nests};
 pub use scalar::ScalarOp;
 pub use verify::{verify, verify_at};

@@ -1,7 +1,8 @@
 //! N14 to N19: bounds, and who writes and reads which element when.
 
+use super::depend::Dependence;
 use super::{Failure, MAX_STORES, Site, failure, runs, sites};
-use crate::nest::bounds::{Interval, Ranges, determined, disjoint};
+use crate::nest::bounds::{Agreement, Interval, Known, Ranges, disjoint};
 use crate::nest::parse::Part;
 use crate::nest::print::AffineText;
 use crate::nest::{Access, Affine, AxisId, Buffer, BufferId, BufferRole, Nest, Term};
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Result<T = ()> = std::result::Result<T, Failure>;
 
 pub(super) fn check(nest: &Nest) -> Result {
+    let dependence = &Dependence::new(nest);
     let sites: Vec<Site<'_>> = sites(nest).into_iter().filter(|s| ranges(nest, s).reachable()).collect();
     for site in &sites {
         bounds(nest, site)?;
@@ -21,12 +23,14 @@ pub(super) fn check(nest: &Nest) -> Result {
     for (id, buffer) in nest.buffers.iter() {
         let (stores, loads): (Vec<_>, Vec<_>) =
             of_buffer.remove(&id).unwrap_or_default().into_iter().partition(|s| s.store);
-        check_stores(nest, buffer, &stores)?;
+        check_stores(nest, dependence, buffer, &stores)?;
         match buffer.role {
             BufferRole::In => {}
             BufferRole::Out => complete(nest, id, &stores)?,
-            BufferRole::InOut => loads.iter().try_for_each(|l| in_place(nest, l, &stores))?,
-            BufferRole::Row => loads.iter().try_for_each(|l| written_before(nest, buffer, l, &stores))?,
+            BufferRole::InOut => loads.iter().try_for_each(|l| in_place(nest, dependence, l, &stores))?,
+            BufferRole::Row => {
+                loads.iter().try_for_each(|l| written_before(nest, dependence, buffer, l, &stores))?
+            }
         }
     }
     Ok(())
@@ -54,12 +58,12 @@ fn bounds(nest: &Nest, site: &Site<'_>) -> Result {
 }
 
 /// N15 and N16.
-fn check_stores(nest: &Nest, buffer: &Buffer, stores: &[Site<'_>]) -> Result {
+fn check_stores(nest: &Nest, dependence: &Dependence, buffer: &Buffer, stores: &[Site<'_>]) -> Result {
     if let Some(site) = stores.get(MAX_STORES) {
         return Err(failure(site.part(), 16, format!("more than {MAX_STORES} stores to `%{}`", buffer.name)));
     }
     for (n, site) in stores.iter().enumerate() {
-        injective(nest, buffer, site)?;
+        injective(nest, dependence, buffer, site)?;
         for other in &stores[..n] {
             if buffer.role == BufferRole::Row && other.phase != site.phase {
                 continue;
@@ -80,15 +84,16 @@ fn are_disjoint(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
 }
 
 /// N15.
-fn injective(nest: &Nest, buffer: &Buffer, site: &Site<'_>) -> Result {
-    let inner = &nest.phases[site.phase].axes;
-    let parallel: BTreeSet<Term> = nest.parallel.iter().map(|a| Term::Axis(*a)).collect();
+fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<'_>) -> Result {
+    let phase = &nest.phases[site.phase];
     let row = buffer.role == BufferRole::Row;
     // For row storage, the row is fixed.
-    let known = if row { parallel } else { BTreeSet::new() };
-    let found = determined(&site.access.indices.iter().collect::<Vec<_>>(), &ranges(nest, site), known);
-    let wanted = nest.parallel.iter().filter(|_| !row).chain(inner);
-    match wanted.into_iter().find(|a| nest.axes[**a].extent > 1 && !found.contains(a)) {
+    let known = if row { Known::axes(&nest.parallel) } else { Known::default() };
+    let agreement =
+        Agreement { ranges: &ranges(nest, site), depends: &|reg| Some(dependence.axes(nest, phase, reg)) };
+    let found = agreement.extend(&site.access.indices.iter().collect::<Vec<_>>(), known);
+    let wanted = nest.parallel.iter().filter(|_| !row).chain(&phase.axes);
+    match wanted.into_iter().find(|a| nest.axes[**a].extent > 1 && !found.contains(**a)) {
         None => Ok(()),
         Some(axis) => {
             let name = &nest.axes[*axis].name;
@@ -124,11 +129,11 @@ fn complete(nest: &Nest, id: BufferId, stores: &[Site<'_>]) -> Result {
 }
 
 /// N18.
-fn in_place(nest: &Nest, load: &Site<'_>, stores: &[Site<'_>]) -> Result {
+fn in_place(nest: &Nest, dependence: &Dependence, load: &Site<'_>, stores: &[Site<'_>]) -> Result {
     for store in stores {
         let same = load.phase == store.phase;
         let ordered = if same {
-            same_iteration(nest, load, store) && load.position < store.position
+            same_iteration(nest, dependence, load, store) && load.position < store.position
         } else {
             load.phase < store.phase && rows_agree(nest, load, store)
         };
@@ -151,7 +156,7 @@ fn in_place(nest: &Nest, load: &Site<'_>, stores: &[Site<'_>]) -> Result {
 /// True if a load and a store of one phase that meet in an element do so in one iteration (for row storage, of one row).
 ///
 /// N15 says so of two iterations that pass the guards of the store; that the load passes them too has to be seen.
-fn same_iteration(nest: &Nest, load: &Site<'_>, store: &Site<'_>) -> bool {
+fn same_iteration(nest: &Nest, dependence: &Dependence, load: &Site<'_>, store: &Site<'_>) -> bool {
     if load.access.indices != store.access.indices {
         return false;
     }
@@ -159,7 +164,7 @@ fn same_iteration(nest: &Nest, load: &Site<'_>, store: &Site<'_>) -> bool {
         return true;
     }
     let anywhere = Site { access: &Access { guards: Vec::new(), ..store.access.clone() }, ..*store };
-    injective(nest, &nest.buffers[store.access.buffer], &anywhere).is_ok()
+    injective(nest, dependence, &nest.buffers[store.access.buffer], &anywhere).is_ok()
 }
 
 /// True if accesses of one element are in one row: the indices that are the same in both determine the parallel axes.
@@ -175,14 +180,21 @@ fn rows_agree(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
     };
     let common = a.access.indices.iter().zip(&b.access.indices).filter(|(x, y)| x == y && of_row(x));
     let common: Vec<&Affine> = common.map(|(x, _)| x).collect();
-    let found = determined(&common, &Ranges::new(nest, &[]), BTreeSet::new());
-    nest.parallel.iter().all(|axis| nest.axes[*axis].extent <= 1 || found.contains(axis))
+    let agreement = Agreement { ranges: &Ranges::new(nest, &[]), depends: &|_| None };
+    let found = agreement.extend(&common, Known::default());
+    nest.parallel.iter().all(|axis| nest.axes[*axis].extent <= 1 || found.contains(*axis))
 }
 
 /// N19.
-fn written_before(nest: &Nest, buffer: &Buffer, load: &Site<'_>, stores: &[Site<'_>]) -> Result {
+fn written_before(
+    nest: &Nest,
+    dependence: &Dependence,
+    buffer: &Buffer,
+    load: &Site<'_>,
+    stores: &[Site<'_>],
+) -> Result {
     let conflict = stores.iter().filter(|s| s.phase == load.phase).any(|store| {
-        let ordered = same_iteration(nest, load, store) && load.position < store.position;
+        let ordered = same_iteration(nest, dependence, load, store) && load.position < store.position;
         // A clamped index is another one than is written.
         load.access.clamp || (!ordered && !are_disjoint(nest, load, store))
     });

@@ -25,8 +25,8 @@
 //! Memory (module `memory`), which makes rows independent and every access defined:
 //!
 //! - **N14** Accesses that do not clamp are in bounds by interval analysis ([`super::bounds`]).
-//! - **N15** No two iterations write one element by one store: the indices determine the row and the inner axes. (Of row
-//!   storage: the inner axes.)
+//! - **N15** No two iterations write one element by one store: the indices determine the row and the inner axes, by the
+//!   method of [`Agreement`](super::bounds::Agreement). (Of row storage: the inner axes.)
 //! - **N16** Two stores to one buffer write different elements (of row storage: if they are in one phase), by disjoint
 //!   ranges or residues of some index. At most [`MAX_STORES`] stores write one buffer.
 //! - **N17** Each element of an `out` is written: if no store to it has guards, the iterations are as many as its elements,
@@ -40,6 +40,7 @@
 //!
 //! Nothing is proven of loops that never run.
 
+mod depend;
 mod memory;
 mod structure;
 
