@@ -104,11 +104,17 @@ impl LocationTable {
     }
 
     /// The whole chain, outermost rule first, e.g. `transpose(mul) of jvp(tanh) of src/main.rs:3:7`.
-    pub fn describe(&self, id: LocationId) -> String {
-        match self.get(id) {
-            Location::Derived { of, rule } if *of < id => format!("{rule} of {}", self.describe(*of)),
-            other => other.to_string(),
+    pub fn describe(&self, mut id: LocationId) -> String {
+        let mut text = String::new();
+        // As in `origin`; no recursion, since a chain may be long.
+        while let Location::Derived { of, rule } = self.get(id)
+            && *of < id
+        {
+            text.push_str(rule);
+            text.push_str(" of ");
+            id = *of;
         }
+        text + &self.get(id).to_string()
     }
 
     /// Every entry in the order of its id.

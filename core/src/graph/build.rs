@@ -12,7 +12,7 @@
 //! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it.
 
 use super::tensor::Tensor;
-use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
+use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
@@ -241,7 +241,7 @@ impl Scope {
         captured.sort();
         body.inputs.extend(captured);
         body.outputs = values;
-        Ok(Closure { body, captures })
+        Ok(Closure { body: body.renumber(), captures })
     }
 
     /// Where a tensor's value was made.
@@ -468,13 +468,15 @@ impl FunctionBuilder {
         let (outputs, tensors): (Vec<_>, Vec<_>) = self.outputs.into_iter().unzip();
         let closure = self.scope.close(&tensors).map_err(context)?;
         assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
-        Ok(Function {
+        let function = Function {
             name: self.name,
             inputs: self.inputs,
             outputs,
             body: closure.body,
             locations: self.scope.locations(),
-        })
+        };
+        verify(&function)?;
+        Ok(function)
     }
 }
 

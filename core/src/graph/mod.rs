@@ -12,8 +12,16 @@
 
 pub mod build;
 pub mod operators;
+pub mod parse;
+pub mod print;
+mod renumber;
 pub mod structure;
 pub mod tensor;
+pub mod verify;
+
+pub use parse::parse_program;
+pub use print::{PrintOptions, print};
+pub use verify::{verify, verify_program};
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
@@ -142,6 +150,16 @@ impl Program {
         Self::default()
     }
 
+    /// A program of these functions; their names must differ.
+    pub fn from_functions(functions: Vec<Function>) -> Result<Self> {
+        let mut names = BTreeSet::new();
+        match functions.iter().find(|f| !names.insert(&f.name)) {
+            Some(f) => Err(Diagnostic::new(format!("function `@{}` is defined twice", f.name))
+                .help("give it another name")),
+            None => Ok(Program { functions }),
+        }
+    }
+
     /// The functions in the order of their definition.
     pub fn functions(&self) -> &[Function] {
         &self.functions
@@ -251,6 +269,7 @@ impl Body {
         let mut body = self.clone();
         for (_, ty) in body.values.iter_mut() {
             *ty = ty.bind(binding)?;
+            verify::well_formed(ty)?;
         }
         for equation in &mut body.equations {
             let (name, location) = (equation.op.name(), equation.location);

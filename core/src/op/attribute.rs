@@ -23,7 +23,7 @@ pub enum Attribute {
     Text(String),
     /// `@f`
     Function(String),
-    /// `1.5:f32`
+    /// `f32(1.5)`
     Scalar(Scalar),
     /// `f32[2] [1.0, 2.0]`
     Literal(Literal),
@@ -69,7 +69,7 @@ macro_rules! simple_field {
 simple_field! {
     bool, Bool, "`true` or `false`";
     DType, DType, "a dtype";
-    Scalar, Scalar, "a scalar such as `1.5:f32`";
+    Scalar, Scalar, "a scalar such as `f32(1.5)`";
     Literal, Literal, "a literal";
 }
 

@@ -130,6 +130,11 @@ pub trait Operation: Sized {
     /// The op of that name with these attributes, taken out of the map; nothing if the name is not known here.
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>>;
 
+    /// How many regions it runs.
+    fn region_count(&self) -> usize {
+        0
+    }
+
     /// Every dimension in the attributes.
     fn visit_dims(&self, _visit: &mut dyn FnMut(&Dim)) {}
 
@@ -195,6 +200,11 @@ macro_rules! ops {
             /// See [`Operation::attributes`].
             pub fn attributes(&self) -> Attributes {
                 match self { $(Op::$variant(op) => op.attributes(),)* }
+            }
+
+            /// How many regions it runs.
+            pub fn region_count(&self) -> usize {
+                match self { $(Op::$variant(op) => op.region_count(),)* }
             }
 
             /// Every dimension in the attributes.

@@ -1,0 +1,469 @@
+//! Reads the text of the Graph stage; `docs/ir.md` has the grammar, [`super::print`] writes it.
+//!
+//! The text is untrusted: work is linear in it (times the logarithm of its names), depth is bounded, and a literal takes
+//! memory only as its text pays for it. What is read has passed the verifier; an error stands at the guilty place of the text.
+//!
+//! A function has locations of its own (`loc`) at all inputs and equations or at none. Without them equations are
+//! located in the text itself, so that later errors point there.
+
+use super::verify::{self, Place};
+use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::id::Id;
+use crate::location::{Location, LocationId, LocationTable};
+use crate::op::{Attribute, Op};
+use crate::text::{Cursor, Kind, Token};
+use crate::ty::TensorType;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Reads a program and verifies it; `file_name` is what errors and locations name.
+pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
+    let mut c = Cursor::new(file_name, text);
+    let mut functions = Vec::new();
+    let mut names = BTreeSet::new();
+    while !c.is_end() {
+        let (function, places) = read_function(&mut c)?;
+        if !names.insert(function.name.clone()) {
+            return Err(c
+                .error(places.function, format!("G1: function `@{}` is defined twice", function.name))
+                .help("give it another name"));
+        }
+        verify::check(&function).map_err(|violation| {
+            let token = match violation.place {
+                Place::Function => places.function,
+                Place::Input(i) => places.inputs[i],
+                Place::Output(i) => places.outputs[i],
+                Place::Equation(i) => places.equations[i],
+            };
+            from_inside(&c, token, verify::context(&function, &violation.name, violation.diagnostic))
+        })?;
+        functions.push(function);
+    }
+    Program::from_functions(functions)
+}
+
+/// An error that something without a place reported about `token`.
+fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
+    let mut error = c.error(token, inner.message);
+    error.help = inner.help;
+    error
+}
+
+/// Reads one function, which is not verified yet.
+fn read_function<'a>(c: &mut Cursor<'a>) -> Result<(Function, Places<'a>)> {
+    if !c.is_keyword("func") {
+        return Err(c
+            .unexpected("`func`")
+            .help("a graph text is a list of functions: func @f(%x: f32[3]) -> (f32[3]) { … return %0 }"));
+    }
+    c.advance();
+    let function = c.peek();
+    let name = c.expect_function("the name of the function, such as `@f`")?.to_string();
+    let mut reader = Reader {
+        places: Places { function, inputs: vec![], outputs: vec![], equations: vec![] },
+        locations: LocationTable::default(),
+        mode: Mode::Open,
+        scopes: vec![HashMap::new()],
+    };
+    let mut body = Body::default();
+    let inputs = c.list("(", ")", |c| reader.input(c, &mut body))?;
+    body.inputs = body.values.ids().collect();
+    c.expect("->")?;
+    let mut position = 0;
+    let outputs = c.list("(", ")", |c| {
+        position += 1;
+        reader.output(c, position - 1)
+    })?;
+    c.expect("{")?;
+    let end = reader.equations(c, &mut body)?;
+    if body.outputs.len() != outputs.len() {
+        return Err(c.error(
+            end,
+            format!("G2: {} outputs are declared, {} are returned", outputs.len(), body.outputs.len()),
+        ));
+    }
+    for (i, (value, (_, ty))) in body.outputs.iter().zip(&outputs).enumerate() {
+        let found = body.ty(*value);
+        if found != ty {
+            let token = reader.places.outputs[i];
+            return Err(c.error(token, format!("G2: the output is declared {ty}, but {found} is returned")));
+        }
+    }
+    reader.location_table(c)?;
+    c.expect("}")?;
+    let outputs = outputs.into_iter().map(|(output, _)| output).collect();
+    Ok((Function { name, inputs, outputs, body, locations: reader.locations }, reader.places))
+}
+
+/// The tokens at which a function's parts begin, for errors of the verifier.
+struct Places<'a> {
+    function: Token<'a>,
+    inputs: Vec<Token<'a>>,
+    outputs: Vec<Token<'a>>,
+    /// In the order of the text.
+    equations: Vec<Token<'a>>,
+}
+
+/// How a function is located.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// No input or equation has been read yet.
+    Open,
+    /// By its places in this text.
+    Text,
+    /// By its own `loc`s.
+    Own,
+}
+
+struct Reader<'a> {
+    places: Places<'a>,
+    locations: LocationTable,
+    mode: Mode,
+    /// Values by name, for each body from the outermost to the one that is being read.
+    scopes: Vec<HashMap<&'a str, ValueId>>,
+}
+
+impl<'a> Reader<'a> {
+    fn input(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<Input> {
+        let token = c.peek();
+        let mut role = InputRole::Input;
+        if let Kind::Name(name) = token.kind {
+            c.advance();
+            role = InputRole::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
+                c.error(token, format!("expected an input, found `{name}`")).help(
+                    "inputs are written `%x: f32[3]`, with `param`, `state` or `key` in front if they are that",
+                )
+            })?;
+        }
+        let name = self.body_input(c, body)?;
+        let location = self.location(c, token)?;
+        self.places.inputs.push(token);
+        Ok(Input { name: name.into(), role, location })
+    }
+
+    /// `%name: type`, which gets the next number.
+    fn body_input(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<&'a str> {
+        let token = c.peek();
+        let name = c.expect_value("an input, such as `%x: f32[3]`")?;
+        c.expect(":")?;
+        let value = body.values.push(c.tensor_type()?);
+        self.define(c, token, name, value)?;
+        Ok(name)
+    }
+
+    fn define(&mut self, c: &Cursor<'a>, token: Token<'a>, name: &'a str, value: ValueId) -> Result<()> {
+        let scope = self.scopes.last_mut().expect("a body is being read");
+        if scope.insert(name, value).is_none() {
+            return Ok(());
+        }
+        Err(c.error(token, format!("G3: `%{name}` is defined twice")).help("give it another name"))
+    }
+
+    fn output(&mut self, c: &mut Cursor<'a>, position: usize) -> Result<(Output, TensorType)> {
+        let mut token = c.advance();
+        let mut role = OutputRole::Output;
+        // `state` is a role unless it is itself the name.
+        if token.kind == Kind::Name("state") && !c.is(":") {
+            role = OutputRole::State;
+            token = c.advance();
+        }
+        self.places.outputs.push(token);
+        let name = match token.kind {
+            Kind::Name(name) | Kind::Integer(name) if c.is(":") => name,
+            // No name: this was the dtype.
+            Kind::Name(dtype) if role == OutputRole::Output => {
+                let dtype: DType = dtype.parse().map_err(|e| from_inside(c, token, e))?;
+                let ty = TensorType { dtype, shape: c.shape()? };
+                return Ok((Output { name: position.to_string(), role }, ty));
+            }
+            kind => {
+                return Err(c
+                    .error(token, format!("expected an output, found {kind}"))
+                    .help("outputs are written `f32[3]`, `loss: f32[]` or `state model.w: f32[3]`"));
+            }
+        };
+        c.expect(":")?;
+        Ok((Output { name: name.into(), role }, c.tensor_type()?))
+    }
+
+    /// Equations and `return` of a body whose inputs are defined; the token of `return`.
+    fn equations(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<Token<'a>> {
+        while !c.is_keyword("return") {
+            if !matches!(c.peek().kind, Kind::Value(_)) {
+                return Err(c.unexpected("an equation, such as `%0: f32[3] = exp %x`, or `return`"));
+            }
+            self.equation(c, body)?;
+        }
+        let end = c.advance();
+        body.outputs = self.operands(c, end)?;
+        Ok(end)
+    }
+
+    fn equation(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<()> {
+        let mut names = Vec::new();
+        loop {
+            let token = c.peek();
+            let name = c.expect_value("a result, such as `%0: f32[3]`")?;
+            c.expect(":")?;
+            names.push((token, name, c.tensor_type()?));
+            if !c.eat(",") {
+                break;
+            }
+        }
+        c.expect("=")?;
+        let at = c.peek();
+        let op = c.expect_name("the name of an op")?;
+        let operands = self.operands(c, at)?;
+        let attributes = if c.is("{") { attributes(c)? } else { BTreeMap::new() };
+        let op = Op::from_attributes(op, attributes).map_err(|e| from_inside(c, at, e))?;
+        self.places.equations.push(at);
+        let location = self.location(c, at)?;
+        let mut regions = Vec::new();
+        while c.eat_keyword("region") {
+            regions.push(c.nested(|c| self.region(c))?);
+        }
+        // Defined only now: an equation does not see its own results.
+        let mut results = Vec::with_capacity(names.len());
+        for (token, name, ty) in names {
+            let value = body.values.push(ty);
+            self.define(c, token, name, value)?;
+            results.push(value);
+        }
+        body.equations.push(Equation { op, operands, results, regions, location });
+        Ok(())
+    }
+
+    /// `%a, %b` behind `head`; may be empty. The next line may begin with a value, too, so they begin on the line of `head`.
+    fn operands(&mut self, c: &mut Cursor<'a>, head: Token<'a>) -> Result<Vec<ValueId>> {
+        let mut operands = Vec::new();
+        if !matches!(c.peek().kind, Kind::Value(_)) || c.peek().line != head.line {
+            return Ok(operands);
+        }
+        loop {
+            let token = c.peek();
+            let name = c.expect_value("a value")?;
+            let (scope, outer) = self.scopes.split_last().expect("a body is being read");
+            match scope.get(name) {
+                Some(value) => operands.push(*value),
+                None if outer.iter().any(|s| s.contains_key(name)) => {
+                    return Err(c
+                        .error(token, format!("G4: `%{name}` is not defined in this region"))
+                        .help("a region does not see the values around it: pass it as an operand"));
+                }
+                None => return Err(c.error(token, format!("G4: `%{name}` is not defined before it is used"))),
+            }
+            if !c.eat(",") {
+                return Ok(operands);
+            }
+        }
+    }
+
+    /// `(inputs) { equations return … }`.
+    fn region(&mut self, c: &mut Cursor<'a>) -> Result<Body> {
+        self.scopes.push(HashMap::new());
+        let mut body = Body::default();
+        c.list("(", ")", |c| self.body_input(c, &mut body))?;
+        body.inputs = body.values.ids().collect();
+        c.expect("{")?;
+        self.equations(c, &mut body)?;
+        c.expect("}")?;
+        self.scopes.pop();
+        Ok(body)
+    }
+
+    /// `loc 3`, or nothing and the place of `token`.
+    fn location(&mut self, c: &mut Cursor<'a>, token: Token<'a>) -> Result<LocationId> {
+        const ALL_OR_NONE: &str =
+            "a function has locations (`loc`) at all its inputs and equations or at none";
+        if !c.is_keyword("loc") {
+            if self.mode == Mode::Own {
+                return Err(c.unexpected("`loc`").help(ALL_OR_NONE));
+            }
+            self.mode = Mode::Text;
+            return Ok(self.locations.intern(c.location(token)));
+        }
+        if self.mode == Mode::Text {
+            return Err(c.unexpected("no `loc`").help(ALL_OR_NONE));
+        }
+        self.mode = Mode::Own;
+        c.advance();
+        Ok(LocationId(c.expect_integer("the number of a location")?))
+    }
+
+    /// `loc 1 = "src/main.rs":3:7` and `loc 2 = "jvp(tanh)" of 1`, numbered in order.
+    fn location_table(&mut self, c: &mut Cursor<'a>) -> Result<()> {
+        while c.is_keyword("loc") {
+            if self.mode == Mode::Text {
+                return Err(c
+                    .unexpected("`}`")
+                    .help("no input or equation of the function refers to a `loc`"));
+            }
+            self.mode = Mode::Own;
+            c.advance();
+            let token = c.peek();
+            let id: u32 = c.expect_integer("the number of a location")?;
+            let due = self.locations.len();
+            if id as usize != due {
+                return Err(c.error(token, format!("location {id} is defined where {due} is due")));
+            }
+            c.expect("=")?;
+            let text = c.expect_string("a file name or a rule in quotes")?;
+            let location = if c.eat_keyword("of") {
+                let of = LocationId(c.expect_integer("the number of a location")?);
+                if of.index() >= due {
+                    return Err(c.error(
+                        token,
+                        format!("G9: location {id} is derived of {}, which is not earlier", of.index()),
+                    ));
+                }
+                Location::Derived { of, rule: text.into() }
+            } else {
+                c.expect(":")?;
+                let line = c.expect_integer("a line")?;
+                c.expect(":")?;
+                Location::source(text, line, c.expect_integer("a column")?)
+            };
+            if self.locations.intern(location).index() != due {
+                return Err(c.error(token, format!("location {id} is the same as an earlier one")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `{name=value, …}`.
+fn attributes(c: &mut Cursor<'_>) -> Result<BTreeMap<String, Attribute>> {
+    let mut map = BTreeMap::new();
+    c.list("{", "}", |c| {
+        let token = c.peek();
+        let name = c.expect_name("the name of an attribute")?;
+        c.expect("=")?;
+        let value = parse_attribute(c)?;
+        match map.insert(name.to_string(), value) {
+            Some(_) => Err(c.error(token, format!("attribute `{name}` is given twice"))),
+            None => Ok(()),
+        }
+    })?;
+    Ok(map)
+}
+
+/// Reads the value of an attribute; the first token decides which kind it is.
+pub fn parse_attribute(c: &mut Cursor<'_>) -> Result<Attribute> {
+    match c.peek().kind {
+        Kind::Punct("[") => Ok(Attribute::List(c.nested(|c| c.list("[", "]", parse_attribute))?)),
+        Kind::Str(_) => Ok(Attribute::Text(c.expect_string("a string")?)),
+        Kind::Function(name) => {
+            c.advance();
+            Ok(Attribute::Function(name.into()))
+        }
+        Kind::Name("true") | Kind::Name("false") => Ok(Attribute::Bool(c.advance().kind == Kind::Name("true"))),
+        Kind::Name(name) if name.parse::<DType>().is_ok() => {
+            let dtype = c.dtype()?;
+            if c.eat("(") {
+                let scalar = c.scalar(dtype)?;
+                c.expect(")")?;
+                return Ok(Attribute::Scalar(scalar));
+            }
+            if c.is("[") {
+                let shape = c.extents()?;
+                return Ok(Attribute::Literal(c.literal(dtype, &shape)?));
+            }
+            Ok(Attribute::DType(dtype))
+        }
+        Kind::Name(_) | Kind::Integer(_) | Kind::Punct("-") => Ok(Attribute::Dim(c.dim()?)),
+        _ => Err(c.unexpected("the value of an attribute").help(
+            "values are `true`, `3`, `2*B+1`, `f32`, `\"text\"`, `@f`, `f32(1.5)`, `f32[2] [1.0, 2.0]` and lists of them, `[1,2]`",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::print::{PrintOptions, print_attribute, print_function};
+    use crate::graph::tensor::Tensor;
+    use crate::{Dim, Literal, Scalar};
+    use proptest::prelude::*;
+
+    fn attribute() -> impl Strategy<Value = Attribute> {
+        let dtype = || (0..DType::ALL.len()).prop_map(|i| DType::ALL[i]);
+        let scalar = (dtype(), any::<u64>()).prop_map(|(d, bits)| Scalar::from_bits(d, bits));
+        let dim = (any::<i32>(), prop::collection::btree_map("[A-E][a-z.]{0,0}", any::<i32>(), 0..4));
+        let literal = (scalar.clone(), prop::collection::vec(0usize..4, 0..4));
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Attribute::Bool),
+            dim.prop_map(|(c, terms)| {
+                let terms = terms.into_iter().map(|(n, c)| (n.into(), i64::from(c)));
+                Attribute::Dim(Dim::linear(i64::from(c), terms).unwrap())
+            }),
+            any::<i64>().prop_map(|c| Attribute::Dim(Dim::constant(c))),
+            dtype().prop_map(Attribute::DType),
+            any::<String>().prop_map(Attribute::Text),
+            "[a-z0-9_]{1,9}".prop_map(Attribute::Function),
+            scalar.prop_map(Attribute::Scalar),
+            literal.prop_map(|(s, shape)| Attribute::Literal(Literal::full(&shape, s))),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| prop::collection::vec(inner, 0..4).prop_map(Attribute::List))
+    }
+
+    proptest! {
+        #[test]
+        fn attributes_round_trip(attribute in attribute()) {
+            let mut text = String::new();
+            print_attribute(&mut text, &attribute);
+            let mut c = Cursor::new("f", &text);
+            let parsed = parse_attribute(&mut c).and_then(|a| c.expect_end().map(|()| a));
+            prop_assert_eq!(parsed, Ok(attribute), "{}", text);
+        }
+    }
+
+    /// Regions are read before the verifier asks whether the op takes any.
+    #[test]
+    fn regions_round_trip() {
+        let text = "func @f(%x: f32[2]) -> (f32[2]) {\n  \
+              %0: f32[2], %1: f32[2] = neg %x\n    \
+                region (%2: f32[2], %3: i32[]) {\n      \
+                  %4: f32[2] = exp %2\n      \
+                  %5: f32[2] = neg %4\n        \
+                    region () {\n          \
+                      return\n        \
+                    }\n      \
+                  return %5, %3\n    \
+                }\n    \
+                region (%6: f32[2]) {\n      \
+                  return %6, %6\n    \
+                }\n  \
+              %7: f32[2] = add %0, %1\n  \
+              return %7\n\
+            }\n";
+        let (function, places) = read_function(&mut Cursor::new("f.ir", text)).unwrap();
+        assert_eq!(function.to_string(), text);
+        let lines: Vec<u32> = places.equations.iter().map(|t| t.line).collect();
+        assert_eq!(lines, [2, 4, 5, 14]);
+        let regions = &function.body.equations[0].regions;
+        assert_eq!((regions.len(), regions[0].equations[1].regions.len()), (2, 1));
+        assert_eq!(function.clone().renumber(), function);
+
+        let located = print_function(&function, &PrintOptions { locations: true });
+        let (again, _) = read_function(&mut Cursor::new("g.ir", &located)).unwrap();
+        assert_eq!(again, function);
+    }
+
+    #[test]
+    fn what_the_builder_makes_round_trips() {
+        let function = crate::graph::build::FunctionBuilder::build("f", |f| {
+            let x = f.input("x", TensorType::new(DType::F32, [2usize]));
+            let scaled = &x * 2.0;
+            // Declared after an equation: values are numbered anew.
+            let w = f.state("w", Tensor::variable(x.ty().clone(), crate::Initializer::Zeros));
+            f.output("y", &(&w + &scaled));
+            f.update("w", &scaled);
+        })
+        .unwrap();
+        let text = print_function(&function, &PrintOptions { locations: true });
+        let parsed = parse_program(&text, "f.ir").unwrap();
+        assert_eq!(parsed.functions()[0], function, "{text}");
+        assert!(text.contains("loc 1 = \"core/src/graph/parse.rs\":"), "{text}");
+    }
+}

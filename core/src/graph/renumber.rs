@@ -1,0 +1,43 @@
+//! Canonical numbering.
+
+use super::{Body, Function, ValueId};
+use crate::id::{Id, IdVec};
+
+impl Function {
+    /// The same function with its values numbered as the verifier demands; see [`Body::renumber`].
+    #[must_use]
+    pub fn renumber(mut self) -> Function {
+        self.body = self.body.renumber();
+        self
+    }
+}
+
+impl Body {
+    /// Numbers the values of the body and of all its regions in the order of definition; drops those that nothing
+    /// defines. A use of a value that has no definition stays out of range, for the verifier to find.
+    #[must_use]
+    pub fn renumber(mut self) -> Body {
+        let mut new: Vec<Option<ValueId>> = vec![None; self.values.len()];
+        let mut kept = IdVec::new();
+        let order = self.inputs.iter().chain(self.equations.iter().flat_map(|e| &e.results));
+        for old in order {
+            if let Some(slot @ None) = new.get_mut(old.index()) {
+                *slot = Some(kept.push(self.values[*old].clone()));
+            }
+        }
+        let renumber = |value: &mut ValueId| {
+            *value = new.get(value.index()).copied().flatten().unwrap_or(ValueId(u32::MAX));
+        };
+        self.inputs.iter_mut().for_each(renumber);
+        self.outputs.iter_mut().for_each(renumber);
+        for equation in &mut self.equations {
+            equation.operands.iter_mut().for_each(renumber);
+            equation.results.iter_mut().for_each(renumber);
+            for region in &mut equation.regions {
+                *region = std::mem::take(region).renumber();
+            }
+        }
+        self.values = kept;
+        self
+    }
+}

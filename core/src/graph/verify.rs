@@ -1,0 +1,442 @@
+//! The verifier of the Graph stage.
+//!
+//! Every function is checked when it is built, parsed, read from a file, differentiated, and after every pass that
+//! changed it, so that whoever holds a function may count on these invariants:
+//!
+//! - **G1 names.** The function and its inputs have names of the text language; an output has one, or a decimal number. No
+//!   two inputs, and no two outputs of one role, have the same name; no two functions of a program have.
+//! - **G2 signature.** Inputs and outputs are parallel to those of the body.
+//! - **G3 numbering.** Values are numbered in the order of definition: the inputs of the body, then the results of each
+//!   equation in turn; the table of types has exactly these values. So each value is defined once.
+//!   ([`Body::renumber`](super::Body::renumber) establishes it after a pass.)
+//! - **G4 order.** An equation uses only values that are defined before it; an output of a body is defined in the body.
+//! - **G5 types.** The results of an equation have the types that the op's `infer` gives for its operands and regions. A body
+//!   never states a type that could not be inferred again.
+//! - **G6 shapes.** A type has at most [`MAX_RANK`] axes. Extents that are numbers are at least 0, and together they fit in
+//!   [`MAX_BYTES`]. A dimension has at most [`MAX_TERMS`] variables, whose names are names of the text language and mean nothing
+//!   else in it ([`is_variable`]).
+//! - **G7 regions.** An equation has as many regions as its op takes; each is a body that satisfies G3 to G6 by itself
+//!   (it is closed: values of the body around it are not visible), and regions nest at most [`MAX_DEPTH`] deep.
+//! - **G8 roles.** A key is `u32[2]`. Each state input has a state output of the same name and type. A state output does not
+//!   have the name of an input of another role: a session would write what the function believes to be constant.
+//! - **G9 locations.** Location ids are in the table; entry 0 is "unknown"; a derived location refers to an earlier entry, so
+//!   that every chain of derivations ends.
+
+use super::{Body, Equation, Function, InputRole, OutputRole, Program, ValueId};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::id::Id;
+use crate::location::{Location, LocationId};
+use crate::text::cursor::MAX_DEPTH;
+use crate::text::is_name;
+use crate::ty::TensorType;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Axes of a type: as many as users have, and few enough that a quadratic rule over axes is harmless.
+pub const MAX_RANK: usize = 32;
+
+/// Variables of one dimension.
+pub const MAX_TERMS: usize = 16;
+
+/// Bytes of one value, if its extents are numbers: beyond any memory, and far from overflowing 64 bits.
+pub const MAX_BYTES: u64 = 1 << 48;
+
+/// Where in a function an invariant is violated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// The function as a whole.
+    Function,
+    /// An input, by its position.
+    Input(usize),
+    /// An output, by its position.
+    Output(usize),
+    /// An equation, by its position in the text (regions come after their equation).
+    Equation(usize),
+}
+
+/// A violated invariant.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Violation {
+    /// Where.
+    pub place: Place,
+    /// The name that the place has in text, such as `%3`; empty for the function.
+    pub name: String,
+    /// The equation's location.
+    pub location: LocationId,
+    /// What is wrong.
+    pub diagnostic: Diagnostic,
+}
+
+/// Checks all invariants; the first violated one is the error, with its number, place and source line.
+pub fn verify(function: &Function) -> Result<()> {
+    check(function).map_err(|violation| {
+        let Violation { name, location, diagnostic, .. } = *violation;
+        let (origin, chain) = (function.locations.origin(location).clone(), function.locations.get(location));
+        let what = match chain {
+            Location::Derived { .. } => function.locations.describe(location),
+            _ => String::new(),
+        };
+        context(function, &name, diagnostic).at(origin, what)
+    })
+}
+
+/// Puts function and place in front of a violation.
+pub(super) fn context(function: &Function, name: &str, diagnostic: Diagnostic) -> Diagnostic {
+    let diagnostic = if name.is_empty() { diagnostic } else { diagnostic.context(name) };
+    diagnostic.context(format_args!("@{}", function.name))
+}
+
+/// Checks every function, and what spans functions.
+pub fn verify_program(program: &Program) -> Result<()> {
+    let mut names = BTreeSet::new();
+    for function in program.functions() {
+        if !names.insert(function.name.as_str()) {
+            return Err(Diagnostic::new(format!("G1: function `@{}` is defined twice", function.name))
+                .help("give it another name"));
+        }
+        verify(function)?;
+    }
+    Ok(())
+}
+
+/// True if `name` may be a dimension variable: a name that is not a dtype or a word of attributes.
+pub fn is_variable(name: &str) -> bool {
+    is_name(name) && !["true", "false", "inf", "nan"].contains(&name) && name.parse::<DType>().is_err()
+}
+
+/// [`verify`] with the place in a form that the parser translates to its text.
+pub(super) fn check(function: &Function) -> Result<(), Box<Violation>> {
+    let mut checker = Checker { function, equations: 0, next_name: 0 };
+    checker.signature()?;
+    checker.locations()?;
+    checker.body(&function.body, 0, Place::Function)?;
+    checker.roles()
+}
+
+struct Checker<'a> {
+    function: &'a Function,
+    /// Equations seen so far, in the order of the text.
+    equations: usize,
+    /// The number that the printer gives to the next value without a name.
+    next_name: usize,
+}
+
+fn fail(
+    place: Place,
+    name: impl Into<String>,
+    location: LocationId,
+    diagnostic: Diagnostic,
+) -> Box<Violation> {
+    Box::new(Violation { place, name: name.into(), location, diagnostic })
+}
+
+const NOWHERE: LocationId = LocationId(0);
+
+impl Checker<'_> {
+    fn signature(&self) -> Result<(), Box<Violation>> {
+        let function = self.function;
+        let whole = |message: String| fail(Place::Function, "", NOWHERE, Diagnostic::new(message));
+        if !is_name(&function.name) {
+            return Err(whole(format!("G1: `{}` is no name for a function", function.name.escape_debug())));
+        }
+        if function.inputs.len() != function.body.inputs.len() {
+            return Err(whole(format!(
+                "G2: {} inputs are declared, the body has {}",
+                function.inputs.len(),
+                function.body.inputs.len()
+            )));
+        }
+        if function.outputs.len() != function.body.outputs.len() {
+            return Err(whole(format!(
+                "G2: {} outputs are declared, the body has {}",
+                function.outputs.len(),
+                function.body.outputs.len()
+            )));
+        }
+        let name_help = "use letters, digits, `_` and `.`, not starting with a digit";
+        let mut names = BTreeSet::new();
+        for (i, input) in function.inputs.iter().enumerate() {
+            let wrong = |d| fail(Place::Input(i), "", input.location, d);
+            if !is_name(&input.name) {
+                return Err(wrong(
+                    Diagnostic::new(format!("G1: `{}` is no name for an input", input.name.escape_debug()))
+                        .help(name_help),
+                ));
+            }
+            if !names.insert(&input.name) {
+                return Err(wrong(
+                    Diagnostic::new(format!("G1: input `{}` is declared twice", input.name))
+                        .help("give it another name"),
+                ));
+            }
+        }
+        let mut names = BTreeSet::new();
+        for (i, output) in function.outputs.iter().enumerate() {
+            let wrong = |d| fail(Place::Output(i), "", NOWHERE, d);
+            let number = !output.name.is_empty() && output.name.bytes().all(|b| b.is_ascii_digit());
+            if !is_name(&output.name) && !number {
+                return Err(wrong(
+                    Diagnostic::new(format!("G1: `{}` is no name for an output", output.name.escape_debug()))
+                        .help(name_help),
+                ));
+            }
+            if !names.insert((output.role, &output.name)) {
+                return Err(wrong(
+                    Diagnostic::new(format!("G1: output `{}` is given twice", output.name))
+                        .help("give it another name"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn locations(&self) -> Result<(), Box<Violation>> {
+        let table = &self.function.locations;
+        let whole = |message: String| fail(Place::Function, "", NOWHERE, Diagnostic::new(message));
+        for (id, location) in table.iter() {
+            if (id == NOWHERE) != (*location == Location::Unknown) {
+                return Err(whole(format!(
+                    "G9: entry 0 of the locations, and no other, is unknown; see {id}"
+                )));
+            }
+            if let Location::Derived { of, .. } = location
+                && *of >= id
+            {
+                return Err(whole(format!("G9: location {id} is derived of {of}, which is not earlier")));
+            }
+        }
+        for (i, input) in self.function.inputs.iter().enumerate() {
+            self.location(input.location)
+                .map_err(|d| fail(Place::Input(i), format!("%{}", input.name), NOWHERE, d))?;
+        }
+        Ok(())
+    }
+
+    fn location(&self, id: LocationId) -> Result<()> {
+        if id.index() < self.function.locations.len() {
+            return Ok(());
+        }
+        Err(Diagnostic::new(format!("G9: location {id} of {}", self.function.locations.len())))
+    }
+
+    /// `owner` is where errors about the body as a whole are: the function, or the equation whose region it is.
+    fn body(&mut self, body: &Body, depth: u32, owner: Place) -> Result<(), Box<Violation>> {
+        let types = body.values.as_slice();
+        let mut next = 0;
+        for (i, input) in body.inputs.iter().enumerate() {
+            let (place, name, location) = match owner {
+                Place::Function => {
+                    let input = &self.function.inputs[i];
+                    (Place::Input(i), format!("%{}", input.name), input.location)
+                }
+                _ => (owner, self.take_name(), NOWHERE),
+            };
+            let wrong = |d| fail(place, name.clone(), location, d);
+            defines(body, *input, next).map_err(wrong)?;
+            well_formed(&types[next]).map_err(wrong)?;
+            next += 1;
+        }
+        for equation in &body.equations {
+            next = self.equation(body, equation, next, depth)?;
+        }
+        let wrong = |message: String| fail(owner, "", NOWHERE, Diagnostic::new(message));
+        if next != types.len() {
+            return Err(wrong(format!("G3: {} values have types, {next} are defined", types.len())));
+        }
+        match body.outputs.iter().find(|o| o.index() >= next) {
+            Some(output) => Err(wrong(format!("G4: output value {} is not defined", output.index()))),
+            None => Ok(()),
+        }
+    }
+
+    /// The number of values that are defined after the equation.
+    fn equation(
+        &mut self,
+        body: &Body,
+        equation: &Equation,
+        defined: usize,
+        depth: u32,
+    ) -> Result<usize, Box<Violation>> {
+        let place = Place::Equation(self.equations);
+        self.equations += 1;
+        let name = format!("%{}", self.next_name);
+        let location = equation.location;
+        let wrong = |d: Diagnostic| fail(place, name.clone(), location, d);
+        self.location(location).map_err(|d| fail(place, name.clone(), NOWHERE, d))?;
+        for operand in &equation.operands {
+            if operand.index() >= defined {
+                return Err(wrong(Diagnostic::new(format!(
+                    "G4: `{}` uses value {}, which is not defined before it",
+                    equation.op.name(),
+                    operand.index()
+                ))));
+            }
+        }
+        let mut next = defined;
+        for result in &equation.results {
+            self.take_name();
+            defines(body, *result, next).map_err(wrong)?;
+            well_formed(&body.values[*result]).map_err(wrong)?;
+            next += 1;
+        }
+        let mut dims = Ok(());
+        equation.op.visit_dims(&mut |d| {
+            if dims.is_ok() {
+                dims = well_formed_dim(d);
+            }
+        });
+        dims.map_err(wrong)?;
+
+        let wanted = equation.op.region_count();
+        if equation.regions.len() != wanted {
+            return Err(wrong(Diagnostic::new(format!(
+                "G7: `{}` takes {wanted} region{}, found {}",
+                equation.op.name(),
+                if wanted == 1 { "" } else { "s" },
+                equation.regions.len()
+            ))));
+        }
+        if !equation.regions.is_empty() && depth >= MAX_DEPTH {
+            return Err(wrong(Diagnostic::new(format!("G7: regions nest deeper than {MAX_DEPTH}"))));
+        }
+        for region in &equation.regions {
+            self.body(region, depth + 1, place)?;
+        }
+
+        let operands = body.types(&equation.operands);
+        let inferred = equation.op.infer(&operands, &equation.regions).map_err(|mut d| {
+            d.message = format!("G5: {}", d.message);
+            wrong(d)
+        })?;
+        if inferred.len() != equation.results.len() {
+            return Err(wrong(Diagnostic::new(format!(
+                "G5: `{}` has {} result{}, {} are defined",
+                equation.op.name(),
+                inferred.len(),
+                if inferred.len() == 1 { "" } else { "s" },
+                equation.results.len()
+            ))));
+        }
+        for (result, ty) in equation.results.iter().zip(&inferred) {
+            if body.values[*result] != *ty {
+                return Err(wrong(
+                    Diagnostic::new(format!(
+                        "G5: `{}` gives {ty}, the definition says {}",
+                        equation.op.name(),
+                        body.values[*result]
+                    ))
+                    .help("results have the types that the op infers from its operands and attributes"),
+                ));
+            }
+        }
+        Ok(next)
+    }
+
+    fn take_name(&mut self) -> String {
+        self.next_name += 1;
+        format!("%{}", self.next_name - 1)
+    }
+
+    fn roles(&self) -> Result<(), Box<Violation>> {
+        let function = self.function;
+        // Maps, not `input_index`: a text may declare very many inputs.
+        let states = function.outputs.iter().filter(|o| o.role == OutputRole::State);
+        let states: BTreeSet<&str> = states.map(|o| o.name.as_str()).collect();
+        let inputs = function.inputs.iter().enumerate().map(|(i, input)| (input.name.as_str(), i));
+        let inputs: BTreeMap<&str, usize> = inputs.collect();
+
+        for (i, input) in function.inputs.iter().enumerate() {
+            let wrong = |d| fail(Place::Input(i), format!("%{}", input.name), input.location, d);
+            let ty = function.input_type(i);
+            if input.role == InputRole::Key && *ty != TensorType::new(DType::U32, [2usize]) {
+                return Err(wrong(Diagnostic::new(format!("G8: a key has type u32[2], not {ty}"))));
+            }
+            if input.role == InputRole::State && !states.contains(input.name.as_str()) {
+                let help = format!("add the output `state {}: {ty}`, or make it a `param`", input.name);
+                return Err(wrong(
+                    Diagnostic::new(format!("G8: no output replaces state `{}`", input.name)).help(help),
+                ));
+            }
+        }
+        for (i, output) in function.outputs.iter().enumerate() {
+            let wrong = |d| fail(Place::Output(i), "", NOWHERE, d);
+            let Some(&input) = inputs.get(output.name.as_str()) else { continue };
+            let (role, ty, update) =
+                (function.inputs[input].role, function.input_type(input), function.output_type(i));
+            if output.role != OutputRole::State {
+                continue;
+            }
+            if role != InputRole::State {
+                let message = "is state, the input of that name is not: its role is";
+                return Err(wrong(
+                    Diagnostic::new(format!("G8: output `{}` {message} {}", output.name, role.name()))
+                        .help("declare the input as `state`"),
+                ));
+            }
+            if ty != update {
+                return Err(wrong(
+                    Diagnostic::new(format!(
+                        "G8: state `{}` has type {ty}, its update has type {update}",
+                        output.name
+                    ))
+                    .help("an update keeps dtype and shape"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// G3 for one value.
+fn defines(body: &Body, value: ValueId, next: usize) -> Result<()> {
+    if value.index() == next && next < body.values.len() {
+        return Ok(());
+    }
+    Err(Diagnostic::new(format!(
+        "G3: value {} is defined where value {next} of {} is due",
+        value.index(),
+        body.values.len()
+    )))
+}
+
+/// G6 for a type.
+pub(super) fn well_formed(ty: &TensorType) -> Result<()> {
+    if ty.rank() > MAX_RANK {
+        return Err(Diagnostic::new(format!("G6: {} axes; a type has at most {MAX_RANK}", ty.rank())));
+    }
+    let mut bytes = ty.dtype.size() as u64;
+    for dim in &ty.shape {
+        well_formed_dim(dim)?;
+        match dim.as_constant() {
+            Some(c) if c < 0 => return Err(Diagnostic::new(format!("G6: extent {c} in {ty}"))),
+            // An empty tensor's other extents must make a size too, since strides are computed from them.
+            Some(c) if c > 0 => {
+                bytes = bytes.checked_mul(c.unsigned_abs()).filter(|b| *b <= MAX_BYTES).ok_or_else(|| {
+                    Diagnostic::new(format!("G6: {ty} is larger than any memory"))
+                        .help(format!("a value has at most {MAX_BYTES} bytes"))
+                })?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// G6 for a dimension.
+fn well_formed_dim(dim: &Dim) -> Result<()> {
+    if dim.terms().len() > MAX_TERMS {
+        return Err(Diagnostic::new(format!(
+            "G6: a dimension of {} variables; it may have {MAX_TERMS}",
+            dim.terms().len()
+        )));
+    }
+    match dim.terms().iter().find(|(name, _)| !is_variable(name)) {
+        Some((name, _)) => Err(Diagnostic::new(format!(
+            "G6: `{}` is no name for a dimension variable",
+            name.escape_debug()
+        ))
+        .help("use letters, digits and `_`; names of dtypes, `true`, `false`, `inf` and `nan` are taken")),
+        None => Ok(()),
+    }
+}
