@@ -6,8 +6,8 @@
 use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};
-use wengert_core::nest::Nest;
-use wengert_core::{Literal, LocationId, TensorType};
+use wengert_core::nest::{self, BufferRole, Nest};
+use wengert_core::{Diagnostic, Literal, LocationId, Result, TensorType};
 
 /// A value in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -69,4 +69,126 @@ pub enum Work {
     Nest(Box<Nest>),
     /// A call.
     Call(Call),
+}
+
+impl Kernel {
+    /// The buffers read, each once.
+    pub fn distinct_reads(&self) -> impl Iterator<Item = BufferId> + '_ {
+        let first = |n: usize| !self.reads[..n].contains(&self.reads[n]);
+        (0..self.reads.len()).filter(move |n| first(*n)).map(|n| self.reads[n])
+    }
+}
+
+impl Kernels {
+    /// Checks that the kernels fit together:
+    ///
+    /// - **K1** Buffers exist, and their types are free of variables and fit in memory.
+    /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one kernel.
+    /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name are defined.
+    /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes for each parameter of its nest
+    ///   (In before Out, no InOut), or for each operand and the result of its call (lhs and rhs of a GEMM may be larger).
+    /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
+    pub fn verify(&self) -> Result<()> {
+        let wrong = |n: u32, what: String| {
+            Err(Diagnostic::new(format!("kernels of @{}: {what} (K{n})", self.function)))
+        };
+        for (id, buffer) in self.buffers.iter() {
+            if buffer.ty.bytes().is_none_or(|b| isize::try_from(b).is_err()) {
+                return wrong(1, format!("buffer {} has type {}", id.0, buffer.ty));
+            }
+        }
+        let mut defined: IdVec<BufferId, bool> = self.buffers.ids().map(|_| false).collect();
+        let mut define = |id: BufferId| match self.buffers.get(id) {
+            None => wrong(1, format!("there is no buffer {}", id.0)),
+            Some(_) if std::mem::replace(&mut defined[id], true) => {
+                wrong(2, format!("buffer {} is defined twice", id.0))
+            }
+            Some(_) => Ok(()),
+        };
+        self.inputs
+            .iter()
+            .map(|(_, b)| *b)
+            .chain(self.constants.iter().map(|(b, _)| *b))
+            .try_for_each(&mut define)?;
+        for (id, literal) in &self.constants {
+            if literal.ty() != self.buffers[*id].ty {
+                return wrong(
+                    5,
+                    format!("constant {} is {}, not {}", id.0, literal.ty(), self.buffers[*id].ty),
+                );
+            }
+        }
+        for (n, kernel) in self.kernels.iter().enumerate() {
+            // Before the writes are defined: a kernel does not read what it writes.
+            for read in &kernel.reads {
+                if defined.get(*read) != Some(&true) {
+                    return wrong(3, format!("kernel {n} reads buffer {} before it is written", read.0));
+                }
+            }
+            for write in &kernel.writes {
+                match defined.get(*write) {
+                    None => return wrong(1, format!("there is no buffer {}", write.0)),
+                    Some(true) => return wrong(2, format!("buffer {} is defined twice", write.0)),
+                    Some(false) => defined[*write] = true,
+                }
+            }
+            self.verify_kernel(kernel)
+                .map_err(|d| d.context(format!("kernel {n} of @{} (K4)", self.function)))?;
+        }
+        for (output, ty, buffer) in &self.outputs {
+            if defined.get(*buffer) != Some(&true) {
+                return wrong(3, format!("output `{}` is not written", output.name));
+            }
+            if ty.bytes() != self.buffers[*buffer].ty.bytes() || ty.dtype != self.buffers[*buffer].ty.dtype {
+                return wrong(
+                    5,
+                    format!("output `{}` is {ty}, its buffer {}", output.name, self.buffers[*buffer].ty),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_kernel(&self, kernel: &Kernel) -> Result<()> {
+        let fits = |what: &str, id: BufferId, wanted: &TensorType, larger: bool| {
+            let ty = &self.buffers[id].ty;
+            let enough = if larger { ty.bytes() >= wanted.bytes() } else { ty.bytes() == wanted.bytes() };
+            if ty.dtype == wanted.dtype && enough {
+                Ok(())
+            } else {
+                Err(Diagnostic::new(format!("buffer {} of type {ty} for {what} of type {wanted}", id.0)))
+            }
+        };
+        match &kernel.work {
+            Work::Nest(nest) => {
+                nest::verify(nest)?;
+                let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
+                let wanted = [BufferRole::In].repeat(kernel.reads.len());
+                let wanted: Vec<_> =
+                    wanted.into_iter().chain([BufferRole::Out].repeat(kernel.writes.len())).collect();
+                if roles != wanted {
+                    return Err(Diagnostic::new(format!(
+                        "nest @{} has other parameters than its kernel",
+                        nest.name
+                    )));
+                }
+                for ((_, parameter), id) in nest.parameters().zip(kernel.reads.iter().chain(&kernel.writes)) {
+                    let ty = TensorType::new(parameter.dtype, parameter.shape.iter().copied());
+                    fits(&format!("parameter `%{}`", parameter.name), *id, &ty, false)?;
+                }
+            }
+            Work::Call(call) => {
+                call.verify()?;
+                let operands = call.operands();
+                if operands.len() != kernel.reads.len() || kernel.writes.len() != 1 {
+                    return Err(Diagnostic::new("a call has other operands than its kernel"));
+                }
+                for (n, (id, ty)) in kernel.reads.iter().zip(&operands).enumerate() {
+                    fits("an operand", *id, ty, matches!(call, Call::Gemm(_)) && n < 2)?;
+                }
+                fits("the result", kernel.writes[0], &call.result(), false)?;
+            }
+        }
+        Ok(())
+    }
 }

@@ -4,3 +4,7 @@
 
 pub mod autodiff;
 pub mod kernels;
+pub mod memory;
+#[cfg(test)]
+mod samples;
+pub mod schedule;

@@ -51,6 +51,7 @@
 //! phase; registers by definition. So two nests that compute the same in the same way are equal, and the text keeps
 //! everything; a producer that has left holes calls [`Nest::renumber`].
 
+pub mod alias;
 pub mod bounds;
 mod build;
 pub mod combine;
@@ -68,6 +69,7 @@ use crate::dtype::DType;
 use crate::id::{IdVec, typed_id};
 use crate::location::LocationId;
 use crate::scalar::Scalar;
+pub use alias::may_alias;
 pub use build::NestBuilder;
 pub use combine::CombineBuilder;
 pub use index::{Affine, Guard, Term};

@@ -58,7 +58,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Bytes of the arena.
     pub arena: u64,
-    /// The greatest sum of the bytes of values that live at one time in the arena: no arena can be smaller for this order.
+    /// The greatest sum of the bytes, each rounded up to the target's alignment, of values that live at one time in the arena: no
+    /// arena can be smaller for this order.
     pub lower_bound: u64,
 }
 

@@ -1,0 +1,122 @@
+//! Whether a result of a nest may be written over an operand.
+//!
+//! A plan runs a nest in place by giving an `in` and an `out` parameter the same bytes. That is right exactly if the nest
+//! stays right when the two become one `inout` buffer, whose rules (N10, N18) say that each element is read before it is
+//! written, and by the iteration or row that writes it. So the question is put to the verifier, about the merged nest.
+
+use super::{BufferId, BufferRole, Instr, Nest, verify};
+use crate::id::Id;
+
+/// True if each `(operand, result)` pair of parameters may share its bytes. Operands of one result are the same value
+/// then; an operand has one result.
+///
+/// The nest must be one that [`verify()`](super::verify()) accepts. A pair whose dtypes or shapes differ may not share: the
+/// same element is at different indices there.
+pub fn may_alias(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> bool {
+    let mut target: Vec<BufferId> = nest.buffers.ids().collect();
+    let mut merged = nest.clone();
+    for (operand, result) in pairs {
+        let (Some(a), Some(b)) = (nest.buffers.get(*operand), nest.buffers.get(*result)) else {
+            return false;
+        };
+        let fits = a.role == BufferRole::In
+            && b.role == BufferRole::Out
+            && a.dtype == b.dtype
+            && a.shape == b.shape
+            && [*operand, *result].contains(&target[operand.index()]);
+        if !fits {
+            return false;
+        }
+        target[operand.index()] = *result;
+        merged.buffers[*result].role = BufferRole::InOut;
+    }
+    for phase in &mut merged.phases {
+        for instr in &mut phase.body {
+            if let Instr::Load { access, .. } = instr
+                && let Some(result) = target.get(access.buffer.index())
+            {
+                access.buffer = *result;
+            }
+        }
+    }
+    verify(&merged).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nest::{parse_nests, verify};
+
+    /// Whether parameter 0 may be written over by the last one.
+    fn first_and_last(text: &str) -> bool {
+        let nest = parse_nests("test", text).unwrap().remove(0).0;
+        verify(&nest).unwrap();
+        let last = nest.parameters().count() - 1;
+        may_alias(&nest, &[(BufferId::new(0), BufferId::new(last))])
+    }
+
+    fn elementwise(parameters: &str, load: &str) -> String {
+        format!(
+            "nest @f({parameters}) {{ parallel i: 2, j: 2 phase {{
+               %0: f32 = load {load}
+               store %y[i, j], %0 }} }}"
+        )
+    }
+
+    #[test]
+    fn the_same_element_may() {
+        assert!(first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[i, j]")));
+    }
+
+    #[test]
+    fn another_element_may_not() {
+        assert!(!first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[j, i]")));
+        assert!(!first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[i, 0]")));
+        assert!(!first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[0, j]")));
+    }
+
+    #[test]
+    fn other_shapes_and_roles_may_not() {
+        assert!(!first_and_last(&elementwise("in %x: f32[4], out %y: f32[2,2]", "%x[2*i+j]")));
+        assert!(!first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[i, j] clamp")));
+        let nest = elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[i, j]");
+        let nest = parse_nests("test", &nest).unwrap().remove(0).0;
+        let (x, y) = (BufferId::new(0), BufferId::new(1));
+        assert!(may_alias(&nest, &[]));
+        assert!(may_alias(&nest, &[(x, y), (x, y)]));
+        for pairs in [[(y, x)], [(x, x)], [(y, y)], [(x, BufferId::new(2))]] {
+            assert!(!may_alias(&nest, &pairs));
+        }
+    }
+
+    #[test]
+    fn rows_may_be_read_whole_before_they_are_written() {
+        let row = |index: &str| {
+            format!(
+                "nest @f(in %x: f32[2,3], out %y: f32[2,3]) {{ parallel i: 2
+                   phase j: 3 {{ %0: f32 = load %x[i, j] %1: f32 = reduce(%0) sum tree(1) }}
+                   phase j: 3 {{ %2: f32 = load %x[{index}] %3: f32 = div %2, %1 store %y[i, j], %3 }} }}"
+            )
+        };
+        assert!(first_and_last(&row("i, j")));
+        assert!(!first_and_last(&row("i, -j+2")), "another iteration of the storing phase reads it");
+    }
+
+    #[test]
+    fn an_operand_read_twice_is_checked_at_both_places() {
+        let two = |second: &str| {
+            format!(
+                "nest @f(in %x: f32[2], in %z: f32[2], out %y: f32[2]) {{ parallel i: 2 phase {{
+                   %0: f32 = load %x[i]
+                   %1: f32 = load %z[{second}]
+                   %2: f32 = add %0, %1
+                   store %y[i], %2 }} }}"
+            )
+        };
+        let parse = |text: &str| parse_nests("test", text).unwrap().remove(0).0;
+        let (x, z, y) = (BufferId::new(0), BufferId::new(1), BufferId::new(2));
+        assert!(may_alias(&parse(&two("i")), &[(x, y), (z, y)]));
+        assert!(may_alias(&parse(&two("-i+1")), &[(x, y)]));
+        assert!(!may_alias(&parse(&two("-i+1")), &[(x, y), (z, y)]));
+    }
+}

@@ -1,0 +1,29 @@
+//! What no solution can be below.
+
+use super::problem::Problem;
+
+/// The max load: the greatest sum of the sizes of buffers that live at one moment.
+pub fn max_load(problem: &Problem) -> u64 {
+    load(problem).into_iter().map(|(_, load)| load).max().unwrap_or(0)
+}
+
+/// The moments at which the load changes, in order, each with the load from then on. Saturates.
+pub fn load(problem: &Problem) -> Vec<(u64, u64)> {
+    let mut changes: Vec<(u64, u64, bool)> = Vec::with_capacity(2 * problem.buffers.len());
+    for buffer in &problem.buffers {
+        changes.push((buffer.lower, buffer.size, true));
+        changes.push((buffer.upper, buffer.size, false));
+    }
+    changes.sort_unstable();
+    let mut steps: Vec<(u64, u64)> = Vec::new();
+    let mut sum: u128 = 0;
+    for (moment, size, birth) in changes {
+        sum = if birth { sum + u128::from(size) } else { sum - u128::from(size) };
+        let load = u64::try_from(sum).unwrap_or(u64::MAX);
+        match steps.last_mut() {
+            Some((last, now)) if *last == moment => *now = load,
+            _ => steps.push((moment, load)),
+        }
+    }
+    steps
+}

@@ -1,0 +1,279 @@
+//! Heuristics: buffers placed one after another, each into a gap that those already placed leave.
+//!
+//! No order is good for every problem, so several are tried, each with both rules for choosing a gap, and the lowest result
+//! is kept. What stands out at the top of it is then placed earlier in further rounds (squeaky wheel), until the
+//! max load is reached or a counted effort is spent; so the result depends on the problem alone.
+
+use super::bound::max_load;
+use super::problem::{Buffer, Problem, Solution};
+use std::cmp::Reverse;
+
+/// Neighbours that all placements of a problem together may look at, beyond those of the first orders.
+const EFFORT: u64 = 8_000_000;
+
+/// Rounds without a better result after which the search ends.
+const PATIENCE: usize = 60;
+
+type Key = (Reverse<u128>, Reverse<u64>, u64);
+
+/// Keys by which buffers are placed, least first.
+const ORDERS: [fn(&Buffer) -> Key; 4] = [
+    |b| (Reverse(b.size.into()), Reverse(b.lifespan()), b.lower),
+    |b| (Reverse(b.lifespan().into()), Reverse(b.size), b.lower),
+    |b| (Reverse(u128::from(b.size) * u128::from(b.lifespan())), Reverse(b.size), b.lower),
+    |b| (Reverse(u128::from(u64::MAX - b.lower)), Reverse(b.size), b.upper),
+];
+
+/// Which gap is taken.
+#[derive(Clone, Copy)]
+enum Fit {
+    /// The smallest that is large enough; of equals the lowest.
+    Best,
+    /// The lowest that is large enough.
+    Lowest,
+}
+
+/// Places every buffer. The height is not below the max load, and often equals it.
+pub fn solve(problem: &Problem) -> Solution {
+    let bound = max_load(problem);
+    let mut placer = Placer::new(problem);
+    let mut best: Option<(Solution, Vec<usize>, Fit)> = None;
+    for key in ORDERS {
+        let mut order: Vec<usize> = (0..problem.buffers.len()).collect();
+        order.sort_by_key(|i| (key(&problem.buffers[*i]), *i));
+        for fit in [Fit::Best, Fit::Lowest] {
+            let solution = placer.place(&order, fit);
+            if best.as_ref().is_none_or(|(b, ..)| solution.height < b.height) {
+                let done = solution.height <= bound;
+                best = Some((solution, order.clone(), fit));
+                if done {
+                    break;
+                }
+            }
+        }
+    }
+    let (best, order, fit) = best.expect("there is at least one order");
+    if best.height <= bound { best } else { squeak(problem, &mut placer, best, order, fit, bound) }
+}
+
+/// Rounds in which buffers that stood above the bound are placed earlier.
+fn squeak(
+    problem: &Problem,
+    placer: &mut Placer<'_>,
+    mut best: Solution,
+    mut order: Vec<usize>,
+    fit: Fit,
+    bound: u64,
+) -> Solution {
+    placer.effort = 0;
+    let mut rank: Vec<usize> = vec![0; order.len()];
+    let mut current = best.clone();
+    let mut failures = 0;
+    while best.height > bound && failures < PATIENCE && placer.effort < EFFORT {
+        for (position, i) in order.iter().enumerate() {
+            let end = current.offsets[*i] + problem.buffers[*i].size;
+            // The further above the bound, the further to the front; the others keep their order.
+            rank[*i] = if end > bound { position / 2 } else { position + order.len() / 64 };
+        }
+        let before = order.clone();
+        order.sort_by_key(|i| rank[*i]);
+        if order == before {
+            break;
+        }
+        current = placer.place(&order, fit);
+        failures += 1;
+        if current.height < best.height {
+            best = current.clone();
+            failures = 0;
+        }
+    }
+    best
+}
+
+/// Finds, for a buffer, those already placed that live at one of its moments: a tree over the buffers in order of birth,
+/// each node with the latest death below it.
+struct Placer<'a> {
+    problem: &'a Problem,
+    /// Buffers in order of birth, and their positions in it.
+    births: Vec<usize>,
+    position: Vec<usize>,
+    /// Latest death of a placed buffer below each node (0: none); the leaves are the second half.
+    deaths: Vec<u64>,
+    leaves: usize,
+    effort: u64,
+}
+
+impl<'a> Placer<'a> {
+    fn new(problem: &'a Problem) -> Self {
+        let mut births: Vec<usize> = (0..problem.buffers.len()).collect();
+        births.sort_by_key(|i| (problem.buffers[*i].lower, *i));
+        let mut position = vec![0; births.len()];
+        for (p, i) in births.iter().enumerate() {
+            position[*i] = p;
+        }
+        let leaves = births.len().next_power_of_two();
+        Placer { problem, births, position, deaths: vec![0; 2 * leaves], leaves, effort: 0 }
+    }
+
+    fn place(&mut self, order: &[usize], fit: Fit) -> Solution {
+        self.deaths.fill(0);
+        let mut offsets = vec![0; order.len()];
+        let mut height = 0;
+        let mut occupied: Vec<(u64, u64)> = Vec::new();
+        for i in order {
+            let size = self.problem.buffers[*i].size;
+            if size > 0 {
+                occupied.clear();
+                self.neighbours(*i, &offsets, &mut occupied);
+                occupied.sort_unstable();
+                offsets[*i] = gap(&occupied, size, fit);
+                self.insert(*i);
+            }
+            height = height.max(offsets[*i].saturating_add(size));
+        }
+        Solution { offsets, height }
+    }
+
+    fn insert(&mut self, i: usize) {
+        let mut node = self.leaves + self.position[i];
+        let death = self.problem.buffers[i].upper;
+        while node > 0 && self.deaths[node] < death {
+            self.deaths[node] = death;
+            node /= 2;
+        }
+    }
+
+    /// The bytes taken by placed buffers that meet buffer `i`.
+    fn neighbours(&mut self, i: usize, offsets: &[u64], occupied: &mut Vec<(u64, u64)>) {
+        let buffers = &self.problem.buffers;
+        let (lower, upper) = (buffers[i].lower, buffers[i].upper);
+        let end = self.births.partition_point(|j| buffers[*j].lower < upper);
+        let mut stack = vec![(1, 0, self.leaves)];
+        while let Some((node, from, to)) = stack.pop() {
+            self.effort += 1;
+            if from >= end || self.deaths[node] <= lower {
+                continue;
+            }
+            if to - from == 1 {
+                let j = self.births[from];
+                occupied.push((offsets[j], offsets[j] + buffers[j].size));
+            } else {
+                let middle = from.midpoint(to);
+                stack.push((2 * node, from, middle));
+                stack.push((2 * node + 1, middle, to));
+            }
+        }
+    }
+}
+
+/// The first byte of the gap that `fit` chooses among sorted, possibly overlapping intervals.
+fn gap(occupied: &[(u64, u64)], size: u64, fit: Fit) -> u64 {
+    let mut end = 0;
+    let mut best: Option<(u64, u64)> = None;
+    for (from, to) in occupied {
+        if *from > end && from - end >= size {
+            if matches!(fit, Fit::Lowest) {
+                return end;
+            }
+            if best.is_none_or(|(room, _)| from - end < room) {
+                best = Some((from - end, end));
+            }
+        }
+        end = end.max(*to);
+    }
+    best.map_or(end, |(_, at)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn problem(rows: &[(u64, u64, u64)]) -> Problem {
+        Problem {
+            buffers: rows
+                .iter()
+                .map(|(lower, upper, size)| Buffer { lower: *lower, upper: *upper, size: *size })
+                .collect(),
+        }
+    }
+
+    /// A tower of the given height, cut at random: there is a solution without a gap.
+    fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below.max(1)
+        };
+        // Rectangles (lower, upper, from, to) that tile the whole.
+        let mut tiles = vec![(0u64, 1 << 16, 0u64, 1 << 16)];
+        for _ in 0..cuts {
+            let n = random(tiles.len() as u64) as usize;
+            let (lower, upper, from, to) = tiles[n];
+            if random(2) == 0 && upper - lower > 1 {
+                let at = lower + 1 + random(upper - lower - 1);
+                tiles[n] = (lower, at, from, to);
+                tiles.push((at, upper, from, to));
+            } else if to - from > 1 {
+                let at = from + 1 + random(to - from - 1);
+                tiles[n] = (lower, upper, from, at);
+                tiles.push((lower, upper, at, to));
+            }
+        }
+        (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 16)
+    }
+
+    #[test]
+    fn buffers_that_never_meet_share_bytes() {
+        let p = problem(&[(0, 2, 100), (2, 4, 100), (4, 9, 64)]);
+        let s = solve(&p);
+        assert_eq!((s.height, s.offsets), (100, vec![0, 0, 0]));
+    }
+
+    #[test]
+    fn a_gap_is_used() {
+        let p = problem(&[(0, 10, 10), (0, 5, 20), (5, 10, 20), (0, 10, 5)]);
+        assert_eq!(solve(&p).height, 35);
+    }
+
+    #[test]
+    fn nothing_to_place() {
+        assert_eq!(solve(&problem(&[])), Solution::default());
+        assert_eq!(solve(&problem(&[(0, 1, 0), (0, 1, 7)])).height, 7);
+    }
+
+    #[test]
+    fn planted_towers_come_out_near_their_height() {
+        for seed in 0..20 {
+            let (p, height) = planted(seed, 150);
+            assert_eq!(max_load(&p), height);
+            let s = solve(&p);
+            assert_eq!(p.conflict(&s), None);
+            let gap = s.height as f64 / height as f64;
+            assert!(gap <= 1.25, "seed {seed}: {gap}");
+        }
+    }
+
+    #[test]
+    fn a_broken_solution_is_found() {
+        let p = problem(&[(0, 2, 10), (1, 3, 10), (2, 4, 10)]);
+        let good = solve(&p);
+        assert_eq!(p.conflict(&good), None);
+        let with = |offsets: Vec<u64>, height| Solution { offsets, height };
+        assert_eq!(p.conflict(&with(vec![0, 9, 30], 40)), Some((0, 1)));
+        assert_eq!(p.conflict(&with(vec![0, 10, 30], 39)), Some((2, 2)));
+        assert_eq!(p.conflict(&with(vec![0, 10], 40)), Some((2, 2)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_problem_is_solved(rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50), 0..60)) {
+            let p = problem(&rows.iter().map(|(l, d, s)| (*l, l + d, *s)).collect::<Vec<_>>());
+            let s = solve(&p);
+            prop_assert_eq!(p.conflict(&s), None);
+            let total: u64 = p.buffers.iter().map(|b| b.size).sum();
+            prop_assert!(max_load(&p) <= s.height && s.height <= total);
+            prop_assert_eq!(solve(&p), s);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The static memory problem by itself: buffers with lifespans and sizes, to be given offsets.
+//!
+//! Time is a line of moments (steps of a plan), lifespans are half open, and two buffers that live at one moment may not
+//! share a byte. Buffers that are to share their bytes (in place) are one buffer here: who merges them decides that
+//! before. This is the form of minimalloc's CSV files (`id,lower,upper,size`).
+
+/// A buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Buffer {
+    /// The first moment at which it lives.
+    pub lower: u64,
+    /// The first moment at which it lives no more; above `lower`.
+    pub upper: u64,
+    /// Bytes; a multiple of the problem's alignment.
+    pub size: u64,
+}
+
+/// Buffers to be placed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Problem {
+    /// In any order.
+    pub buffers: Vec<Buffer>,
+}
+
+/// Offsets that solve a problem.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Solution {
+    /// For each buffer its first byte.
+    pub offsets: Vec<u64>,
+    /// The greatest end of a buffer.
+    pub height: u64,
+}
+
+impl Buffer {
+    /// True if there is a moment at which both live.
+    pub fn meets(&self, other: &Buffer) -> bool {
+        self.lower < other.upper && other.lower < self.upper
+    }
+
+    /// Number of moments at which it lives.
+    pub fn lifespan(&self) -> u64 {
+        self.upper - self.lower
+    }
+}
+
+impl Problem {
+    /// Adds a buffer and returns its number.
+    pub fn push(&mut self, buffer: Buffer) -> usize {
+        self.buffers.push(buffer);
+        self.buffers.len() - 1
+    }
+
+    /// The pair of buffers that a solution lets share a byte while both live, if there is one. Offsets that are missing or
+    /// beyond the height count as sharing with itself.
+    pub fn conflict(&self, solution: &Solution) -> Option<(usize, usize)> {
+        let end = |i: usize| solution.offsets.get(i)?.checked_add(self.buffers[i].size);
+        if let Some(i) = (0..self.buffers.len()).find(|i| end(*i).is_none_or(|e| e > solution.height)) {
+            return Some((i, i));
+        }
+        // A sweep over time: deaths before births; the living are ordered by offset, and do not overlap.
+        let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * self.buffers.len());
+        for (i, buffer) in self.buffers.iter().enumerate().filter(|(_, b)| b.size > 0) {
+            events.push((buffer.lower, true, i));
+            events.push((buffer.upper, false, i));
+        }
+        events.sort_unstable();
+        let mut living = std::collections::BTreeMap::new();
+        for (_, birth, i) in events {
+            let start = solution.offsets[i];
+            if !birth {
+                living.remove(&start);
+                continue;
+            }
+            let before = living.range(..=start).next_back().map(|(_, j)| *j);
+            let after = living.range(start..).next().map(|(_, j)| *j);
+            let clash = |j: usize| {
+                solution.offsets[j] < start + self.buffers[i].size
+                    && start < solution.offsets[j] + self.buffers[j].size
+            };
+            if let Some(j) = before.into_iter().chain(after).find(|j| clash(*j)) {
+                return Some((j, i));
+            }
+            living.insert(start, i);
+        }
+        None
+    }
+}

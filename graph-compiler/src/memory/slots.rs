@@ -1,0 +1,171 @@
+//! Slots: bytes that hold one buffer after another.
+
+use super::bound::max_load;
+use super::greedy;
+use super::homes::{Homes, bytes};
+use super::moves::Moves;
+use super::nests::Nests;
+use super::problem::{Buffer, Problem};
+use crate::kernels::{BufferId, Kernels};
+use wengert_core::id::IdVec;
+use wengert_core::plan::{Address, Space};
+use wengert_core::{Diagnostic, Result};
+
+/// Bytes that hold one buffer after another, each made in place of the one before.
+#[derive(Clone, Debug)]
+struct Slot {
+    lower: u64,
+    upper: u64,
+    bytes: u64,
+    /// The buffer it holds last.
+    tail: BufferId,
+    /// The memory of an output or a new variable, if its last buffer goes there; else the arena.
+    outside: Option<Space>,
+}
+
+/// Where a buffer lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Outside(Space),
+    Slot(usize),
+    /// It has no bytes.
+    Nowhere,
+}
+
+/// Every buffer's place.
+pub(super) struct Slots {
+    pub homes: Homes,
+    place: IdVec<BufferId, Place>,
+    slots: Vec<Slot>,
+    /// Slots of old values that wait, in the order of their copies.
+    temporaries: Vec<(BufferId, usize)>,
+}
+
+/// The arena, laid out.
+pub(super) struct Arena {
+    /// Offsets of slots; 0 for those outside.
+    offsets: Vec<u64>,
+    /// Bytes.
+    pub bytes: u64,
+    /// The max load.
+    pub lower_bound: u64,
+}
+
+impl Slots {
+    pub fn new(kernels: &Kernels, order: &[usize], homes: Homes, moves: &Moves, nests: &mut Nests) -> Slots {
+        let end = order.len() as u64;
+        let mut last: IdVec<BufferId, u64> = kernels.buffers.ids().map(|_| 0).collect();
+        for (moment, k) in order.iter().enumerate() {
+            let kernel = &kernels.kernels[*k];
+            kernel.reads.iter().chain(&kernel.writes).for_each(|b| last[*b] = moment as u64);
+        }
+        moves.last.iter().for_each(|m| last[m.buffer] = end);
+        let place =
+            kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
+        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new() };
+        for (moment, k) in order.iter().enumerate() {
+            let writes = &kernels.kernels[*k].writes;
+            // Buffers of the arena choose first: there, a slot saved is memory saved.
+            let inside = |w: &usize| matches!(all.place[writes[*w]], Place::Nowhere);
+            let (inside, outside): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(inside);
+            for write in inside.into_iter().chain(outside) {
+                all.write(kernels, *k, write, moment as u64, &last, nests);
+            }
+        }
+        for step in moves.last.iter().filter(|m| m.to.is_none()) {
+            let bytes = bytes(kernels, step.buffer);
+            all.temporaries.push((step.buffer, all.slots.len()));
+            let (lower, upper) = (end, end + 1);
+            all.slots.push(Slot { lower, upper, bytes, tail: step.buffer, outside: None });
+        }
+        all
+    }
+
+    /// Gives result number `write` of kernel `k` a slot: that of an operand that dies here, or a new one.
+    fn write(
+        &mut self,
+        kernels: &Kernels,
+        k: usize,
+        write: usize,
+        moment: u64,
+        last: &IdVec<BufferId, u64>,
+        nests: &mut Nests,
+    ) {
+        let buffer = kernels.kernels[k].writes[write];
+        let bytes = bytes(kernels, buffer);
+        let outside = match self.place[buffer] {
+            _ if bytes == 0 => return,
+            // Nothing may lie in the memory of a variable before its old value is dead.
+            Place::Outside(Space::Variable(v)) if self.homes.variables[v as usize].before.is_some() => return,
+            Place::Outside(space) => Some(space),
+            _ => None,
+        };
+        let dying = kernels.kernels[k].distinct_reads().find_map(|read| match self.place[read] {
+            Place::Slot(slot) if last[read] == moment && self.slots[slot].tail == read => {
+                let fits = self.slots[slot].bytes == bytes && self.slots[slot].outside.is_none();
+                (fits && nests.may_alias(kernels, k, read, write)).then_some(slot)
+            }
+            _ => None,
+        });
+        match (dying, outside) {
+            (Some(slot), _) => {
+                let slot_of = &mut self.slots[slot];
+                *slot_of = Slot { upper: last[buffer] + 1, tail: buffer, outside, ..slot_of.clone() };
+                self.place[buffer] = Place::Slot(slot);
+            }
+            (None, None) => {
+                self.place[buffer] = Place::Slot(self.slots.len());
+                let (lower, upper) = (moment, last[buffer] + 1);
+                self.slots.push(Slot { lower, upper, bytes, tail: buffer, outside });
+            }
+            (None, Some(_)) => {}
+        }
+    }
+
+    /// Lays the arena out.
+    pub fn solve(&self, alignment: u64) -> Result<Arena> {
+        let mut problem = Problem::default();
+        let mut numbers = Vec::new();
+        let mut total = 0u64;
+        for (n, slot) in self.slots.iter().enumerate().filter(|(_, s)| s.outside.is_none()) {
+            let size = slot.bytes.checked_next_multiple_of(alignment);
+            total = size
+                .and_then(|size| total.checked_add(size))
+                .filter(|total| i64::try_from(*total).is_ok())
+                .ok_or_else(|| {
+                    Diagnostic::new("the values of this function together are beyond 2^63 bytes")
+                        .help("bind smaller dimensions")
+                })?;
+            problem.push(Buffer { lower: slot.lower, upper: slot.upper, size: size.unwrap_or(0) });
+            numbers.push(n);
+        }
+        let solution = greedy::solve(&problem);
+        let mut offsets = vec![0; self.slots.len()];
+        for (n, offset) in numbers.into_iter().zip(&solution.offsets) {
+            offsets[n] = *offset;
+        }
+        Ok(Arena { offsets, bytes: solution.height, lower_bound: max_load(&problem) })
+    }
+
+    /// Where a buffer lies.
+    pub fn address(&self, arena: &Arena, buffer: BufferId) -> Address {
+        match self.place[buffer] {
+            Place::Outside(space) => Address::new(space, 0),
+            Place::Slot(slot) => self.slot_address(arena, slot),
+            Place::Nowhere => Address::new(Space::Arena, 0),
+        }
+    }
+
+    /// Where the temporary copy of a buffer lies.
+    pub fn temporary(&self, arena: &Arena, buffer: BufferId) -> Address {
+        let slot = self.temporaries.iter().find(|(b, _)| *b == buffer);
+        self.slot_address(arena, slot.expect("moves name the temporaries they make").1)
+    }
+
+    fn slot_address(&self, arena: &Arena, slot: usize) -> Address {
+        match self.slots[slot].outside {
+            Some(space) => Address::new(space, 0),
+            None => Address::new(Space::Arena, arena.offsets[slot]),
+        }
+    }
+}
