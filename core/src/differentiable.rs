@@ -4,6 +4,36 @@
 //! differentiable variables by key path (`layers.0.weight`), by which optimisers and files address them.
 //! `#[derive(Differentiable)]` implements it for structs and enums whose fields are `Differentiable`; `#[no_derivative]`
 //! excludes a field. A derived type is its own tangent vector, so gradients have the type of the model.
+//!
+//! ```
+//! use wengert_core::{DType, Differentiable, Initializer, Tensor, TensorType};
+//!
+//! #[derive(Differentiable)]
+//! #[differentiable(crate = wengert_core)] // not needed by users of `wengert`
+//! struct Layer {
+//!     weight: Tensor,
+//!     bias: Option<Tensor>,
+//!     #[no_derivative]
+//!     name: String,
+//! }
+//!
+//! let zeros = |n: usize| Tensor::variable(TensorType::new(DType::F32, [n]), Initializer::Zeros);
+//! let layers = vec![Layer { weight: zeros(2), bias: Some(zeros(3)), name: "first".into() }];
+//! let paths: Vec<String> = layers.tensors().iter().map(|(path, _)| path.to_string()).collect();
+//! assert_eq!(paths, ["0.weight", "0.bias"]);
+//! ```
+//!
+//! A field that holds no tensors must be marked; without the mark the compiler says so, at the field:
+//!
+//! ```compile_fail,E0277
+//! # use wengert_core::{Differentiable, Tensor};
+//! #[derive(Differentiable)]
+//! #[differentiable(crate = wengert_core)]
+//! struct Layer {
+//!     weight: Tensor,
+//!     name: String, // `String` holds no tensors that could be differentiated
+//! }
+//! ```
 
 use crate::graph::tensor::Tensor;
 use std::fmt;
@@ -42,7 +72,7 @@ impl fmt::Display for KeyPath {
     label = "not `Differentiable`",
     note = "derive it with `#[derive(Differentiable)]`, or mark the field that has this type with `#[no_derivative]`"
 )]
-pub trait Differentiable: Clone {
+pub trait Differentiable: Sized {
     /// What derivatives with respect to a value of this type are. The tangent of a tangent is itself.
     type TangentVector: Differentiable<TangentVector = Self::TangentVector>;
 
@@ -94,34 +124,22 @@ impl Differentiable for Tensor {
     }
 }
 
-macro_rules! collection {
-    ($t:ident) => {
-        impl<T: Differentiable> Differentiable for $t<T> {
-            type TangentVector = $t<T::TangentVector>;
-            fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
-                self.iter().enumerate().for_each(|(i, item)| item.visit_tensors(&path.child(i), visit));
-            }
-            fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
-                collection!(@each $t self path (item, path) item.map_tensors(&path, map))
-            }
-            fn tangent(
-                &self,
-                path: &KeyPath,
-                make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-            ) -> Self::TangentVector {
-                collection!(@each $t self path (item, path) item.tangent(&path, make))
-            }
-        }
-    };
-    (@each Vec $self:ident $path:ident ($item:ident, $p:ident) $e:expr) => {
-        $self.iter().enumerate().map(|(i, $item)| { let $p = $path.child(i); $e }).collect()
-    };
-    (@each Option $self:ident $path:ident ($item:ident, $p:ident) $e:expr) => {
-        $self.as_ref().map(|$item| { let $p = $path.child(0); $e })
-    };
+impl<T: Differentiable> Differentiable for Vec<T> {
+    type TangentVector = Vec<T::TangentVector>;
+    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+        self.iter().enumerate().for_each(|(i, item)| item.visit_tensors(&path.child(i), visit));
+    }
+    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+        self.iter().enumerate().map(|(i, item)| item.map_tensors(&path.child(i), map)).collect()
+    }
+    fn tangent(
+        &self,
+        path: &KeyPath,
+        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self::TangentVector {
+        self.iter().enumerate().map(|(i, item)| item.tangent(&path.child(i), make)).collect()
+    }
 }
-collection!(Vec);
-collection!(Option);
 
 impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
     type TangentVector = [T::TangentVector; N];
@@ -137,6 +155,24 @@ impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
         make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
     ) -> Self::TangentVector {
         std::array::from_fn(|i| self[i].tangent(&path.child(i), make))
+    }
+}
+
+/// What is there has the path of the option: an optional `bias` is `bias`, not `bias.0`.
+impl<T: Differentiable> Differentiable for Option<T> {
+    type TangentVector = Option<T::TangentVector>;
+    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+        self.iter().for_each(|item| item.visit_tensors(path, visit));
+    }
+    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+        self.as_ref().map(|item| item.map_tensors(path, map))
+    }
+    fn tangent(
+        &self,
+        path: &KeyPath,
+        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self::TangentVector {
+        self.as_ref().map(|item| item.tangent(path, make))
     }
 }
 

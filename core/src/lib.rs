@@ -37,3 +37,5 @@ pub use op::Op;
 pub use scalar::{Native, Scalar};
 pub use target::Target;
 pub use ty::TensorType;
+/// Derives the trait [`trait@Differentiable`].
+pub use wengert_derive::Differentiable;

@@ -105,7 +105,13 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
         Err(error) => (vec![poison(&error); traced.output.tensors().len()], Err(error)),
     };
     let output = with_tensors(&traced.output, &outputs);
-    (output.clone(), Differential { linear, at: at.clone(), output, function: PhantomData })
+    let differential = Differential {
+        linear,
+        at: with_tensors(at, &traced.primals),
+        output: with_tensors(&traced.output, &outputs),
+        function: PhantomData,
+    };
+    (output, differential)
 }
 
 /// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.
