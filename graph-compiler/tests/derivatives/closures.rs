@@ -49,6 +49,22 @@ fn derivatives_nest() {
 }
 
 #[test]
+fn a_zero_tangent_annihilates_an_infinite_coefficient() {
+    let log_or_zero = |x: &Tensor| {
+        let positive = x.compare(Compare::Gt, &x.zeros_like());
+        positive.select(&x.unary(Unary::Log), &x.zeros_like())
+    };
+    assert_eq!(at(0.0, |x| d(x, log_or_zero)), 0.0);
+    assert_eq!(at(0.0, |x| e(x, log_or_zero)), 0.0);
+    assert_eq!(at(0.0, |x| d(x, |x| d(x, log_or_zero))), 0.0);
+    assert_eq!(at(0.0, |x| e(x, |x| d(x, log_or_zero))), 0.0);
+    assert_eq!(at(0.0, |x| d(x, |x| e(x, log_or_zero))), 0.0);
+    assert_eq!(at(0.0, |x| e(x, |x| e(x, log_or_zero))), 0.0);
+    assert_eq!(at(2.0, |x| d(x, log_or_zero)), 0.5);
+    assert_eq!(at(2.0, |x| d(x, |x| d(x, log_or_zero))), -0.25);
+}
+
+#[test]
 fn a_function_is_a_bundle_of_value_pushforward_and_pullback() {
     let ty = TensorType::new(DType::F64, [3usize]);
     let f = build(&[ty.clone(), ty.clone()], |x| {

@@ -55,10 +55,31 @@ pub fn moved(x: &[Literal], t: &[Literal], h: f64) -> Vec<Literal> {
 
 /// The derivative of `f` at `x` along `t` by the central difference of fourth order,
 /// (8(f(x+ht) − f(x−ht)) − (f(x+2ht) − f(x−2ht))) / 12h, with error h⁴·f⁽⁵⁾/30.
-pub fn difference(f: &Function, x: &[Literal], t: &[Literal]) -> Vec<f64> {
-    let h = 1e-3;
+pub fn difference(f: &Function, x: &[Literal], t: &[Literal], h: f64) -> Vec<f64> {
     let [a, b, c, d] = [h, -h, 2.0 * h, -2.0 * h].map(|h| flat(&run(f, &moved(x, t, h))));
     (0..a.len()).map(|i| (8.0 * (a[i] - b[i]) - (c[i] - d[i])) / (12.0 * h)).collect()
+}
+
+/// Asserts that the derivative of `f` at `x` along `t` is `derivative`, by differences of two steps: a random point may lie nearer
+/// to a kink than the longer step, and then the shorter one is right; a wrong derivative agrees with neither.
+pub fn assert_derivative(
+    derivative: &[f64],
+    f: &Function,
+    x: &[Literal],
+    t: &[Literal],
+    tolerance: f64,
+    what: &str,
+) {
+    let differences = [1e-3, 1e-5].map(|h| difference(f, x, t, h));
+    let scale = derivative.iter().fold(1.0f64, |s, v| s.max(v.abs()));
+    for (i, d) in derivative.iter().enumerate() {
+        let near = differences.iter().any(|all| (all[i] - d).abs() <= tolerance * scale);
+        assert!(
+            near,
+            "{what}: element {i}: {d}, finite differences {} and {}",
+            differences[0][i], differences[1][i]
+        );
+    }
 }
 
 /// Σ aᵢ·bᵢ and Σ |aᵢ·bᵢ|, the scale of its rounding error.
