@@ -27,6 +27,7 @@ pub use diagnostic::{Diagnostic, Result};
 pub use differentiable::{Differentiable, KeyPath};
 pub use dim::{Binding, Dim};
 pub use dtype::DType;
+pub use graph::composite::cross_entropy;
 pub use graph::tensor::{Initializer, Tensor};
 pub use half;
 pub use id::{Id, IdVec};

@@ -11,6 +11,7 @@
 //! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify`] before it is used.
 
 pub mod build;
+pub mod composite;
 pub mod operators;
 pub mod parse;
 pub mod print;

@@ -11,12 +11,26 @@ use crate::literal::Literal;
 use crate::location::Location;
 use crate::op::{Binary, BroadcastInDim, Clamp, Compare, Select, Unary};
 use crate::scalar::Scalar;
+use crate::ty::TensorType;
 
 impl Tensor {
     /// One number everywhere, with the dtype and shape of `self`.
     #[track_caller]
     pub fn full_like(&self, value: f64) -> Tensor {
         self.splat(Scalar::from_f64(self.dtype(), value))
+    }
+
+    /// Zeros of a type.
+    #[track_caller]
+    pub fn zeros(ty: &TensorType) -> Tensor {
+        Tensor::full(ty, Scalar::zero(ty.dtype))
+    }
+
+    /// One element everywhere, in a type of its dtype.
+    #[track_caller]
+    pub fn full(ty: &TensorType, value: Scalar) -> Tensor {
+        let scalar = Tensor::constant(Literal::full(&[], value));
+        if ty.rank() == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) }
     }
 
     /// Zeros of the dtype and shape of `self`.
@@ -37,8 +51,7 @@ impl Tensor {
         if self.error().is_some() {
             return self.clone();
         }
-        let scalar = Tensor::constant(Literal::full(&[], value));
-        if self.rank() == 0 { scalar } else { scalar.broadcast_in_dim(self.shape().to_vec(), &[]) }
+        Tensor::full(self.ty(), value)
     }
 
     /// `broadcast_in_dim`: axis i of `self` becomes axis `dims[i]` of the result; others are repeated.

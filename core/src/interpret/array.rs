@@ -87,13 +87,7 @@ impl<R: Real> Array<R> {
         let mut cells = Vec::with_capacity(count);
         for _ in 0..count {
             cells.push(f(&index));
-            for axis in (0..shape.len()).rev() {
-                index[axis] += 1;
-                if index[axis] < shape[axis] {
-                    break;
-                }
-                index[axis] = 0;
-            }
+            crate::op::advance(&mut index, &shape);
         }
         Array::new(ty.dtype, shape, cells)
     }

@@ -9,10 +9,8 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::id::IdVec;
 use crate::interpret::{Array, Cell, Real};
-use crate::nest::{Combine, Instr, Reg, ScalarOp};
-use crate::scalar::Scalar;
+use crate::nest::Combine;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -72,54 +70,6 @@ pub struct Argument {
     pub axis: usize,
     /// Dtype of the result: i32, i64, u32 or u64.
     pub index: DType,
-}
-
-impl Argument {
-    /// `combine((a, i), (b, j))`: the pair with the better value; of two NaNs or two equal values that with the lesser index. It is
-    /// associative and commutative, so the result does not depend on the reduction's tree.
-    fn combine(&self, value: DType) -> Combine {
-        let worst = match self.extremum {
-            Extremum::Max => Scalar::lowest(value),
-            Extremum::Min => Scalar::highest(value),
-        };
-        let mut registers = IdVec::from(vec![value, self.index, value, self.index]);
-        let (a, i, b, j) = (Reg(0), Reg(1), Reg(2), Reg(3));
-        let mut body = Vec::new();
-        let mut emit = |op: ScalarOp, dtype: DType, operands: &[Reg]| {
-            let result = registers.push(dtype);
-            body.push(Instr::Scalar { result, op, operands: operands.to_vec() });
-            result
-        };
-        let flag = DType::Bool;
-        let better = match self.extremum {
-            Extremum::Max => emit(ScalarOp::Lt, flag, &[a, b]),
-            Extremum::Min => emit(ScalarOp::Lt, flag, &[b, a]),
-        };
-        let earlier = emit(ScalarOp::Lt, flag, &[j, i]);
-        let equal = emit(ScalarOp::Eq, flag, &[a, b]);
-        let second = if value.is_float() {
-            // a NaN: only an earlier NaN replaces it. b NaN: it replaces what is none.
-            let (a_nan, b_nan) = (emit(ScalarOp::Ne, flag, &[a, a]), emit(ScalarOp::Ne, flag, &[b, b]));
-            let both = emit(ScalarOp::And, flag, &[a_nan, b_nan]);
-            let level = emit(ScalarOp::Or, flag, &[equal, both]);
-            let tie = emit(ScalarOp::And, flag, &[level, earlier]);
-            let first_only = emit(ScalarOp::Not, flag, &[a_nan]);
-            let new_nan = emit(ScalarOp::And, flag, &[first_only, b_nan]);
-            let wins = emit(ScalarOp::Or, flag, &[better, new_nan]);
-            emit(ScalarOp::Or, flag, &[wins, tie])
-        } else {
-            let tie = emit(ScalarOp::And, flag, &[equal, earlier]);
-            emit(ScalarOp::Or, flag, &[better, tie])
-        };
-        let best = emit(ScalarOp::Select, value, &[second, b, a]);
-        let index = emit(ScalarOp::Select, self.index, &[second, j, i]);
-        Combine {
-            identity: vec![worst, Scalar::highest(self.index)],
-            registers,
-            body,
-            results: vec![best, index],
-        }
-    }
 }
 
 impl Operation for Argument {
@@ -197,7 +147,10 @@ impl Operation for Argument {
                 let x = if carried == dtype { x } else { c.convert(x, carried) };
                 vec![x, c.index(&index[self.axis], self.index)]
             }),
-            combine: self.combine(carried),
+            combine: match self.extremum {
+                Extremum::Max => Combine::argmax(carried, self.index),
+                Extremum::Min => Combine::argmin(carried, self.index),
+            },
             project: vec![1],
         }
     }

@@ -31,7 +31,8 @@ pub enum Compute<'a> {
         /// For each result which element of the tuple it is, and its conversion is done by the consumer if dtypes differ.
         project: Vec<usize>,
     },
-    /// Inclusive scan of the only operand along an axis.
+    /// Inclusive scan of the only operand along an axis. Where the combiner's dtype is not the operand's (halves are carried in f32),
+    /// elements are converted to it before and results back.
     Prefix {
         /// Along which axis.
         axis: usize,

@@ -23,17 +23,24 @@ mod compare;
 mod concatenate;
 mod constant;
 mod convert_element_type;
+mod cumulative;
+mod dim_as_value;
 mod dot_general;
 mod elementwise;
+mod gather;
 mod iota;
 mod is_finite;
 mod pad;
 mod permute;
+mod random_bits;
 mod reduce;
 mod reshape;
 mod reverse;
+mod scatter_add;
 mod select;
 mod slice;
+mod softmax;
+mod softmax_cross_entropy;
 mod unary;
 
 pub use argument::{Argument, Extremum};
@@ -46,18 +53,25 @@ pub use compute::{Compute, ElementContext};
 pub use concatenate::Concatenate;
 pub use constant::Constant;
 pub use convert_element_type::ConvertElementType;
+pub use cumulative::{Cumulative, CumulativeKind};
 pub use derivative::Derivative;
+pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
+pub use gather::Gather;
 pub use iota::Iota;
 pub use is_finite::IsFinite;
 pub use pad::Pad;
 pub use permute::Permute;
+pub use random_bits::{RandomBits, philox};
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use sample::{Sample, SampleOperand};
+pub use scatter_add::ScatterAdd;
 pub use select::{Clamp, Select};
 pub use slice::Slice;
+pub use softmax::{Softmax, SoftmaxKind};
+pub use softmax_cross_entropy::SoftmaxCrossEntropy;
 pub use unary::Unary;
 
 use crate::diagnostic::{Diagnostic, Result};
@@ -244,6 +258,8 @@ ops! {
     ConvertElementType(ConvertElementType),
     BitcastConvertType(BitcastConvertType),
     Iota(Iota),
+    DimAsValue(DimAsValue),
+    RandomBits(RandomBits),
     BroadcastInDim(BroadcastInDim),
     Reshape(Reshape),
     Permute(Permute),
@@ -253,7 +269,12 @@ ops! {
     Reverse(Reverse),
     Reduce(Reduce),
     Argument(Argument),
+    Cumulative(Cumulative),
+    Gather(Gather),
+    ScatterAdd(ScatterAdd),
     DotGeneral(DotGeneral),
+    Softmax(Softmax),
+    SoftmaxCrossEntropy(SoftmaxCrossEntropy),
 }
 
 impl Op {
@@ -295,4 +316,15 @@ pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<(
         }
     }
     Ok(())
+}
+
+/// The next index in row-major order; after the last, the first.
+pub(crate) fn advance(index: &mut [usize], shape: &[usize]) {
+    for axis in (0..index.len()).rev() {
+        index[axis] += 1;
+        if index[axis] < shape[axis] {
+            return;
+        }
+        index[axis] = 0;
+    }
 }

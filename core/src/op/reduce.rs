@@ -122,7 +122,8 @@ impl ReduceKind {
         }
     }
 
-    fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Cell<R> {
+    /// Two partial results combined.
+    pub(super) fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Cell<R> {
         let pick = |order: Option<Ordering>, wanted: Ordering| match order {
             // NaN wins; of equal ones (zeros of two signs) the interpreter does not tell.
             None => {
@@ -281,13 +282,7 @@ impl Operation for Reduce {
                 Some(sum) => self.kind.combine(&sum, cell, x.dtype),
                 None => cell.clone(),
             });
-            for axis in (0..index.len()).rev() {
-                index[axis] += 1;
-                if index[axis] < x.shape[axis] {
-                    break;
-                }
-                index[axis] = 0;
-            }
+            super::advance(&mut index, &x.shape);
         }
         let identity = || Cell::from_scalar(self.kind.identity(x.dtype));
         let cells = cells.into_iter().map(|c| c.unwrap_or_else(identity)).collect();

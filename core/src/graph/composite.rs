@@ -1,0 +1,252 @@
+//! Methods of [`Tensor`] that are made of several ops, and those of the composite ops: means, softmax, losses, lookups, random
+//! numbers.
+
+use super::operators::Operand;
+use super::tensor::Tensor;
+use crate::diagnostic::Diagnostic;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::op::{
+    Cumulative, CumulativeKind, DimAsValue, Gather, Pad, RandomBits, Softmax, SoftmaxCrossEntropy,
+    SoftmaxKind,
+};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+impl Tensor {
+    /// `dim_as_value`: a dimension as a scalar.
+    #[track_caller]
+    pub fn dim_as_value(dim: impl Into<Dim>, dtype: DType) -> Tensor {
+        let dim = dim.into();
+        match dim.as_constant() {
+            Some(value) => Tensor::constant(crate::Literal::full(&[], Scalar::from_i64(dtype, value))),
+            None => Tensor::apply(DimAsValue { dim, dtype }, &[]),
+        }
+    }
+
+    /// Mean of all elements. Halves are added and divided in f32.
+    #[track_caller]
+    pub fn mean(&self) -> Tensor {
+        self.mean_axes(&(0..self.rank()).collect::<Vec<_>>())
+    }
+
+    /// Mean along axes, which vanish; NaN over no elements. Halves are added and divided in f32.
+    #[track_caller]
+    pub fn mean_axes(&self, axes: &[usize]) -> Tensor {
+        let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
+        if !dtype.is_float() {
+            return self.fail(
+                Diagnostic::new(format!("the mean of {}", self.ty()))
+                    .help("convert it to a float dtype first"),
+            );
+        }
+        let sum = self.convert(dtype).sum_axes(axes);
+        if sum.error().is_some() {
+            return sum;
+        }
+        // Extents that are numbers multiply to one; those that are not are counted one by one.
+        let mut count = Dim::constant(1);
+        let mut mean = sum;
+        for axis in axes {
+            let extent = &self.shape()[*axis];
+            match count.checked_mul(extent) {
+                Some(product) => count = product,
+                None => mean = &mean / Tensor::dim_as_value(extent.clone(), dtype),
+            }
+        }
+        (mean / Tensor::dim_as_value(count, dtype)).convert(self.dtype())
+    }
+
+    /// Mean squared deviation of all elements from their mean. Halves are computed in f32.
+    #[track_caller]
+    pub fn var(&self) -> Tensor {
+        self.var_axes(&(0..self.rank()).collect::<Vec<_>>())
+    }
+
+    /// Mean squared deviation from the mean along axes, which vanish. Halves are computed in f32.
+    #[track_caller]
+    pub fn var_axes(&self, axes: &[usize]) -> Tensor {
+        let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
+        let x = self.convert(dtype);
+        let mean = x.mean_axes(axes);
+        if mean.error().is_some() {
+            return mean;
+        }
+        (&x - mean.restore_axes(x.shape(), axes)).square().mean_axes(axes).convert(self.dtype())
+    }
+
+    /// Undoes a reduction's loss of `axes`: repeats `self` along them to `shape`.
+    #[track_caller]
+    pub fn restore_axes(&self, shape: &[Dim], axes: &[usize]) -> Tensor {
+        let dims: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
+        self.broadcast_in_dim(shape.to_vec(), &dims)
+    }
+
+    /// `softmax` along an axis.
+    #[track_caller]
+    pub fn softmax(&self, axis: usize) -> Tensor {
+        Tensor::apply(Softmax { kind: SoftmaxKind::Softmax, axis }, &[self])
+    }
+
+    /// `log_softmax` along an axis.
+    #[track_caller]
+    pub fn log_softmax(&self, axis: usize) -> Tensor {
+        Tensor::apply(Softmax { kind: SoftmaxKind::LogSoftmax, axis }, &[self])
+    }
+
+    /// `logsumexp` along an axis, which vanishes.
+    #[track_caller]
+    pub fn logsumexp(&self, axis: usize) -> Tensor {
+        Tensor::apply(Softmax { kind: SoftmaxKind::LogSumExp, axis }, &[self])
+    }
+
+    /// `softmax_cross_entropy`: the loss of each row of logits (`self`) against its label; the last axis vanishes.
+    #[track_caller]
+    pub fn softmax_cross_entropy(&self, labels: &Tensor) -> Tensor {
+        Tensor::apply(SoftmaxCrossEntropy {}, &[self, labels])
+    }
+
+    /// `cumsum` along an axis.
+    #[track_caller]
+    pub fn cumsum(&self, axis: usize) -> Tensor {
+        Tensor::apply(Cumulative { kind: CumulativeKind::Sum, axis, reverse: false }, &[self])
+    }
+
+    /// `cumprod` along an axis.
+    #[track_caller]
+    pub fn cumprod(&self, axis: usize) -> Tensor {
+        Tensor::apply(Cumulative { kind: CumulativeKind::Prod, axis, reverse: false }, &[self])
+    }
+
+    /// `cummax` along an axis.
+    #[track_caller]
+    pub fn cummax(&self, axis: usize) -> Tensor {
+        Tensor::apply(Cumulative { kind: CumulativeKind::Max, axis, reverse: false }, &[self])
+    }
+
+    /// `cummin` along an axis.
+    #[track_caller]
+    pub fn cummin(&self, axis: usize) -> Tensor {
+        Tensor::apply(Cumulative { kind: CumulativeKind::Min, axis, reverse: false }, &[self])
+    }
+
+    /// For each integer of `self` a row with a one at that class and zeros elsewhere, along a new last axis. A number that is no
+    /// class gives a row of zeros.
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        if !self.dtype().is_integer() {
+            return self
+                .fail(Diagnostic::new(format!("one_hot of {}", self.ty())).help("classes are integers"));
+        }
+        let wide = if matches!(self.dtype(), DType::I8 | DType::U8) { DType::I32 } else { self.dtype() };
+        let shape: Vec<Dim> = self.shape().iter().cloned().chain([Dim::from(classes)]).collect();
+        let labels = self.convert(wide).restore_axes(&shape, &[self.rank()]);
+        Tensor::iota(wide, shape, self.rank()).eq(labels).convert(dtype)
+    }
+
+    /// Rows of a table: `result[i…] = self[indices[i…]]`; indices out of bounds are clamped.
+    #[track_caller]
+    pub fn gather_rows(&self, indices: &Tensor) -> Tensor {
+        if self.error().is_none() && self.rank() == 0 {
+            return self.fail(Diagnostic::new(format!("{} has no rows", self.ty())));
+        }
+        let indices = match indices.dtype() {
+            DType::I32 | DType::I64 => indices.clone(),
+            DType::I8 | DType::U8 => indices.convert(DType::I32),
+            d if d.is_integer() => indices.convert(DType::I64),
+            // The op's own rule says what is wrong.
+            _ => indices.clone(),
+        };
+        let op = Gather::rows(self.ty(), indices.rank());
+        let positions = indices.shape().iter().cloned().chain([Dim::constant(1)]).collect::<Vec<_>>();
+        Tensor::apply(op, &[self, &indices.reshape(positions)])
+    }
+
+    /// `pad` with `value` around each axis: `padding` holds (before, behind); negative numbers crop.
+    #[track_caller]
+    pub fn pad(&self, padding: &[(i64, i64)], value: impl Operand) -> Tensor {
+        let (low, high) = padding.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).unzip();
+        let value = value.beside(&Tensor::zeros(&TensorType::scalar(self.dtype())));
+        Tensor::apply(Pad { low, high, interior: vec![] }, &[self, &value])
+    }
+
+    /// All axes from `axis` on as one.
+    #[track_caller]
+    pub fn flatten(&self, axis: usize) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        if axis > self.rank() {
+            return self.fail(Diagnostic::new(format!("flatten from axis {axis} of {}", self.ty())));
+        }
+        let (kept, merged) = self.shape().split_at(axis);
+        let Some(product) = merged.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)) else {
+            let error = Diagnostic::new(format!("axes {axis}.. of {} have no linear product", self.ty()));
+            return self.fail(error.help("bind all but one of their dimension variables"));
+        };
+        self.reshape(kept.iter().cloned().chain([product]))
+    }
+
+    /// `random_bits` of a key `u32[2]` (`self`): u8, u32 or u64.
+    #[track_caller]
+    pub fn random_bits<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let shape = shape.into_iter().map(Into::into).collect();
+        Tensor::apply(RandomBits { dtype, shape }, &[self])
+    }
+
+    /// Floats evenly from [0, 1) out of a key (`self`): random bits become the mantissa of a number in [1, 2), less 1.
+    #[track_caller]
+    pub fn uniform<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let shape: Vec<Dim> = shape.into_iter().map(Into::into).collect();
+        match dtype {
+            DType::F64 => {
+                let mantissa = self.random_bits(DType::U64, shape).shift_right_logical(12);
+                mantissa.or(0x3ff0_0000_0000_0000i64).bitcast(DType::F64) - 1.0
+            }
+            DType::F32 | DType::F16 | DType::BF16 => {
+                let bits = self.random_bits(DType::U32, shape);
+                // A half takes as many bits as it has, so that nothing is rounded up to 1.
+                let digits = match dtype {
+                    DType::F16 => 10,
+                    DType::BF16 => 7,
+                    _ => 23,
+                };
+                let mantissa = bits.shift_right_logical(32 - digits).shift_left(23 - digits);
+                (mantissa.or(0x3f80_0000).bitcast(DType::F32) - 1.0).convert(dtype)
+            }
+            _ => self.fail(
+                Diagnostic::new(format!("uniform numbers of dtype {dtype}")).help("ask for a float dtype"),
+            ),
+        }
+    }
+
+    /// Normally distributed floats of mean 0 and variance 1 out of a key (`self`), by Box and Muller's method.
+    #[track_caller]
+    pub fn normal<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let shape: Vec<Dim> = shape.into_iter().map(Into::into).collect();
+        let wide = if dtype.is_half() { DType::F32 } else { dtype };
+        let pairs: Vec<Dim> = [Dim::constant(2)].into_iter().chain(shape.iter().cloned()).collect();
+        let uniform = self.uniform(wide, pairs);
+        let part = |i: i64| uniform.slice_axis(0, i, i + 1).reshape(shape.clone());
+        // 1 − u is in (0, 1], so its logarithm is finite.
+        let radius = ((-part(0) + 1.0).log() * -2.0).sqrt();
+        let angle = part(1) * std::f64::consts::TAU;
+        (radius * angle.cos()).convert(dtype)
+    }
+
+    /// `count` new keys out of a key (`self`), as `u32[count, 2]`: use these, and not the old one, from then on.
+    #[track_caller]
+    pub fn split_key(&self, count: usize) -> Vec<Tensor> {
+        let keys = self.random_bits(DType::U32, [count, 2]);
+        (0..count as i64).map(|i| keys.slice_axis(0, i, i + 1).reshape([2usize])).collect()
+    }
+}
+
+/// Mean cross-entropy of logits `[…, classes]` against integer labels `[…]`.
+#[track_caller]
+pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
+    logits.softmax_cross_entropy(labels).mean()
+}

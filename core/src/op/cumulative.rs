@@ -1,0 +1,226 @@
+//! `cumsum`, `cumprod`, `cummax`, `cummin`: running reductions along an axis.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::Compute;
+use super::derivative::{Derivative, Jvp};
+use super::elementwise::Domain;
+use super::reduce::ReduceKind;
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Op, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::Combine;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+/// What runs along the axis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum CumulativeKind {
+    /// Sum.
+    Sum,
+    /// Product.
+    Prod,
+    /// Greatest element so far; NaN from the first NaN on.
+    Max,
+    /// Least element so far; NaN from the first NaN on.
+    Min,
+}
+
+impl CumulativeKind {
+    /// Every kind.
+    pub const ALL: [CumulativeKind; 4] =
+        [CumulativeKind::Sum, CumulativeKind::Prod, CumulativeKind::Max, CumulativeKind::Min];
+
+    const fn name(self) -> &'static str {
+        match self {
+            CumulativeKind::Sum => "cumsum",
+            CumulativeKind::Prod => "cumprod",
+            CumulativeKind::Max => "cummax",
+            CumulativeKind::Min => "cummin",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            CumulativeKind::Sum => {
+                "result[i] = Σ x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are added in f32."
+            }
+            CumulativeKind::Prod => {
+                "result[i] = Π x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are multiplied in f32."
+            }
+            CumulativeKind::Max => {
+                "result[i] = max x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient goes to the first of equals."
+            }
+            CumulativeKind::Min => {
+                "result[i] = min x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient goes to the first of equals."
+            }
+        }
+    }
+
+    const fn reduce(self) -> ReduceKind {
+        match self {
+            CumulativeKind::Sum => ReduceKind::Sum,
+            CumulativeKind::Prod => ReduceKind::Prod,
+            CumulativeKind::Max => ReduceKind::Max,
+            CumulativeKind::Min => ReduceKind::Min,
+        }
+    }
+}
+
+mod attribute_struct {
+    use super::*;
+    attributes! {
+        /// Attributes of the running reductions.
+        Along {
+            /// Along which axis.
+            axis: usize,
+            /// From the last element to the first.
+            reverse: bool = false,
+        }
+    }
+}
+use attribute_struct::Along;
+
+/// `cumsum %x {axis=0, reverse=true}`: inclusive running reduction along `axis`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Cumulative {
+    /// What runs.
+    pub kind: CumulativeKind,
+    /// Along which axis.
+    pub axis: usize,
+    /// From the last element to the first.
+    pub reverse: bool,
+}
+
+/// The tangent by doubling: after step s, (value, tangent) of element i covers the 2ˢ elements that end with it. Two neighbours
+/// combine as the product rule or the choice says; nothing is divided.
+fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let Op::Cumulative(op) = j.op else { unreachable!("the rule of the running reductions") };
+    let Some(tangent) = &j.tangents[0] else { return vec![None] };
+    let x = &j.operands[0];
+    let Some(extent) = x.shape()[op.axis].as_constant() else {
+        let error =
+            format!("the derivative of {} along axis {} of {} needs its extent", op.name(), op.axis, x.ty());
+        let error = Diagnostic::new(error).help("bind the dimension variable first");
+        return vec![Some(x.fail(error))];
+    };
+    let (mut value, mut tangent) = (x.clone(), tangent.clone());
+    let mut distance = 1;
+    while distance < extent {
+        // Elements that have a neighbour at the distance, those neighbours, and the rest, which is finished.
+        let (near, far, rest) = match op.reverse {
+            false => ((distance, extent), (0, extent - distance), (0, distance)),
+            true => ((0, extent - distance), (distance, extent), (extent - distance, extent)),
+        };
+        let part = |t: &Tensor, range: (i64, i64)| t.slice_axis(op.axis, range.0, range.1);
+        let (v, w) = (part(&value, near), part(&value, far));
+        let (dv, dw) = (part(&tangent, near), part(&tangent, far));
+        let (combined, derivative) = match op.kind {
+            CumulativeKind::Sum => (&v + &w, dv + dw),
+            CumulativeKind::Prod => (&v * &w, dv.scaled_by(&w) + dw.scaled_by(&v)),
+            CumulativeKind::Max => (v.max(&w), v.gt(&w).select(&dv, &dw)),
+            CumulativeKind::Min => (v.min(&w), v.lt(&w).select(&dv, &dw)),
+        };
+        let join = |finished: Tensor, new: Tensor| match op.reverse {
+            false => Tensor::concatenate(&[&finished, &new], op.axis),
+            true => Tensor::concatenate(&[&new, &finished], op.axis),
+        };
+        (value, tangent) = (join(part(&value, rest), combined), join(part(&tangent, rest), derivative));
+        distance *= 2;
+    }
+    vec![Some(tangent)]
+}
+
+impl Operation for Cumulative {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        Domain::Number.check(x.dtype)?;
+        if self.axis >= x.rank() {
+            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
+        }
+        Ok(vec![x.clone()])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let extent = x.shape[self.axis];
+        let stride: usize = x.shape[self.axis + 1..].iter().product();
+        let mut cells: Vec<Cell<R>> = x.cells.to_vec();
+        for flat in 0..cells.len() {
+            let flat = if self.reverse { cells.len() - 1 - flat } else { flat };
+            let i = flat / stride % extent;
+            let first = if self.reverse { extent - 1 } else { 0 };
+            if i != first {
+                let before = if self.reverse { flat + stride } else { flat - stride };
+                cells[flat] = self.kind.reduce().combine(&cells[before], &cells[flat], x.dtype);
+            }
+        }
+        Ok(vec![Array::new(results[0].dtype, x.shape.clone(), cells)])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let dtype = operands[0].dtype;
+        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        let combine = match self.kind {
+            CumulativeKind::Sum => Combine::sum(carried),
+            CumulativeKind::Prod => Combine::prod(carried),
+            CumulativeKind::Max => Combine::max(carried),
+            CumulativeKind::Min => Combine::min(carried),
+        };
+        Compute::Prefix { axis: self.axis, reverse: self.reverse, combine }
+    }
+
+    fn derivative(&self) -> Derivative {
+        match self.kind {
+            CumulativeKind::Sum => Derivative::Linear(|t| {
+                let Op::Cumulative(op) = t.op else { unreachable!("the rule of the running reductions") };
+                let op = Cumulative { reverse: !op.reverse, ..op.clone() };
+                vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
+            }),
+            _ => Derivative::Nonlinear(jvp),
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        Along { axis: self.axis, reverse: self.reverse }.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        let kind = CumulativeKind::ALL.into_iter().find(|k| k.name() == name)?;
+        let along = Along::from_attributes(attributes);
+        Some(along.map(|a| Cumulative { kind, axis: a.axis, reverse: a.reverse }))
+    }
+
+    fn entries() -> Vec<Entry> {
+        let entry = |kind: CumulativeKind| {
+            let sample =
+                |axis, reverse, operand| Sample::new(Cumulative { kind, axis, reverse }, vec![operand]);
+            Entry {
+                name: kind.name(),
+                doc: kind.doc(),
+                derivative: Cumulative { kind, axis: 0, reverse: false }.derivative().kind(),
+                samples: vec![
+                    sample(1, false, floats(&[3, 5], 0.5, 2.0)),
+                    sample(0, false, floats(&[7, 2], -2.0, 2.0)),
+                    sample(1, true, floats(&[2, 6, 2], -1.5, 1.5)),
+                    sample(0, false, floats(&[1], 0.5, 2.0)),
+                    sample(0, true, values(&[5], [3i32, -7, 1 << 30, 9, -2])),
+                    sample(0, false, values(&[3], [3u64, u64::MAX, 5])),
+                ],
+            }
+        };
+        CumulativeKind::ALL.into_iter().map(entry).collect()
+    }
+}

@@ -1,0 +1,303 @@
+//! `gather`: windows of a tensor at positions from data.
+//!
+//! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index vector.
+
+use super::attribute::{attributes, named};
+use super::compute::Compute;
+use super::derivative::{Derivative, Jvp, Transpose};
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Op, Operation, ScatterAdd, Traits, distinct_axes, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::{Affine, Guard, ScalarOp};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `gather %x, %indices {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,8], start_index_map=[0]}`.
+    ///
+    /// For each index vector `v` a window of `slice_sizes` is taken out of the operand, starting at `v[k]` along axis
+    /// `start_index_map[k]` and at 0 along others. Axes in `collapsed_slice_dims` (of window extent 1) are dropped; the others
+    /// become the axes `offset_dims` of the result, in order; its remaining axes are those of the indices.
+    ///
+    /// A window that does not lie within the operand is moved to where it does (each start is clamped), or, if `fill` is
+    /// given, yields `fill` throughout.
+    Gather {
+        /// Axes of the result that are window axes, ascending.
+        offset_dims: Vec<usize>,
+        /// Axes of the operand that are dropped, ascending.
+        collapsed_slice_dims: Vec<usize>,
+        /// For each component of an index vector the axis of the operand it starts.
+        start_index_map: Vec<usize>,
+        /// Extents of the window, one for each axis of the operand.
+        slice_sizes: Vec<Dim>,
+        /// What a window out of bounds yields; absent: starts are clamped.
+        fill: Option<Scalar> = None,
+    }
+}
+
+impl Gather {
+    /// Rows of a table: axis 0 of an operand of type `table` is looked up by each element of indices of rank `rank` (without the
+    /// index vector axis).
+    pub fn rows(table: &TensorType, rank: usize) -> Self {
+        let mut slice_sizes = table.shape.clone();
+        if let Some(first) = slice_sizes.first_mut() {
+            *first = Dim::constant(1);
+        }
+        Gather {
+            offset_dims: (rank..rank + table.rank().saturating_sub(1)).collect(),
+            collapsed_slice_dims: vec![0],
+            start_index_map: vec![0],
+            slice_sizes,
+            fill: None,
+        }
+    }
+
+    /// Axes of the operand that remain in a window.
+    fn kept(&self) -> Vec<usize> {
+        (0..self.slice_sizes.len()).filter(|a| !self.collapsed_slice_dims.contains(a)).collect()
+    }
+
+    /// A result's index apart: that of the index vector, and that within the window, by axes of the operand.
+    fn split<T: Clone>(&self, index: &[T], zero: T) -> (Vec<T>, Vec<T>) {
+        let mut window = vec![zero; self.slice_sizes.len()];
+        for (axis, offset) in self.kept().into_iter().zip(&self.offset_dims) {
+            window[axis] = index[*offset].clone();
+        }
+        let outside = |axis: &usize| !self.offset_dims.contains(axis);
+        let position = (0..index.len()).filter(outside).map(|axis| index[axis].clone()).collect();
+        (position, window)
+    }
+
+    fn size(&self, axis: usize) -> i64 {
+        self.slice_sizes[axis].as_constant().expect("the dimension is bound")
+    }
+
+    /// The transposed op.
+    fn scatter(&self) -> ScatterAdd {
+        ScatterAdd {
+            update_window_dims: self.offset_dims.clone(),
+            inserted_window_dims: self.collapsed_slice_dims.clone(),
+            scatter_dims_to_operand_dims: self.start_index_map.clone(),
+            clip: self.fill.is_none(),
+        }
+    }
+}
+
+/// Checks that axes ascend and exist.
+pub(super) fn ascending_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
+    distinct_axes(what, axes, rank)?;
+    if axes.is_sorted() { Ok(()) } else { Err(Diagnostic::new(format!("{what} must ascend"))) }
+}
+
+/// Checks indices against the axes they start.
+pub(super) fn check_indices(what: &str, indices: &TensorType, map: &[usize], rank: usize) -> Result<()> {
+    if !matches!(indices.dtype, DType::I32 | DType::I64) {
+        return Err(Diagnostic::new(format!("indices of dtype {}", indices.dtype))
+            .help("indices are i32 or i64: convert them"));
+    }
+    distinct_axes(what, map, rank)?;
+    if indices.shape.last().and_then(Dim::as_extent) != Some(map.len()) {
+        return Err(Diagnostic::new(format!(
+            "indices of type {indices} for {} entries of {what}",
+            map.len()
+        ))
+        .help("the last axis of the indices is the index vector, with one component for each entry"));
+    }
+    Ok(())
+}
+
+/// A tangent goes where its primal goes; nothing flows out of the fill.
+fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let Op::Gather(op) = j.op else { unreachable!("the rule of gather") };
+    let fill = op.fill.map(|f| Scalar::zero(f.dtype()));
+    vec![j.tangents[0].as_ref().map(|t| Tensor::apply(Gather { fill, ..op.clone() }, &[t, &j.operands[1]]))]
+}
+
+fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let Op::Gather(op) = t.op else { unreachable!("the rule of gather") };
+    let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
+    let zeros = Tensor::zeros(t.operands[0].ty());
+    vec![Some(Tensor::apply(op.scatter(), &[&zeros, t.operands[1].known(), ct])), None]
+}
+
+impl Operation for Gather {
+    named!("gather");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (x, indices) = (&operands[0], &operands[1]);
+        check_indices("start_index_map", indices, &self.start_index_map, x.rank())?;
+        ascending_axes("collapsed_slice_dims", &self.collapsed_slice_dims, x.rank())?;
+        if self.slice_sizes.len() != x.rank() {
+            return Err(Diagnostic::new(format!(
+                "slice_sizes has {} entries for an operand of type {x}",
+                self.slice_sizes.len()
+            )));
+        }
+        for (axis, size) in self.slice_sizes.iter().enumerate() {
+            if !size.at_least(0) || !size.at_most(&x.shape[axis]) {
+                return Err(Diagnostic::new(format!("a window of extent {size} along axis {axis} of {x}"))
+                    .help("a window lies within the operand"));
+            }
+            if self.collapsed_slice_dims.contains(&axis) && *size != Dim::constant(1) {
+                return Err(Diagnostic::new(format!("collapsed axis {axis} has window extent {size}"))
+                    .help("only axes of window extent 1 can be dropped"));
+            }
+        }
+        let kept = self.kept();
+        let rank = indices.rank() - 1 + kept.len();
+        ascending_axes("offset_dims", &self.offset_dims, rank)?;
+        if self.offset_dims.len() != kept.len() {
+            return Err(Diagnostic::new(format!(
+                "offset_dims has {} entries for windows of {} axes",
+                self.offset_dims.len(),
+                kept.len()
+            )));
+        }
+        if let Some(fill) = self.fill.filter(|f| f.dtype() != x.dtype) {
+            return Err(Diagnostic::new(format!("fill {fill:?} for an operand of type {x}")));
+        }
+        let mut windows = kept.iter().map(|a| self.slice_sizes[*a].clone());
+        let mut positions = indices.shape.iter().cloned();
+        let extent = |axis| match self.offset_dims.contains(&axis) {
+            true => windows.next().expect("there is an offset axis for each window axis"),
+            false => positions.next().expect("the other axes are those of the indices"),
+        };
+        Ok(vec![x.with_shape((0..rank).map(extent).collect())])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (x, indices) = (&operands[0], &operands[1]);
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let (mut position, mut at) = self.split(index, 0);
+            position.push(0);
+            for (k, axis) in self.start_index_map.iter().enumerate() {
+                *position.last_mut().expect("the index vector axis was pushed") = k;
+                let (start, last) = (indices.at(&position).bits(), x.shape[*axis] as i64 - self.size(*axis));
+                match self.fill {
+                    Some(fill) if !(0..=last).contains(&start) => return Cell::from_scalar(fill),
+                    _ => at[*axis] += start.clamp(0, last) as usize,
+                }
+            }
+            x.at(&at).clone()
+        })])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let extents = operands[0].extents().expect("compute is asked for bound types only");
+        let index_dtype = operands[1].dtype;
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let (mut position, mut at) = self.split(index, Affine::constant(0));
+                position.push(Affine::constant(0));
+                let mut guards = Vec::new();
+                for (k, axis) in self.start_index_map.iter().enumerate() {
+                    *position.last_mut().expect("the index vector axis was pushed") =
+                        Affine::constant(k as i64);
+                    let mut start = c.operand(1, &position);
+                    let last = extents[*axis] as i64 - self.size(*axis);
+                    if self.fill.is_some() {
+                        guards.push(Guard { index: Affine::reg(start), low: 0, high: last + 1 });
+                    } else if self.size(*axis) != 1 {
+                        // The access clamps each index; the window as a whole is clamped here.
+                        let zero = c.constant(Scalar::zero(index_dtype));
+                        let limit = c.constant(Scalar::from_i64(index_dtype, greatest(last, index_dtype)));
+                        start = c.scalar(ScalarOp::Max, &[start, zero]);
+                        start = c.scalar(ScalarOp::Min, &[start, limit]);
+                    }
+                    at[*axis] = at[*axis].add(&Affine::reg(start));
+                }
+                match self.fill {
+                    Some(fill) => {
+                        let fill = c.constant(fill);
+                        c.guarded(0, &at, guards, fill)
+                    }
+                    None => c.clamped(0, &at),
+                }
+            }),
+            indirect: vec![0],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        match self.fill {
+            // With another fill than 0 it is affine, not linear.
+            Some(fill) if fill != Scalar::zero(fill.dtype()) => Derivative::Nonlinear(jvp),
+            _ => Derivative::Linear(transpose),
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "gather",
+            doc: "Windows of x at positions from the indices. Starts are clamped so that a window lies within x; with `fill`, a \
+                  window that does not yields it.",
+            derivative: "linear",
+            samples: samples(),
+        }]
+    }
+}
+
+/// The greatest start that an index dtype can hold.
+pub(super) fn greatest(last: i64, dtype: DType) -> i64 {
+    if dtype == DType::I32 { last.min(i32::MAX.into()) } else { last }
+}
+
+fn samples() -> Vec<Sample> {
+    let sizes = |s: &[usize]| s.iter().map(|e| Dim::from(*e)).collect();
+    let rows = Gather::rows(&TensorType::new(DType::F32, [6usize, 3]), 1);
+    let filled = |fill| Gather { fill: Some(fill), ..rows.clone() };
+    // Windows of 2x2 at (row, column) pairs: those in the middle lie across the border.
+    let windows = Gather {
+        offset_dims: vec![0, 2],
+        collapsed_slice_dims: vec![],
+        start_index_map: vec![1, 0],
+        slice_sizes: sizes(&[2, 2]),
+        fill: None,
+    };
+    let mixed = Gather {
+        offset_dims: vec![1],
+        collapsed_slice_dims: vec![0, 2],
+        start_index_map: vec![2, 0],
+        slice_sizes: sizes(&[1, 2, 1]),
+        fill: None,
+    };
+    let table = || floats(&[6, 3], -2.0, 2.0);
+    let ids = || values(&[5, 1], [0i32, 5, 2, 2, 9]);
+    let corners = || values(&[4, 2], [0i64, 0, 2, 4, -3, 7, 1, 3]);
+    vec![
+        Sample::new(rows.clone(), vec![table(), ids()]),
+        Sample::new(rows.clone(), vec![values(&[2, 3], [1i32, 2, 3, 4, 5, 6]), values(&[1, 1], [1i64])]),
+        Sample::new(windows.clone(), vec![floats(&[5, 4], -2.0, 2.0), corners()]),
+        Sample::new(
+            mixed,
+            vec![floats(&[2, 2, 3], -2.0, 2.0), values(&[2, 2, 2], [0i32, 1, 2, 0, -1, 1, 9, 9])],
+        ),
+    ]
+    .into_iter()
+    .chain(DType::ALL.into_iter().filter(|d| d.is_float()).flat_map(|d| {
+        let table =
+            move |shape: &[usize]| super::SampleOperand::Values(floats(shape, -2.0, 2.0).literal(d, 7));
+        [
+            Sample::new(filled(Scalar::zero(d)), vec![table(&[6, 3]), values(&[5, 1], [0i32, 5, 2, -1, 9])]),
+            Sample::new(
+                filled(Scalar::from_f64(d, 0.5)),
+                vec![table(&[6, 3]), values(&[3, 1], [0i32, 6, 2])],
+            ),
+            Sample::new(
+                Gather { fill: Some(Scalar::zero(d)), ..windows.clone() },
+                vec![table(&[5, 4]), values(&[4, 2], [0i64, 0, 2, 3, -3, 7, 3, 3])],
+            ),
+        ]
+    }))
+    .collect()
+}

@@ -1,0 +1,189 @@
+//! `random_bits`: Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (2011).
+//!
+//! An element depends on the key and on its position alone: the counter's lower two words are the element's index in row-major
+//! order, its upper two are 0. A u32 is word 0 of the block, a u64 has word 0 in its lower half and word 1 in its upper, a u8 is the
+//! lowest byte of word 0. So results are the same whatever computes which part, and in whatever order.
+
+use super::attribute::{attributes, named};
+use super::compute::{Compute, ElementContext};
+use super::derivative::Derivative;
+use super::sample::{Sample, values};
+use super::{Cost, Entry, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::{Affine, Reg, ScalarOp};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`.
+    RandomBits {
+        /// u8, u32 or u64.
+        dtype: DType,
+        /// Shape of the result.
+        shape: Vec<Dim>,
+    }
+}
+
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+const ROUNDS: u32 = 10;
+
+/// The block of a counter under a key.
+pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for round in 0..ROUNDS {
+        if round > 0 {
+            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        }
+        let product = |i: usize| u64::from(MULTIPLIERS[i]) * u64::from(counter[2 * i]);
+        let (a, b) = (product(0), product(1));
+        counter = [
+            (b >> 32) as u32 ^ counter[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ counter[3] ^ key[1],
+            a as u32,
+        ];
+    }
+    counter
+}
+
+/// Words 0 and 1 of the block of counter (low, high, 0, 0), in instructions.
+fn emit(c: &mut dyn ElementContext, low: Reg, high: Reg, key: [Reg; 2]) -> [Reg; 2] {
+    let zero = c.constant(Scalar::of(0u32));
+    let multipliers = MULTIPLIERS.map(|m| c.constant(Scalar::of(m)));
+    let mut counter = [low, high, zero, zero];
+    for round in 0..ROUNDS {
+        // The key of a round depends on nothing but the key, so that a back end can compute it once.
+        let mut word = |i: usize| match round {
+            0 => key[i],
+            _ => {
+                let step = c.constant(Scalar::of(WEYL[i].wrapping_mul(round)));
+                c.scalar(ScalarOp::Add, &[key[i], step])
+            }
+        };
+        let keys = [word(0), word(1)];
+        let mut half = |i: usize, other: Reg, key: Reg| {
+            let high = c.scalar(ScalarOp::MulHigh, &[multipliers[i], counter[2 * i]]);
+            let low = c.scalar(ScalarOp::Mul, &[multipliers[i], counter[2 * i]]);
+            let mixed = c.scalar(ScalarOp::Xor, &[high, other]);
+            (c.scalar(ScalarOp::Xor, &[mixed, key]), low)
+        };
+        let (first, second) = half(1, counter[1], keys[0]);
+        // The last round's words 2 and 3 are not used.
+        let (third, fourth) =
+            if round + 1 < ROUNDS { half(0, counter[3], keys[1]) } else { (counter[2], counter[3]) };
+        counter = [first, second, third, fourth];
+    }
+    [counter[0], counter[1]]
+}
+
+impl Operation for RandomBits {
+    named!("random_bits");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        if operands[0] != TensorType::new(DType::U32, [2usize]) {
+            return Err(Diagnostic::new(format!("a key of type {}", operands[0])).help("a key is u32[2]"));
+        }
+        if !self.dtype.is_unsigned_integer() {
+            return Err(Diagnostic::new(format!("random bits of dtype {}", self.dtype)).help(
+                "random bits are u8, u32 or u64; `Tensor::uniform` and `Tensor::normal` make floats of them",
+            ));
+        }
+        Ok(vec![TensorType { dtype: self.dtype, shape: self.shape.clone() }])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let key = [0, 1].map(|i| operands[0].cells[i].bits() as u32);
+        let mut flat = 0u64;
+        Ok(vec![Array::from_fn(&results[0], |_| {
+            let block = philox([flat as u32, (flat >> 32) as u32, 0, 0], key);
+            flat += 1;
+            let bits = u64::from(block[0]) | u64::from(block[1]) << 32;
+            Cell::from_scalar(Scalar::from_bits(self.dtype, bits))
+        })])
+    }
+
+    fn compute(&self, _operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+        let extents = results[0].extents().expect("compute is asked for bound types only");
+        let large = extents.iter().product::<usize>() > u32::MAX as usize;
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let flat = index
+                    .iter()
+                    .zip(&extents)
+                    .fold(Affine::constant(0), |flat, (i, extent)| flat.scale(*extent as i64).add(i));
+                let low = c.index(&flat, DType::U32);
+                let high = if large {
+                    c.index(&flat.floor_div(1 << 32), DType::U32)
+                } else {
+                    c.constant(Scalar::of(0u32))
+                };
+                let key = [c.operand(0, &[Affine::constant(0)]), c.operand(0, &[Affine::constant(1)])];
+                let words = emit(c, low, high, key);
+                match self.dtype {
+                    DType::U64 => {
+                        let [low, high] = words.map(|w| c.convert(w, DType::U64));
+                        let by = c.constant(Scalar::of(32u64));
+                        let high = c.scalar(ScalarOp::ShiftLeft, &[high, by]);
+                        c.scalar(ScalarOp::Or, &[low, high])
+                    }
+                    DType::U32 => words[0],
+                    other => c.convert(words[0], other),
+                }
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Zero
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Expensive, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |dtype, shape: &[usize], key| {
+            let shape = shape.iter().map(|e| Dim::from(*e)).collect();
+            Sample::new(RandomBits { dtype, shape }, vec![values(&[2], key)])
+        };
+        vec![Entry {
+            name: "random_bits",
+            doc: "Uniform bits: Philox 4x32-10 of the key and the element's row-major index.",
+            derivative: Derivative::Zero.kind(),
+            samples: vec![
+                sample(DType::U32, &[3, 5], [0u32, 0]),
+                sample(DType::U64, &[7], [0xa409_3822, 0x299f_31d0]),
+                sample(DType::U8, &[2, 2, 2], [u32::MAX, u32::MAX]),
+                sample(DType::U32, &[], [1, 2]),
+            ],
+        }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::philox;
+
+    /// The known answers that the authors publish with their code (Random123, `kat_vectors`, philox4x32 with 10 rounds).
+    #[test]
+    fn known_answers() {
+        let cases = [
+            ([0; 4], [0; 2], [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]),
+            ([u32::MAX; 4], [u32::MAX; 2], [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]),
+            (
+                [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344],
+                [0xa4093822, 0x299f31d0],
+                [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1],
+            ),
+        ];
+        for (counter, key, block) in cases {
+            assert_eq!(philox(counter, key), block);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Composites over one axis: `softmax`, `log_softmax`, `logsumexp`.
+//!
+//! A composite stays one op through differentiation, so its derivative is stated in closed form and nothing has to be recognised
+//! in a differentiated graph; it is computed by the primitive ops that it decomposes into, which fuse into one nest. All of them
+//! share their first steps (maximum, shifted exponentials, their sum), so that a loss and its gradient share them too.
+//!
+//! Halves are computed in f32 and rounded once at the end. The maximum is taken as 0 where it is infinite, so that a row of −∞
+//! alone has the logarithm −∞; its softmax is 0/0, NaN.
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::binary::extremum;
+use super::compute::Compute;
+use super::derivative::{Derivative, Jvp};
+use super::elementwise::Domain;
+use super::sample::{Sample, floats, values};
+use super::{BroadcastInDim, Cost, Entry, Op, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::ty::TensorType;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Which composite.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum SoftmaxKind {
+    /// exp(x) / Σ exp(x).
+    Softmax,
+    /// x − ln Σ exp(x).
+    LogSoftmax,
+    /// ln Σ exp(x); the axis vanishes.
+    LogSumExp,
+}
+
+impl SoftmaxKind {
+    /// Every kind.
+    pub const ALL: [SoftmaxKind; 3] = [SoftmaxKind::Softmax, SoftmaxKind::LogSoftmax, SoftmaxKind::LogSumExp];
+
+    const fn name(self) -> &'static str {
+        match self {
+            SoftmaxKind::Softmax => "softmax",
+            SoftmaxKind::LogSoftmax => "log_softmax",
+            SoftmaxKind::LogSumExp => "logsumexp",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            SoftmaxKind::Softmax => "exp(x) / Σ exp(x) along `axis`.",
+            SoftmaxKind::LogSoftmax => "x − ln Σ exp(x) along `axis`.",
+            SoftmaxKind::LogSumExp => {
+                "ln Σ exp(x) along `axis`, which vanishes; −∞ for a row of −∞ or of nothing."
+            }
+        }
+    }
+}
+
+mod attribute_struct {
+    use super::*;
+    attributes! {
+        /// Attributes of the composites over one axis.
+        Along {
+            /// Along which axis.
+            axis: usize,
+        }
+    }
+}
+use attribute_struct::Along;
+
+/// `softmax %x {axis=1}` and its like.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Softmax {
+    /// Which composite.
+    pub kind: SoftmaxKind,
+    /// Along which axis.
+    pub axis: usize,
+}
+
+/// The dtype in which a composite computes.
+pub(super) const fn wide(dtype: DType) -> DType {
+    if dtype.is_half() { DType::F32 } else { dtype }
+}
+
+/// `reduced`, which lacks `axis`, repeated along it to `shape`.
+pub(super) fn restore(reduced: &Tensor, shape: &[crate::Dim], axis: usize) -> Tensor {
+    let dims = (0..shape.len()).filter(|a| *a != axis).collect();
+    Tensor::apply(BroadcastInDim { shape: shape.to_vec(), dims }, &[reduced])
+}
+
+/// The common first steps for `x` of a wide dtype.
+pub(super) struct Shifted {
+    /// max x, or 0 where it is infinite; without the axis.
+    pub max: Tensor,
+    /// x − max.
+    pub shifted: Tensor,
+    /// exp(x − max).
+    pub exponentials: Tensor,
+    /// Σ exp(x − max); without the axis.
+    pub sum: Tensor,
+}
+
+impl Shifted {
+    pub(super) fn new(x: &Tensor, axis: usize) -> Self {
+        let max = x.max_axes(&[axis]);
+        let max = max.is_finite().select(&max, &max.zeros_like());
+        let shifted = x - restore(&max, x.shape(), axis);
+        let exponentials = shifted.exp();
+        let sum = exponentials.sum_axes(&[axis]);
+        Shifted { max, shifted, exponentials, sum }
+    }
+}
+
+/// The same steps for one row in the interpreter: maximum, exponentials, their sum.
+pub(super) fn shifted_row<R: Real>(row: &[R]) -> Result<(R, Vec<R>, R)> {
+    let max = row.iter().cloned().reduce(|a, b| extremum(&a, &b, Ordering::Greater));
+    let max = max.filter(|m| m.to_f64().is_finite()).unwrap_or(R::from_i64(0));
+    let exponentials = row.iter().map(|x| x.sub(&max).apply("exp", libm::exp)).collect::<Result<Vec<R>>>()?;
+    let sum = exponentials.iter().fold(R::from_i64(0), |s, e| s.add(e));
+    Ok((max, exponentials, sum))
+}
+
+fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let Op::Softmax(op) = j.op else { unreachable!("the rule of softmax") };
+    let Some(tangent) = &j.tangents[0] else { return vec![None] };
+    let (x, y) = (&j.operands[0], &j.results[0]);
+    let (dtype, axis) = (wide(x.dtype()), op.axis);
+    let (t, y) = (tangent.convert(dtype), y.convert(dtype));
+    let sum = |t: Tensor| t.sum_axes(&[axis]);
+    let restored = |t: Tensor| restore(&t, x.shape(), axis);
+    let result = match op.kind {
+        // y∘(t − Σ y∘t): its transpose is y∘(c − Σ y∘c).
+        SoftmaxKind::Softmax => {
+            let weighted = t.scaled_by(&y);
+            let mean = restored(sum(weighted.clone()));
+            weighted - mean.scaled_by(&y)
+        }
+        // t − Σ softmax∘t: its transpose is c − softmax · Σ c.
+        SoftmaxKind::LogSoftmax => {
+            let mean = restored(sum(t.scaled_by(&y.exp())));
+            t - mean
+        }
+        SoftmaxKind::LogSumExp => {
+            let softmax = (x.convert(dtype) - restored(y)).exp();
+            sum(t.scaled_by(&softmax))
+        }
+    };
+    vec![Some(result.convert(x.dtype()))]
+}
+
+impl Operation for Softmax {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        Domain::Float.check(x.dtype)?;
+        if self.axis >= x.rank() {
+            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
+        }
+        let mut result = x.clone();
+        if self.kind == SoftmaxKind::LogSumExp {
+            result.shape.remove(self.axis);
+        }
+        Ok(vec![result])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let extent = x.shape[self.axis];
+        let inner: usize = x.shape[self.axis + 1..].iter().product();
+        let outer: usize = x.shape[..self.axis].iter().product();
+        let reduced = self.kind == SoftmaxKind::LogSumExp;
+        let mut cells = vec![Cell::Real(R::from_i64(0)); if reduced { outer * inner } else { x.cells.len() }];
+        for row in 0..outer * inner {
+            let at = |i: usize| (row / inner * extent + i) * inner + row % inner;
+            let values: Vec<R> = (0..extent).map(|i| x.cells[at(i)].real().clone()).collect();
+            let (max, exponentials, sum) = shifted_row(&values)?;
+            let log = || sum.apply("log", libm::log);
+            if reduced {
+                cells[row] = Cell::Real(max.add(&log()?));
+                continue;
+            }
+            for i in 0..extent {
+                cells[at(i)] = Cell::Real(match self.kind {
+                    SoftmaxKind::Softmax => exponentials[i].div(&sum)?,
+                    _ => values[i].sub(&max).sub(&log()?),
+                });
+            }
+        }
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        Ok(vec![Array::new(x.dtype, shape, cells)])
+    }
+
+    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        Compute::Decompose(Box::new(|tensors| {
+            let x = tensors[0].convert(wide(tensors[0].dtype()));
+            let steps = Shifted::new(&x, self.axis);
+            let restored = |t: &Tensor| restore(t, x.shape(), self.axis);
+            let result = match self.kind {
+                SoftmaxKind::Softmax => &steps.exponentials / restored(&steps.sum),
+                SoftmaxKind::LogSoftmax => &steps.shifted - restored(&steps.sum.log()),
+                SoftmaxKind::LogSumExp => &steps.max + steps.sum.log(),
+            };
+            vec![result.convert(tensors[0].dtype())]
+        }))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Nonlinear(jvp)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        Along { axis: self.axis }.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        let kind = SoftmaxKind::ALL.into_iter().find(|k| k.name() == name)?;
+        Some(Along::from_attributes(attributes).map(|a| Softmax { kind, axis: a.axis }))
+    }
+
+    fn entries() -> Vec<Entry> {
+        let entry = |kind: SoftmaxKind| {
+            let sample = |axis, operand| Sample::new(Softmax { kind, axis }, vec![operand]);
+            Entry {
+                name: kind.name(),
+                doc: kind.doc(),
+                derivative: Softmax { kind, axis: 0 }.derivative().kind(),
+                samples: vec![
+                    sample(1, floats(&[3, 5], -2.0, 2.0)),
+                    sample(0, floats(&[4, 3], -40.0, 40.0)),
+                    sample(1, floats(&[2, 5, 2], -1.0, 1.0)),
+                    sample(0, values(&[4], [1000.0f32, -1000.0, f32::NEG_INFINITY, 999.0])),
+                ],
+            }
+        };
+        SoftmaxKind::ALL.into_iter().map(entry).collect()
+    }
+}
