@@ -1,6 +1,10 @@
 //! `.graph` files: what is written is what is read, and what cannot be right is refused with its place.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+#[allow(dead_code)] // This file uses a part of it.
+#[path = "../../core/tests/programs/mod.rs"]
+mod programs;
+
 use std::path::Path;
 use wengert::core::{Initializer, Tensor};
 use wengert::format::v1::{self, Node};
@@ -96,6 +100,32 @@ fn round_trip_through_bytes_and_files() {
     let function = program.get("train_step").unwrap();
     let place = function.locations.origin(function.body.equations[0].location).to_string();
     assert!(place.contains("graph_file.rs"), "{place}");
+}
+
+#[test]
+fn random_programs_survive_the_file() {
+    for seed in 0..150 {
+        let file = GraphFile::new(programs::random_program(seed, 20));
+        let bytes = file.to_bytes().unwrap();
+        let read = GraphFile::from_bytes(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(read == file, "seed {seed}");
+    }
+}
+
+#[test]
+fn texts_hold_programs_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.ir");
+    program().save(&path).unwrap();
+    let read = GraphFile::read(&path).unwrap();
+    assert_eq!(read.program.to_string(), program().to_string());
+    assert!(file().write(&path).unwrap_err().message.contains("no place for a recipe"));
+    assert!(program().save(folder.path().join("a.txt")).unwrap_err().to_string().contains(".graph or .ir"));
+    std::fs::write(&path, "func @f() -> () {\n  oops\n}\n").unwrap();
+    let error = Program::load(&path).unwrap_err().to_string();
+    assert!(error.contains("a.ir:2:3"), "{error}");
+    std::fs::write(&path, b"func @f() -> ()\n\xff").unwrap();
+    assert!(Program::load(&path).unwrap_err().message.contains("line 2 is no UTF-8"));
 }
 
 #[test]

@@ -6,10 +6,15 @@
 //! rebuilding and the verifier. Everything follows from the seed printed on failure.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+#[allow(dead_code)] // This file uses a part of it.
+#[path = "../../core/tests/programs/mod.rs"]
+mod programs;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use wengert::core::graph::{PrintOptions, parse_program, print};
 use wengert::core::{Initializer, Tensor};
 use wengert::format::container::{self, Kind, Section};
 use wengert::format::{GraphFile, Weights, v1};
@@ -216,18 +221,52 @@ fn graph_file() -> Vec<u8> {
     file.to_bytes().unwrap()
 }
 
+/// Reads a file; what is accepted must be accepted again when it is written.
+fn read_graph(bytes: &[u8]) -> bool {
+    let Ok(file) = GraphFile::from_bytes(bytes) else { return false };
+    let written = file.to_bytes().expect("what was read can be written");
+    assert!(GraphFile::from_bytes(&written).expect("what is written is read") == file);
+    true
+}
+
+/// Reads a text; what is accepted must print as a text that is accepted, too.
+fn read_text(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(program) = parse_program(text, "mutant.ir") else { return false };
+    parse_program(&program.to_string(), "printed.ir").expect("what is printed is read");
+    true
+}
+
 #[test]
 fn mutants_neither_panic_nor_hang_nor_devour_memory() {
-    // The panics of a failing mutant are reported once, by `survives`.
-    let graph = graph_file();
-    let mut accepted = 0;
+    let programs: Vec<Program> =
+        (0..20).map(|seed| programs::random_program(seed, 12)).chain([program()]).collect();
+    let graphs: Vec<Vec<u8>> = programs
+        .iter()
+        .map(|program| GraphFile::new(program.clone()).to_bytes().unwrap())
+        .chain([graph_file()])
+        .collect();
+    let texts: Vec<Vec<u8>> = programs
+        .iter()
+        .flat_map(|program| {
+            [false, true].map(|locations| print(program, &PrintOptions { locations }).into_bytes())
+        })
+        .collect();
+    let (mut graphs_accepted, mut texts_accepted) = (0, 0);
     for case in 0..100_000 {
         let mut random = SplitMix64::of(SEED, &[case]);
-        let mut bytes = graph.clone();
-        mutate_file(Kind::Graph, v1::VERSION, &mut bytes, &mut random);
-        accepted +=
-            u32::from(survives(case, ".graph", &bytes, &|bytes| GraphFile::from_bytes(bytes).is_ok()));
+        let pick =
+            |all: &[Vec<u8>], random: &mut SplitMix64| all[random.below(all.len() as u64) as usize].clone();
+        if case % 2 == 0 {
+            let mut bytes = pick(&graphs, &mut random);
+            mutate_file(Kind::Graph, v1::VERSION, &mut bytes, &mut random);
+            graphs_accepted += u32::from(survives(case, ".graph", &bytes, &read_graph));
+        } else {
+            let mut bytes = pick(&texts, &mut random);
+            mutate_text(&mut bytes, &mut random);
+            texts_accepted += u32::from(survives(case, ".ir", &bytes, &read_text));
+        }
     }
-    // Some damage does no harm (a name, a location, a weight); if none were accepted the test would look at nothing deep.
-    assert!(accepted > 100, "only {accepted} mutants were accepted");
+    // Some damage does no harm (a name, a location, a weight); were none accepted, nothing deep would have been reached.
+    assert!(graphs_accepted > 500 && texts_accepted > 500, "accepted: {graphs_accepted}, {texts_accepted}");
 }

@@ -20,7 +20,7 @@ use crate::data::{Arrays, safetensors};
 use crate::recipe::Recipe;
 use container::{Kind, Section, damaged};
 use std::path::Path;
-use wengert_core::graph::Program;
+use wengert_core::graph::{PrintOptions, Program, parse_program, print, verify_program};
 use wengert_core::{Diagnostic, Result};
 
 /// The contents of a `.graph` file.
@@ -70,11 +70,11 @@ fn checked_name(name: &str) -> Result<&str> {
     }
 }
 
-/// Programs as files of their own, without recipe and weights.
+/// Programs as files of their own.
 pub trait ProgramFile: Sized {
-    /// Writes a `.graph` file.
+    /// Writes a `.graph` file without recipe and weights, or an `.ir` text, as the name of `path` tells.
     fn save(&self, path: impl AsRef<Path>) -> Result<()>;
-    /// Reads and verifies the program of a `.graph` file.
+    /// Reads and verifies the program of a `.graph` or `.ir` file.
     fn load(path: impl AsRef<Path>) -> Result<Self>;
 }
 
@@ -88,22 +88,61 @@ impl ProgramFile for Program {
     }
 }
 
+/// The two forms of a program in a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Graph,
+    Text,
+}
+
+impl Form {
+    fn of(path: &Path) -> Result<Form> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("graph") => Ok(Form::Graph),
+            Some("ir") => Ok(Form::Text),
+            _ => Err(Diagnostic::new(format!("`{}` is no program file by its name", path.display()))
+                .help("names of programs end in .graph or .ir")),
+        }
+    }
+}
+
 impl GraphFile {
     /// A file of a program alone.
     pub fn new(program: Program) -> Self {
         GraphFile { program, ..GraphFile::default() }
     }
 
-    /// Reads and verifies a `.graph` file.
+    /// Reads and verifies a `.graph` file, or an `.ir` text, which has neither recipe nor weights.
     pub fn read(path: impl AsRef<Path>) -> Result<GraphFile> {
         let path = path.as_ref();
-        GraphFile::from_bytes(&Map::open(path)?)
+        let form = Form::of(path)?;
+        let map = Map::open(path)?;
+        if form == Form::Text {
+            let text = std::str::from_utf8(&map).map_err(|error| {
+                let line = 1 + map[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+                Diagnostic::new(format!("cannot read `{}`: line {line} is no UTF-8 text", path.display()))
+            })?;
+            return Ok(GraphFile::new(parse_program(text, &path.display().to_string())?));
+        }
+        GraphFile::from_bytes(&map)
             .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
     }
 
-    /// Writes a `.graph` file. The same contents give the same bytes.
+    /// Writes a `.graph` file, or an `.ir` text as the name tells. The same contents give the same bytes.
+    ///
+    /// Errors: a recipe or weights, for which a text has no place.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        if Form::of(path)? == Form::Text {
+            if self.recipe.is_some() || self.weights != Weights::None {
+                return Err(Diagnostic::new(format!(
+                    "cannot write `{}`: a text has no place for a recipe or weights",
+                    path.display()
+                ))
+                .help("write a .graph file, or the program alone"));
+            }
+            return atomic::write_bytes(path, print(&self.program, &PrintOptions::default()).as_bytes());
+        }
         let bytes = self
             .to_bytes()
             .map_err(|error| error.context(format_args!("cannot write `{}`", path.display())))?;
@@ -152,6 +191,7 @@ impl GraphFile {
         let literals = take("literals").ok_or_else(|| missing("literals"))?;
         let program = v1::program::from_record(program, literals, locations)
             .map_err(|error| error.context("section `program`"))?;
+        verify_program(&program).map_err(|error| error.context("section `program`"))?;
         let recipe = take("recipe")
             .map(|bytes| v1::recipe::from_record(codec::decode("recipe", bytes)?))
             .transpose()
