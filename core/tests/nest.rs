@@ -7,7 +7,7 @@
 //! reads back to the same nest.
 
 use std::path::Path;
-use wengert_core::nest::{BufferRole, Nest, interpret, parse_nests, verify_at};
+use wengert_core::nest::{BufferRole, Nest, ScalarOp, interpret, parse_nests, verify_at};
 use wengert_core::text::{Cursor, print_literal};
 use wengert_core::{Diagnostic, Literal, Location};
 
@@ -142,4 +142,22 @@ fn files() {
     }
     assert!(failures.is_empty(), "{} of {count} nests fail\n{}", failures.len(), failures.join("\n"));
     assert!(count > 40, "the files are there");
+}
+
+/// The manual lists every instruction, and its example is a nest that prints as it stands there.
+#[test]
+fn manual() {
+    let manual = include_str!("../../docs/ir.md");
+    for op in ScalarOp::ALL {
+        assert!(manual.contains(&format!("`{}`", op.name())), "docs/ir.md lacks `{}`", op.name());
+    }
+    let example: String = manual
+        .lines()
+        .skip_while(|line| !line.starts_with("    nest @softmax"))
+        .take_while(|line| line.starts_with("    "))
+        .map(|line| format!("{}\n", &line[4..]))
+        .collect();
+    let nests = parse_nests("docs/ir.md", &example).unwrap();
+    assert_eq!(nests[0].0.to_string(), example);
+    verify_at(&nests[0].0, &nests[0].1).unwrap();
 }
