@@ -22,6 +22,7 @@ mod broadcast_in_dim;
 mod compare;
 mod concatenate;
 mod constant;
+mod conv_general_dilated;
 mod convert_element_type;
 mod cumulative;
 mod dim_as_value;
@@ -52,6 +53,7 @@ pub use compare::Compare;
 pub use compute::{Compute, ElementContext};
 pub use concatenate::Concatenate;
 pub use constant::Constant;
+pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};
 pub use derivative::Derivative;
@@ -273,6 +275,7 @@ ops! {
     Gather(Gather),
     ScatterAdd(ScatterAdd),
     DotGeneral(DotGeneral),
+    ConvGeneralDilated(ConvGeneralDilated),
     Softmax(Softmax),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
 }

@@ -1,0 +1,357 @@
+//! `conv_general_dilated`: convolutions over 1 to 3 axes, with strides, paddings, dilations of both operands and groups.
+//!
+//! The three layouts are permutations as in `jax.lax`: of the left operand (batch, feature, spatial…), of the right one (output
+//! feature, input feature, spatial…), and of the result (batch, feature, spatial…); each says on which axis of the array what lies.
+//! Without them all three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`] wants them; other layouts
+//! are permuted to that.
+
+mod samples;
+mod transpose;
+
+use super::attribute::{attributes, named};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::elementwise::{Domain, wrap};
+use super::{Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use crate::call::{self, Call, Direction, Window};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `conv_general_dilated %x, %w {padding=[[1,1]], stride=[2]}`:
+    ///
+    /// `result[b, o, c] = Σ_{k, i} x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, c]`, where a term counts only if
+    /// the division is exact and the position lies in the operand. Halves are accumulated in f32.
+    ConvGeneralDilated {
+        /// Distance of windows, for each spatial axis.
+        stride: Vec<usize>,
+        /// Padding before and behind, for each spatial axis; negative crops. It counts in the dilated operand.
+        padding: Vec<(Dim, Dim)>,
+        /// Distance of neighbours of the left operand, for each spatial axis; empty: 1.
+        lhs_dilation: Vec<usize> = vec![],
+        /// Distance of neighbours of the right operand, for each spatial axis; empty: 1.
+        rhs_dilation: Vec<usize> = vec![],
+        /// Groups of features: group g of the input gives group g of the output features.
+        feature_group_count: usize = 1,
+        /// Groups of the batch: group g of the batch gives group g of the output features.
+        batch_group_count: usize = 1,
+        /// Axes of the left operand: batch, feature, spatial…; empty: channels last.
+        lhs_spec: Vec<usize> = vec![],
+        /// Axes of the right operand: output feature, input feature, spatial…; empty: channels last.
+        rhs_spec: Vec<usize> = vec![],
+        /// Axes of the result: batch, feature, spatial…; empty: channels last.
+        out_spec: Vec<usize> = vec![],
+    }
+}
+
+/// The axes of three arrays, resolved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Specs {
+    lhs: Vec<usize>,
+    rhs: Vec<usize>,
+    out: Vec<usize>,
+}
+
+impl Specs {
+    /// Channels last.
+    fn canonical(spatial: usize) -> Self {
+        let image: Vec<usize> = [0, spatial + 1].into_iter().chain(1..=spatial).collect();
+        let rhs = [spatial + 1, spatial].into_iter().chain(0..spatial).collect();
+        Specs { lhs: image.clone(), rhs, out: image }
+    }
+}
+
+/// Extent with `dilation − 1` holes between neighbours; nothing on overflow.
+fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
+    if extent.as_constant() == Some(0) {
+        return Some(Dim::constant(0));
+    }
+    let dilation = i64::try_from(dilation).ok()?;
+    extent.checked_scale(dilation)?.checked_add(&Dim::constant(1 - dilation))
+}
+
+/// `dim / groups`, if it is exact.
+fn group_of(dim: &Dim, groups: usize) -> Option<Dim> {
+    let groups = i64::try_from(groups).ok()?;
+    dim.checked_floor_div(groups).filter(|q| q.checked_scale(groups).as_ref() == Some(dim))
+}
+
+/// Splits axis `from` into `groups` and the rest, and merges the groups, as the outer part, into axis `into`.
+fn regroup(x: &Tensor, from: usize, into: usize, groups: usize) -> Tensor {
+    if x.error().is_some() {
+        return x.clone();
+    }
+    let rest = group_of(&x.shape()[from], groups);
+    let merged = i64::try_from(groups).ok().and_then(|g| x.shape()[into].checked_scale(g));
+    let (Some(rest), Some(merged)) = (rest, merged) else {
+        return x.fail(Diagnostic::new(format!("{} does not fall into {groups} groups", x.ty())));
+    };
+    let mut split = x.shape().to_vec();
+    split.splice(from..=from, [Dim::from(groups), rest.clone()]);
+    let target = if into > from { into + 1 } else { into };
+    let mut order: Vec<usize> = (0..split.len()).filter(|a| *a != from).collect();
+    let at = order.iter().position(|a| *a == target).expect("the axis remains");
+    order.insert(at, from);
+    let mut shape = x.shape().to_vec();
+    (shape[from], shape[into]) = (rest, merged);
+    x.reshape(split).permute(&order).reshape(shape)
+}
+
+impl ConvGeneralDilated {
+    /// Stride 1 and no padding over `spatial` axes, channels last.
+    pub fn new(spatial: usize) -> Self {
+        ConvGeneralDilated {
+            stride: vec![1; spatial],
+            padding: vec![(Dim::constant(0), Dim::constant(0)); spatial],
+            lhs_dilation: vec![],
+            rhs_dilation: vec![],
+            feature_group_count: 1,
+            batch_group_count: 1,
+            lhs_spec: vec![],
+            rhs_spec: vec![],
+            out_spec: vec![],
+        }
+    }
+
+    /// Number of spatial axes.
+    fn spatial(&self) -> usize {
+        self.stride.len()
+    }
+
+    fn lhs_dilation(&self, i: usize) -> usize {
+        self.lhs_dilation.get(i).copied().unwrap_or(1)
+    }
+
+    fn rhs_dilation(&self, i: usize) -> usize {
+        self.rhs_dilation.get(i).copied().unwrap_or(1)
+    }
+
+    fn specs(&self) -> Specs {
+        let default = Specs::canonical(self.spatial());
+        let given = |spec: &[usize], other: Vec<usize>| if spec.is_empty() { other } else { spec.to_vec() };
+        Specs {
+            lhs: given(&self.lhs_spec, default.lhs),
+            rhs: given(&self.rhs_spec, default.rhs),
+            out: given(&self.out_spec, default.out),
+        }
+    }
+
+    /// Extent of the result along spatial axis `i`; an error says why it is not known.
+    fn output(&self, i: usize, input: &Dim, filter: &Dim) -> Result<Dim> {
+        let overflow = || Diagnostic::new(format!("the extents along spatial axis {i} overflow"));
+        let window = dilated(filter, self.rhs_dilation(i)).ok_or_else(overflow)?;
+        let room = dilated(input, self.lhs_dilation(i))
+            .and_then(|d| d.checked_add(&self.padding[i].0))
+            .and_then(|d| d.checked_add(&self.padding[i].1))
+            .and_then(|d| d.checked_sub(&window))
+            .ok_or_else(overflow)?;
+        if room.as_constant().is_some_and(|r| r < 0) {
+            return Ok(Dim::constant(0));
+        }
+        let stride = i64::try_from(self.stride[i]).map_err(|_| overflow())?;
+        room.checked_floor_div(stride)
+            .filter(|_| room.at_least(0))
+            .and_then(|d| d.checked_add(&Dim::constant(1)))
+            .ok_or_else(|| {
+                Diagnostic::new(format!("the extent of the result along spatial axis {i} is not linear"))
+                    .help("bind the dimension variables of that axis first")
+            })
+    }
+
+    fn check_attributes(&self, rank: usize) -> Result<()> {
+        let n = self.spatial();
+        if !(1..=3).contains(&n) || rank != n + 2 {
+            return Err(Diagnostic::new(format!(
+                "a convolution over {n} spatial axes of operands of rank {rank}"
+            ))
+            .help("there are 1 to 3 spatial axes, one stride for each, and two axes more"));
+        }
+        if self.padding.len() != n
+            || ![0, n].contains(&self.lhs_dilation.len())
+            || ![0, n].contains(&self.rhs_dilation.len())
+        {
+            return Err(Diagnostic::new(format!(
+                "padding and dilations need one entry for each of the {n} spatial axes"
+            )));
+        }
+        let positive = self.stride.iter().chain(&self.lhs_dilation).chain(&self.rhs_dilation);
+        if positive.chain([&self.feature_group_count, &self.batch_group_count]).any(|v| *v == 0) {
+            return Err(Diagnostic::new("strides, dilations and group counts are at least 1"));
+        }
+        if self.feature_group_count > 1 && self.batch_group_count > 1 {
+            return Err(Diagnostic::new("feature and batch groups cannot be combined"));
+        }
+        let specs = self.specs();
+        for (what, spec) in [("lhs_spec", specs.lhs), ("rhs_spec", specs.rhs), ("out_spec", specs.out)] {
+            distinct_axes(what, &spec, rank)?;
+            if spec.len() != rank {
+                return Err(Diagnostic::new(format!("{what} {spec:?} for operands of rank {rank}"))
+                    .help("name each axis once"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Operation for ConvGeneralDilated {
+    named!("conv_general_dilated");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (x, w) = (&operands[0], &operands[1]);
+        if x.dtype != w.dtype || x.rank() != w.rank() {
+            return Err(Diagnostic::new(format!("operands have types {x} and {w}"))
+                .help("both have one dtype and one rank"));
+        }
+        Domain::Number.check(x.dtype)?;
+        self.check_attributes(x.rank())?;
+        let specs = self.specs();
+        let (batch, features) = (&x.shape[specs.lhs[0]], &x.shape[specs.lhs[1]]);
+        let (outputs, inputs) = (&w.shape[specs.rhs[0]], &w.shape[specs.rhs[1]]);
+        let groups = |what: &str, dim: &Dim, count: usize| {
+            group_of(dim, count)
+                .ok_or_else(|| Diagnostic::new(format!("{what} {dim} do not fall into {count} groups")))
+        };
+        if groups("input features", features, self.feature_group_count)? != *inputs {
+            return Err(Diagnostic::new(format!(
+                "{features} input features in {} groups, and a filter of type {w} for {inputs}",
+                self.feature_group_count
+            ))
+            .help("the filter's input features are those of one group"));
+        }
+        groups("output features", outputs, self.feature_group_count)?;
+        groups("output features", outputs, self.batch_group_count)?;
+        let batch = groups("the batch's", batch, self.batch_group_count)?;
+        let mut shape = vec![Dim::constant(0); x.rank()];
+        (shape[specs.out[0]], shape[specs.out[1]]) = (batch, outputs.clone());
+        for i in 0..self.spatial() {
+            let (input, filter) = (&x.shape[specs.lhs[2 + i]], &w.shape[specs.rhs[2 + i]]);
+            if !filter.at_least(1) {
+                return Err(Diagnostic::new(format!(
+                    "a filter of type {w} has no element along spatial axis {i}"
+                )));
+            }
+            shape[specs.out[2 + i]] = self.output(i, input, filter)?;
+        }
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (x, w) = (&operands[0], &operands[1]);
+        let (specs, n, float) = (self.specs(), self.spatial(), x.dtype.is_float());
+        let low: Vec<i64> = self
+            .padding
+            .iter()
+            .map(|p| p.0.as_constant().expect("the interpreter runs bound functions only"))
+            .collect();
+        let (inputs, outputs) = (w.shape[specs.rhs[1]], w.shape[specs.rhs[0]]);
+        let kernel: Vec<usize> = specs.rhs[2..].iter().map(|a| w.shape[*a]).collect();
+        let taps: usize = kernel.iter().product();
+        let batch = x.shape[specs.lhs[0]] / self.batch_group_count;
+        let (mut at_x, mut at_w) = (vec![0; n + 2], vec![0; n + 2]);
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let (b, c) = (index[specs.out[0]], index[specs.out[1]]);
+            let group = |count: usize| c / (outputs / count);
+            at_x[specs.lhs[0]] = group(self.batch_group_count) * batch + b;
+            at_w[specs.rhs[0]] = c;
+            let (mut real, mut bits, mut k) = (R::from_i64(0), 0i64, vec![0; n]);
+            for _ in 0..taps {
+                let inside = (0..n).all(|i| {
+                    let window = index[specs.out[2 + i]] * self.stride[i] + k[i] * self.rhs_dilation(i);
+                    let (position, dilation) = (window as i64 - low[i], self.lhs_dilation(i) as i64);
+                    let extent = x.shape[specs.lhs[2 + i]] as i64;
+                    (at_x[specs.lhs[2 + i]], at_w[specs.rhs[2 + i]]) =
+                        (position.div_euclid(dilation) as usize, k[i]);
+                    position % dilation == 0 && (0..extent).contains(&position.div_euclid(dilation))
+                });
+                for i in 0..if inside { inputs } else { 0 } {
+                    at_x[specs.lhs[1]] = group(self.feature_group_count) * inputs + i;
+                    at_w[specs.rhs[1]] = i;
+                    match (x.at(&at_x), w.at(&at_w)) {
+                        (Cell::Real(p), Cell::Real(q)) => real = real.add(&p.mul(q)),
+                        (p, q) => bits = bits.wrapping_add(p.bits().wrapping_mul(q.bits())),
+                    }
+                }
+                super::advance(&mut k, &kernel);
+            }
+            if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, x.dtype)) }
+        })])
+    }
+
+    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+        let (specs, n) = (self.specs(), self.spatial());
+        if self.batch_group_count == 1 && specs == Specs::canonical(n) {
+            return Compute::Call(Call::Convolution(self.call(operands, &results[0])));
+        }
+        Compute::Decompose(Box::new(move |tensors| {
+            // From the given axes to (batch, spatial…, feature) and (spatial…, input feature, output feature).
+            let image = |s: &[usize]| [&s[..1], &s[2..], &s[1..2]].concat();
+            let mut x = tensors[0].permute(&image(&specs.lhs));
+            let w = tensors[1].permute(&[&specs.rhs[2..], &specs.rhs[1..2], &specs.rhs[..1]].concat());
+            if self.batch_group_count > 1 {
+                // Groups of the batch are groups of features once they stand side by side.
+                x = regroup(&x, 0, n + 1, self.batch_group_count);
+            }
+            let conv = ConvGeneralDilated {
+                feature_group_count: self.feature_group_count.max(self.batch_group_count),
+                batch_group_count: 1,
+                lhs_spec: vec![],
+                rhs_spec: vec![],
+                out_spec: vec![],
+                ..self.clone()
+            };
+            let result = Tensor::apply(conv, &[&x, &w]);
+            let mut permutation = vec![0; n + 2];
+            image(&specs.out).iter().enumerate().for_each(|(canonical, axis)| permutation[*axis] = canonical);
+            vec![result.permute(&permutation)]
+        }))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Multilinear(transpose::transpose)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "conv_general_dilated",
+            doc: "result[b, o, c] = Σ x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, c] over k and i, with groups \
+                  and any layout. Halves are accumulated in f32.",
+            derivative: "multilinear",
+            samples: samples::samples(),
+        }]
+    }
+}
+
+impl ConvGeneralDilated {
+    /// The call, for channels-last operands.
+    fn call(&self, operands: &[TensorType], result: &TensorType) -> call::Convolution {
+        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let (x, w, y, n) = (extents(&operands[0]), extents(&operands[1]), extents(result), self.spatial());
+        let window = |i: usize| Window {
+            input: x[1 + i],
+            filter: w[i],
+            output: y[1 + i],
+            stride: self.stride[i],
+            low: self.padding[i].0.as_constant().expect("compute is asked for bound ops only"),
+            lhs_dilation: self.lhs_dilation(i),
+            rhs_dilation: self.rhs_dilation(i),
+        };
+        call::Convolution {
+            direction: Direction::Forward,
+            batch: x[0],
+            groups: self.feature_group_count,
+            input_channels: w[n],
+            output_channels: w[n + 1] / self.feature_group_count,
+            window: (0..n).map(window).collect(),
+            dtype: result.dtype,
+        }
+    }
+}
