@@ -3,7 +3,10 @@
 //!
 //! A third of the binary mutants are damaged as whole files, and most of those die at a checksum. The others are damaged
 //! within a section and sealed again with right checksums, as an attacker would, so that they reach the records, the
-//! rebuilding and the verifier. Everything follows from the seed printed on failure.
+//! rebuilding and the verifier. Everything follows from the seed, which a failure names.
+//!
+//! This is also the fuzz target: `WENGERT_FUZZ_CASES=100000000 WENGERT_FUZZ_SEED=7 cargo test --release --test mutants` runs as
+//! long as one likes.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 #[allow(dead_code)] // This file uses a part of it.
@@ -22,7 +25,6 @@ use wengert::random::SplitMix64;
 use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform};
 use wengert::{DType, Dim, Literal, Program, TensorType};
 
-const SEED: u64 = 20_261_120;
 const LARGEST: usize = 256 << 20;
 
 /// Counts what lives, and remembers the most that ever did.
@@ -154,8 +156,17 @@ fn mutate_file(kind: Kind, version: u32, bytes: &mut Vec<u8>, random: &mut Split
     *bytes = container::write(kind, version, &sections);
 }
 
+/// Number of mutants, and the seed of all of them.
+fn extent() -> (u64, u64) {
+    let number = |name: &str, default: u64| match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number")),
+        Err(_) => default,
+    };
+    (number("WENGERT_FUZZ_CASES", 100_000), number("WENGERT_FUZZ_SEED", 20_261_120))
+}
+
 /// Reads a mutant; true if it was accepted.
-fn survives(case: u64, what: &str, bytes: &[u8], read: &dyn Fn(&[u8]) -> bool) -> bool {
+fn survives((seed, case): (u64, u64), what: &str, bytes: &[u8], read: &dyn Fn(&[u8]) -> bool) -> bool {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
     let began = Instant::now();
@@ -164,7 +175,7 @@ fn survives(case: u64, what: &str, bytes: &[u8], read: &dyn Fn(&[u8]) -> bool) -
     let keep = || {
         let path = std::env::temp_dir().join(format!("wengert-mutant-{case}"));
         std::fs::write(&path, bytes).unwrap();
-        format!("{what} mutant {case} of seed {SEED}, kept as {}", path.display())
+        format!("{what} mutant {case} of seed {seed}, kept as {}", path.display())
     };
     assert!(bytes_used <= LARGEST, "{} took {bytes_used} bytes", keep());
     assert!(time < Duration::from_secs(10), "{} took {time:?}", keep());
@@ -253,20 +264,26 @@ fn mutants_neither_panic_nor_hang_nor_devour_memory() {
         })
         .collect();
     let (mut graphs_accepted, mut texts_accepted) = (0, 0);
-    for case in 0..100_000 {
-        let mut random = SplitMix64::of(SEED, &[case]);
+    let (cases, seed) = extent();
+    for case in 0..cases {
+        let mut random = SplitMix64::of(seed, &[case]);
+        let id = (seed, case);
         let pick =
             |all: &[Vec<u8>], random: &mut SplitMix64| all[random.below(all.len() as u64) as usize].clone();
         if case % 2 == 0 {
             let mut bytes = pick(&graphs, &mut random);
             mutate_file(Kind::Graph, v1::VERSION, &mut bytes, &mut random);
-            graphs_accepted += u32::from(survives(case, ".graph", &bytes, &read_graph));
+            graphs_accepted += u64::from(survives(id, ".graph", &bytes, &read_graph));
         } else {
             let mut bytes = pick(&texts, &mut random);
             mutate_text(&mut bytes, &mut random);
-            texts_accepted += u32::from(survives(case, ".ir", &bytes, &read_text));
+            texts_accepted += u64::from(survives(id, ".ir", &bytes, &read_text));
         }
     }
     // Some damage does no harm (a name, a location, a weight); were none accepted, nothing deep would have been reached.
-    assert!(graphs_accepted > 500 && texts_accepted > 500, "accepted: {graphs_accepted}, {texts_accepted}");
+    let enough = cases / 200;
+    assert!(
+        graphs_accepted > enough && texts_accepted > enough,
+        "accepted: {graphs_accepted} files and {texts_accepted} texts of {cases}"
+    );
 }
