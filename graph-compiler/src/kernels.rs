@@ -184,7 +184,7 @@ impl Kernels {
                     return Err(Diagnostic::new("a call has other operands than its kernel"));
                 }
                 for (n, (id, ty)) in kernel.reads.iter().zip(&operands).enumerate() {
-                    fits("an operand", *id, ty, matches!(call, Call::Gemm(_)) && n < 2)?;
+                    fits("an operand", *id, ty, call.may_be_larger(n))?;
                 }
                 fits("the result", kernel.writes[0], &call.result(), false)?;
             }

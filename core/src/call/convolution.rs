@@ -1,0 +1,241 @@
+//! Convolutions.
+
+use super::fits;
+use super::reference::{Reference, Sum, rounds};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::op::attribute::{Attribute, Field, attributes};
+use crate::ty::TensorType;
+
+attributes! {
+    /// Convolution with channels last: input `[batch, spatial…, groups · in]`, filter `[spatial…, in, groups · out]`, result
+    /// `[batch, spatial…, groups · out]`, all dense. Group g uses the input channels `g·in..` and gives the result channels `g·out..`.
+    ///
+    /// `result[b, o, c] = Σ_{k, i} input[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · filter[k, i, c]`, where a term counts only
+    /// if the division is exact and the position lies in the input.
+    Convolution {
+        /// Which of the three tensors is computed from the other two.
+        direction: Direction,
+        /// Number of images.
+        batch: usize,
+        /// Number of groups.
+        groups: usize = 1,
+        /// Channels of the input for each group.
+        input_channels: usize,
+        /// Channels of the result for each group.
+        output_channels: usize,
+        /// One entry for each spatial axis (1 to 3).
+        window: Vec<Window>,
+        /// Dtype of all three tensors; halves are accumulated in f32.
+        dtype: DType,
+    }
+}
+
+/// One spatial axis of a convolution; in text `[input, filter, output, stride, low, lhs_dilation, rhs_dilation]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Window {
+    /// Extent of the input.
+    pub input: usize,
+    /// Extent of the filter.
+    pub filter: usize,
+    /// Extent of the result.
+    pub output: usize,
+    /// Distance of windows.
+    pub stride: usize,
+    /// Padding before the first element; negative crops. Padding behind follows from the extents.
+    pub low: i64,
+    /// Distance of input elements in the dilated input.
+    pub lhs_dilation: usize,
+    /// Distance of filter elements in the dilated filter.
+    pub rhs_dilation: usize,
+}
+
+/// Directions of a convolution. Arguments: the two given tensors in the order input, filter, result; then the computed one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Direction {
+    /// Result from input and filter.
+    Forward,
+    /// Cotangent of the input from filter and the result's cotangent.
+    InputGradient,
+    /// Cotangent of the filter from input and the result's cotangent.
+    FilterGradient,
+}
+
+impl Direction {
+    /// Every direction.
+    pub const ALL: [Direction; 3] = [Direction::Forward, Direction::InputGradient, Direction::FilterGradient];
+
+    /// Position of the computed tensor among input, filter, result.
+    pub const fn computed(self) -> usize {
+        match self {
+            Direction::InputGradient => 0,
+            Direction::FilterGradient => 1,
+            Direction::Forward => 2,
+        }
+    }
+
+    /// Name in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Direction::Forward => "forward",
+            Direction::InputGradient => "input_gradient",
+            Direction::FilterGradient => "filter_gradient",
+        }
+    }
+}
+
+impl Field for Direction {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Text(self.name().into())
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        let found = Direction::ALL.into_iter().find(|d| d.to_attribute() == attribute);
+        found
+            .ok_or_else(|| Diagnostic::new("expected \"forward\", \"input_gradient\" or \"filter_gradient\""))
+    }
+}
+
+impl Field for Window {
+    fn to_attribute(&self) -> Attribute {
+        let extents = [self.input, self.filter, self.output, self.stride].map(|e| e.to_attribute());
+        let rest = [self.lhs_dilation, self.rhs_dilation].map(|e| e.to_attribute());
+        Attribute::List(extents.into_iter().chain([self.low.to_attribute()]).chain(rest).collect())
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        let numbers = Vec::<i64>::from_attribute(attribute)?;
+        let [input, filter, output, stride, low, lhs_dilation, rhs_dilation] = numbers[..] else {
+            return Err(Diagnostic::new("a window has seven numbers")
+                .help("[input, filter, output, stride, low, lhs_dilation, rhs_dilation]"));
+        };
+        let extent = |n: i64| {
+            usize::try_from(n)
+                .map_err(|_| Diagnostic::new(format!("{n} in a window: only `low` may be negative")))
+        };
+        Ok(Window {
+            input: extent(input)?,
+            filter: extent(filter)?,
+            output: extent(output)?,
+            stride: extent(stride)?,
+            low,
+            lhs_dilation: extent(lhs_dilation)?,
+            rhs_dilation: extent(rhs_dilation)?,
+        })
+    }
+}
+
+impl Window {
+    /// The position in the input that output `o` and filter element `k` meet at, if there is one.
+    fn position(&self, o: usize, k: usize) -> Option<usize> {
+        let dilated = (o * self.stride + k * self.rhs_dilation) as i64 - self.low;
+        let dilated = usize::try_from(dilated).ok()?;
+        let exact = dilated.is_multiple_of(self.lhs_dilation);
+        exact.then_some(dilated / self.lhs_dilation).filter(|p| *p < self.input)
+    }
+}
+
+impl Convolution {
+    /// Types of input, filter and result.
+    pub fn tensors(&self) -> Vec<TensorType> {
+        let spatial = |f: fn(&Window) -> usize| self.window.iter().map(f).collect::<Vec<_>>();
+        let ty = |head: &[usize], space: Vec<usize>, tail: &[usize]| {
+            TensorType::new(self.dtype, head.iter().chain(&space).chain(tail).copied())
+        };
+        vec![
+            ty(&[self.batch], spatial(|w| w.input), &[self.groups * self.input_channels]),
+            ty(&[], spatial(|w| w.filter), &[self.input_channels, self.groups * self.output_channels]),
+            ty(&[self.batch], spatial(|w| w.output), &[self.groups * self.output_channels]),
+        ]
+    }
+
+    pub(super) fn verify(&self) -> Result<()> {
+        if !(1..=3).contains(&self.window.len()) {
+            return Err(Diagnostic::new(format!("convolution over {} spatial axes", self.window.len()))
+                .help("1 to 3 are possible"));
+        }
+        if !self.dtype.is_float() && !self.dtype.is_integer() {
+            return Err(Diagnostic::new(format!("convolution of {}", self.dtype)));
+        }
+        if self.groups == 0
+            || self.window.iter().any(|w| w.stride == 0 || w.lhs_dilation == 0 || w.rhs_dilation == 0)
+        {
+            return Err(Diagnostic::new("groups, strides and dilations of a convolution are at least 1"));
+        }
+        let all = |f: fn(&Window) -> usize, rest: &[usize]| {
+            self.window.iter().map(f).chain(rest.iter().copied()).collect::<Vec<_>>()
+        };
+        fits("input", &all(|w| w.input, &[self.batch, self.groups, self.input_channels]))?;
+        fits("filter", &all(|w| w.filter, &[self.input_channels, self.groups, self.output_channels]))?;
+        fits("result", &all(|w| w.output, &[self.batch, self.groups, self.output_channels]))?;
+        for w in &self.window {
+            fits("window", &[w.output.max(1), w.stride])?;
+            fits("window", &[w.filter.max(1), w.rhs_dilation])?;
+            fits("window", &[w.input.max(1), w.lhs_dilation])?;
+            if w.low.unsigned_abs() > u32::MAX as u64 {
+                return Err(Diagnostic::new(format!("padding {} of a convolution", w.low)));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+        let types = self.tensors();
+        let computed = self.direction.computed();
+        let accumulate = if self.dtype.is_half() { DType::F32 } else { self.dtype };
+        let elements = types[computed].elements().expect("extents were verified");
+        let mut sums: Vec<Sum> = (0..elements).map(|_| Sum::new(accumulate)).collect();
+        let extents = |f: fn(&Window) -> usize| self.window.iter().map(f).collect::<Vec<_>>();
+        let (input, filter, output) = (extents(|w| w.input), extents(|w| w.filter), extents(|w| w.output));
+        let flat = |at: &[usize], extents: &[usize]| at.iter().zip(extents).fold(0, |n, (i, e)| n * e + i);
+        let (cin, cout) = (self.input_channels, self.output_channels);
+        each(&output, &mut |o| {
+            each(&filter, &mut |k| {
+                let meets = self.window.iter().enumerate().map(|(axis, w)| w.position(o[axis], k[axis]));
+                let Some(p) = meets.collect::<Option<Vec<_>>>() else { return };
+                let volume = |e: &[usize]| e.iter().product::<usize>();
+                for b in 0..self.batch {
+                    for g in 0..self.groups {
+                        for (i, c) in (0..cin).flat_map(|i| (0..cout).map(move |c| (i, c))) {
+                            let at = [
+                                (b * volume(&input) + flat(&p, &input)) * self.groups * cin + g * cin + i,
+                                (flat(k, &filter) * cin + i) * self.groups * cout + g * cout + c,
+                                (b * volume(&output) + flat(o, &output)) * self.groups * cout + g * cout + c,
+                            ];
+                            let mut given = (0..3).filter(|t| *t != computed).zip(operands);
+                            let mut next = || {
+                                let (tensor, literal) = given.next().expect("two of three tensors are given");
+                                literal.get(at[tensor])
+                            };
+                            sums[at[computed]].add_product(next(), next());
+                        }
+                    }
+                }
+            });
+        });
+        let mut reference = Reference::new(types[computed].clone());
+        for sum in sums {
+            let (value, error) = sum.finish();
+            let (value, error) = if self.dtype.is_float() {
+                rounds(self.dtype, value.to_f64(), error)
+            } else {
+                (value, error)
+            };
+            reference.push(value, error);
+        }
+        reference
+    }
+}
+
+/// Calls `f` for every index within the extents, in row-major order.
+pub(super) fn each(extents: &[usize], f: &mut dyn FnMut(&[usize])) {
+    if extents.contains(&0) {
+        return;
+    }
+    let mut index = vec![0; extents.len()];
+    loop {
+        f(&index);
+        let Some(axis) = (0..extents.len()).rev().find(|a| index[*a] + 1 < extents[*a]) else { return };
+        index[axis] += 1;
+        index[axis + 1..].fill(0);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a call means: its result on given operands, and how far a back end's may be from it.
+//!
+//! Sums of floats are made in twice the precision of f64 (Ogita, Rump and Oishi's compensated dot product) and rounded to the dtype
+//! that the call accumulates in, so that they are as good as exact. A back end adds in that dtype, in an order of its own, with fused
+//! multiplications or without; any such sum of n products is off by at most γₙ·Σ|xy| with γₙ = n·u/(1 − n·u) and u half
+//! the distance of 1 and the next number (Higham), plus what underflows. The epilogue carries that on, step by step.
+//!
+//! Integers wrap and are exact; so is `scatter_add`, whose order is part of what it means.
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+/// The result of a call, with bounds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reference {
+    ty: TensorType,
+    values: Vec<Scalar>,
+    errors: Vec<f64>,
+}
+
+impl Reference {
+    pub(super) fn new(ty: TensorType) -> Self {
+        Reference { ty, values: Vec::new(), errors: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, value: Scalar, error: f64) {
+        self.values.push(value);
+        self.errors.push(error);
+    }
+
+    /// The result itself.
+    pub fn literal(&self) -> Literal {
+        let shape = self.ty.extents().expect("calls have no variables");
+        Literal::from_scalars(self.ty.dtype, &shape, &self.values)
+            .expect("a reference has an element of its dtype for each of its shape")
+    }
+
+    /// For each element the greatest difference that the contract allows; 0 asks for equal bits, infinity allows anything
+    /// (where intermediate results may overflow).
+    pub fn errors(&self) -> &[f64] {
+        &self.errors
+    }
+
+    /// Whether `found` is a result that the contract allows; the error names the first element that is not.
+    pub fn check(&self, found: &Literal) -> Result<()> {
+        if found.ty() != self.ty {
+            return Err(Diagnostic::new(format!("the result is {}, not {}", found.ty(), self.ty)));
+        }
+        for (at, (value, error)) in self.values.iter().zip(&self.errors).enumerate() {
+            let got = found.get(at);
+            let (x, y) = (value.to_f64(), got.to_f64());
+            let good = *value == got
+                || error.is_infinite()
+                || (x.is_nan() && y.is_nan())
+                || (self.ty.dtype.is_float() && (x - y).abs() <= *error);
+            if !good {
+                return Err(Diagnostic::new(format!(
+                    "element {at} is {got}, the reference is {value} ± {error:e}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Half the distance from 1 to the next number of a float dtype.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        DType::F32 => 2f64.powi(-24),
+        _ => 2f64.powi(-53),
+    }
+}
+
+/// The least positive number of a float dtype.
+fn least(dtype: DType) -> f64 {
+    Scalar::from_bits(dtype, 1).to_f64()
+}
+
+/// The greatest number of a float dtype.
+fn greatest(dtype: DType) -> f64 {
+    Scalar::from_bits(dtype, Scalar::highest(dtype).bits() - 1).to_f64()
+}
+
+/// Bound of the error of rounding `value` to `dtype`.
+pub(super) fn rounding(dtype: DType, value: f64) -> f64 {
+    unit(dtype) * value.abs() + least(dtype)
+}
+
+/// `value`, known but for `error`, rounded to `dtype`: the number, and the bound of the difference of this rounding and that of
+/// any value within the error.
+pub(super) fn rounds(dtype: DType, value: f64, error: f64) -> (Scalar, f64) {
+    let rounded = Scalar::from_f64(dtype, value);
+    let bound = if error == 0.0 {
+        0.0
+    } else if value.is_finite() || error.is_infinite() {
+        let most = value.abs() + error;
+        // Beyond the greatest number, it overflows on one side of the error only.
+        if most > greatest(dtype) { f64::INFINITY } else { error + 2.0 * rounding(dtype, most) }
+    } else {
+        0.0
+    };
+    (rounded, bound)
+}
+
+/// A sum of products, exact or almost, and what it may be in a dtype.
+pub(super) struct Sum {
+    dtype: DType,
+    high: f64,
+    low: f64,
+    /// Σ|xy| of finite x and y.
+    magnitude: f64,
+    terms: u64,
+    bits: i64,
+}
+
+impl Sum {
+    pub fn new(dtype: DType) -> Self {
+        Sum { dtype, high: 0.0, low: 0.0, magnitude: 0.0, terms: 0, bits: 0 }
+    }
+
+    pub fn add_product(&mut self, x: Scalar, y: Scalar) {
+        self.terms += 1;
+        if let (Some(x), Some(y)) = (x.to_i64(), y.to_i64()) {
+            self.bits = self.bits.wrapping_add(x.wrapping_mul(y));
+            return;
+        }
+        let (x, y) = (x.to_f64(), y.to_f64());
+        let product = x * y;
+        let lost = x.mul_add(y, -product);
+        let sum = self.high + product;
+        // Knuth's exact error of a sum.
+        let other = sum - self.high;
+        let error = (self.high - (sum - other)) + (product - other);
+        self.high = sum;
+        self.low += error + lost;
+        if x.is_finite() && y.is_finite() {
+            self.magnitude += product.abs();
+        }
+    }
+
+    /// The sum rounded to the dtype, and the bound of what another order may give.
+    pub fn finish(&self) -> (Scalar, f64) {
+        if !self.dtype.is_float() {
+            return (Scalar::from_i64(self.dtype, self.bits), 0.0);
+        }
+        // Where an operand is not finite, neither is the sum, in any order, and the correction is NaN.
+        let exact = if self.high.is_finite() { self.high + self.low } else { self.high };
+        let value = Scalar::from_f64(self.dtype, exact);
+        // One more for the rounding of the reference itself.
+        let n = (self.terms + 1) as f64;
+        let nu = n * unit(self.dtype);
+        let error = if self.terms == 0 {
+            0.0
+        } else if nu > 0.5 || self.magnitude * 2.0 > greatest(self.dtype) {
+            f64::INFINITY
+        } else {
+            nu / (1.0 - nu) * self.magnitude + n * least(self.dtype)
+        };
+        (value, error)
+    }
+}

@@ -1,0 +1,365 @@
+//! Calls: text, and meaning against independent definitions.
+
+use super::*;
+use crate::dtype::DType;
+use crate::graph::build::FunctionBuilder;
+use crate::interpret;
+use crate::op::attribute::{Attribute, Field};
+use crate::op::{Compute, DotGeneral, Operation};
+use crate::scalar::Scalar;
+use proptest::prelude::*;
+
+fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
+    let mut state = seed;
+    let values: Vec<Scalar> = (0..shape.iter().product())
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let small = (state >> 40) as i64 % 17 - 8;
+            if dtype.is_float() {
+                Scalar::from_f64(dtype, small as f64 / 4.0)
+            } else {
+                Scalar::from_i64(dtype, small)
+            }
+        })
+        .collect();
+    Literal::from_scalars(dtype, shape, &values).unwrap()
+}
+
+fn gemm(batch: usize, m: usize, n: usize, k: usize, dtype: DType) -> Gemm {
+    Gemm {
+        batch,
+        m,
+        n,
+        k,
+        lhs: Matrix { batch: m * k, row: k, column: 1 },
+        rhs: Matrix { batch: k * n, row: n, column: 1 },
+        operand: dtype,
+        accumulate: if dtype.is_half() { DType::F32 } else { dtype },
+        result: dtype,
+        epilogue: Epilogue::default(),
+    }
+}
+
+#[test]
+fn products_are_those_of_the_op() {
+    let mut calls = 0;
+    for sample in DotGeneral::entries().iter().flat_map(|e| &e.samples) {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::F16, DType::BF16] {
+            let shapes = sample.literals(DType::F32, 0);
+            let literals: Vec<Literal> =
+                shapes.iter().enumerate().map(|(n, l)| numbers(dtype, l.shape(), n as u64 + 7)).collect();
+            let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
+            let results = sample.op.infer(&types, &[]).unwrap();
+            let Compute::Call(call) = sample.op.compute(&types, &results) else { continue };
+            calls += 1;
+            let arrays: Vec<interpret::Array<f64>> =
+                literals.iter().map(interpret::Array::from_literal).collect();
+            let wanted = sample.op.evaluate(&arrays, &results).unwrap()[0].to_literal();
+            let reference = call.reference(&literals).unwrap();
+            let wanted = wanted.reshape(reference.literal().shape()).unwrap();
+            // Quarters of small integers: sums are exact in every order.
+            assert_eq!(reference.literal(), wanted, "{call:?}");
+            reference.check(&wanted).unwrap();
+        }
+    }
+    assert!(calls > 10, "the samples have calls among them");
+}
+
+#[test]
+fn an_epilogue_is_what_its_ops_are() {
+    use Activation::*;
+    for activation in [None, Some(Relu), Some(Tanh), Some(GeluTanh)] {
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let epilogue = Epilogue { bias: true, activation, residual: true };
+            let call = Call::Gemm(Gemm { epilogue, ..gemm(1, 3, 5, 4, dtype) });
+            let shapes: [&[usize]; 4] = [&[3, 4], &[4, 5], &[5], &[3, 5]];
+            let literals: Vec<Literal> = (0..4).map(|n| numbers(dtype, shapes[n], n as u64)).collect();
+            let function = FunctionBuilder::build("f", |f| {
+                let [x, y, b, r] = [0, 1, 2, 3].map(|n| f.input(&format!("x{n}"), literals[n].ty()));
+                let sum = x.dot(&y) + b.broadcast_in_dim(vec![3usize.into(), 5usize.into()], &[1]);
+                let active = match activation {
+                    None => sum,
+                    Some(Relu) => sum.max(&sum.zeros_like()),
+                    Some(Tanh) => sum.tanh(),
+                    Some(GeluTanh) => {
+                        let inner = (&sum + &sum * &sum * &sum * 0.044715) * 0.797_884_560_802_865_4;
+                        &sum * ((inner.tanh() + 1.0) * 0.5)
+                    }
+                };
+                f.output("y", active + r);
+            })
+            .unwrap();
+            let wanted = interpret::run(&function, &literals).unwrap().remove(0).reshape(&[1, 3, 5]).unwrap();
+            let reference = call.reference(&literals).unwrap();
+            reference.check(&wanted).unwrap_or_else(|e| panic!("{call:?}: {e}"));
+            let worst = reference.errors().iter().fold(0.0f64, |a, b| a.max(*b));
+            assert!(worst < if dtype == DType::BF16 { 3.0 } else { 2e-4 }, "{dtype}: {worst}");
+        }
+    }
+}
+
+/// Sums in f32, in several orders.
+#[test]
+fn every_order_of_f32_is_within_the_bound_and_little_else() {
+    let k = 1000;
+    let call = Call::Gemm(gemm(1, 1, 1, k, DType::F32));
+    let wild = |seed: u64| {
+        let values = numbers(DType::I64, &[k], seed);
+        let scaled = values.scalars().enumerate();
+        let scaled = scaled.map(|(i, v)| v.to_i64().unwrap() as f32 * 1.37f32.powi(i as i32 % 40 - 20));
+        Literal::from_vec(&[k], scaled.collect()).unwrap()
+    };
+    let (x, y) = (wild(1), wild(2));
+    let reference = call.reference(&[x.clone(), y.clone()]).unwrap();
+    let (x, y) = (x.as_slice::<f32>().unwrap(), y.as_slice::<f32>().unwrap());
+    let scalar = |v: f32| Literal::from_vec(&[1, 1, 1], vec![v]).unwrap();
+    let forward = x.iter().zip(y).fold(0.0f32, |s, (a, b)| s + a * b);
+    let backward = x.iter().zip(y).rev().fold(0.0f32, |s, (a, b)| a.mul_add(*b, s));
+    let lanes = (0..8).map(|l| (l..k).step_by(8).fold(0.0f32, |s, i| s + x[i] * y[i])).sum::<f32>();
+    for sum in [forward, backward, lanes] {
+        reference.check(&scalar(sum)).unwrap();
+    }
+    let magnitude: f32 = x.iter().zip(y).map(|(a, b)| (a * b).abs()).sum();
+    assert!(reference.check(&scalar(forward + magnitude * 1e-3)).is_err());
+    assert!(reference.check(&scalar(f32::NAN)).is_err());
+}
+
+#[test]
+fn sums_that_are_not_finite() {
+    let call = Call::Gemm(gemm(1, 1, 1, 2, DType::F32));
+    let run = |x: [f32; 2], y: [f32; 2]| {
+        let literal = |v: [f32; 2]| Literal::from_vec(&[2], v.to_vec()).unwrap();
+        call.reference(&[literal(x), literal(y)]).unwrap()
+    };
+    let scalar = |v: f32| Literal::from_vec(&[1, 1, 1], vec![v]).unwrap();
+    let infinite = run([f32::INFINITY, 1.0], [1.0, 5.0]);
+    assert!(infinite.check(&scalar(f32::INFINITY)).is_ok() && infinite.check(&scalar(5.0)).is_err());
+    let nan = run([f32::INFINITY, 1.0], [1.0, f32::NEG_INFINITY]);
+    assert!(nan.check(&scalar(f32::NAN)).is_ok() && nan.check(&scalar(0.0)).is_err());
+    // May overflow on the way, or not.
+    let large = run([3e38, 3e38], [1.0, -1.0]);
+    assert!(large.check(&scalar(0.0)).is_ok() && large.check(&scalar(f32::INFINITY)).is_ok());
+    let empty = Call::Gemm(gemm(1, 1, 1, 0, DType::F32));
+    let zero =
+        empty.reference(&[Literal::zeros(DType::F32, &[0]), Literal::zeros(DType::F32, &[0])]).unwrap();
+    assert!(zero.check(&scalar(0.0)).is_ok() && zero.check(&scalar(1e-45)).is_err());
+}
+
+fn convolution(direction: Direction, window: Vec<Window>, groups: usize, dtype: DType) -> Convolution {
+    Convolution { direction, batch: 2, groups, input_channels: 3, output_channels: 2, window, dtype }
+}
+
+/// The definition with explicit arrays: dilate, pad, then correlate. One spatial axis.
+fn plain(c: &Convolution, input: &[i64], filter: &[i64]) -> Vec<i64> {
+    let (w, g) = (c.window[0], c.groups);
+    let (cin, cout) = (g * c.input_channels, g * c.output_channels);
+    let mut result = vec![0; c.batch * w.output * cout];
+    for b in 0..c.batch {
+        // A signal long enough for every window, which begins `low` before the input.
+        let reach = w.output * w.stride + w.filter * w.rhs_dilation + w.input * w.lhs_dilation + 64;
+        let mut line = vec![vec![0; cin]; reach];
+        for p in 0..w.input {
+            let at = (p * w.lhs_dilation) as i64 + w.low;
+            if at >= 0 {
+                line[at as usize].copy_from_slice(&input[(b * w.input + p) * cin..][..cin]);
+            }
+        }
+        for o in 0..w.output {
+            for channel in 0..cout {
+                let group = channel / c.output_channels;
+                result[(b * w.output + o) * cout + channel] = (0..w.filter)
+                    .flat_map(|k| (0..c.input_channels).map(move |i| (k, i)))
+                    .map(|(k, i)| {
+                        let x = line[o * w.stride + k * w.rhs_dilation][group * c.input_channels + i];
+                        x * filter[(k * c.input_channels + i) * cout + channel]
+                    })
+                    .sum();
+            }
+        }
+    }
+    result
+}
+
+fn windows() -> impl Strategy<Value = Window> {
+    (1usize..7, 1usize..4, 1usize..6, 1usize..4, -3i64..4, 1usize..3, 1usize..3).prop_map(
+        |(input, filter, output, stride, low, lhs_dilation, rhs_dilation)| Window {
+            input,
+            filter,
+            output,
+            stride,
+            low,
+            lhs_dilation,
+            rhs_dilation,
+        },
+    )
+}
+
+fn dot(a: &Literal, b: &Literal) -> i64 {
+    a.scalars().zip(b.scalars()).map(|(x, y)| x.to_i64().unwrap() * y.to_i64().unwrap()).sum()
+}
+
+proptest! {
+    #[test]
+    fn convolutions_are_what_they_say(window in windows(), groups in 1usize..3, seed: u64) {
+        let c = convolution(Direction::Forward, vec![window], groups, DType::I64);
+        let [x, w, _] = tensors(&c, seed);
+        let found = Call::Convolution(c.clone()).reference(&[x.clone(), w.clone()]).unwrap().literal();
+        let wanted = plain(&c, x.as_slice().unwrap(), w.as_slice().unwrap());
+        prop_assert_eq!(found.as_slice::<i64>().unwrap(), wanted);
+    }
+
+    #[test]
+    fn directions_are_transposes(a in windows(), b in windows(), groups in 1usize..3, seed: u64) {
+        let c = convolution(Direction::Forward, vec![a, b], groups, DType::I64);
+        let [x, w, y] = tensors(&c, seed);
+        let run = |direction: Direction, first: &Literal, second: &Literal| {
+            let call = Call::Convolution(Convolution { direction, ..c.clone() });
+            call.reference(&[first.clone(), second.clone()]).unwrap().literal()
+        };
+        // ⟨y, conv(x, w)⟩ is linear in x and in w.
+        let product = dot(&run(Direction::Forward, &x, &w), &y);
+        prop_assert_eq!(dot(&run(Direction::InputGradient, &w, &y), &x), product);
+        prop_assert_eq!(dot(&run(Direction::FilterGradient, &x, &y), &w), product);
+    }
+
+    #[test]
+    fn calls_round_trip(call in calls()) {
+        let owned = |a: Attributes| a.into_iter().map(|(k, v)| (k.to_string(), v)).collect::<BTreeMap<_, _>>();
+        let back = Call::from_attributes(call.name(), owned(call.attributes())).unwrap();
+        prop_assert_eq!(back, call);
+    }
+}
+
+fn tensors(c: &Convolution, seed: u64) -> [Literal; 3] {
+    let types = c.tensors();
+    [0, 1, 2].map(|t| numbers(c.dtype, &types[t].extents().unwrap(), seed.wrapping_add(t as u64)))
+}
+
+fn calls() -> impl Strategy<Value = Call> {
+    let dtype = (0..DType::ALL.len()).prop_map(|i| DType::ALL[i]);
+    let epilogue = (any::<bool>(), 0usize..4, any::<bool>()).prop_map(|(bias, activation, residual)| {
+        Epilogue { bias, activation: Activation::ALL.get(activation).copied(), residual }
+    });
+    let size = || 0usize..1 << 40;
+    let gemms = (size(), size(), size(), size(), [size(), size(), size()], dtype.clone(), epilogue).prop_map(
+        |(batch, m, n, k, [x, y, z], dtype, epilogue)| {
+            let lhs = Matrix { batch: x, row: y, column: z };
+            Call::Gemm(Gemm { lhs, epilogue, ..gemm(batch, m % 1000, n % 1000, k % 1000, dtype) })
+        },
+    );
+    let convolution = (0usize..3, prop::collection::vec(windows(), 0..4), 0usize..9, dtype.clone()).prop_map(
+        |(d, window, groups, dtype)| Call::Convolution(convolution(Direction::ALL[d], window, groups, dtype)),
+    );
+    let list = || prop::collection::vec(0usize..100, 0..4);
+    let scatter =
+        (list(), list(), list(), list(), dtype).prop_map(|(operand, indices, updates, dims, dtype)| {
+            Call::ScatterAdd(ScatterAdd {
+                operand,
+                indices,
+                updates,
+                update_window_dims: dims.clone(),
+                inserted_window_dims: dims.clone(),
+                scatter_dims_to_operand_dims: dims,
+                dtype,
+                index: DType::I32,
+            })
+        });
+    prop_oneof![gemms, convolution, scatter]
+}
+
+#[test]
+fn bad_attributes_are_named() {
+    let good = Call::Gemm(gemm(1, 2, 2, 2, DType::F32)).attributes();
+    let error = |change: &dyn Fn(&mut BTreeMap<String, Attribute>)| {
+        let mut map = good.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+        change(&mut map);
+        Call::from_attributes("gemm", map).unwrap_err().to_string()
+    };
+    assert!(error(&|m| drop(m.remove("lhs"))).contains("`lhs` is missing"));
+    assert!(error(&|m| drop(m.insert("x".into(), 1usize.to_attribute()))).contains("no attribute `x`"));
+    assert!(
+        error(&|m| drop(m.insert("lhs".into(), vec![1usize].to_attribute())))
+            .contains("[batch, row, column]")
+    );
+    let steps = |names: &[&str]| texts(names.iter().copied());
+    assert!(
+        error(&|m| drop(m.insert("epilogue".into(), steps(&["relu", "bias"])))).contains("list of steps")
+    );
+    assert!(Call::from_attributes("fft", BTreeMap::new()).unwrap_err().to_string().contains("scatter_add"));
+}
+
+fn scatter(operand: &[usize], indices: &[usize], updates: &[usize]) -> ScatterAdd {
+    ScatterAdd {
+        operand: operand.to_vec(),
+        indices: indices.to_vec(),
+        updates: updates.to_vec(),
+        update_window_dims: vec![],
+        inserted_window_dims: vec![],
+        scatter_dims_to_operand_dims: vec![],
+        dtype: DType::F32,
+        index: DType::I32,
+    }
+}
+
+#[test]
+fn rows_are_added_at_their_indices() {
+    // The gradient of an embedding: rows of updates into rows of a table, twice into row 2, once beyond its end.
+    let call = Call::ScatterAdd(ScatterAdd {
+        update_window_dims: vec![1],
+        inserted_window_dims: vec![0],
+        scatter_dims_to_operand_dims: vec![0],
+        ..scatter(&[4, 2], &[5, 1], &[5, 2])
+    });
+    let table = Literal::from_vec(&[4, 2], (0..8).map(|i| i as f32).collect()).unwrap();
+    let indices = Literal::from_vec(&[5, 1], vec![2i32, 0, 2, 4, -1]).unwrap();
+    let updates = Literal::from_vec(&[5, 2], (0..10).map(|i| 10.0 * i as f32).collect()).unwrap();
+    let reference = call.reference(&[table, indices, updates]).unwrap();
+    assert_eq!(
+        reference.literal().as_slice::<f32>().unwrap(),
+        [20.0, 31.0, 2.0, 3.0, 4.0 + 0.0 + 40.0, 5.0 + 10.0 + 50.0, 6.0, 7.0]
+    );
+    assert!(reference.errors().iter().all(|e| *e == 0.0), "the order is part of the meaning");
+}
+
+#[test]
+fn windows_are_skipped_whole() {
+    // 2×2 windows at (row, column), in an operand of 3×3.
+    let call = Call::ScatterAdd(ScatterAdd {
+        update_window_dims: vec![1, 2],
+        scatter_dims_to_operand_dims: vec![1, 0],
+        ..scatter(&[3, 3], &[3, 2], &[3, 2, 2])
+    });
+    let operand = Literal::zeros(DType::F32, &[3, 3]);
+    // Components are (column, row): the last window leaves the operand.
+    let indices = Literal::from_vec(&[3, 2], vec![1i32, 0, 0, 1, 2, 0]).unwrap();
+    let updates = Literal::from_vec(&[3, 2, 2], (1..13).map(|i| i as f32).collect()).unwrap();
+    let found = call.reference(&[operand, indices, updates]).unwrap().literal();
+    assert_eq!(found.as_slice::<f32>().unwrap(), [0.0, 1.0, 2.0, 5.0, 9.0, 4.0, 7.0, 8.0, 0.0]);
+}
+
+#[test]
+fn additions_round_in_their_order() {
+    let call = Call::ScatterAdd(ScatterAdd {
+        inserted_window_dims: vec![0],
+        scatter_dims_to_operand_dims: vec![0],
+        dtype: DType::F16,
+        ..scatter(&[1], &[3, 1], &[3])
+    });
+    let halves = |v: &[f64]| {
+        Literal::from_vec(&[v.len()], v.iter().map(|x| half::f16::from_f64(*x)).collect()).unwrap()
+    };
+    let indices = Literal::zeros(DType::I32, &[3, 1]);
+    // 2048 + 1 rounds to 2048, twice; the two ones first would have made 2050.
+    let found = call.reference(&[halves(&[2048.0]), indices, halves(&[1.0, 1.0, 0.0])]).unwrap().literal();
+    assert_eq!(found.get(0).to_f64(), 2048.0);
+}
+
+#[test]
+fn operands_are_checked() {
+    let call = Call::Gemm(gemm(1, 2, 2, 2, DType::F32));
+    let of = |n: usize| Literal::zeros(DType::F32, &[n]);
+    assert!(call.reference(&[of(4), of(6)]).is_ok(), "matrices may lie in larger buffers");
+    for bad in [vec![of(4)], vec![of(4), of(3)], vec![of(4), Literal::zeros(DType::F64, &[4])]] {
+        assert!(call.reference(&bad).is_err());
+    }
+}
