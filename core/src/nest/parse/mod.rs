@@ -3,15 +3,19 @@
 //! The reader resolves names and builds normal forms; what a nest must be beyond that is the verifier's to say, which
 //! can name lines through [`Places`]. Registers may have any names in text; their numbers are the order of definition.
 
+mod combine;
+mod index;
+
 use super::{
-    Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase, Prefix,
-    Reduction, Reg, ScalarOp, Term, Tree,
+    Access, Axis, AxisId, Buffer, BufferId, BufferRole, Guard, Instr, Nest, Phase, Prefix, Reduction, Reg,
+    ScalarOp, Tree,
 };
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
 use crate::location::Location;
-use crate::text::{Cursor, Kind, Token};
+use crate::text::{Cursor, Token};
+use combine::parse_combine;
 use std::collections::BTreeMap;
 
 /// A part of a nest that an error can speak of.
@@ -271,91 +275,6 @@ impl<'a> Parser<'a> {
             Ok(Guard { index, low, high })
         })
     }
-
-    /// A sum of integers, axes, registers, divisions, and integers times these; brought into normal form.
-    fn affine(&self, c: &mut Cursor<'a>) -> Result<Affine> {
-        let start = c.peek();
-        let mut constant: i128 = 0;
-        let mut terms: BTreeMap<Term, i128> = BTreeMap::new();
-        let mut minus = c.eat("-");
-        loop {
-            if matches!(c.peek().kind, Kind::Integer(_)) || c.is("-") {
-                let mut factor = c.expect_wide_integer("an integer")?;
-                if minus {
-                    factor = -factor;
-                }
-                if c.eat("*") {
-                    self.add(c, factor, &mut constant, &mut terms)?;
-                } else {
-                    constant += factor;
-                }
-            } else {
-                self.add(c, if minus { -1 } else { 1 }, &mut constant, &mut terms)?;
-            }
-            minus = c.is("-");
-            if !minus && !c.is("+") {
-                break;
-            }
-            c.advance();
-        }
-        let wide = |_| c.error(start, "index expression is beyond 64 bits");
-        let narrow = terms
-            .into_iter()
-            .filter(|(_, f)| *f != 0)
-            .map(|(t, f)| Ok((t, i64::try_from(f).map_err(wide)?)))
-            .collect::<Result<Vec<_>>>()?;
-        Ok(Affine { constant: i64::try_from(constant).map_err(wide)?, terms: narrow })
-    }
-
-    /// Adds `factor` times the axis, register or division at the cursor. Sums cannot overflow: a text would have to have 2^63
-    /// terms, but for divisions, whose parts are added here with factors of their own.
-    fn add(
-        &self,
-        c: &mut Cursor<'a>,
-        factor: i128,
-        constant: &mut i128,
-        terms: &mut BTreeMap<Term, i128>,
-    ) -> Result<()> {
-        let token = c.peek();
-        let term = match token.kind {
-            Kind::Value(_) => Term::Reg(self.reg(c)?),
-            Kind::Name(name @ ("floor_div" | "mod")) => {
-                c.advance();
-                let value = c.nested(|c| self.division(c, name == "floor_div"))?;
-                let wide = || c.error(token, "index expression is beyond 64 bits");
-                let scaled = |v: i64| i128::from(v).checked_mul(factor).filter(|v| v.abs() <= 1 << 100);
-                *constant += scaled(value.constant).ok_or_else(wide)?;
-                for (term, coefficient) in value.terms {
-                    *terms.entry(term).or_default() += scaled(coefficient).ok_or_else(wide)?;
-                }
-                return Ok(());
-            }
-            Kind::Name(name) => {
-                let axis = self.axes.get(name).ok_or_else(|| {
-                    c.error(token, format!("no axis `{name}` is visible here"))
-                        .help("parallel axes and the axes of the phase are")
-                })?;
-                c.advance();
-                Term::Axis(*axis)
-            }
-            _ => return Err(c.unexpected("an index expression")),
-        };
-        *terms.entry(term).or_default() += factor;
-        Ok(())
-    }
-
-    fn division(&self, c: &mut Cursor<'a>, floor: bool) -> Result<Affine> {
-        c.expect("(")?;
-        let value = self.affine(c)?;
-        c.expect(",")?;
-        let token = c.peek();
-        let divisor: i64 = c.expect_integer("a divisor")?;
-        if divisor < 1 {
-            return Err(c.error(token, format!("divisor {divisor} is not at least 1")));
-        }
-        c.expect(")")?;
-        Ok(if floor { value.floor_div(divisor) } else { value.modulo(divisor) })
-    }
 }
 
 /// A register that is being defined: its name, dtype and place.
@@ -441,62 +360,4 @@ fn with_result(mut instr: Instr, register: Reg) -> Instr {
         Instr::Store { .. } | Instr::Prefix(_) => {}
     }
     instr
-}
-
-/// `sum`, or `combine(%a: f32 = 0.0; %b) { … return %c }`.
-fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Combine> {
-    let token = c.peek();
-    let name = c.expect_name("a combiner")?;
-    if name != "combine" {
-        let dtypes: Vec<DType> = defined.iter().map(|d| d.dtype).collect();
-        return Combine::named(name, &dtypes).ok_or_else(|| {
-            let names: Vec<_> = Combine::names().collect();
-            let dtypes: Vec<_> = dtypes.iter().map(|d| d.name()).collect();
-            c.error(token, format!("no combiner `{name}` for ({})", dtypes.join(", ")))
-                .help(format!("there are {}, and `combine(…) {{ … }}`", names.join(", ")))
-        });
-    }
-    let mut names = BTreeMap::new();
-    let mut registers = IdVec::new();
-    let mut identity = Vec::new();
-    c.expect("(")?;
-    loop {
-        let token = c.peek();
-        let name = c.expect_value("an operand of the combiner")?;
-        c.expect(":")?;
-        let dtype = c.dtype()?;
-        c.expect("=")?;
-        identity.push(c.scalar(dtype)?);
-        define(c, Defined { name, dtype, token }, &mut names, &mut registers)?;
-        if !c.eat(",") {
-            break;
-        }
-    }
-    c.expect(";")?;
-    for (n, value) in identity.iter().enumerate() {
-        if n > 0 {
-            c.expect(",")?;
-        }
-        let token = c.peek();
-        let name = c.expect_value("a second operand of the combiner")?;
-        define(c, Defined { name, dtype: value.dtype(), token }, &mut names, &mut registers)?;
-    }
-    c.expect(")")?;
-    c.expect("{")?;
-    let mut body = Vec::new();
-    while !c.is_keyword("return") {
-        let defined = definitions(c, "an instruction or `return`")?;
-        let single = single(c, &defined)?;
-        let token = c.peek();
-        let word = c.expect_name("an instruction")?;
-        let instr = straight(c, token, word, single, |c| read_reg(c, &names))?;
-        body.push(with_result(instr, define(c, single, &mut names, &mut registers)?));
-    }
-    c.expect_keyword("return")?;
-    let mut results = vec![read_reg(c, &names)?];
-    while c.eat(",") {
-        results.push(read_reg(c, &names)?);
-    }
-    c.expect("}")?;
-    Ok(Combine { identity, registers, body, results })
 }

@@ -6,12 +6,14 @@
 //! Results of float arithmetic that are NaN are made the canonical quiet NaN, so that runs can be compared by bits; `select`,
 //! `bitcast`, and conversions to the same dtype move bits as they are.
 
+mod convert;
+#[cfg(test)]
+mod tests;
+
 use super::ScalarOp;
 use crate::dtype::DType;
-use crate::halves::{bf16_from_f64, f16_from_f64};
 use crate::math;
 use crate::scalar::{Native, Scalar};
-use half::{bf16, f16};
 use std::cmp::Ordering;
 
 /// An instruction on bits (zero-extended, as [`Scalar::bits`]); operands beyond its arity are not looked at.
@@ -36,7 +38,7 @@ pub fn evaluator(op: ScalarOp, operands: &[DType], result: DType) -> Option<Eval
         ScalarOp::Select => return Some(|[first, yes, no]| if first != 0 { yes } else { no }),
         ScalarOp::Bitcast => return Some(|[x, ..]| x),
         ScalarOp::Convert if dtype == result => return Some(|[x, ..]| x),
-        ScalarOp::Convert => return convert(dtype, result),
+        ScalarOp::Convert => return Some(convert::convert(dtype, result)),
         _ => {}
     }
     match dtype {
@@ -276,249 +278,4 @@ fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
         ScalarOp::Le => |[x, y, _]| u64::from(of::<T>(x) <= of(y)),
         _ => return None,
     })
-}
-
-/// Types that values are converted between, each conversion rounding once.
-trait Convert: Native {
-    /// Any value; integers exactly, floats exactly.
-    fn widen(self) -> Wide;
-    fn narrow(wide: Wide) -> Self;
-}
-
-/// A value of any dtype, exact.
-#[derive(Clone, Copy)]
-enum Wide {
-    Integer(i128),
-    Float(f64),
-}
-
-impl Wide {
-    /// The value as a float that a later rounding to at most 51 bits takes for the value itself: beyond 53 bits, the bits
-    /// that are cut off leave a last bit of 1.
-    fn to_odd_f64(self) -> f64 {
-        match self {
-            Wide::Float(v) => v,
-            Wide::Integer(v) => {
-                let excess = (128 - v.unsigned_abs().leading_zeros()).saturating_sub(53);
-                let lost = v & ((1 << excess) - 1) != 0;
-                // Shifting floors, also below zero; the odd bit then stands for "a little more".
-                ((v >> excess) | i128::from(lost)) as f64 * (excess as f64).exp2()
-            }
-        }
-    }
-}
-
-macro_rules! convert_number {
-    (integers: $($i:ty)*; floats: $($f:ty)*) => {
-        $(impl Convert for $i {
-            fn widen(self) -> Wide { Wide::Integer(self as i128) }
-            fn narrow(wide: Wide) -> Self {
-                match wide {
-                    Wide::Integer(v) => v as $i,
-                    Wide::Float(v) => v as $i,
-                }
-            }
-        })*
-        $(impl Convert for $f {
-            fn widen(self) -> Wide { Wide::Float(self as f64) }
-            fn narrow(wide: Wide) -> Self {
-                let value = match wide {
-                    Wide::Integer(v) => v as $f,
-                    Wide::Float(v) => v as $f,
-                };
-                if value.is_nan() { <$f>::NAN } else { value }
-            }
-        })*
-    };
-}
-convert_number! { integers: u8 i8 i32 i64 u32 u64; floats: f32 f64 }
-
-impl Convert for bool {
-    fn widen(self) -> Wide {
-        Wide::Integer(self.into())
-    }
-    fn narrow(wide: Wide) -> Self {
-        match wide {
-            Wide::Integer(v) => v != 0,
-            Wide::Float(v) => v != 0.0,
-        }
-    }
-}
-
-impl Convert for f16 {
-    fn widen(self) -> Wide {
-        Wide::Float(self.to_f64())
-    }
-    fn narrow(wide: Wide) -> Self {
-        f16_from_f64(wide.to_odd_f64())
-    }
-}
-
-impl Convert for bf16 {
-    fn widen(self) -> Wide {
-        Wide::Float(self.to_f64())
-    }
-    fn narrow(wide: Wide) -> Self {
-        bf16_from_f64(wide.to_odd_f64())
-    }
-}
-
-fn convert(from: DType, to: DType) -> Option<Evaluator> {
-    crate::with_native!(from, F => crate::with_native!(to, T => {
-        Some(|[x, ..]| <T as Convert>::narrow(F::from_bits64(x).widen()).to_bits64())
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ScalarOp::*;
-    use proptest::prelude::*;
-
-    fn run<T: Native, R: Native>(op: ScalarOp, operands: &[T]) -> R {
-        let operands: Vec<Scalar> = operands.iter().map(|x| Scalar::of(*x)).collect();
-        evaluate(op, &operands, R::DTYPE).get()
-    }
-
-    fn float_bits(value: f32) -> u32 {
-        value.to_bits()
-    }
-
-    #[test]
-    fn every_checked_instruction_has_a_function() {
-        let mut count = 0;
-        for op in ScalarOp::ALL {
-            for operand in DType::ALL {
-                for result in DType::ALL {
-                    let mut operands = vec![operand; op.arity()];
-                    if *op == Select {
-                        operands[0] = DType::Bool;
-                    }
-                    let exists = evaluator(*op, &operands, result).is_some();
-                    assert_eq!(exists, op.check(&operands, result).is_ok(), "{op:?} {operand} {result}");
-                    count += usize::from(exists);
-                }
-            }
-        }
-        assert!(count > 300);
-    }
-
-    #[test]
-    fn integers_divide_without_faults() {
-        assert_eq!(run::<i32, i32>(Div, &[7, 0]), -1);
-        assert_eq!(run::<u8, u8>(Div, &[7, 0]), 255);
-        assert_eq!(run::<i32, i32>(Div, &[i32::MIN, -1]), i32::MIN);
-        assert_eq!(run::<i32, i32>(Div, &[-7, 2]), -3);
-        assert_eq!(run::<i64, i64>(Rem, &[-7, 2]), -1);
-        assert_eq!(run::<i64, i64>(Rem, &[7, 0]), 7);
-        assert_eq!(run::<i64, i64>(Rem, &[i64::MIN, -1]), 0);
-        assert_eq!(run::<i8, i8>(Abs, &[-128]), -128);
-        assert_eq!(run::<u32, u32>(Neg, &[1]), u32::MAX);
-    }
-
-    #[test]
-    fn shifts_beyond_the_width() {
-        assert_eq!(run::<i32, i32>(ShiftLeft, &[1, 31]), i32::MIN);
-        assert_eq!(run::<i32, i32>(ShiftLeft, &[1, 32]), 0);
-        assert_eq!(run::<i32, i32>(ShiftLeft, &[1, -1]), 0);
-        assert_eq!(run::<i8, i8>(ShiftRightLogical, &[-1, 1]), 127);
-        assert_eq!(run::<i8, i8>(ShiftRightLogical, &[-1, 8]), 0);
-        assert_eq!(run::<i8, i8>(ShiftRightArithmetic, &[-2, 1]), -1);
-        assert_eq!(run::<i8, i8>(ShiftRightArithmetic, &[-2, 100]), -1);
-        assert_eq!(run::<u8, u8>(ShiftRightArithmetic, &[0x80, 9]), 0xff);
-        assert_eq!(run::<u64, u64>(ShiftRightLogical, &[u64::MAX, 63]), 1);
-    }
-
-    #[test]
-    fn high_products() {
-        assert_eq!(run::<u32, u32>(MulHigh, &[0xd2511f53, 0x12345678]), 0x0ef4_b3b8);
-        assert_eq!(run::<u64, u64>(MulHigh, &[u64::MAX, u64::MAX]), u64::MAX - 1);
-        assert_eq!(run::<i64, i64>(MulHigh, &[-1, 1]), -1);
-        assert_eq!(run::<i8, i8>(MulHigh, &[-128, -128]), 64);
-    }
-
-    #[test]
-    fn extrema_order_zeros_and_spread_nan() {
-        assert_eq!(float_bits(run::<f32, f32>(Min, &[0.0, -0.0])), float_bits(-0.0));
-        assert_eq!(float_bits(run::<f32, f32>(Min, &[-0.0, 0.0])), float_bits(-0.0));
-        assert_eq!(float_bits(run::<f32, f32>(Max, &[-0.0, 0.0])), float_bits(0.0));
-        assert_eq!(run::<f32, f32>(Max, &[1.0, 2.0]), 2.0);
-        for pair in [[f32::NAN, 1.0], [1.0, f32::NAN], [f32::NAN, f32::INFINITY]] {
-            assert!(run::<f32, f32>(Max, &pair).is_nan() && run::<f32, f32>(Min, &pair).is_nan());
-            assert!(
-                !run::<f32, bool>(Eq, &pair) && run::<f32, bool>(Ne, &pair) && !run::<f32, bool>(Lt, &pair)
-            );
-        }
-    }
-
-    #[test]
-    fn arithmetic_makes_canonical_nans() {
-        let odd = f32::from_bits(0xffc0_1234);
-        for result in
-            [run::<f32, f32>(Add, &[odd, 1.0]), run(Neg, &[odd]), run(Sub, &[f32::INFINITY, f32::INFINITY])]
-        {
-            assert_eq!(float_bits(result), float_bits(f32::NAN));
-        }
-        let selected = evaluate(Select, &[true.into(), odd.into(), 0.0f32.into()], DType::F32);
-        assert_eq!(selected.bits(), 0xffc0_1234);
-    }
-
-    #[test]
-    fn rounding_instructions() {
-        assert_eq!(run::<f32, f32>(RoundEven, &[2.5]), 2.0);
-        assert_eq!(run::<f64, f64>(RoundEven, &[-3.5]), -4.0);
-        assert_eq!(run::<f32, f32>(Rem, &[-7.5, 2.0]), -1.5);
-        assert_eq!(
-            run::<f32, f32>(Fma, &[1.0 + f32::EPSILON, 1.0 - f32::EPSILON, -1.0]),
-            -f32::EPSILON * f32::EPSILON
-        );
-    }
-
-    #[test]
-    fn conversions_saturate_truncate_and_wrap() {
-        assert_eq!(run::<f32, i32>(Convert, &[3e9]), i32::MAX);
-        assert_eq!(run::<f32, u8>(Convert, &[-1.5]), 0);
-        assert_eq!(run::<f64, i8>(Convert, &[-1.9]), -1);
-        assert_eq!(run::<f32, i64>(Convert, &[f32::NAN]), 0);
-        assert_eq!(run::<f64, u64>(Convert, &[1e30]), u64::MAX);
-        assert_eq!(run::<i32, u8>(Convert, &[-1]), 255);
-        assert_eq!(run::<u64, i64>(Convert, &[u64::MAX]), -1);
-        assert!(run::<f32, bool>(Convert, &[f32::NAN]) && !run::<f32, bool>(Convert, &[-0.0]));
-        assert_eq!(run::<bool, f16>(Convert, &[true]), f16::ONE);
-        assert_eq!(run::<i64, f32>(Convert, &[(1 << 24) + 1]), 16_777_216.0);
-        assert_eq!(run::<u64, f64>(Convert, &[u64::MAX]), 18_446_744_073_709_551_616.0);
-    }
-
-    #[test]
-    fn wide_values_round_to_halves_once() {
-        // Just above the tie of two bf16; f64 cannot tell it from the tie.
-        let tie = (1i64 << 62) + (1 << 54);
-        let above = f64::from(run::<i64, bf16>(Convert, &[tie + 1]).to_f32());
-        assert_eq!(above, ((1i64 << 62) + (1 << 55)) as f64);
-        assert_eq!(run::<i64, bf16>(Convert, &[tie]).to_f64(), (1i64 << 62) as f64);
-        let below = run::<i64, bf16>(Convert, &[-tie + 1]).to_f64();
-        assert_eq!(below, -((1i64 << 62) as f64));
-        assert_eq!(run::<i64, bf16>(Convert, &[-tie - 1]).to_f64(), -((1i64 << 62) + (1 << 55)) as f64);
-        let value = 1.0 + f64::powi(2.0, -11) + f64::powi(2.0, -40);
-        assert_eq!(run::<f64, f16>(Convert, &[value]).to_f64(), 1.0 + f64::powi(2.0, -10));
-        assert_eq!(run::<f64, f16>(Convert, &[1.0 + f64::powi(2.0, -11)]).to_f64(), 1.0);
-        assert_eq!(run::<u64, f16>(Convert, &[u64::MAX]), f16::INFINITY);
-    }
-
-    proptest! {
-        #[test]
-        fn transcendental_functions_are_those_of_math(x: f32, y: f64) {
-            prop_assert!(run::<f32, f32>(Exp, &[x]).to_bits() == math::f32::exp(x).to_bits() || x.is_nan());
-            prop_assert!(run::<f64, f64>(Tanh, &[y]).to_bits() == math::f64::tanh(y).to_bits() || y.is_nan());
-        }
-
-        #[test]
-        fn integers_agree_with_wide_arithmetic(x: i32, y: i32) {
-            let (a, b) = (i64::from(x), i64::from(y));
-            prop_assert_eq!(run::<i32, i32>(Add, &[x, y]), (a + b) as i32);
-            prop_assert_eq!(run::<i32, i32>(Mul, &[x, y]), (a * b) as i32);
-            prop_assert_eq!(run::<i32, i32>(MulHigh, &[x, y]), ((a * b) >> 32) as i32);
-            prop_assert_eq!(run::<i32, i32>(Sub, &[x, y]), (a - b) as i32);
-        }
-    }
 }

@@ -1,0 +1,67 @@
+//! Combiners from text.
+
+use super::{Defined, define, definitions, read_reg, single, straight, with_result};
+use crate::diagnostic::Result;
+use crate::dtype::DType;
+use crate::id::IdVec;
+use crate::nest::Combine;
+use crate::text::Cursor;
+use std::collections::BTreeMap;
+
+/// `sum`, or `combine(%a: f32 = 0.0; %b) { … return %c }`.
+pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Combine> {
+    let token = c.peek();
+    let name = c.expect_name("a combiner")?;
+    if name != "combine" {
+        let dtypes: Vec<DType> = defined.iter().map(|d| d.dtype).collect();
+        return Combine::named(name, &dtypes).ok_or_else(|| {
+            let names: Vec<_> = Combine::names().collect();
+            let dtypes: Vec<_> = dtypes.iter().map(|d| d.name()).collect();
+            c.error(token, format!("no combiner `{name}` for ({})", dtypes.join(", ")))
+                .help(format!("there are {}, and `combine(…) {{ … }}`", names.join(", ")))
+        });
+    }
+    let mut names = BTreeMap::new();
+    let mut registers = IdVec::new();
+    let mut identity = Vec::new();
+    c.expect("(")?;
+    loop {
+        let token = c.peek();
+        let name = c.expect_value("an operand of the combiner")?;
+        c.expect(":")?;
+        let dtype = c.dtype()?;
+        c.expect("=")?;
+        identity.push(c.scalar(dtype)?);
+        define(c, Defined { name, dtype, token }, &mut names, &mut registers)?;
+        if !c.eat(",") {
+            break;
+        }
+    }
+    c.expect(";")?;
+    for (n, value) in identity.iter().enumerate() {
+        if n > 0 {
+            c.expect(",")?;
+        }
+        let token = c.peek();
+        let name = c.expect_value("a second operand of the combiner")?;
+        define(c, Defined { name, dtype: value.dtype(), token }, &mut names, &mut registers)?;
+    }
+    c.expect(")")?;
+    c.expect("{")?;
+    let mut body = Vec::new();
+    while !c.is_keyword("return") {
+        let defined = definitions(c, "an instruction or `return`")?;
+        let single = single(c, &defined)?;
+        let token = c.peek();
+        let word = c.expect_name("an instruction")?;
+        let instr = straight(c, token, word, single, |c| read_reg(c, &names))?;
+        body.push(with_result(instr, define(c, single, &mut names, &mut registers)?));
+    }
+    c.expect_keyword("return")?;
+    let mut results = vec![read_reg(c, &names)?];
+    while c.eat(",") {
+        results.push(read_reg(c, &names)?);
+    }
+    c.expect("}")?;
+    Ok(Combine { identity, registers, body, results })
+}
