@@ -4,7 +4,7 @@
 //! follows each [`Tree`](super::Tree) as documented, and trusts no proof about memory. Whatever [`verify`](super::verify()) claims (or cannot prove)
 //! is checked on every access: bounds, initialisation, a single write to each element, no reading across iterations.
 //!
-//! For speed a nest is first [resolved](resolve): registers to slots, instructions to functions of bits, index
+//! For speed a nest is first resolved: registers to slots, instructions to functions of bits, index
 //! expressions to flat sums.
 
 mod memory;
