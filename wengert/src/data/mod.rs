@@ -18,9 +18,10 @@ pub mod npz;
 pub mod safetensors;
 pub mod spec;
 
+use crate::atomic;
 use std::collections::BTreeMap;
 use std::path::Path;
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{DType, Diagnostic, Literal, Result};
 
 /// Tensors by name.
 pub type Arrays = BTreeMap<String, Literal>;
@@ -59,17 +60,50 @@ impl Format {
     }
 }
 
-/// Reads all named tensors of an `.npz` or `.safetensors` file.
+/// Reads a data set: everything that `path` holds, by name.
+///
+/// - `.npz`, `.safetensors`: the arrays with their names;
+/// - a folder: the `.npy` files in it, each named by its stem (`x_train.npy` is `x_train`);
+/// - `.npy`: one array, named by its stem;
+/// - `.csv`: with a header, each column as f64 `[rows]` by its name; without, `table`, f64 `[rows, columns]`.
 pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
     let path = path.as_ref();
+    if path.is_dir() {
+        let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", path, error);
+        let mut arrays = Arrays::new();
+        for entry in std::fs::read_dir(path).map_err(|e| failed(&e))? {
+            let file = entry.map_err(|e| failed(&e))?.path();
+            if Format::of(&file) == Ok(Format::Npy) {
+                arrays.insert(stem(&file), npy::read(&file)?);
+            }
+        }
+        if arrays.is_empty() {
+            return Err(Diagnostic::new(format!("the folder `{}` has no .npy file", path.display())));
+        }
+        return Ok(arrays);
+    }
     match Format::of(path)? {
         Format::Npz => npz::Npz::open(path)?.read_all(),
         Format::Safetensors => safetensors::SafetensorsFile::open(path)?.read_all(),
-        Format::Npy | Format::Csv => {
-            Err(Diagnostic::new(format!("`{}` holds one array without a name", path.display()))
-                .help("use an .npz or .safetensors file"))
+        Format::Npy => Ok(Arrays::from([(stem(path), npy::read(path)?)])),
+        Format::Csv => {
+            let table = csv::Table::read(path, csv::Header::Detect)?;
+            let Some(names) = table.names() else {
+                return Ok(Arrays::from([("table".into(), table.to_literal(DType::F64)?)]));
+            };
+            let mut arrays = Arrays::new();
+            for (i, name) in names.iter().enumerate() {
+                if arrays.insert(name.clone(), table.column(i, DType::F64)?).is_some() {
+                    return Err(Diagnostic::new(format!("`{}` has two columns `{name}`", path.display())));
+                }
+            }
+            Ok(arrays)
         }
     }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if there is just
@@ -97,7 +131,7 @@ pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {
             let file = safetensors::SafetensorsFile::open(path)?;
             file.read(&only(file.names().map(str::to_owned).collect())?)
         }
-        Format::Csv => csv::Table::read(path, csv::Header::Detect)?.to_literal(wengert_core::DType::F64),
+        Format::Csv => csv::Table::read(path, csv::Header::Detect)?.to_literal(DType::F64),
     }
 }
 
@@ -155,4 +189,39 @@ pub(crate) fn sorted<'a>(
         )));
     }
     Ok(arrays)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_sets_of_every_form() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (x, y) =
+            (Literal::zeros(DType::U8, &[2, 3]), Literal::from_vec(&[2], vec![1.5f64, -2.0]).unwrap());
+        write_one(at("x_train.npy"), "", &x).unwrap();
+        write_one(at("y.npy"), "", &y).unwrap();
+        let both = Arrays::from([("x_train".to_owned(), x.clone()), ("y".to_owned(), y.clone())]);
+        assert_eq!(read_all(folder.path()).unwrap(), both);
+        assert_eq!(read_all(at("y.npy")).unwrap(), [("y".to_owned(), y.clone())].into());
+        for name in ["a.npz", "a.safetensors"] {
+            write_all(at(name), both.iter().map(|(name, array)| (name.as_str(), array))).unwrap();
+            assert_eq!(read_all(at(name)).unwrap(), both);
+            assert_eq!(read_one(at(name), Some("y")).unwrap(), y);
+            assert!(read_one(at(name), None).unwrap_err().to_string().contains("`x_train`, `y`"));
+        }
+        std::fs::write(at("t.csv"), "y,z\n1.5,3\n-2,4\n").unwrap();
+        let table = read_all(at("t.csv")).unwrap();
+        assert_eq!((table.len(), &table["y"]), (2, &y));
+        std::fs::write(at("t.csv"), "1.5\n-2\n").unwrap();
+        assert_eq!(read_all(at("t.csv")).unwrap()["table"], y.reshape(&[2, 1]).unwrap());
+        std::fs::write(at("t.csv"), "a,a\n1,2\n").unwrap();
+        assert!(read_all(at("t.csv")).unwrap_err().message.contains("two columns `a`"));
+        assert!(read_all(at("t.txt")).unwrap_err().message.contains("t.txt"));
+        std::fs::create_dir(at("empty")).unwrap();
+        assert!(read_all(at("empty")).unwrap_err().message.contains("no .npy file"));
+        assert!(write_all(at("z.npy"), []).unwrap_err().message.contains("one array only"));
+    }
 }
