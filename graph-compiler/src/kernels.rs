@@ -3,6 +3,9 @@
 //! A [`Buffer`] is a value that exists in memory. Values that fusion keeps in registers have none; a reshape of a buffer is the buffer
 //! itself. Kernels read and write whole buffers.
 
+pub mod interpret;
+pub mod print;
+
 use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};

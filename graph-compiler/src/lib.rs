@@ -3,8 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod autodiff;
+mod calls;
+mod fuse;
 pub mod kernels;
+mod lower;
 pub mod memory;
+pub mod pipeline;
 #[cfg(test)]
 mod samples;
 pub mod schedule;
+mod view;

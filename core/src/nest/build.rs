@@ -138,6 +138,11 @@ impl NestBuilder {
         self.nest.axes[axis].extent
     }
 
+    /// The nest as written so far: axes and registers for whoever reasons about ranges.
+    pub fn draft(&self) -> &Nest {
+        &self.nest
+    }
+
     /// The dtype of a register.
     pub fn dtype(&self, reg: Reg) -> DType {
         self.nest.registers[reg]

@@ -1,0 +1,114 @@
+//! A root by itself: what it reads, and how.
+
+use crate::lower::{Axis, Emitter, Memory, Read, simplify};
+use crate::view::{View, Work, flatten};
+use std::collections::BTreeSet;
+use wengert_core::graph::ValueId;
+use wengert_core::nest::{Affine, NestBuilder};
+use wengert_core::op::Compute;
+
+/// How a root accesses a value, seen from a point of the root's space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Access {
+    /// The element with the point's position.
+    Same,
+    /// The element with the position of the point's row, where the row is the leading part: so many points have one element.
+    Row(usize),
+    /// The element of the row, for the root's own rows (of a reduction whose rows are not its leading axes).
+    OwnRow,
+    /// Any other.
+    Other,
+}
+
+/// An equation that a kernel computes as a value in its own right.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    /// Which equation.
+    pub equation: usize,
+    /// The space it runs through: its result's axes, or its operands' for reductions and scans. Without axes of extent 1.
+    pub space: Vec<Axis>,
+    /// It is a reduction or a scan.
+    pub loops: bool,
+    /// What it reads of memory: the value under whose shape, whether clamped, and how.
+    pub reads: Vec<(ValueId, bool, Access)>,
+    /// Equations computed on the spot, itself included, each once.
+    pub equations: Vec<usize>,
+}
+
+impl Root {
+    /// Emits the root into a scratch nest and looks at what that reads.
+    pub fn new(view: &View<'_>, memory: &Memory, equation: usize) -> Root {
+        let eq = &view.body.equations[equation];
+        let Work::Compute(compute) = &view.work[equation] else { panic!("fusion: a literal is no root") };
+        let (extents, inner) = match compute {
+            Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
+            Compute::Reduce { axes, .. } => (&view.extents[eq.operands[0]], axes.clone()),
+            Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
+            Compute::Call(_) | Compute::Decompose(_) => panic!("fusion: a call has no space"),
+        };
+        let mut emitter = Emitter::new(view, memory, "root");
+        let axes: Vec<_> = extents.iter().map(|e| emitter.builder.parallel("i", *e)).collect();
+        emitter.phase(&[]);
+        let index: Vec<Affine> = axes.iter().map(|a| emitter.simplify(&Affine::axis(*a))).collect();
+        match compute {
+            Compute::Reduce { .. } => {
+                emitter.tuple(equation, &index);
+            }
+            Compute::Prefix { .. } => {
+                emitter.element(eq.operands[0], &index);
+            }
+            _ => {
+                emitter.rule(equation, &index);
+            }
+        }
+        let point = emitter.simplify(&flatten(extents, &index));
+        let kept: Vec<usize> = (0..extents.len()).filter(|a| !inner.contains(a)).collect();
+        let row_extents: Vec<usize> = kept.iter().map(|a| extents[*a]).collect();
+        let row_index: Vec<Affine> = kept.iter().map(|a| index[*a].clone()).collect();
+        let own_row = emitter.simplify(&flatten(&row_extents, &row_index));
+        let whole: usize = extents.iter().product();
+        let classify = |builder: &NestBuilder, read: &Read| {
+            if read.clamped {
+                return Access::Other;
+            }
+            let at = simplify(builder.draft(), &[], &flatten(&view.extents[read.value], &read.index));
+            let count = view.count(read.value);
+            if count == whole && at == point {
+                Access::Same
+            } else if count > 0
+                && whole.is_multiple_of(count)
+                && at == simplify(builder.draft(), &[], &point.floor_div((whole / count) as i64))
+            {
+                Access::Row(whole / count)
+            } else if !inner.is_empty() && at == own_row && count == row_extents.iter().product::<usize>() {
+                Access::OwnRow
+            } else {
+                Access::Other
+            }
+        };
+        let mut seen = BTreeSet::new();
+        let reads = emitter
+            .reads
+            .iter()
+            .map(|read| (read.value, read.clamped, classify(&emitter.builder, read)))
+            .filter(|read| seen.insert(*read))
+            .collect();
+        let equations: BTreeSet<usize> = emitter.asked.iter().copied().chain([equation]).collect();
+        let scans = matches!(compute, Compute::Prefix { .. });
+        let space = extents.iter().enumerate().map(|(a, e)| Axis { extent: *e, inner: inner.contains(&a) });
+        Root {
+            equation,
+            // A scan needs its axis even if there is nothing to scan.
+            space: space.filter(|a| a.extent != 1 || (a.inner && scans)).collect(),
+            loops: !matches!(compute, Compute::Element { .. }),
+            reads,
+            equations: equations.into_iter().collect(),
+        }
+    }
+
+    /// What has to be declared for its reads.
+    pub fn parameters(&self) -> Vec<(ValueId, bool)> {
+        let mut seen = BTreeSet::new();
+        self.reads.iter().map(|(value, clamped, _)| (*value, *clamped)).filter(|r| seen.insert(*r)).collect()
+    }
+}

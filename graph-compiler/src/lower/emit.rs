@@ -1,0 +1,267 @@
+//! Emission of a value's element: the pull model.
+//!
+//! An element rule asks for elements of its operands. What it gets is a register that the nest already holds, a load from
+//! memory, or the operand's own rule, asked in turn. Elements are asked for under the guards of the rules that ask: what is
+//! computed on the spot where a guard fails is never used, but must not touch memory either, so its loads carry the guards.
+
+use super::affine::simplify;
+use crate::view::{View, Work, flatten};
+use std::collections::HashMap;
+use wengert_core::graph::ValueId;
+use wengert_core::id::IdVec;
+use wengert_core::nest::bounds::Ranges;
+use wengert_core::nest::{Affine, AxisId, BufferId, Guard, NestBuilder, Reg, ScalarOp};
+use wengert_core::op::{Compute, ElementContext};
+use wengert_core::{DType, Scalar};
+
+/// A value that the nest itself has computed.
+#[derive(Clone)]
+pub(crate) enum Held {
+    /// In a register that is visible now; its dtype may be that of a reduction's tuple.
+    Register(Reg),
+    /// In row storage, at the point that the phase is at.
+    Row(BufferId),
+    /// Not any more: compute it again.
+    Again,
+}
+
+/// For each value the one whose elements it is in memory (itself, or what it is a reshape of), if it is in memory at all.
+pub(crate) type Memory = IdVec<ValueId, Option<ValueId>>;
+
+/// A read of memory.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Read {
+    /// What is read: under this value's shape.
+    pub value: ValueId,
+    /// Where; without registers unless clamped.
+    pub index: Vec<Affine>,
+    /// At an index from data.
+    pub clamped: bool,
+}
+
+/// A parameter of the nest for a value.
+#[derive(Clone)]
+pub(crate) struct Parameter {
+    pub buffer: BufferId,
+    /// One index in row-major order instead of one for each axis of the value.
+    pub flat: bool,
+}
+
+/// Emits elements into a nest.
+pub(crate) struct Emitter<'v, 'a> {
+    pub view: &'v View<'a>,
+    pub memory: &'v Memory,
+    pub builder: NestBuilder,
+    /// Parameters for reads; those of clamped reads apart. A value without one gets one of its own shape.
+    pub parameters: HashMap<(ValueId, bool), Parameter>,
+    pub held: HashMap<ValueId, Held>,
+    /// Every read of memory so far.
+    pub reads: Vec<Read>,
+    /// Equations whose rules were asked, each time they were.
+    pub asked: Vec<usize>,
+    /// Counters of the inner axes of the phase.
+    point: Vec<Affine>,
+    memo: HashMap<(ValueId, Vec<Affine>, Vec<Guard>), Reg>,
+    guards: Vec<Guard>,
+}
+
+impl<'v, 'a> Emitter<'v, 'a> {
+    pub fn new(view: &'v View<'a>, memory: &'v Memory, name: &str) -> Self {
+        Emitter {
+            view,
+            memory,
+            builder: NestBuilder::new(name),
+            parameters: HashMap::new(),
+            held: HashMap::new(),
+            reads: Vec::new(),
+            asked: Vec::new(),
+            point: Vec::new(),
+            memo: HashMap::new(),
+            guards: Vec::new(),
+        }
+    }
+
+    /// Begins a phase.
+    pub fn phase(&mut self, axes: &[(&str, usize)]) -> Vec<AxisId> {
+        self.memo.clear();
+        let inner = self.builder.phase_over(axes);
+        self.point = inner.iter().map(|a| Affine::axis(*a)).collect();
+        inner
+    }
+
+    /// The simplest form of an index expression under the guards that hold now.
+    pub fn simplify(&self, expression: &Affine) -> Affine {
+        simplify(self.builder.draft(), &self.guards, expression)
+    }
+
+    /// The element of a value at an index.
+    pub fn element(&mut self, value: ValueId, index: &[Affine]) -> Reg {
+        let dtype = self.view.body.ty(value).dtype;
+        match self.held.get(&value).cloned() {
+            Some(Held::Register(reg)) => return self.builder.convert(reg, dtype),
+            Some(Held::Row(buffer)) => {
+                let point = self.point.clone();
+                return self.builder.load(buffer, &point);
+            }
+            Some(Held::Again) => {}
+            None if self.in_memory(value) => return self.load(value, index, None),
+            None => {}
+        }
+        let index: Vec<Affine> = index.iter().map(|i| self.simplify(i)).collect();
+        let key = (value, index, self.guards.clone());
+        if let Some(reg) = self.memo.get(&key) {
+            return *reg;
+        }
+        let equation = self.view.definitions[value].expect("inputs of the body are in memory");
+        let reg = self.rule(equation, &key.1);
+        self.memo.insert(key, reg);
+        reg
+    }
+
+    /// True if a value is read from memory: what the nest itself computes is not, nor what is a reshape of that.
+    fn in_memory(&self, value: ValueId) -> bool {
+        self.memory[value].is_some_and(|base| !self.held.contains_key(&base))
+    }
+
+    /// Asks the rule of an elementwise equation.
+    pub fn rule(&mut self, equation: usize, index: &[Affine]) -> Reg {
+        let view = self.view;
+        self.asked.push(equation);
+        let Work::Compute(Compute::Element { rule, .. }) = &view.work[equation] else {
+            panic!(
+                "fusion: `{}` has no element rule and is not in memory",
+                view.body.equations[equation].op.name()
+            )
+        };
+        let mut context = Context { emitter: self, operands: &view.body.equations[equation].operands };
+        rule(&mut context, index)
+    }
+
+    /// Asks the rule of a reduction for its tuple.
+    pub fn tuple(&mut self, equation: usize, index: &[Affine]) -> Vec<Reg> {
+        let view = self.view;
+        let Work::Compute(Compute::Reduce { values, .. }) = &view.work[equation] else {
+            panic!("fusion: `{}` is no reduction", view.body.equations[equation].op.name())
+        };
+        let mut context = Context { emitter: self, operands: &view.body.equations[equation].operands };
+        values(&mut context, index)
+    }
+
+    fn parameter(&mut self, value: ValueId, clamped: bool) -> Parameter {
+        if let Some(known) = self.parameters.get(&(value, clamped)) {
+            return known.clone();
+        }
+        let buffer = self.builder.input("x", self.view.body.ty(value).dtype, &self.view.extents[value]);
+        let parameter = Parameter { buffer, flat: false };
+        self.parameters.insert((value, clamped), parameter.clone());
+        parameter
+    }
+
+    /// Loads under the guards that hold now; where they fail, `fill` or anything.
+    fn load(&mut self, value: ValueId, index: &[Affine], fill: Option<Reg>) -> Reg {
+        let parameter = self.parameter(value, false);
+        let index: Vec<Affine> = index.iter().map(|i| self.simplify(i)).collect();
+        let at = if parameter.flat {
+            vec![self.simplify(&flatten(&self.view.extents[value], &index))]
+        } else {
+            index.clone()
+        };
+        self.reads.push(Read { value, index, clamped: false });
+        if self.guards.is_empty() {
+            return self.builder.load(parameter.buffer, &at);
+        }
+        let fill =
+            fill.unwrap_or_else(|| self.builder.constant(Scalar::zero(self.view.body.ty(value).dtype)));
+        self.builder.load_guarded(parameter.buffer, &at, &self.guards, fill)
+    }
+
+    fn guarded(&mut self, value: ValueId, index: &[Affine], guards: Vec<Guard>, fill: Reg) -> Reg {
+        let mut open = Vec::new();
+        for guard in guards {
+            let guard = Guard { index: self.simplify(&guard.index), ..guard };
+            let range = Ranges::new(self.builder.draft(), &self.guards).of(&guard.index);
+            if range.within(guard.low.into(), guard.high.into()) {
+                continue;
+            }
+            if range.low >= guard.high.into() || range.high < guard.low.into() {
+                return fill;
+            }
+            open.push(guard);
+        }
+        if open.is_empty() {
+            return self.element(value, index);
+        }
+        let outer = self.guards.len();
+        self.guards.extend(open.iter().cloned());
+        let in_memory = self.in_memory(value);
+        let element =
+            if in_memory { self.load(value, index, Some(fill)) } else { self.element(value, index) };
+        self.guards.truncate(outer);
+        if in_memory {
+            return element;
+        }
+        let holds = self.builder.test(&open);
+        self.builder.scalar(ScalarOp::Select, &[holds, element, fill])
+    }
+
+    fn clamped(&mut self, value: ValueId, index: &[Affine]) -> Reg {
+        assert!(
+            self.in_memory(value),
+            "fusion: an operand that is accessed at indices from data is not in memory"
+        );
+        let parameter = self.parameter(value, true);
+        let index: Vec<Affine> = index.iter().map(|i| self.simplify(i)).collect();
+        self.reads.push(Read { value, index: index.clone(), clamped: true });
+        // In bounds whatever the guards: an index that a failing guard has spoilt is clamped too.
+        self.builder.load_clamped(parameter.buffer, &index)
+    }
+}
+
+/// What the rule of one equation sees.
+struct Context<'e, 'v, 'a> {
+    emitter: &'e mut Emitter<'v, 'a>,
+    operands: &'v [ValueId],
+}
+
+impl ElementContext for Context<'_, '_, '_> {
+    fn operand(&mut self, operand: usize, index: &[Affine]) -> Reg {
+        self.emitter.element(self.operands[operand], index)
+    }
+
+    fn guarded(&mut self, operand: usize, index: &[Affine], guards: Vec<Guard>, fill: Reg) -> Reg {
+        self.emitter.guarded(self.operands[operand], index, guards, fill)
+    }
+
+    fn clamped(&mut self, operand: usize, index: &[Affine]) -> Reg {
+        self.emitter.clamped(self.operands[operand], index)
+    }
+
+    fn scalar(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
+        self.emitter.builder.scalar_widened(op, operands)
+    }
+
+    fn convert(&mut self, value: Reg, dtype: DType) -> Reg {
+        self.emitter.builder.convert(value, dtype)
+    }
+
+    fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
+        self.emitter.builder.bitcast(value, dtype)
+    }
+
+    fn constant(&mut self, value: Scalar) -> Reg {
+        self.emitter.builder.constant(value)
+    }
+
+    fn index(&mut self, value: &Affine, dtype: DType) -> Reg {
+        let value = self.emitter.simplify(value);
+        self.emitter.builder.index(&value, dtype)
+    }
+
+    fn test(&mut self, guards: Vec<Guard>) -> Reg {
+        self.emitter.builder.test(&guards)
+    }
+
+    fn dtype(&self, reg: Reg) -> DType {
+        self.emitter.builder.dtype(reg)
+    }
+}

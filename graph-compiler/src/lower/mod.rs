@@ -1,0 +1,349 @@
+//! Lowering: a cluster of equations as one nest.
+//!
+//! The parallel axes of the nest are the cluster's row axes. Members are computed stage by stage: what belongs to the row in a
+//! phase without inner axes, then what runs along the row, and the reductions over it, in one phase with the inner axes. An
+//! element that a later stage needs is kept in row storage or computed again.
+//!
+//! After emission the nest is tidied, without a change of what it computes: [`hoist`] moves what is the same for a whole row out of
+//! the inner loops, [`collapse`] makes one axis of neighbouring ones where every access permits, so that executors see
+//! long vectors.
+
+mod affine;
+mod assemble;
+mod collapse;
+mod emit;
+mod hoist;
+
+pub(crate) use affine::simplify;
+pub(crate) use assemble::assemble;
+pub(crate) use emit::{Emitter, Held, Memory, Parameter, Read};
+
+use crate::view::{View, Work, reindex};
+use std::collections::{BTreeMap, BTreeSet};
+use wengert_core::graph::ValueId;
+use wengert_core::id::IdVec;
+use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Reg};
+use wengert_core::op::Compute;
+use wengert_core::{Result, Target};
+
+/// Equations that become one nest.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Cluster {
+    /// The whole space in row-major order of memory: extent, and whether the axis runs within a row.
+    pub axes: Vec<Axis>,
+    /// What it computes, in the order of the program.
+    pub members: Vec<Member>,
+    /// Reads of values that others compute: under which shape, and whether clamped. In order, each once.
+    pub reads: Vec<(ValueId, bool)>,
+    /// Every equation whose rule it uses, ascending.
+    pub equations: Vec<usize>,
+}
+
+/// An axis of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Axis {
+    pub extent: usize,
+    pub inner: bool,
+}
+
+/// An equation of a cluster whose results are values in their own right.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Member {
+    pub equation: usize,
+    /// Its results have an element for each point of the space, not only for each row. (Of a reduction: its operands.)
+    pub along_row: bool,
+    /// In which stage it is computed.
+    pub stage: usize,
+    /// For each result whether it goes to memory.
+    pub stored: Vec<bool>,
+    /// It is kept in row storage for later stages.
+    pub kept: bool,
+}
+
+/// A nest and what its parameters are.
+pub(crate) struct Lowered {
+    pub nest: Nest,
+    /// Values read, for the In parameters in order.
+    pub reads: Vec<ValueId>,
+    /// Values written, for the Out parameters in order.
+    pub writes: Vec<ValueId>,
+}
+
+/// Names of axes, as people write them.
+const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
+
+/// Makes a nest of a cluster. An error is a fault of the compiler: the cluster is not what fusion promises.
+pub(crate) fn lower(
+    view: &View<'_>,
+    memory: &Memory,
+    cluster: &Cluster,
+    target: &Target,
+    name: &str,
+) -> Result<Lowered> {
+    let mut lowering = Lowering::new(view, memory, cluster, target, name);
+    let last = cluster.members.iter().map(|m| m.stage).max().unwrap_or(0);
+    // What the last stage reduces is stored in a stage of its own.
+    for stage in 0..=last + 1 {
+        lowering.row_stage(stage);
+        lowering.inner_stage(stage);
+    }
+    let Lowering { emitter, reads, writes, .. } = lowering;
+    let nest = collapse::collapse(&hoist::hoist(&emitter.builder.finish()?));
+    let (nest, reads) = without_unused(nest, reads);
+    let nest = nest.renumber();
+    wengert_core::nest::verify(&nest)?;
+    Ok(Lowered { nest, reads, writes })
+}
+
+struct Lowering<'v, 'a> {
+    view: &'v View<'a>,
+    cluster: &'v Cluster,
+    target: &'v Target,
+    emitter: Emitter<'v, 'a>,
+    /// Counters of the row axes, with their extents.
+    rows: Vec<(usize, Affine)>,
+    reads: Vec<ValueId>,
+    writes: Vec<ValueId>,
+    outputs: BTreeMap<ValueId, BufferId>,
+    /// Results of reductions that go to memory when the phase has ended.
+    pending: Vec<(ValueId, Reg)>,
+}
+
+impl<'v, 'a> Lowering<'v, 'a> {
+    fn new(
+        view: &'v View<'a>,
+        memory: &'v Memory,
+        cluster: &'v Cluster,
+        target: &'v Target,
+        name: &str,
+    ) -> Self {
+        let mut emitter = Emitter::new(view, memory, name);
+        let reads = declare_reads(&mut emitter, cluster);
+        let mut writes = Vec::new();
+        let mut outputs = BTreeMap::new();
+        for member in &cluster.members {
+            for (value, stored) in view.body.equations[member.equation].results.iter().zip(&member.stored) {
+                if *stored {
+                    let dtype = view.body.ty(*value).dtype;
+                    outputs.insert(*value, emitter.builder.output("y", dtype, &view.extents[*value]));
+                    writes.push(*value);
+                }
+            }
+        }
+        let mut rows = Vec::new();
+        for (n, axis) in cluster.axes.iter().enumerate().filter(|(_, a)| !a.inner) {
+            let id = emitter.builder.parallel(AXES[n % AXES.len()], axis.extent);
+            rows.push((axis.extent, Affine::axis(id)));
+        }
+        Lowering { view, cluster, target, emitter, rows, reads, writes, outputs, pending: Vec::new() }
+    }
+
+    /// The index of the row in a value that has one element for each row.
+    fn row_index(&self, value: ValueId) -> Vec<Affine> {
+        let (extents, index): (Vec<usize>, Vec<Affine>) = self.rows.iter().cloned().unzip();
+        reindex(&extents, &index, &self.view.extents[value])
+    }
+
+    /// The index of the point in a value of these extents that has one element for each point.
+    fn full_index(&self, inner: &[AxisId], extents: &[usize]) -> Vec<Affine> {
+        let (mut rows, mut inner) = (self.rows.iter(), inner.iter());
+        let axes: Vec<usize> = self.cluster.axes.iter().map(|a| a.extent).collect();
+        let index: Vec<Affine> = self
+            .cluster
+            .axes
+            .iter()
+            .map(|axis| match axis.inner {
+                true => Affine::axis(*inner.next().expect("a phase has all inner axes")),
+                false => rows.next().expect("a nest has all row axes").1.clone(),
+            })
+            .collect();
+        reindex(&axes, &index, extents)
+    }
+
+    fn members(&self, stage: usize, inner: bool) -> Vec<&'v Member> {
+        self.cluster.members.iter().filter(|m| m.stage == stage && m.along_row == inner).collect()
+    }
+
+    /// What is computed once a row before a stage, and the stores of what the stage before has reduced.
+    fn row_stage(&mut self, stage: usize) {
+        let members = self.members(stage, false);
+        if members.is_empty() && self.pending.is_empty() {
+            return;
+        }
+        self.emitter.phase(&[]);
+        for (value, reg) in std::mem::take(&mut self.pending) {
+            self.store(value, reg, None);
+        }
+        for member in members {
+            let value = self.view.body.equations[member.equation].results[0];
+            let index = self.row_index(value);
+            let reg = self.emitter.rule(member.equation, &index);
+            self.emitter.held.insert(value, Held::Register(reg));
+            if member.stored[0] {
+                self.store(value, reg, None);
+            }
+        }
+    }
+
+    /// Stores a value at the row, or at a point of it.
+    fn store(&mut self, value: ValueId, reg: Reg, point: Option<&[AxisId]>) {
+        let index = match point {
+            Some(inner) => self.full_index(inner, &self.view.extents[value]),
+            None => self.row_index(value),
+        };
+        let index: Vec<Affine> = index.iter().map(|i| self.emitter.simplify(i)).collect();
+        let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
+        self.emitter.builder.store(self.outputs[&value], &index, reg);
+    }
+
+    /// What is computed along the row.
+    fn inner_stage(&mut self, stage: usize) {
+        let members = self.members(stage, true);
+        if members.is_empty() {
+            return;
+        }
+        let axes: Vec<(&str, usize)> = self
+            .cluster
+            .axes
+            .iter()
+            .enumerate()
+            .filter(|(_, a)| a.inner)
+            .map(|(n, a)| (AXES[n % AXES.len()], a.extent))
+            .collect();
+        let inner = self.emitter.phase(&axes);
+        let mut along: Vec<(ValueId, Option<BufferId>)> = Vec::new();
+        let mut reductions: Vec<(&Member, Vec<Reg>)> = Vec::new();
+        for member in members {
+            let equation = &self.view.body.equations[member.equation];
+            let Work::Compute(compute) = &self.view.work[member.equation] else {
+                panic!("lower: a literal is no member of a cluster")
+            };
+            match compute {
+                Compute::Reduce { .. } => {
+                    let operand = &self.view.extents[equation.operands[0]];
+                    let index = self.full_index(&inner, operand);
+                    reductions.push((member, self.emitter.tuple(member.equation, &index)));
+                }
+                Compute::Element { .. } => {
+                    let value = equation.results[0];
+                    let index = self.full_index(&inner, &self.view.extents[value]);
+                    let reg = self.emitter.rule(member.equation, &index);
+                    along.push(self.point(member, value, reg, &inner));
+                }
+                Compute::Prefix { combine, reverse, .. } => {
+                    let value = equation.results[0];
+                    let index = self.full_index(&inner, &self.view.extents[value]);
+                    let element = self.emitter.element(equation.operands[0], &index);
+                    let carried = combine.dtypes()[0];
+                    let element = self.emitter.builder.convert(element, carried);
+                    let reg = self.emitter.builder.prefix(&[element], combine.clone(), *reverse)[0];
+                    let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
+                    along.push(self.point(member, value, reg, &inner));
+                }
+                Compute::Call(_) | Compute::Decompose(_) => panic!("lower: a call is no member of a cluster"),
+            }
+        }
+        for (member, values) in reductions {
+            let equation = &self.view.body.equations[member.equation];
+            let Work::Compute(Compute::Reduce { axes, combine, project, .. }) =
+                &self.view.work[member.equation]
+            else {
+                unreachable!("only reductions were put aside")
+            };
+            let operand = equation.operands[0];
+            let tree = self.target.reduction_tree(
+                self.view.body.ty(operand).dtype,
+                &self.view.extents[operand],
+                axes,
+            );
+            let tuple = self.emitter.builder.reduce(&values, combine.clone(), tree);
+            for ((value, part), stored) in equation.results.iter().zip(project).zip(&member.stored) {
+                self.emitter.held.insert(*value, Held::Register(tuple[*part]));
+                if *stored {
+                    self.pending.push((*value, tuple[*part]));
+                }
+            }
+        }
+        // Registers of the body end with the phase.
+        for (value, storage) in along {
+            self.emitter.held.insert(value, storage.map_or(Held::Again, Held::Row));
+        }
+    }
+
+    /// Notes and stores the element of a member at a point of the row.
+    fn point(
+        &mut self,
+        member: &Member,
+        value: ValueId,
+        reg: Reg,
+        inner: &[AxisId],
+    ) -> (ValueId, Option<BufferId>) {
+        self.emitter.held.insert(value, Held::Register(reg));
+        if member.stored[0] {
+            self.store(value, reg, Some(inner));
+        }
+        if !member.kept {
+            return (value, None);
+        }
+        let extents: Vec<usize> = self.cluster.axes.iter().filter(|a| a.inner).map(|a| a.extent).collect();
+        let buffer = self.emitter.builder.row("r", self.view.body.ty(value).dtype, &extents);
+        let point: Vec<Affine> = inner.iter().map(|a| Affine::axis(*a)).collect();
+        self.emitter.builder.store(buffer, &point, reg);
+        (value, Some(buffer))
+    }
+}
+
+/// Declares a parameter for each value that is read, and says which value each is. A value that is read under several shapes is
+/// one flat parameter; what is read at indices from data needs a parameter of its own shape.
+fn declare_reads(emitter: &mut Emitter<'_, '_>, cluster: &Cluster) -> Vec<ValueId> {
+    let view = emitter.view;
+    let base = |value: ValueId| emitter.memory[value].expect("what a cluster reads is in memory");
+    let mut shapes: BTreeMap<ValueId, BTreeSet<&[usize]>> = BTreeMap::new();
+    for (value, _) in cluster.reads.iter().filter(|(_, clamped)| !clamped) {
+        shapes.entry(base(*value)).or_default().insert(&view.extents[*value]);
+    }
+    let mut declared: BTreeMap<(ValueId, Option<&[usize]>), BufferId> = BTreeMap::new();
+    let mut reads = Vec::new();
+    let mut parameters = Vec::new();
+    for (value, clamped) in &cluster.reads {
+        let of = base(*value);
+        let flat = !clamped && shapes[&of].len() > 1;
+        let shape = (!flat).then_some(view.extents[*value].as_slice());
+        let buffer = *declared.entry((of, shape)).or_insert_with(|| {
+            reads.push(of);
+            let count = [view.count(of)];
+            emitter.builder.input("x", view.body.ty(of).dtype, shape.unwrap_or(&count))
+        });
+        parameters.push(((*value, *clamped), Parameter { buffer, flat }));
+    }
+    emitter.parameters.extend(parameters);
+    reads
+}
+
+/// Drops In parameters that nothing loads from.
+fn without_unused(mut nest: Nest, reads: Vec<ValueId>) -> (Nest, Vec<ValueId>) {
+    let mut loaded = BTreeSet::new();
+    for instr in nest.phases.iter().flat_map(|p| &p.body) {
+        if let Instr::Load { access, .. } = instr {
+            loaded.insert(access.buffer);
+        }
+    }
+    let mut reads = reads.into_iter();
+    let mut kept_reads = Vec::new();
+    let mut new_ids = BTreeMap::new();
+    let mut buffers = IdVec::new();
+    for (id, buffer) in nest.buffers.iter() {
+        let read = if buffer.role == BufferRole::In { reads.next() } else { None };
+        if buffer.role != BufferRole::In || loaded.contains(&id) {
+            kept_reads.extend(read);
+            new_ids.insert(id, buffers.push(buffer.clone()));
+        }
+    }
+    nest.buffers = buffers;
+    for instr in nest.phases.iter_mut().flat_map(|p| &mut p.body) {
+        if let Instr::Load { access, .. } | Instr::Store { access, .. } = instr {
+            access.buffer = new_ids[&access.buffer];
+        }
+    }
+    (nest, kept_reads)
+}

@@ -1,0 +1,131 @@
+//! A bound body with what its ops say about computing them: what fusion and lowering look at instead of ops.
+
+use wengert_core::graph::{Body, Function, ValueId};
+use wengert_core::id::IdVec;
+use wengert_core::nest::Affine;
+use wengert_core::op::Compute;
+use wengert_core::{Diagnostic, Literal, Op, Result};
+
+/// What an equation is to the compiler.
+pub(crate) enum Work<'a> {
+    /// Its elements differ, so they live in memory.
+    Literal(&'a Literal),
+    /// By the op's `compute` facet, which is not a decomposition any more.
+    Compute(Compute<'a>),
+}
+
+/// A body without dimension variables, regions and composites, and the facets of its equations.
+pub(crate) struct View<'a> {
+    /// The body.
+    pub body: &'a Body,
+    /// The equation that defines a value.
+    pub definitions: IdVec<ValueId, Option<usize>>,
+    /// Extents of every value.
+    pub extents: IdVec<ValueId, Vec<usize>>,
+    /// Parallel to the equations.
+    pub work: Vec<Work<'a>>,
+}
+
+impl<'a> View<'a> {
+    /// Asks every op for its facets.
+    pub fn new(function: &'a Function) -> Result<View<'a>> {
+        let body = &function.body;
+        let extents = body
+            .values
+            .iter()
+            .map(|(_, ty)| {
+                ty.extents().ok_or_else(|| {
+                    Diagnostic::new(format!("@{}: a value has type {ty}", function.name))
+                        .help("bind its dimension variables before compiling")
+                })
+            })
+            .collect::<Result<_>>()?;
+        let mut work = Vec::with_capacity(body.equations.len());
+        for equation in &body.equations {
+            if !equation.regions.is_empty() {
+                let op = equation.op.name();
+                return Err(Diagnostic::new(format!(
+                    "`{op}` has regions, which are not compiled to kernels yet"
+                ))
+                .at(function.locations.origin(equation.location).clone(), op)
+                .help("run the function on the interpreter"));
+            }
+            work.push(match &equation.op {
+                Op::Constant(c) if !c.value.is_empty() && c.value.splat().is_none() => {
+                    Work::Literal(&c.value)
+                }
+                op => {
+                    Work::Compute(op.compute(&body.types(&equation.operands), &body.types(&equation.results)))
+                }
+            });
+        }
+        Ok(View { body, definitions: body.definitions(), extents, work })
+    }
+
+    /// Number of elements of a value.
+    pub fn count(&self, value: ValueId) -> usize {
+        self.extents[value].iter().product()
+    }
+
+    /// The operand of which a value is the same elements in the same order, if there is one: a reshape, or what amounts to it.
+    pub fn alias(&self, value: ValueId) -> Option<ValueId> {
+        let equation = &self.body.equations[self.definitions[value]?];
+        match (&equation.op, equation.operands.as_slice()) {
+            (Op::Reshape(_), [operand]) => Some(*operand),
+            _ => None,
+        }
+    }
+}
+
+/// Row-major distances of neighbours.
+pub(crate) fn strides(extents: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1i64; extents.len()];
+    for axis in (1..extents.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(extents[axis] as i64);
+    }
+    strides
+}
+
+/// Position in row-major order.
+pub(crate) fn flatten(extents: &[usize], index: &[Affine]) -> Affine {
+    index.iter().zip(strides(extents)).fold(Affine::constant(0), |sum, (i, stride)| sum.add(&i.scale(stride)))
+}
+
+/// An index into a dense tensor as an index into the same elements under another shape, which has as many.
+///
+/// Works by the smallest groups of axes with equal numbers of elements, so that most axes need no division.
+pub(crate) fn reindex(from: &[usize], index: &[Affine], to: &[usize]) -> Vec<Affine> {
+    if from == to {
+        return index.to_vec();
+    }
+    let mut result = vec![Affine::constant(0); to.len()];
+    if from.contains(&0) {
+        // There is no element: any index of the right rank will do.
+        return result;
+    }
+    let (mut i, mut j) = (0, 0);
+    while i < from.len() || j < to.len() {
+        let (i0, j0) = (i, j);
+        let (mut n, mut m) = (1usize, 1usize);
+        while n != m || (i, j) == (i0, j0) {
+            // Products of extents never exceed the number of elements, which fits.
+            if (n <= m && i < from.len()) || j == to.len() {
+                n *= from[i];
+                i += 1;
+            } else {
+                m *= to[j];
+                j += 1;
+            }
+        }
+        let flat = flatten(&from[i0..i], &index[i0..i]);
+        let mut stride = 1i64;
+        let wide: Vec<usize> = (j0..j).filter(|axis| to[*axis] != 1).collect();
+        for (k, axis) in wide.iter().enumerate().rev() {
+            let quotient = flat.floor_div(stride);
+            // The outermost axis of a group needs no remainder: the quotient is within its extent.
+            result[*axis] = if k == 0 { quotient } else { quotient.modulo(to[*axis] as i64) };
+            stride *= to[*axis] as i64;
+        }
+    }
+    result
+}

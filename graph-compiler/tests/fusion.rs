@@ -1,0 +1,138 @@
+//! Kernels compute what the graph means, and the same bits with and without fusion.
+
+#[path = "fusion/calls.rs"]
+mod calls;
+#[path = "../../core/tests/programs/mod.rs"]
+#[allow(dead_code)]
+mod programs;
+
+use programs::Random;
+use wengert_compiler::kernels::{Kernels, interpret};
+use wengert_compiler::pipeline::{Options, compile_kernels};
+use wengert_core::graph::{Function, InputRole, Output, OutputRole, verify};
+use wengert_core::op::SampleOperand;
+use wengert_core::{Binding, DType, Literal, LocationTable, Op, Scalar, Target, TensorType};
+
+/// Kernels of a function, with or without fusion.
+fn compiled(function: &Function, fuse: bool) -> Kernels {
+    let options = Options { fuse, ..Options::default() };
+    compile_kernels(function, &Target::cpu(), &options).unwrap_or_else(|e| panic!("{e}")).kernels
+}
+
+fn run(kernels: &Kernels, inputs: &[Literal]) -> Vec<Literal> {
+    interpret::interpret(kernels, inputs, &mut |c, o| calls::execute(c, o))
+        .unwrap_or_else(|e| panic!("{e}\n{kernels}"))
+}
+
+/// Random elements of any dtype.
+fn random_literal(random: &mut Random, ty: &TensorType) -> Literal {
+    let shape = ty.extents().unwrap();
+    let values: Vec<Scalar> = (0..shape.iter().product())
+        .map(|_| match ty.dtype {
+            DType::Bool => Scalar::of(random.below(2) == 0),
+            d if d.is_integer() => Scalar::from_i64(d, random.below(20) as i64 - 6),
+            d => match random.below(40) {
+                0 => Scalar::from_f64(d, 0.0),
+                1 => Scalar::from_f64(d, -0.0),
+                2 => Scalar::from_f64(d, f64::INFINITY),
+                3 => Scalar::from_f64(d, f64::NAN),
+                _ => Scalar::from_f64(d, (random.below(1 << 20) as f64 / (1 << 18) as f64) - 2.0),
+            },
+        })
+        .collect();
+    Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
+}
+
+/// Close enough for sums in different orders and functions within their bounds.
+fn assert_close(a: &Literal, b: &Literal, what: &str) {
+    assert_eq!(a.ty(), b.ty(), "{what}");
+    let tolerance = match a.dtype() {
+        DType::F64 => 1e-11,
+        DType::F32 => 2e-5,
+        DType::F16 => 4e-3,
+        DType::BF16 => 3e-2,
+        _ => 0.0,
+    };
+    for (n, (x, y)) in a.scalars().zip(b.scalars()).enumerate() {
+        let (p, q) = (x.to_f64(), y.to_f64());
+        let same =
+            p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
+        assert!(same, "{what}: element {n} is {x}, expected {y}");
+    }
+}
+
+/// A function of one equation on inputs.
+fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
+    use wengert_core::graph::{Body, Equation, Input};
+    let mut body = Body::default();
+    let mut inputs = Vec::new();
+    for (n, ty) in operands.iter().enumerate() {
+        let value = body.values.push(ty.clone());
+        body.inputs.push(value);
+        let location = wengert_core::LocationId(0);
+        inputs.push(Input { name: format!("x{n}"), role: InputRole::Input, location });
+    }
+    let results: Vec<_> =
+        op.infer(operands, &[]).unwrap().into_iter().map(|ty| body.values.push(ty)).collect();
+    let outputs =
+        (0..results.len()).map(|n| Output { name: n.to_string(), role: OutputRole::Output }).collect();
+    body.outputs = results.clone();
+    body.equations.push(Equation {
+        op: op.clone(),
+        operands: body.inputs.clone(),
+        results,
+        regions: vec![],
+        location: wengert_core::LocationId(0),
+    });
+    let function = Function { name: "f".into(), inputs, outputs, body, locations: LocationTable::default() };
+    verify(&function).unwrap();
+    function
+}
+
+#[test]
+fn every_sample_of_every_op() {
+    for entry in Op::catalogue() {
+        for (n, sample) in entry.samples.iter().enumerate().filter(|(_, s)| s.op.region_count() == 0) {
+            let has_floats = sample.operands.iter().any(|o| matches!(o, SampleOperand::Float { .. }));
+            let dtypes = [DType::F32, DType::F64, DType::F16, DType::BF16];
+            for dtype in if has_floats { &dtypes[..] } else { &dtypes[..1] } {
+                let operands = sample.literals(*dtype, n as u64);
+                let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+                if sample.op.infer(&types, &[]).is_err() {
+                    continue;
+                }
+                let function = one_equation(&sample.op, &types);
+                let wanted = wengert_core::interpret::run(&function, &operands).unwrap();
+                let found = run(&compiled(&function, false), &operands);
+                for (f, w) in found.iter().zip(&wanted) {
+                    assert_close(f, w, &format!("{} sample {n} of {dtype}", entry.name));
+                }
+                assert_eq!(
+                    run(&compiled(&function, true), &operands),
+                    found,
+                    "{} sample {n} of {dtype}",
+                    entry.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn random_programs_have_the_same_bits_with_and_without_fusion() {
+    let binding = Binding::new().with("B", 3).with("T", 2);
+    for seed in 0..150 {
+        let program = programs::random_program(seed, 3 + seed as usize % 25);
+        for function in program.functions() {
+            // A binding may make a shape rule fail that no binding was known to break.
+            let Ok(function) = function.bind(&binding) else { continue };
+            let mut random = Random(seed);
+            let inputs: Vec<Literal> = (0..function.inputs.len())
+                .map(|n| random_literal(&mut random, function.input_type(n)))
+                .collect();
+            let unfused = run(&compiled(&function, false), &inputs);
+            let fused = run(&compiled(&function, true), &inputs);
+            assert_eq!(unfused, fused, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Calls, executed in the plainest way.
+
+use wengert_core::call::{Activation, Call, Convolution, Gemm, ScatterAdd};
+use wengert_core::nest::ScalarOp;
+use wengert_core::nest::evaluate::evaluate;
+use wengert_core::{DType, Literal, Result, Scalar};
+
+/// Executes a call one scalar after another.
+pub fn execute(call: &Call, operands: &[Literal]) -> Result<Literal> {
+    match call {
+        Call::Gemm(gemm) => Ok(product(gemm, operands)),
+        Call::ScatterAdd(scatter) => Ok(scatter_add(scatter, operands)),
+        Call::Convolution(convolution) => Ok(convolve(convolution, operands)),
+    }
+}
+
+/// An op on halves widens, and rounds once.
+fn scalar(op: ScalarOp, operands: &[Scalar]) -> Scalar {
+    let dtype = operands[0].dtype();
+    if !dtype.is_half() {
+        return evaluate(op, operands, dtype);
+    }
+    let wide: Vec<Scalar> = operands.iter().map(|s| convert(*s, DType::F32)).collect();
+    convert(evaluate(op, &wide, DType::F32), dtype)
+}
+
+fn convert(value: Scalar, dtype: DType) -> Scalar {
+    evaluate(ScalarOp::Convert, &[value], dtype)
+}
+
+fn product(g: &Gemm, operands: &[Literal]) -> Literal {
+    let e = g.epilogue;
+    let mut values = Vec::with_capacity(g.batch * g.m * g.n);
+    for b in 0..g.batch {
+        for i in 0..g.m {
+            for j in 0..g.n {
+                let mut sum = Scalar::zero(g.accumulate);
+                for k in 0..g.k {
+                    let x = operands[0].get(b * g.lhs.batch + i * g.lhs.row + k * g.lhs.column);
+                    let y = operands[1].get(b * g.rhs.batch + k * g.rhs.row + j * g.rhs.column);
+                    let term = scalar(ScalarOp::Mul, &[convert(x, g.accumulate), convert(y, g.accumulate)]);
+                    sum = scalar(ScalarOp::Add, &[sum, term]);
+                }
+                let mut value = convert(sum, g.result);
+                if e.bias {
+                    value = scalar(ScalarOp::Add, &[value, operands[2].get(j)]);
+                }
+                value = match e.activation {
+                    None => value,
+                    Some(Activation::Relu) => scalar(ScalarOp::Max, &[value, Scalar::zero(g.result)]),
+                    Some(Activation::Tanh) => scalar(ScalarOp::Tanh, &[value]),
+                    Some(Activation::GeluTanh) => panic!("no test has it"),
+                };
+                if e.residual {
+                    let at = (b * g.m + i) * g.n + j;
+                    value = scalar(ScalarOp::Add, &[value, operands[2 + e.bias as usize].get(at)]);
+                }
+                values.push(value);
+            }
+        }
+    }
+    Literal::from_scalars(g.result, &[g.batch, g.m, g.n], &values).expect("all have the dtype")
+}
+
+fn scatter_add(s: &ScatterAdd, operands: &[Literal]) -> Literal {
+    let mut values: Vec<Scalar> = operands[0].scalars().collect();
+    let vector = s.indices.len() - 1;
+    let kept: Vec<usize> = (0..s.operand.len()).filter(|a| !s.inserted_window_dims.contains(a)).collect();
+    for n in 0..s.updates.iter().product() {
+        let mut rest = n;
+        let mut index = vec![0; s.updates.len()];
+        for axis in (0..index.len()).rev() {
+            index[axis] = rest % s.updates[axis];
+            rest /= s.updates[axis];
+        }
+        let mut position: Vec<usize> =
+            (0..index.len()).filter(|a| !s.update_window_dims.contains(a)).map(|a| index[a]).collect();
+        position.push(0);
+        let mut start = vec![0i64; s.operand.len()];
+        for (k, axis) in s.scatter_dims_to_operand_dims.iter().enumerate() {
+            position[vector] = k;
+            start[*axis] += operands[1].get(flat(&s.indices, &position)).to_i64().unwrap();
+        }
+        let mut window = vec![1usize; s.operand.len()];
+        kept.iter().zip(&s.update_window_dims).for_each(|(axis, w)| window[*axis] = s.updates[*w]);
+        if (0..start.len()).any(|a| start[a] < 0 || start[a] as usize + window[a] > s.operand[a]) {
+            continue;
+        }
+        let mut at: Vec<usize> = start.iter().map(|i| *i as usize).collect();
+        kept.iter().zip(&s.update_window_dims).for_each(|(axis, w)| at[*axis] += index[*w]);
+        let at = flat(&s.operand, &at);
+        values[at] = scalar(ScalarOp::Add, &[values[at], operands[2].get(n)]);
+    }
+    Literal::from_scalars(s.dtype, &s.operand, &values).expect("all have the dtype")
+}
+
+/// The position in row-major order.
+fn flat(shape: &[usize], at: &[usize]) -> usize {
+    at.iter().zip(shape).fold(0, |n, (i, e)| n * e + i)
+}
+
+/// Every index of a shape, in row-major order.
+fn indices(shape: Vec<usize>) -> impl Iterator<Item = Vec<usize>> {
+    (0..shape.iter().product()).map(move |n: usize| {
+        let mut rest = n;
+        let mut index: Vec<usize> = shape
+            .iter()
+            .rev()
+            .map(|e| {
+                let i = rest % e;
+                rest /= e;
+                i
+            })
+            .collect();
+        index.reverse();
+        index
+    })
+}
+
+/// Every product of an element of the input and one of the filter, in f64 or wrapping integers, added where it belongs.
+fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
+    let shapes: Vec<Vec<usize>> = c.tensors().iter().map(|t| t.extents().unwrap()).collect();
+    let computed = c.direction.computed();
+    let mut given = operands.iter();
+    let known: Vec<Option<&Literal>> =
+        (0..3).map(|n| (n != computed).then(|| given.next().unwrap())).collect();
+    let mut sums = vec![(0f64, 0i64); shapes[computed].iter().product()];
+    let spatial = |f: fn(&wengert_core::call::Window) -> usize| c.window.iter().map(f).collect::<Vec<_>>();
+    for output in indices(spatial(|w| w.output)) {
+        'filter: for filter in indices(spatial(|w| w.filter)) {
+            let mut input = Vec::new();
+            for (w, (o, k)) in c.window.iter().zip(output.iter().zip(&filter)) {
+                let at = (o * w.stride + k * w.rhs_dilation) as i64 - w.low;
+                let dilation = w.lhs_dilation as i64;
+                if at < 0 || at % dilation != 0 || at / dilation >= w.input as i64 {
+                    continue 'filter;
+                }
+                input.push((at / dilation) as usize);
+            }
+            for at in indices(vec![c.batch, c.groups, c.input_channels, c.output_channels]) {
+                let [b, g, i, o] = at[..] else { unreachable!() };
+                let place = |head: &[usize], space: &[usize], tail: &[usize]| [head, space, tail].concat();
+                let places = [
+                    flat(&shapes[0], &place(&[b], &input, &[g * c.input_channels + i])),
+                    flat(&shapes[1], &place(&[], &filter, &[i, g * c.output_channels + o])),
+                    flat(&shapes[2], &place(&[b], &output, &[g * c.output_channels + o])),
+                ];
+                let factors = (0..3).filter_map(|n| known[n].map(|l| l.get(places[n])));
+                let sum = &mut sums[places[computed]];
+                sum.0 += factors.clone().map(Scalar::to_f64).product::<f64>();
+                let whole = factors.map(|s| s.to_i64().unwrap_or(0)).fold(1i64, i64::wrapping_mul);
+                sum.1 = sum.1.wrapping_add(whole);
+            }
+        }
+    }
+    let scalar = |(real, whole): &(f64, i64)| match c.dtype.is_float() {
+        true => Scalar::from_f64(c.dtype, *real),
+        false => Scalar::from_i64(c.dtype, *whole),
+    };
+    let values: Vec<Scalar> = sums.iter().map(scalar).collect();
+    Literal::from_scalars(c.dtype, &shapes[computed], &values).expect("all have the dtype")
+}
