@@ -1,5 +1,6 @@
-//! The library that users of Wengert add: sessions, training, data, files.
+//! The library that users of Wengert add: programs and models, sessions, training, data, files.
 //!
+//! - [`program`] builds functions of tensors; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
 //! - [`session`] runs programs on a [`device`]; variables live in the session.
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
@@ -14,15 +15,27 @@ pub mod data;
 pub mod device;
 mod executable;
 pub mod format;
+pub mod nn;
+pub mod operators;
+pub mod optim;
+pub mod prelude;
+pub mod program;
 pub mod random;
 pub mod recipe;
 pub mod session;
 pub mod train;
+pub mod types;
 
 pub use device::Device;
+/// Lets `#[derive(Differentiable)]` name this crate from within.
+extern crate self as wengert;
+
 pub use format::{GraphFile, ProgramFile, Weights};
+pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Session};
 pub use wengert_core as core;
-pub use wengert_core::graph::Program;
-pub use wengert_core::{Binding, DType, Diagnostic, Dim, Literal, Location, Result, Scalar, TensorType};
+pub use wengert_core::{
+    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, Result, Scalar, Tensor,
+    TensorType,
+};

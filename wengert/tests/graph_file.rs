@@ -6,6 +6,7 @@
 mod programs;
 
 use std::path::Path;
+use wengert::core::graph::Program;
 use wengert::core::{Initializer, Tensor};
 use wengert::format::v1::{self, Node};
 use wengert::format::{GraphFile, Weights, codec, container};
@@ -13,7 +14,7 @@ use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
     Transform,
 };
-use wengert::{DType, Literal, Program, ProgramFile, Scalar, TensorType};
+use wengert::{DType, Literal, ProgramFile, Scalar, TensorType};
 
 fn program() -> Program {
     let model = || Tensor::variable(TensorType::new(DType::F32, [3usize, 4]), Initializer::Zeros);

@@ -17,13 +17,14 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use wengert::core::graph::Program;
 use wengert::core::graph::{PrintOptions, parse_program, print};
 use wengert::core::{Initializer, Tensor};
 use wengert::format::container::{self, Kind, Section};
 use wengert::format::{GraphFile, Weights, v1};
 use wengert::random::SplitMix64;
 use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform};
-use wengert::{DType, Dim, Literal, Program, TensorType};
+use wengert::{DType, Dim, Literal, TensorType};
 
 const LARGEST: usize = 256 << 20;
 

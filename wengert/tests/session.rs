@@ -1,8 +1,9 @@
 //! Sessions: variables, checks of what is given, caching.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+use wengert::core::graph::Program;
 use wengert::core::{Initializer, Tensor};
-use wengert::{Binding, DType, Device, Literal, Program, Session, TensorType, bind};
+use wengert::{Binding, DType, Device, Literal, Session, TensorType, bind};
 
 fn vector(values: &[f32]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()

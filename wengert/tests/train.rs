@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use wengert::core::graph::Program;
 use wengert::core::{Initializer, Tensor};
 use wengert::data::{Arrays, safetensors};
 use wengert::random::SplitMix64;
@@ -12,7 +13,7 @@ use wengert::recipe::{
     Transform,
 };
 use wengert::train::{Event, Options, Report, TrainError, train};
-use wengert::{DType, Device, Dim, Literal, Program, Scalar, Session, TensorType};
+use wengert::{DType, Device, Dim, Literal, Scalar, Session, TensorType};
 
 /// Linear regression with a momentum and a pinch of noise from the step's key, its gradient written out by hand.
 fn program(rate: f32) -> Program {

@@ -108,8 +108,8 @@ impl Form {
 
 impl GraphFile {
     /// A file of a program alone.
-    pub fn new(program: Program) -> Self {
-        GraphFile { program, ..GraphFile::default() }
+    pub fn new(program: impl Into<Program>) -> Self {
+        GraphFile { program: program.into(), ..GraphFile::default() }
     }
 
     /// Reads and verifies a `.graph` file, or an `.ir` text, which has neither recipe nor weights.

@@ -1,0 +1,49 @@
+//! Functions between layers.
+
+use wengert_core::Tensor;
+
+/// An elementwise function, as a value that a model may hold in a field marked `#[no_derivative]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Activation {
+    /// max(x, 0); NaN stays NaN. Its derivative at 0 is 0.
+    #[default]
+    Relu,
+    /// x · Φ(x), Φ being the normal distribution: x/2 · (1 + erf(x/√2)).
+    Gelu,
+    /// The approximation x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))).
+    GeluTanh,
+    /// x · logistic(x).
+    Silu,
+    /// tanh x.
+    Tanh,
+    /// 1 / (1 + e⁻ˣ).
+    Logistic,
+    /// x.
+    Identity,
+}
+
+impl Activation {
+    /// Applies it.
+    #[track_caller]
+    pub fn call(self, x: &Tensor) -> Tensor {
+        match self {
+            // By choice and not by `max`, which would share the gradient of the tie at 0.
+            Activation::Relu => x.le(0.0).select(&x.zeros_like(), x),
+            Activation::Gelu => gated(x, (x * std::f64::consts::FRAC_1_SQRT_2).erf()),
+            Activation::GeluTanh => {
+                let inner = (x.square() * x * 0.044715 + x) * (2.0 / std::f64::consts::PI).sqrt();
+                gated(x, inner.tanh())
+            }
+            Activation::Silu => x * x.logistic(),
+            Activation::Tanh => x.tanh(),
+            Activation::Logistic => x.logistic(),
+            Activation::Identity => x.clone(),
+        }
+    }
+}
+
+/// `x/2 · (1 + y)`.
+#[track_caller]
+fn gated(x: &Tensor, y: Tensor) -> Tensor {
+    x * 0.5 * (y + 1.0)
+}

@@ -1,0 +1,46 @@
+//! Affine maps.
+
+use super::{glorot_uniform, kaiming_uniform, variable};
+use wengert_core::{Differentiable, Initializer, Tensor};
+
+/// `x · weight + bias` along the last axis.
+#[derive(Differentiable, Clone, Debug)]
+pub struct Linear {
+    /// `[inputs, outputs]`.
+    pub weight: Tensor,
+    /// `[outputs]`.
+    pub bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// A layer with [Glorot's](glorot_uniform) weights and a bias of zeros.
+    #[track_caller]
+    pub fn new(inputs: usize, outputs: usize) -> Self {
+        let weight = variable(&[inputs, outputs], glorot_uniform(inputs, outputs));
+        Linear { weight, bias: Some(variable(&[outputs], Initializer::Zeros)) }
+    }
+
+    /// A layer with [Kaiming's](kaiming_uniform) weights, for a relu to follow, and a bias of zeros.
+    #[track_caller]
+    pub fn kaiming(inputs: usize, outputs: usize) -> Self {
+        let weight = variable(&[inputs, outputs], kaiming_uniform(inputs));
+        Linear { weight, bias: Some(variable(&[outputs], Initializer::Zeros)) }
+    }
+
+    /// The same layer without bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    /// `[…, inputs]` to `[…, outputs]`.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        let y = x.dot(&self.weight);
+        match &self.bias {
+            Some(bias) => y + bias,
+            None => y,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Layers: plain structs of tensors with a `call`.
+//!
+//! A layer is made without a device and without random numbers: its tensors are *variables*, which know their type and how they
+//! begin. `param` or `state` of a function builder turns them into inputs of the function; [`crate::Program`] makes the `@init`
+//! function that creates their values.
+//!
+//! Everything is f32 unless [`with_dtype`] says otherwise.
+
+mod activation;
+mod dropout;
+mod embedding;
+mod layer_norm;
+mod linear;
+
+pub use activation::Activation;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use layer_norm::LayerNorm;
+pub use linear::Linear;
+
+use wengert_core::{DType, Differentiable, Initializer, KeyPath, Tensor, TensorType};
+
+/// A variable of f32.
+#[track_caller]
+fn variable(shape: &[usize], initializer: Initializer) -> Tensor {
+    Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), initializer)
+}
+
+/// Even numbers of variance 2/(inputs + outputs): from ±√(6/(inputs + outputs)) (Glorot and Bengio 2010).
+pub fn glorot_uniform(inputs: usize, outputs: usize) -> Initializer {
+    let limit = (6.0 / (inputs + outputs).max(1) as f64).sqrt();
+    Initializer::Uniform { low: -limit, high: limit }
+}
+
+/// Even numbers of variance 2/inputs: from ±√(6/inputs), for layers before a relu (He et al. 2015).
+pub fn kaiming_uniform(inputs: usize) -> Initializer {
+    let limit = (6.0 / inputs.max(1) as f64).sqrt();
+    Initializer::Uniform { low: -limit, high: limit }
+}
+
+/// The same model with its float variables in another dtype; before it is given to `param` or `state`.
+#[must_use]
+pub fn with_dtype<M: Differentiable>(model: &M, dtype: DType) -> M {
+    model.map_tensors(&KeyPath::default(), &mut |_, tensor| match tensor.initializer() {
+        Some(variable) if variable.ty.dtype.is_float() => {
+            let initializer = match &variable.initializer {
+                Initializer::Constant(literal) => Initializer::Constant(literal.convert(dtype)),
+                other => other.clone(),
+            };
+            Tensor::variable(variable.ty.with_dtype(dtype), initializer)
+        }
+        _ => tensor.clone(),
+    })
+}

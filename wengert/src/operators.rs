@@ -1,0 +1,23 @@
+//! Differential operators on closures: see [`wengert_compiler::autodiff::operators`], whose functions these are.
+//!
+//! ```
+//! use wengert::prelude::*;
+//! # fn main() -> Result<()> {
+//! let mut program = Program::new();
+//! program.function("slope", |f| {
+//!     let x = f.input("x", f32(""));
+//!     // d/dx x³ = 3x²; d²/dx² x³ = 6x.
+//!     let cube = |x: &Tensor| x * x * x;
+//!     f.output("first", grad(&x, cube));
+//!     f.output("second", grad(&x, |x| grad(x, cube)));
+//! })?;
+//! let mut session = Session::open(Device::Interpreter)?;
+//! let y = session.compile(&program, "slope", bind!())?.run(&[("x", Literal::from(5.0f32))])?;
+//! assert_eq!((y.scalar("first")?, y.scalar("second")?), (75.0, 30.0));
+//! # Ok(())
+//! # }
+//! ```
+
+pub use wengert_compiler::autodiff::operators::{
+    Differential, grad, jvp, linearize, value_and_grad, value_aux_and_grad, vjp,
+};

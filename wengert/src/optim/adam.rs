@@ -1,0 +1,153 @@
+//! Adam and AdamW.
+
+use super::{Rate, count, moment, variables, wide};
+use std::fmt;
+use std::rc::Rc;
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::{DType, Differentiable, Tensor, TensorType};
+
+/// Adam (Kingma and Ba 2015):
+///
+/// ```text
+/// m = β₁ · m + (1 − β₁) · gradient              t counts steps from 1
+/// v = β₂ · v + (1 − β₂) · gradient²
+/// p = p − rate · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
+/// ```
+///
+/// State: `adam.step`, `adam.m.<path>`, `adam.v.<path>`.
+#[derive(Clone, Debug)]
+pub struct Adam(Core);
+
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019): before Adam's update, `p = p − rate · weight_decay · p`.
+///
+/// State: `adamw.step`, `adamw.m.<path>`, `adamw.v.<path>`.
+#[derive(Clone, Debug)]
+pub struct AdamW(Core);
+
+/// Whether the variable of a key path and type decays.
+type Choice = dyn Fn(&str, &TensorType) -> bool;
+
+#[derive(Clone)]
+struct Core {
+    rate: Rate,
+    betas: (f64, f64),
+    epsilon: f64,
+    weight_decay: f64,
+    decays: Rc<Choice>,
+    name: String,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(&self.name)
+            .field("rate", &self.rate)
+            .field("betas", &self.betas)
+            .field("epsilon", &self.epsilon)
+            .field("weight_decay", &self.weight_decay)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    fn new(name: &str, rate: Rate, weight_decay: f64) -> Self {
+        let decays = Rc::new(|_: &str, _: &TensorType| true);
+        Core { rate, betas: (0.9, 0.999), epsilon: 1e-8, weight_decay, decays, name: name.into() }
+    }
+
+    #[track_caller]
+    fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
+        let step = count(f, &self.name);
+        let (first, second) = self.betas;
+        for variable in variables(f, model, gradient) {
+            let dtype = wide(&variable.value);
+            let (mut value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
+            let (m_path, m) = moment(f, &self.name, "m", &variable);
+            let (v_path, v) = moment(f, &self.name, "v", &variable);
+            let m = m * first + &g * (1.0 - first);
+            let v = v * second + g.square() * (1.0 - second);
+            f.update(&m_path, &m);
+            f.update(&v_path, &v);
+            if self.weight_decay != 0.0 && (self.decays)(&variable.path, variable.value.ty()) {
+                value = &value - self.rate.times(&(&value * self.weight_decay), Some(&step));
+            }
+            let denominator = (v / correction(&step, second, dtype)).sqrt() + self.epsilon;
+            let direction = m / correction(&step, first, dtype) / denominator;
+            let next = value - self.rate.times(&direction, Some(&step));
+            f.update(&variable.path, &next.convert(variable.value.dtype()));
+        }
+    }
+}
+
+/// 1 − βᵗ as −(e^(t·ln β) − 1), which is accurate where βᵗ is near 1.
+#[track_caller]
+fn correction(step: &Tensor, beta: f64, dtype: DType) -> Tensor {
+    -(step.convert(dtype) * beta.ln()).expm1()
+}
+
+macro_rules! settings {
+    ($name:ident) => {
+        impl $name {
+            /// β₁ and β₂; 0.9 and 0.999 if not set.
+            #[must_use]
+            pub fn betas(mut self, first: f64, second: f64) -> Self {
+                self.0.betas = (first, second);
+                self
+            }
+
+            /// ε; 1e-8 if not set.
+            #[must_use]
+            pub fn epsilon(mut self, epsilon: f64) -> Self {
+                self.0.epsilon = epsilon;
+                self
+            }
+
+            /// With another name for its state; two optimisers in one function need two.
+            #[must_use]
+            pub fn named(mut self, name: &str) -> Self {
+                self.0.name = name.into();
+                self
+            }
+
+            /// Updates the model's state with its gradient.
+            #[track_caller]
+            pub fn step<M: Differentiable>(
+                &self,
+                f: &mut FunctionBuilder,
+                model: &M,
+                gradient: &M::TangentVector,
+            ) {
+                self.0.step(f, model, gradient);
+            }
+        }
+    };
+}
+settings!(Adam);
+settings!(AdamW);
+
+impl Adam {
+    /// Adam with β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
+    pub fn new(rate: impl Into<Rate>) -> Self {
+        Adam(Core::new("adam", rate.into(), 0.0))
+    }
+}
+
+impl AdamW {
+    /// AdamW with β₁ = 0.9, β₂ = 0.999, ε = 1e-8 and a weight decay of 0.01.
+    pub fn new(rate: impl Into<Rate>) -> Self {
+        AdamW(Core::new("adamw", rate.into(), 0.01))
+    }
+
+    /// The weight decay.
+    #[must_use]
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.0.weight_decay = weight_decay;
+        self
+    }
+
+    /// Decays only the variables that `decays` says, by key path and type, e.g. those with two axes or more.
+    #[must_use]
+    pub fn decay_where(mut self, decays: impl Fn(&str, &TensorType) -> bool + 'static) -> Self {
+        self.0.decays = Rc::new(decays);
+        self
+    }
+}

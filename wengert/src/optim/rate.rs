@@ -1,0 +1,65 @@
+//! Learning rates.
+
+use std::fmt;
+use std::rc::Rc;
+use wengert_core::{DType, Tensor};
+
+/// A learning rate: a number, or a function of the step.
+#[derive(Clone)]
+pub struct Rate(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Constant(f64),
+    Scheduled(Rc<dyn Fn(&Tensor) -> Tensor>),
+}
+
+impl Rate {
+    /// A rate that depends on the step: `f` gets its number as a scalar f32, 1 at the first step, and gives a scalar f32.
+    pub fn scheduled(f: impl Fn(&Tensor) -> Tensor + 'static) -> Self {
+        Rate(Kind::Scheduled(Rc::new(f)))
+    }
+
+    /// From 0 up to `peak` in a straight line over the first `warmup` steps, then down to `end` along half a cosine until step
+    /// `total`, and `end` from there on.
+    pub fn warmup_cosine(peak: f64, warmup: u32, total: u32, end: f64) -> Self {
+        let (warmup, total) = (f64::from(warmup), f64::from(total));
+        Rate::scheduled(move |step| {
+            let rising = step * (peak / warmup.max(1.0));
+            let done = ((step - warmup) * (1.0 / (total - warmup).max(1.0))).clamp(0.0, 1.0);
+            let falling = ((done * std::f64::consts::PI).cos() + 1.0) * (0.5 * (peak - end)) + end;
+            step.lt(warmup).select(&rising, &falling)
+        })
+    }
+
+    pub(super) fn is_constant(&self) -> bool {
+        matches!(self.0, Kind::Constant(_))
+    }
+
+    /// `tensor` times the rate of a step.
+    #[track_caller]
+    pub(super) fn times(&self, tensor: &Tensor, step: Option<&Tensor>) -> Tensor {
+        match (&self.0, step) {
+            (Kind::Constant(rate), _) => tensor * *rate,
+            (Kind::Scheduled(f), Some(step)) => tensor * f(&step.convert(DType::F32)).convert(tensor.dtype()),
+            (Kind::Scheduled(_), None) => {
+                unreachable!("optimisers count steps where the rate depends on them")
+            }
+        }
+    }
+}
+
+impl From<f64> for Rate {
+    fn from(rate: f64) -> Self {
+        Rate(Kind::Constant(rate))
+    }
+}
+
+impl fmt::Debug for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Constant(rate) => write!(f, "{rate}"),
+            Kind::Scheduled(_) => f.write_str("scheduled"),
+        }
+    }
+}

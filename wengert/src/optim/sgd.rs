@@ -1,0 +1,79 @@
+//! Gradient descent.
+
+use super::{Rate, count, moment, variables, wide};
+use wengert_core::Differentiable;
+use wengert_core::graph::build::FunctionBuilder;
+
+/// Gradient descent, with momentum if asked for:
+///
+/// ```text
+/// g = gradient + weight_decay · p
+/// v = momentum · v + g
+/// p = p − rate · v                      (Nesterov: p − rate · (g + momentum · v))
+/// ```
+///
+/// State: `sgd.velocity.<path>` with momentum, `sgd.step` with a scheduled rate.
+#[derive(Clone, Debug)]
+pub struct Sgd {
+    rate: Rate,
+    momentum: f64,
+    nesterov: bool,
+    weight_decay: f64,
+    name: String,
+}
+
+impl Sgd {
+    /// Plain gradient descent.
+    pub fn new(rate: impl Into<Rate>) -> Self {
+        Sgd { rate: rate.into(), momentum: 0.0, nesterov: false, weight_decay: 0.0, name: "sgd".into() }
+    }
+
+    /// With momentum, e.g. 0.9.
+    #[must_use]
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// With momentum in Nesterov's form.
+    #[must_use]
+    pub fn nesterov(mut self, momentum: f64) -> Self {
+        (self.momentum, self.nesterov) = (momentum, true);
+        self
+    }
+
+    /// With the gradient of weight_decay · |p|²/2 added.
+    #[must_use]
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.weight_decay = weight_decay;
+        self
+    }
+
+    /// With another name for its state than `sgd`; two optimisers in one function need two.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Updates the model's state with its gradient.
+    #[track_caller]
+    pub fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
+        let step = if self.rate.is_constant() { None } else { Some(count(f, &self.name)) };
+        for variable in variables(f, model, gradient) {
+            let dtype = wide(&variable.value);
+            let (value, mut g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
+            if self.weight_decay != 0.0 {
+                g = g + &value * self.weight_decay;
+            }
+            if self.momentum != 0.0 {
+                let (path, velocity) = moment(f, &self.name, "velocity", &variable);
+                let velocity = velocity * self.momentum + &g;
+                f.update(&path, &velocity);
+                g = if self.nesterov { g + velocity * self.momentum } else { velocity };
+            }
+            let next = value - self.rate.times(&g, step.as_ref());
+            f.update(&variable.path, &next.convert(variable.value.dtype()));
+        }
+    }
+}

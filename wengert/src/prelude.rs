@@ -1,0 +1,12 @@
+//! What most programs use: `use wengert::prelude::*;`.
+
+pub use crate::operators::{grad, jvp, linearize, value_and_grad, value_aux_and_grad, vjp};
+pub use crate::optim::{Adam, AdamW, Sgd};
+pub use crate::program::Program;
+pub use crate::types::{bf16, bool, f16, f32, f64, i8, i32, i64, u8, u32, u64};
+pub use crate::{Device, Session, bind, nn, optim};
+pub use wengert_core::graph::build::FunctionBuilder;
+pub use wengert_core::graph::composite::cross_entropy;
+pub use wengert_core::{
+    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Result, Tensor, TensorType,
+};

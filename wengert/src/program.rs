@@ -1,0 +1,172 @@
+//! Programs as users build them.
+//!
+//! A [`Program`] is a [`core::graph::Program`](wengert_core::graph::Program) that remembers how the variables of its functions begin:
+//! every function built with [`Program::function`] declares parameters and state, each with its initializer, and from these the function
+//! `@init` is made, which creates all of them out of one key. It is kept up to date after each function, unless the program has an
+//! `@init` of its own.
+//!
+//! ```
+//! use wengert::prelude::*;
+//! # fn main() -> Result<()> {
+//! let mut program = Program::new();
+//! program.function("predict", |f| {
+//!     let x = f.input("x", f32("B,2"));
+//!     let layer = f.param("layer", nn::Linear::new(2, 3));
+//!     f.output("y", layer.call(&x));
+//! })?;
+//! let init = program.get("init")?;
+//! let names: Vec<&str> = init.outputs.iter().map(|o| o.name.as_str()).collect();
+//! assert_eq!(names, ["layer.weight", "layer.bias"]);
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::format::ProgramFile;
+use crate::random::hash_name;
+use std::ops::Deref;
+use std::path::Path;
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::{DType, Diagnostic, Dim, Initializer, Literal, Result, Scalar, Tensor, TensorType, graph};
+
+/// The name of the function that creates all variables.
+pub const INIT: &str = "init";
+
+/// A program, with the beginnings of its variables.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    program: graph::Program,
+    variables: Vec<(String, TensorType, Initializer)>,
+    has_own_init: bool,
+}
+
+impl Program {
+    /// A program without functions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Builds a function with `f` and adds it. The first error while building is returned; so are a name that is taken, and a
+    /// variable that an earlier function declares with another type or initializer.
+    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+        let mut builder = FunctionBuilder::new(name);
+        let scope = builder.scope().clone();
+        scope.enter(|| f(&mut builder));
+        let variables = builder.variables().to_vec();
+        let function = builder.finish()?;
+        let known = self.variables.len();
+        let added = variables.iter().try_for_each(|(path, tensor)| self.declare(path, tensor));
+        let added = added.map_err(|d| d.context(format!("@{name}"))).and_then(|()| {
+            if name == INIT && !self.has_own_init {
+                self.program.replace(function);
+                self.has_own_init = true;
+                return Ok(());
+            }
+            self.program.add(function)
+        });
+        if added.is_err() {
+            self.variables.truncate(known);
+            return added;
+        }
+        if !self.has_own_init && !self.variables.is_empty() {
+            self.program.replace(self.init()?);
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, path: &str, tensor: &Tensor) -> Result<()> {
+        let initializer = match (tensor.initializer(), tensor.literal()) {
+            (Some(variable), _) => variable.initializer.clone(),
+            (_, Some(literal)) => Initializer::Constant(literal.clone()),
+            _ => {
+                return Err(Diagnostic::new(format!("variable `{path}` is declared from a computed tensor"))
+                    .help("declare it from `Tensor::variable` or a constant, and update it with what was computed"));
+            }
+        };
+        match self.variables.iter().find(|(known, ..)| known == path) {
+            None => self.variables.push((path.into(), tensor.ty().clone(), initializer)),
+            Some((_, ty, _)) if ty != tensor.ty() => {
+                return Err(Diagnostic::new(format!(
+                    "variable `{path}` has type {}, in an earlier function {ty}",
+                    tensor.ty()
+                ))
+                .help("variables of one key path are one variable: give one of them another name"));
+            }
+            Some((_, _, known)) if *known != initializer => {
+                return Err(Diagnostic::new(format!(
+                    "variable `{path}` begins as {initializer:?}, in an earlier function as {known:?}"
+                ))
+                .help("variables of one key path are one variable, with one beginning"));
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The function that creates all variables. It takes a key if one of them is random; each draws from the key mixed with
+    /// the hash of its path, so that what a variable begins with does not depend on the others.
+    fn init(&self) -> Result<graph::Function> {
+        let is_random =
+            |i: &Initializer| matches!(i, Initializer::Uniform { .. } | Initializer::Normal { .. });
+        FunctionBuilder::build(INIT, |f| {
+            let key = self.variables.iter().any(|(_, _, i)| is_random(i)).then(|| f.key("key"));
+            for (path, ty, initializer) in &self.variables {
+                let own = key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
+                f.update(path, &beginning(ty, initializer, own.as_ref()));
+            }
+        })
+    }
+
+    /// Writes a `.graph` file of the program alone.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.program.save(path)
+    }
+
+    /// The plain program.
+    pub fn into_inner(self) -> graph::Program {
+        self.program
+    }
+}
+
+impl Deref for Program {
+    type Target = graph::Program;
+    fn deref(&self) -> &graph::Program {
+        &self.program
+    }
+}
+
+impl From<Program> for graph::Program {
+    fn from(program: Program) -> Self {
+        program.program
+    }
+}
+
+/// The key of a key path: `key` XOR the path's hash. Philox makes unrelated numbers of keys that differ in any bit.
+fn fold(key: &Tensor, path: &str) -> Tensor {
+    let hash = hash_name(path);
+    let words = Literal::from_vec(&[2], vec![hash as u32, (hash >> 32) as u32]);
+    key.xor(Tensor::constant(words.expect("two words fill [2]")))
+}
+
+/// The first value of a variable.
+fn beginning(ty: &TensorType, initializer: &Initializer, key: Option<&Tensor>) -> Tensor {
+    let full = |value: f64| {
+        let scalar = Tensor::constant(Literal::full(&[], Scalar::from_f64(ty.dtype, value)));
+        if ty.rank() == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) }
+    };
+    // Halves are drawn in f32 and rounded once.
+    let wide = if ty.dtype.is_half() { DType::F32 } else { ty.dtype };
+    let draw = |f: &dyn Fn(&Tensor, DType, Vec<Dim>) -> Tensor| {
+        f(key.expect("random variables have a key"), wide, ty.shape.clone())
+    };
+    match initializer {
+        Initializer::Zeros => full(0.0),
+        Initializer::Ones => full(1.0),
+        Initializer::Constant(literal) => Tensor::constant(literal.clone()),
+        Initializer::Uniform { low, high } => {
+            (draw(&|k, d, s| k.uniform(d, s)) * (high - low) + *low).convert(ty.dtype)
+        }
+        Initializer::Normal { mean, std } => {
+            (draw(&|k, d, s| k.normal(d, s)) * *std + *mean).convert(ty.dtype)
+        }
+    }
+}
