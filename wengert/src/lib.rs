@@ -3,6 +3,7 @@
 //! - [`program`] builds functions of tensors; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
 //! - [`session`] runs programs on a [`device`]; variables live in the session.
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
+//! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
 //! - [`format`] is the project's own files, `.graph` and `.plan`.
 //!
@@ -11,6 +12,7 @@
 #![deny(unsafe_code)]
 
 pub mod atomic;
+pub mod check;
 pub mod data;
 pub mod device;
 mod executable;
@@ -34,6 +36,7 @@ pub use format::{GraphFile, ProgramFile, Weights};
 pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Session};
+pub use wengert_compiler::autodiff;
 pub use wengert_core as core;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, Result, Scalar, Tensor,

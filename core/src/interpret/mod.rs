@@ -2,13 +2,15 @@
 //!
 //! [`evaluate`] runs a body equation by equation with the ops' `evaluate` facet. Over `f64` each result is rounded to its dtype,
 //! so that a program of f32 operations has its IEEE meaning with transcendental functions correct to (almost) half an ULP; over
-//! [`num_rational::BigRational`] nothing is rounded, and what is not rational is an error.
+//! [`num_rational::BigRational`] nothing is rounded, and what is not rational is an error; over [`Unrounded`] everything is an `f64`.
 
 mod array;
 mod real;
+mod unrounded;
 
 pub use array::{Array, Cell};
 pub use real::Real;
+pub use unrounded::Unrounded;
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::{Body, Function};

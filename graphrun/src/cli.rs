@@ -1,0 +1,239 @@
+//! The arguments.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Runs, trains, differentiates and inspects graph files.
+#[derive(Parser, Debug)]
+#[command(name = "graphrun", version, about, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Log more to the error stream: -v progress, -vv details, -vvv everything. RUST_LOG overrides it.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a function on given inputs and print, write or compare its outputs.
+    Run(RunArgs),
+    /// Train a program by the recipe in its file.
+    Train(TrainArgs),
+    /// Print a program at a stage of compilation.
+    Dump(DumpArgs),
+    /// Write the gradient of a function: a graph in, a graph out.
+    Grad(GradArgs),
+    /// Write the forward derivative of a function: a graph in, a graph out.
+    Jvp(JvpArgs),
+    /// Check functions: verifier, derivatives against differences, devices against the interpreter.
+    Check(CheckArgs),
+    /// Run the filetests of a folder.
+    Test(TestArgs),
+    /// List the ops, or explain one.
+    Ops(OpsArgs),
+    /// List the devices of this machine.
+    Devices(DevicesArgs),
+}
+
+/// What several commands take: which function.
+#[derive(Args, Debug)]
+pub struct FunctionArgs {
+    /// A .graph or .ir file, and the function in it; the function may be left out if there is just one.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: String,
+    /// Bind a dimension variable; those in the shapes of given tensors bind themselves.
+    #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
+    pub binds: Vec<String>,
+}
+
+/// What several commands take: where values come from.
+#[derive(Args, Clone, Debug)]
+pub struct ValueArgs {
+    /// A tensor for an input (or variable): @f.npy, @f.npz[k], @f.safetensors[k], @f.csv, "2x2xf32=1 2 3 4", random:SEED, zeros.
+    #[arg(long = "input", value_name = "NAME=SPEC")]
+    pub inputs: Vec<String>,
+    /// Values of the variables (parameters and state): a .safetensors or .npz file, or a folder of .npy files.
+    #[arg(long, value_name = "FILE")]
+    pub params: Option<PathBuf>,
+    /// Seed of the keys that no --input gives.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Which function.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// On what.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// Write an output (or a state that was replaced) to a file: .npy, .npz, .safetensors, .csv. `-` prints it in full.
+    #[arg(long = "output", value_name = "NAME=PATH")]
+    pub outputs: Vec<String>,
+    /// Write all variables, as they are after the run, to a .safetensors or .npz file.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Compare an output with a file (or a SPEC as for --input); exit status 1 if they differ.
+    #[arg(long = "expect", value_name = "NAME=PATH")]
+    pub expects: Vec<String>,
+    /// Relative tolerance of --expect; with both tolerances 0, bits must be equal.
+    #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
+    pub rtol: f64,
+    /// Absolute tolerance of --expect.
+    #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
+    pub atol: f64,
+    /// cpu, interpreter; cuda[:N] and emulator where they are built in.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Print the outputs as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err("a tolerance is a number of at least 0".into()),
+    }
+}
+
+/// Arguments of `train`.
+#[derive(Args, Debug)]
+pub struct TrainArgs {
+    /// A .graph file with a recipe.
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// The arrays that the recipe names: an .npz or .safetensors file, a .csv table, or a folder of .npy files.
+    #[arg(long, value_name = "DATA")]
+    pub data: PathBuf,
+    /// How many steps, counted from the beginning of the run (also with --resume).
+    #[arg(long, conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    /// How many epochs, counted likewise.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
+    /// Folder for checkpoints, log and trained weights.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Go on from the folder's checkpoint, if there is one.
+    #[arg(long)]
+    pub resume: bool,
+    /// Values of variables to start with: a .safetensors or .npz file.
+    #[arg(long, value_name = "FILE")]
+    pub params: Option<PathBuf>,
+    /// cpu, interpreter; cuda[:N] and emulator where they are built in.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Print events and the final report as JSON, one object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Stages of compilation.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// The program as it is written, verified.
+    Graph,
+}
+
+/// Arguments of `dump`.
+#[derive(Args, Debug)]
+pub struct DumpArgs {
+    /// Which function; without one, all.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// Up to which stage.
+    #[arg(long, value_enum, default_value = "graph")]
+    pub stage: Stage,
+    /// Print the location of every equation, and the table of locations.
+    #[arg(long)]
+    pub locs: bool,
+    /// Print the recipe of a .graph file, too.
+    #[arg(long)]
+    pub recipe: bool,
+}
+
+/// Arguments of `grad`.
+#[derive(Args, Debug)]
+pub struct GradArgs {
+    /// Which function.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: String,
+    /// Inputs to differentiate with respect to: names, or the beginnings of key paths.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    pub wrt: Vec<String>,
+    /// The output to differentiate, if there are several scalars.
+    #[arg(long, value_name = "OUTPUT")]
+    pub of: Option<String>,
+    /// Give the value as an output, too.
+    #[arg(long)]
+    pub value: bool,
+    /// Take the output's cotangent as an input (a vjp); then the output needs not be a scalar.
+    #[arg(long)]
+    pub seed: bool,
+    /// Where to write it: .ir or .graph; printed without this.
+    #[arg(short, long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `jvp`.
+#[derive(Args, Debug)]
+pub struct JvpArgs {
+    /// Which function.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: String,
+    /// Inputs that vary: names, or the beginnings of key paths.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    pub wrt: Vec<String>,
+    /// Where to write it: .ir or .graph; printed without this.
+    #[arg(short, long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Which function; without one, all.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// On what; inputs that are not given are random.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `test`.
+#[derive(Args, Debug)]
+pub struct TestArgs {
+    /// Folders, searched with all below them, or single files.
+    #[arg(value_name = "DIR", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Rewrite the expected output of the cases that fail.
+    #[arg(long)]
+    pub bless: bool,
+}
+
+/// Arguments of `ops`.
+#[derive(Args, Debug)]
+pub struct OpsArgs {
+    /// The op to explain; without it, all are listed.
+    pub name: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `devices`.
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}

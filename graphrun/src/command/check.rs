@@ -1,0 +1,119 @@
+//! `graphrun check`: verifier, derivatives against differences, devices against the interpreter.
+
+use crate::cli::CheckArgs;
+use crate::console::{Console, Outcome, Status};
+use crate::source::{Source, bindings};
+use crate::values::gather;
+use serde_json::{Value, json};
+use wengert::check::{self, Finding};
+use wengert::core::graph::Function;
+use wengert::data::spec::Spec;
+use wengert::{Binding, Device, Diagnostic};
+
+/// Checks the functions; inputs that are not given are random, dimension variables that nothing binds are small.
+pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
+    // Reading verifies.
+    let source = Source::read(&args.function.file, console)?;
+    let functions = source.functions()?;
+    let mut status = Status::Good;
+    let mut reports = Vec::new();
+    let single = functions.len() == 1;
+    let known = bindings(&args.function.binds)?;
+    if let Some((name, _)) = known.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
+    {
+        return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
+    }
+    for function in functions {
+        let (binding, findings) = check_function(&source, function, &known, args, single)?;
+        if findings.iter().any(|(_, finding)| matches!(finding, Finding::Bad(_))) {
+            status = Status::Failed;
+        }
+        if args.json {
+            reports.push(to_json(function, &binding, &findings));
+            continue;
+        }
+        let with = if binding.is_empty() { String::new() } else { format!(" with {binding}") };
+        console.line(format_args!("@{}{with}", function.name))?;
+        for (_, finding) in &findings {
+            console.line(match finding {
+                Finding::Good(what) => format!("  good: {what}"),
+                Finding::Skipped(why) => format!("  skipped: {why}"),
+                Finding::Bad(what) => format!("  BAD: {what}"),
+            })?;
+        }
+    }
+    if args.json {
+        console.line(Value::Array(reports))?;
+    }
+    Ok(status)
+}
+
+type Findings = Vec<(String, Finding)>;
+
+fn check_function(
+    source: &Source,
+    function: &Function,
+    known: &Binding,
+    args: &CheckArgs,
+    single: bool,
+) -> Outcome<(Binding, Findings)> {
+    let verified = Finding::Good("the verifier accepts it".into());
+    let mut findings = vec![("verifier".to_string(), verified)];
+    let mut binds: Vec<String> = Vec::new();
+    let mut values = args.values.clone();
+    if !single {
+        // What is given by name is for the functions that have such an input.
+        values
+            .inputs
+            .retain(|text| function.input_index(text.split('=').next().unwrap_or_default()).is_some());
+    }
+    // Variables that given tensors bind must be left to them; others get different small numbers.
+    let given = |i: usize| {
+        let name = function.inputs[i].name.as_str();
+        values.inputs.iter().any(|text| text.split('=').next() == Some(name)) || values.params.is_some()
+    };
+    let mut free = function.variables();
+    for i in (0..function.inputs.len()).filter(|i| given(*i)) {
+        let mut solved = std::collections::BTreeSet::new();
+        function.input_type(i).shape.iter().for_each(|d| d.collect_variables(&mut solved));
+        free.retain(|name| !solved.contains(name));
+    }
+    for (name, value) in known.iter().filter(|(name, _)| function.variables().contains(*name)) {
+        binds.push(format!("{name}={value}"));
+    }
+    for (i, name) in free.iter().filter(|name| known.get(name).is_none()).enumerate() {
+        binds.push(format!("{name}={}", i + 2));
+    }
+    let given = gather(source, function, &values, &binds, Some(&Spec::Random(args.values.seed)))?;
+    let inputs = given.in_order(function);
+    let bound = function.bind(&given.binding)?;
+    findings.push((
+        "derivatives".into(),
+        match check::derivatives(&bound, &inputs, args.values.seed) {
+            Ok(finding) => finding,
+            Err(error) => Finding::Skipped(error.message),
+        },
+    ));
+    for device in Device::all().into_iter().filter(|d| *d != Device::Interpreter) {
+        let finding = check::device(device, &source.file.program, &function.name, &given.binding, &inputs);
+        findings.push((device.to_string(), finding.unwrap_or_else(|error| Finding::Bad(error.to_string()))));
+    }
+    Ok((given.binding, findings))
+}
+
+fn to_json(function: &Function, binding: &Binding, findings: &Findings) -> Value {
+    let checks: Vec<Value> = findings
+        .iter()
+        .map(|(name, finding)| {
+            let (verdict, message) = match finding {
+                Finding::Good(message) => ("good", message),
+                Finding::Skipped(message) => ("skipped", message),
+                Finding::Bad(message) => ("bad", message),
+            };
+            json!({ "check": name, "verdict": verdict, "message": message })
+        })
+        .collect();
+    let bound: serde_json::Map<String, Value> =
+        binding.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+    json!({ "function": function.name, "binding": bound, "checks": checks })
+}

@@ -1,0 +1,10 @@
+//! The commands, one file each.
+
+pub mod check;
+pub mod derive;
+pub mod devices;
+pub mod dump;
+pub mod ops;
+pub mod run;
+pub mod test;
+pub mod train;

@@ -1,0 +1,106 @@
+//! `graphrun ops`: the ops, and what one of them takes.
+
+use crate::cli::OpsArgs;
+use crate::console::{Console, Outcome, Status};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use wengert::Diagnostic;
+use wengert::core::Op;
+use wengert::core::graph::print::print_attribute;
+use wengert::core::op::{Entry, Sample};
+
+/// Lists all ops, or explains one.
+pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
+    let mut entries = Op::catalogue();
+    if let Some(name) = &args.name {
+        let names: Vec<&str> = entries.iter().map(|e| e.name).collect();
+        let near = names.iter().copied().filter(|n| n.contains(name.as_str()) || name.contains(n));
+        let near: Vec<&str> = near.collect();
+        if !names.contains(&name.as_str()) {
+            let error = Diagnostic::new(format!("there is no op `{name}`"));
+            return Err(match near.is_empty() {
+                true => error.help("`graphrun ops` lists all"),
+                false => error.help(format!("there is {}", near.join(", "))),
+            }
+            .into());
+        }
+        entries.retain(|e| e.name == name);
+    }
+    if args.json {
+        let list: Vec<Value> = entries.iter().map(to_json).collect();
+        console.line(Value::Array(list))?;
+    } else if args.name.is_some() {
+        entries.iter().try_for_each(|entry| explain(entry, console))?;
+    } else {
+        let width = entries.iter().map(|e| e.name.len()).max().unwrap_or(0);
+        for entry in &entries {
+            let (name, derivative) = (entry.name, entry.derivative);
+            console.line(format_args!("{name:<width$}  {derivative:<13}  {}", formula(entry)))?;
+        }
+    }
+    Ok(Status::Good)
+}
+
+/// The documentation as one paragraph, without the marks of links.
+fn doc(entry: &Entry) -> String {
+    let words: Vec<&str> = entry.doc.split_whitespace().collect();
+    words.join(" ").replace("[`", "`").replace("`]", "`")
+}
+
+/// The first sentence, which is the formula.
+fn formula(entry: &Entry) -> String {
+    let doc = doc(entry);
+    doc.split_once(". ").map_or(doc.trim_end_matches('.'), |(first, _)| first).to_string()
+}
+
+fn to_json(entry: &Entry) -> Value {
+    json!({
+        "name": entry.name,
+        "doc": doc(entry),
+        "derivative": entry.derivative,
+        "attributes": attributes(entry),
+        "examples": entry.samples.iter().filter_map(example).collect::<Vec<_>>(),
+    })
+}
+
+fn explain(entry: &Entry, console: &mut Console<'_>) -> Outcome<()> {
+    console.line(format_args!("{}: {}", entry.name, doc(entry)))?;
+    console.line(format_args!("derivative: {}", entry.derivative))?;
+    let attributes = attributes(entry);
+    if !attributes.is_empty() {
+        console
+            .line(format_args!("attributes: {}", attributes.into_iter().collect::<Vec<_>>().join(", ")))?;
+    }
+    console.line("examples:")?;
+    entry.samples.iter().filter_map(example).try_for_each(|e| console.line(format_args!("  {e}")))
+}
+
+/// Names of the attributes that the samples have.
+fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
+    entry.samples.iter().flat_map(|s| s.op.attributes().into_keys()).collect()
+}
+
+/// A sample as an equation of the text.
+fn example(sample: &Sample) -> Option<String> {
+    let types: Vec<_> = sample.literals(wengert::DType::F32, 0).iter().map(|l| l.ty()).collect();
+    let results = sample.op.infer(&types, &[]).ok()?;
+    let mut text = String::new();
+    for (i, ty) in results.iter().enumerate() {
+        text += &format!("{}%{i}: {ty}", if i > 0 { ", " } else { "" });
+    }
+    text += &format!(" = {}", sample.op.name());
+    for (i, ty) in types.iter().enumerate() {
+        text += &format!("{} %{}: {ty}", if i > 0 { "," } else { "" }, ["a", "b", "c", "d", "e"].get(i)?);
+    }
+    let attributes = sample.op.attributes();
+    for (i, (name, attribute)) in attributes.iter().enumerate() {
+        text += if i > 0 { ", " } else { " {" };
+        text += name;
+        text += "=";
+        print_attribute(&mut text, attribute);
+    }
+    if !attributes.is_empty() {
+        text += "}";
+    }
+    Some(text)
+}

@@ -1,0 +1,118 @@
+//! `graphrun run`: one run of a function.
+
+use crate::cli::RunArgs;
+use crate::console::{Console, Outcome, Status};
+use crate::source::{Source, device, pair};
+use crate::values::{compare, full, gather, to_json};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use wengert::core::graph::{Function, OutputRole};
+use wengert::data::spec::{Spec, resolve};
+use wengert::data::{self, Format};
+use wengert::{Binding, Diagnostic, Literal, Session};
+
+/// Runs the function, writes and prints its outputs, and compares them.
+pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
+    let source = Source::read(&args.function.file, console)?;
+    let function = source.function()?;
+    let device = device(&args.device)?;
+    // Everything that can be wrong with the arguments is found before the run, which may be long.
+    let outputs = requests(function, "output", &args.outputs)?;
+    for (_, path) in outputs.iter().filter(|(_, path)| *path != "-") {
+        Format::of(Path::new(path))?;
+    }
+    let expects = requests(function, "expect", &args.expects)?
+        .into_iter()
+        .map(|(name, text)| Ok((name, expected(function, name, text)?)))
+        .collect::<Outcome<Vec<_>>>()?;
+
+    let given = gather(&source, function, &args.values, &args.function.binds, None)?;
+    tracing::info!("running @{} on {device} with {{{}}}", function.name, given.binding);
+    let mut session = Session::open(device)?;
+    session.set_variables(given.variables.clone());
+    let mut compiled = session.compile(&source.file.program, &function.name, &given.binding)?;
+    let results = compiled.run(&given.inputs())?;
+    let result = |name: &str| match results.get(name) {
+        Ok(literal) => Ok(literal.clone()),
+        Err(_) => session.variable(name),
+    };
+
+    for (name, path) in outputs.iter().filter(|(_, path)| *path != "-") {
+        data::write_one(path, name, &result(name)?)?;
+    }
+    if let Some(path) = &args.save {
+        let variables = session.variables();
+        data::write_all(path, variables.iter().map(|(name, value)| (name.as_str(), value)))?;
+    }
+    let mut failed = Vec::new();
+    for (name, expected) in &expects {
+        if let Err(difference) = compare(&result(name)?, expected, args.rtol, args.atol) {
+            failed.push((*name, difference));
+        }
+    }
+    if args.json {
+        let mut object = Map::new();
+        for (name, literal) in results.iter() {
+            object.insert(name.into(), to_json(literal));
+        }
+        let differences: Map<String, Value> = failed
+            .iter()
+            .map(|(name, d)| ((*name).into(), json!({ "elements": d.elements, "message": d.message })))
+            .collect();
+        console.line(json!({ "outputs": object, "differences": differences }))?;
+    } else {
+        for (i, output) in function.outputs.iter().enumerate() {
+            let name = output.name.as_str();
+            match outputs.iter().find(|(n, _)| *n == name) {
+                Some((_, "-")) => console.line(format_args!("{name}={}", full(&result(name)?)))?,
+                Some((_, path)) => console.line(format_args!("{name} written to {path}"))?,
+                None if output.role == OutputRole::State => {
+                    let ty = compiled.function().output_type(i);
+                    console.line(format_args!("state {name}: {ty}"))?;
+                }
+                None => console.line(format_args!("{name}={}", result(name)?))?,
+            }
+        }
+        for (name, expected) in &expects {
+            match failed.iter().find(|(n, _)| n == name) {
+                Some((_, difference)) => {
+                    console.line(format_args!("{name} is not as expected: {}", difference.message))?
+                }
+                None => console.line(format_args!("{name} is as expected: {}", expected.ty()))?,
+            }
+        }
+    }
+    Ok(if failed.is_empty() { Status::Good } else { Status::Failed })
+}
+
+/// `NAME=…` pairs of an option, whose names must be outputs.
+fn requests<'a>(function: &Function, option: &str, texts: &'a [String]) -> Outcome<Vec<(&'a str, &'a str)>> {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for text in texts {
+        let (name, value) = pair(option, text)?;
+        if !function.outputs.iter().any(|o| o.name == name) {
+            let names: Vec<String> = function.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
+            return Err(Diagnostic::new(format!("@{}: there is no output `{name}`", function.name))
+                .help(format!("outputs are {}", names.join(", ")))
+                .into());
+        }
+        if found.iter().any(|(n, _)| *n == name) {
+            return Err(Diagnostic::new(format!("`--{option} {name}=…` is given twice")).into());
+        }
+        found.push((name, value));
+    }
+    Ok(found)
+}
+
+/// What `--expect` compares with: a path, or a SPEC with a shape of its own.
+fn expected(function: &Function, name: &str, text: &str) -> Outcome<Literal> {
+    let output = function.outputs.iter().position(|o| o.name == name).expect("`requests` has found it");
+    let ty = function.output_type(output);
+    let is_spec = text.starts_with('@') || text.contains('=');
+    let spec = Spec::parse(&if is_spec { text.to_owned() } else { format!("@{text}") })
+        .map_err(|e| e.context(format_args!("--expect {name}")))?;
+    // Dimension variables of outputs are solved anew here: a wrong extent is a difference, not a mistake.
+    let mut values = resolve(&[(name, ty)], &[(name, spec)], &mut Binding::new())
+        .map_err(|e| e.context(format_args!("--expect {name}")))?;
+    Ok(values.swap_remove(0).1)
+}

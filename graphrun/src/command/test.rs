@@ -1,0 +1,62 @@
+//! `graphrun test`: filetests of folders.
+
+use crate::cli::TestArgs;
+use crate::console::{Console, Outcome, Status};
+use crate::filetest::check_file;
+use std::path::{Path, PathBuf};
+use wengert::{Diagnostic, atomic};
+
+/// Runs all cases; with `--bless`, rewrites what they expect.
+pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
+    let mut files = Vec::new();
+    for path in &args.paths {
+        let before = files.len();
+        find(path, &mut files)?;
+        if files.len() == before {
+            return Err(Diagnostic::new(format!("`{}` holds no .ir files", path.display())).into());
+        }
+    }
+    let (mut cases, mut failed, mut blessed) = (0, 0, 0);
+    for path in &files {
+        let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let report = check_file(&name, &text);
+        cases += report.cases;
+        failed += report.failures.len();
+        for (line, message) in &report.failures {
+            console.line(format_args!("{}:{line}: {message}", path.display()))?;
+        }
+        if let (true, Some(text)) = (args.bless, report.blessed) {
+            atomic::write_bytes(path, text.as_bytes())?;
+            console.line(format_args!("{}: blessed", path.display()))?;
+            blessed += 1;
+        }
+    }
+    let blessed = if blessed > 0 { format!(", {blessed} files blessed") } else { String::new() };
+    console.line(format_args!("{} files, {cases} cases, {failed} failed{blessed}", files.len()))?;
+    Ok(if failed == 0 { Status::Good } else { Status::Failed })
+}
+
+/// All `.ir` files at and below a path, sorted.
+fn find(path: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
+    let unreadable = |e| unreadable(path, &e);
+    if std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        files.push(path.into());
+        return Ok(());
+    }
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        entries.push(entry.map_err(unreadable)?.path());
+    }
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() || entry.extension().is_some_and(|e| e == "ir") {
+            find(&entry, files)?;
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
+    Diagnostic::new(format!("cannot read `{}`: {error}", path.display()))
+}

@@ -1,0 +1,127 @@
+//! `graphrun train`: training by the recipe in a file.
+
+use crate::cli::TrainArgs;
+use crate::console::{Console, Failure, Outcome, Status};
+use crate::source::{Source, device};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Map, Value, json};
+use wengert::recipe::Length;
+use wengert::train::{Event, Options, TrainError, WEIGHTS, train};
+use wengert::{Diagnostic, Session, data};
+
+/// Trains, and prints a line for each evaluation.
+pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
+    let source = Source::read(&args.file, console)?;
+    let device = device(&args.device)?;
+    let recipe = source.file.recipe.as_ref().ok_or_else(|| {
+        Diagnostic::new(format!("`{}` has no recipe, so it cannot be trained", source.path.display()))
+            .help("save the program with a recipe: a .graph file, not a text")
+    })?;
+    let arrays = data::read_all(&args.data)?;
+    let mut weights = source.file.weights.load(&source.path)?.unwrap_or_default();
+    if let Some(path) = &args.params {
+        weights.extend(data::read_all(path)?);
+    }
+    let length = args.steps.map(Length::Steps).or(args.epochs.map(Length::Epochs));
+    let options = Options {
+        length,
+        folder: Some(&args.out),
+        resume: args.resume,
+        weights: (!weights.is_empty()).then_some(&weights),
+    };
+    let mut session = Session::open(device)?;
+    let bar = bar(console);
+    // The observer cannot fail; the first error of the output is kept and returned when training ends.
+    let mut broken: Outcome<()> = Ok(());
+    let report = train(&mut session, &source.file.program, recipe, &arrays, options, &mut |event| {
+        advance(&bar, &event);
+        if broken.is_ok() {
+            let line = if args.json { Some(event_json(&event).to_string()) } else { event_line(&event) };
+            if let Some(line) = line {
+                broken = bar.suspend(|| console.line(line));
+            }
+        }
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|error| {
+        let status = match error {
+            TrainError::Diverged(_) => Status::Failed,
+            TrainError::Failed(_) => Status::BadInput,
+        };
+        Failure::new(status, error.diagnostic().clone())
+    })?;
+    broken?;
+    let weights = args.out.join(WEIGHTS);
+    if args.json {
+        console.line(json!({
+            "event": "done",
+            "steps": report.steps,
+            "resumed_at": report.resumed_at,
+            "metrics": metrics_json(&report.metrics),
+            "weights": weights.display().to_string(),
+        }))?;
+    } else {
+        let metrics = metrics_text(&report.metrics);
+        let metrics = if metrics.is_empty() { metrics } else { format!(": {metrics}") };
+        console.line(format_args!("{} steps done{metrics}", report.steps))?;
+        console.line(format_args!("weights written to {}", weights.display()))?;
+    }
+    Ok(Status::Good)
+}
+
+fn bar(console: &Console<'_>) -> ProgressBar {
+    let target = if console.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {per_sec}, {eta} left {msg}")
+        .expect("the template is well-formed");
+    ProgressBar::with_draw_target(None, target).with_style(style)
+}
+
+fn advance(bar: &ProgressBar, event: &Event<'_>) {
+    match event {
+        Event::Start { step, total, .. } => {
+            bar.set_length(*total);
+            bar.set_position(*step);
+            bar.reset_eta();
+        }
+        Event::Step { step, loss, .. } => {
+            bar.set_position(*step);
+            bar.set_message(format!("loss {loss:.4}"));
+        }
+        _ => {}
+    }
+}
+
+fn event_line(event: &Event<'_>) -> Option<String> {
+    match event {
+        Event::Start { step: 0, .. } | Event::Step { .. } | Event::Checkpoint { .. } => None,
+        Event::Start { step, total, .. } => Some(format!("going on at step {step} of {total}")),
+        Event::Epoch { epoch, loss } => Some(format!("epoch {}: loss {loss:.6}", epoch + 1)),
+        Event::Evaluation { step, metrics, .. } => Some(format!("step {step}: {}", metrics_text(metrics))),
+    }
+}
+
+fn event_json(event: &Event<'_>) -> Value {
+    match event {
+        Event::Start { step, total, steps_per_epoch } => {
+            json!({ "event": "start", "step": step, "total": total, "steps_per_epoch": steps_per_epoch })
+        }
+        Event::Step { step, epoch, loss } => {
+            json!({ "event": "step", "step": step, "epoch": epoch, "loss": loss })
+        }
+        Event::Epoch { epoch, loss } => json!({ "event": "epoch", "epoch": epoch, "loss": loss }),
+        Event::Evaluation { step, epoch, metrics } => {
+            json!({ "event": "evaluation", "step": step, "epoch": epoch, "metrics": metrics_json(metrics) })
+        }
+        Event::Checkpoint { step, path } => {
+            json!({ "event": "checkpoint", "step": step, "path": path.display().to_string() })
+        }
+    }
+}
+
+fn metrics_text(metrics: &[(String, f64)]) -> String {
+    metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+}
+
+fn metrics_json(metrics: &[(String, f64)]) -> Map<String, Value> {
+    metrics.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
+}

@@ -1,0 +1,33 @@
+//! The `graphrun` command, as a library that `main` and the filetests call.
+//!
+//! It is thin: arguments become calls of [`wengert`], and what these give is printed. Every command is one file in
+//! [`command`]; it gets its arguments ([`cli`]) and a [`Console`], and returns an [`Outcome`], whose [`Status`] is the process's exit
+//! status. Results go to the console's output; diagnostics and progress bars to its error stream.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod command;
+pub mod console;
+pub mod filetest;
+mod source;
+mod values;
+
+pub use console::{Console, Failure, Outcome, Status};
+
+use cli::{Cli, Command};
+
+/// Runs a command, reports its failure if it has one, and returns the exit status.
+pub fn run(cli: &Cli, console: &mut Console<'_>) -> Status {
+    let outcome = match &cli.command {
+        Command::Run(args) => command::run::run(args, console),
+        Command::Train(args) => command::train::run(args, console),
+        Command::Dump(args) => command::dump::run(args, console),
+        Command::Grad(args) => command::derive::grad(args, console),
+        Command::Jvp(args) => command::derive::jvp(args, console),
+        Command::Check(args) => command::check::run(args, console),
+        Command::Test(args) => command::test::run(args, console),
+        Command::Ops(args) => command::ops::run(args, console),
+        Command::Devices(args) => command::devices::run(args, console),
+    };
+    outcome.unwrap_or_else(|failure| console.report(&failure))
+}
