@@ -139,6 +139,10 @@ pub struct TrainArgs {
 pub enum Stage {
     /// The program as it is written, verified.
     Graph,
+    /// After the passes over graphs: what is computed, bit for bit.
+    Opt,
+    /// Kernels: nests, and what calls and nests read and write.
+    Nests,
 }
 
 /// Arguments of `dump`.
@@ -150,7 +154,13 @@ pub struct DumpArgs {
     /// Up to which stage.
     #[arg(long, value_enum, default_value = "graph")]
     pub stage: Stage,
-    /// Print the location of every equation, and the table of locations.
+    /// With --stage opt: stop after this pass.
+    #[arg(long, value_name = "PASS")]
+    pub after: Option<String>,
+    /// Let a pass make N changes and no more, to find the change that does harm.
+    #[arg(long = "fuel", value_name = "PASS=N", value_delimiter = ',')]
+    pub fuels: Vec<String>,
+    /// With --stage graph or opt: print the location of every equation, and the table of locations.
     #[arg(long)]
     pub locs: bool,
     /// Print the recipe of a .graph file, too.

@@ -2,35 +2,41 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings};
+use crate::source::{Source, bindings, pair};
+use wengert::core::Target;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
+use wengert::core::graph::{Function, verify};
+use wengert::pipeline::{Compiled, Options, PASSES, compile_kernels};
 use wengert::{Binding, Diagnostic};
 
 /// Prints the functions.
 pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let binding = bindings(&args.function.binds)?;
+    let options = options(args)?;
     let functions = source.functions()?;
     if let Some((name, _)) =
         binding.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
     {
         return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
     }
+    let print = PrintOptions { locations: args.locs };
     for (i, function) in functions.into_iter().enumerate() {
         if i > 0 {
             console.line("")?;
         }
+        let binding = part(&binding, function);
         match args.stage {
-            Stage::Graph => {
-                // With --bind, variables that are bound become numbers; all or none of a function's.
-                let options = PrintOptions { locations: args.locs };
-                let bound = match of(&binding, function.variables().iter().map(|v| &**v)) {
-                    Some(binding) => &function.bind(&binding)?,
-                    None => function,
-                };
-                console.text(print_function(bound, &options))?;
+            Stage::Graph if binding.is_empty() => console.text(print_function(function, &print))?,
+            Stage::Graph => console.text(print_function(&function.bind(&binding)?, &print))?,
+            Stage::Opt => {
+                let compiled = compile(function, &binding, &options)?;
+                let after = args.after.as_deref();
+                let stage = compiled.stages.iter().find(|(pass, _)| after == Some(pass));
+                console.text(print_function(stage.map_or(&compiled.function, |(_, f)| f), &print))?;
             }
+            Stage::Nests => console.text(compile(function, &binding, &options)?.kernels)?,
         }
     }
     if args.recipe {
@@ -44,9 +50,46 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-/// The part of a binding that concerns some variables; nothing if none is bound.
-fn of<'a>(binding: &Binding, variables: impl Iterator<Item = &'a str>) -> Option<Binding> {
-    let bound = variables.filter_map(|v| Some((v, binding.get(v)?)));
-    let part = bound.fold(Binding::new(), |part, (name, value)| part.with(name, value));
-    (!part.is_empty()).then_some(part)
+fn compile(function: &Function, binding: &Binding, options: &Options) -> Outcome<Compiled> {
+    let bound = function.bind(binding)?;
+    verify(&bound)?;
+    Ok(compile_kernels(&bound, &Target::cpu(), options)?)
+}
+
+/// Options of the compiler; names of passes are checked.
+fn options(args: &DumpArgs) -> Outcome<Options> {
+    let known = |name: &str| match PASSES.iter().any(|pass| pass.name == name) {
+        true => Ok(()),
+        false => {
+            let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
+            Err(Diagnostic::new(format!("there is no pass `{name}`"))
+                .help(format!("passes over graphs are, in this order, {}", names.join(", "))))
+        }
+    };
+    if args.locs && !matches!(args.stage, Stage::Graph | Stage::Opt) {
+        return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
+    }
+    let mut options = Options { keep_stages: args.after.is_some(), ..Options::default() };
+    if let Some(after) = &args.after {
+        known(after)?;
+        if args.stage != Stage::Opt {
+            return Err(Diagnostic::new("`--after` goes with `--stage opt`").into());
+        }
+    }
+    for text in &args.fuels {
+        let (pass, amount) = pair("fuel", text)?;
+        known(pass)?;
+        let amount = amount
+            .parse()
+            .map_err(|_| Diagnostic::new(format!("`--fuel {text}`: `{amount}` is no number of changes")))?;
+        options.fuel.insert(pass.into(), amount);
+    }
+    Ok(options)
+}
+
+/// The part of a binding that concerns the function.
+fn part(binding: &Binding, function: &Function) -> Binding {
+    let variables = function.variables();
+    let bound = variables.iter().filter_map(|v| Some((v, binding.get(v)?)));
+    bound.fold(Binding::new(), |part, (name, value)| part.with(name, value))
 }
