@@ -28,7 +28,7 @@ impl Sample {
 
     pub fn constant(&mut self, values: &[f32]) -> BufferId {
         let buffer = self.buffer(values.len());
-        let literal = Literal::from_vec(&[values.len()], values.to_vec()).unwrap();
+        let literal = Literal::from_vec(&[values.len()], values.to_vec()).expect("a vector fills its shape");
         self.0.constants.push((buffer, literal));
         buffer
     }
