@@ -84,7 +84,7 @@ pub fn compile_kernels(function: &Function, target: &Target, options: &Options) 
     }
     let kernels = {
         let view = View::new(&function)?;
-        let fused = fuse::fuse(&view, options.fuse);
+        let fused = fuse::fuse(&view, target, options.fuse);
         assemble(&function, &view, &fused, target)?
     };
     if let Err(fault) = kernels.verify() {

@@ -3,7 +3,7 @@
 use wengert_core::graph::{Body, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::nest::Affine;
-use wengert_core::op::Compute;
+use wengert_core::op::{Compute, Cost};
 use wengert_core::{Diagnostic, Literal, Op, Result};
 
 /// What an equation is to the compiler.
@@ -24,6 +24,10 @@ pub(crate) struct View<'a> {
     pub extents: IdVec<ValueId, Vec<usize>>,
     /// Parallel to the equations.
     pub work: Vec<Work<'a>>,
+    /// Cost of one element, parallel to the equations.
+    pub cost: Vec<Cost>,
+    /// Whether operands are accessed where the result is, parallel to the equations.
+    pub elementwise: Vec<bool>,
 }
 
 impl<'a> View<'a> {
@@ -59,7 +63,9 @@ impl<'a> View<'a> {
                 }
             });
         }
-        Ok(View { body, definitions: body.definitions(), extents, work })
+        let cost = body.equations.iter().map(|e| e.op.traits().cost).collect();
+        let elementwise = body.equations.iter().map(|e| e.op.traits().elementwise).collect();
+        Ok(View { body, definitions: body.definitions(), extents, work, cost, elementwise })
     }
 
     /// Number of elements of a value.

@@ -1,10 +1,14 @@
 //! Kernels compute what the graph means, and the same bits with and without fusion.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "fusion/calls.rs"]
 mod calls;
 #[path = "../../core/tests/programs/mod.rs"]
 #[allow(dead_code)]
 mod programs;
+#[path = "fusion/shapes.rs"]
+mod shapes;
 
 use programs::Random;
 use wengert_compiler::kernels::{Kernels, interpret};

@@ -1,21 +1,26 @@
 //! Fusion: which equations become one kernel.
 //!
 //! 1. [`values`] decides which values are **realised**: computed once, as a root of a kernel, instead of on the spot by everyone who
-//!    needs an element. Reductions, scans and calls are, and what must be in memory; of elementwise values those that are dear and
-//!    have several uses.
+//!    needs an element.
 //! 2. [`root`] emits each root by itself to see what it reads and how: the same element, its row's element, or any.
-//! 3. [`kernels`] merges roots into kernels where every access permits it and memory is touched less.
+//! 3. [`merge`] makes groups of roots where every access permits it and memory is touched less; [`group`] keeps them free of cycles.
+//! 4. [`cluster`] says for each group what is computed in which stage, what is stored and what is kept along a row.
 //!
 //! Fusion decides where and when, never what: every instruction of the graph is executed as it stands, and reduction trees depend
 //! on shapes alone. So the bits are the same with fusion switched off.
 
+mod cluster;
+mod group;
+mod merge;
 mod root;
 mod values;
 
-pub(crate) use root::Root;
-
-use crate::lower::{Cluster, Member, Memory};
+use crate::lower::{Cluster, Memory};
 use crate::view::{View, Work};
+use merge::Merging;
+pub(crate) use root::Root;
+use std::collections::BTreeMap;
+use wengert_core::Target;
 use wengert_core::op::Compute;
 
 /// A function's kernels before lowering.
@@ -35,38 +40,29 @@ pub(crate) enum Kernel {
 }
 
 /// Makes kernels of a body, each equation for itself unless `fuse`.
-pub(crate) fn fuse(view: &View<'_>, fuse: bool) -> Fused {
+pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let memory = values::realise(view, fuse);
-    let mut kernels = Vec::new();
+    let mut roots = Vec::new();
+    let mut root_of = BTreeMap::new();
     for (equation, work) in view.work.iter().enumerate() {
         let results = &view.body.equations[equation].results;
-        let realised = results.iter().any(|v| memory[*v] == Some(*v));
-        match work {
-            Work::Compute(Compute::Call(_)) => kernels.push(Kernel::Call(equation)),
-            Work::Compute(_) if realised => {
-                let root = Root::new(view, &memory, equation);
-                kernels.push(Kernel::Cluster(single(view, &memory, root)));
-            }
-            _ => {}
+        if matches!(work, Work::Compute(_)) && results.iter().any(|v| memory[*v] == Some(*v)) {
+            root_of.extend(results.iter().map(|v| (*v, roots.len())));
+            roots.push(Root::new(view, &memory, equation));
         }
     }
+    let merging = Merging { view, memory: &memory, target, roots: &roots, root_of };
+    let groups = merging.run(fuse);
+    let order = groups.in_order();
+    let stored = cluster::stored(&merging, &order);
+    let kernels = order
+        .into_iter()
+        .map(|group| match group.members.as_slice() {
+            [root] if matches!(view.work[roots[*root].equation], Work::Compute(Compute::Call(_))) => {
+                Kernel::Call(roots[*root].equation)
+            }
+            _ => Kernel::Cluster(cluster::cluster(&merging, group, &stored)),
+        })
+        .collect();
     Fused { memory, kernels }
-}
-
-/// A cluster of one root, all of whose results go to memory.
-fn single(view: &View<'_>, memory: &Memory, root: Root) -> Cluster {
-    let results = &view.body.equations[root.equation].results;
-    let member = Member {
-        equation: root.equation,
-        along_row: root.space.iter().any(|a| a.inner) || root.loops,
-        stage: 0,
-        stored: results.iter().map(|v| memory[*v] == Some(*v)).collect(),
-        kept: false,
-    };
-    Cluster {
-        axes: root.space.clone(),
-        members: vec![member],
-        reads: root.parameters(),
-        equations: root.equations,
-    }
 }

@@ -5,7 +5,7 @@ use crate::view::{View, Work, flatten};
 use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;
 use wengert_core::nest::{Affine, NestBuilder};
-use wengert_core::op::Compute;
+use wengert_core::op::{Compute, Cost};
 
 /// How a root accesses a value, seen from a point of the root's space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -14,8 +14,6 @@ pub(crate) enum Access {
     Same,
     /// The element with the position of the point's row, where the row is the leading part: so many points have one element.
     Row(usize),
-    /// The element of the row, for the root's own rows (of a reduction whose rows are not its leading axes).
-    OwnRow,
     /// Any other.
     Other,
 }
@@ -29,6 +27,10 @@ pub(crate) struct Root {
     pub space: Vec<Axis>,
     /// It is a reduction or a scan.
     pub loops: bool,
+    /// It is a kernel of its own: a scan, or a call (which has no space).
+    pub closed: bool,
+    /// Some equation of it is expensive.
+    pub expensive: bool,
     /// What it reads of memory: the value under whose shape, whether clamped, and how.
     pub reads: Vec<(ValueId, bool, Access)>,
     /// Equations computed on the spot, itself included, each once.
@@ -44,7 +46,8 @@ impl Root {
             Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
             Compute::Reduce { axes, .. } => (&view.extents[eq.operands[0]], axes.clone()),
             Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
-            Compute::Call(_) | Compute::Decompose(_) => panic!("fusion: a call has no space"),
+            Compute::Call(_) => return Root::call(view, equation),
+            Compute::Decompose(_) => panic!("fusion: a composite is no root"),
         };
         let mut emitter = Emitter::new(view, memory, "root");
         let axes: Vec<_> = extents.iter().map(|e| emitter.builder.parallel("i", *e)).collect();
@@ -62,10 +65,6 @@ impl Root {
             }
         }
         let point = emitter.simplify(&flatten(extents, &index));
-        let kept: Vec<usize> = (0..extents.len()).filter(|a| !inner.contains(a)).collect();
-        let row_extents: Vec<usize> = kept.iter().map(|a| extents[*a]).collect();
-        let row_index: Vec<Affine> = kept.iter().map(|a| index[*a].clone()).collect();
-        let own_row = emitter.simplify(&flatten(&row_extents, &row_index));
         let whole: usize = extents.iter().product();
         let classify = |builder: &NestBuilder, read: &Read| {
             if read.clamped {
@@ -80,8 +79,6 @@ impl Root {
                 && at == simplify(builder.draft(), &[], &point.floor_div((whole / count) as i64))
             {
                 Access::Row(whole / count)
-            } else if !inner.is_empty() && at == own_row && count == row_extents.iter().product::<usize>() {
-                Access::OwnRow
             } else {
                 Access::Other
             }
@@ -101,14 +98,29 @@ impl Root {
             // A scan needs its axis even if there is nothing to scan.
             space: space.filter(|a| a.extent != 1 || (a.inner && scans)).collect(),
             loops: !matches!(compute, Compute::Element { .. }),
+            closed: scans,
+            expensive: equations.iter().any(|e| view.cost[*e] >= Cost::Expensive),
             reads,
             equations: equations.into_iter().collect(),
         }
     }
 
-    /// What has to be declared for its reads.
-    pub fn parameters(&self) -> Vec<(ValueId, bool)> {
-        let mut seen = BTreeSet::new();
-        self.reads.iter().map(|(value, clamped, _)| (*value, *clamped)).filter(|r| seen.insert(*r)).collect()
+    /// A call reads its operands in its own way.
+    fn call(view: &View<'_>, equation: usize) -> Root {
+        let operands = &view.body.equations[equation].operands;
+        Root {
+            equation,
+            space: vec![],
+            loops: true,
+            closed: true,
+            expensive: true,
+            reads: operands.iter().map(|v| (*v, false, Access::Other)).collect(),
+            equations: vec![equation],
+        }
+    }
+
+    /// Number of points of its space.
+    pub fn points(&self) -> usize {
+        self.space.iter().map(|a| a.extent).product()
     }
 }

@@ -1,35 +1,190 @@
 //! Which values are realised.
+//!
+//! A value that is not realised is computed on the spot by every kernel that needs an element of it. That saves a trip to memory
+//! and a kernel, and costs its instructions again for each use. A realised value costs next to nothing if its users end up in its
+//! own kernel: then it stays in a register. So when in doubt, what is dear or has many operands is realised:
+//!
+//! - what must be in memory: outputs, operands of calls, what is accessed at indices from data; reductions, scans, calls;
+//! - what holds an expensive instruction and has several uses, or one that repeats it along an axis;
+//! - what is reduced, if it can be computed beside a reduction that it is made of (a loss of each row, before its mean);
+//! - what has several uses and reads so many values that storing it moves fewer bytes than computing it again;
+//! - what would make a kernel or an index expression too large.
+//!
+//! Free ops (broadcasts, slices, …) are never realised but for the first and the last reason.
 
-use crate::lower::Memory;
+use crate::lower::{Emitter, Memory};
 use crate::view::{View, Work};
+use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
-use wengert_core::op::Compute;
+use wengert_core::nest::{Affine, Term};
+use wengert_core::op::{Compute, Cost};
+
+/// Equations computed on the spot for one element.
+const MAX_EQUATIONS: usize = 96;
+/// Ops one behind the other whose index arithmetic divides.
+const MAX_DIVISIONS: usize = 3;
+/// Ops one behind the other that access their operands under guards.
+const MAX_GUARDS: usize = 6;
 
 /// For each value the realised value whose elements it is, if it is in memory.
 pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
     let required = required(view);
+    let uses = Uses::new(view, &required);
+    let everywhere: Memory = view.body.values.ids().map(Some).collect();
     let mut memory: Memory = view.body.values.ids().map(|_| None).collect();
+    let mut closures: IdVec<ValueId, Closure> = view.body.values.ids().map(|_| Closure::default()).collect();
     for input in &view.body.inputs {
         memory[*input] = Some(*input);
+        closures[*input] = Closure::leaf(*input);
     }
     for (n, equation) in view.body.equations.iter().enumerate() {
         for result in &equation.results {
             if let Some(base) = view.alias(*result).and_then(|operand| memory[operand]) {
                 memory[*result] = Some(base);
+                closures[*result] = Closure::leaf(base);
                 continue;
             }
             let realised = match &view.work[n] {
-                Work::Literal(_) => true,
-                Work::Compute(Compute::Element { .. }) => !fuse || required[*result],
-                Work::Compute(_) => true,
+                Work::Compute(Compute::Element { .. }) => {
+                    let closure = Closure::of(view, &closures, &everywhere, n);
+                    let realised = !fuse || required[*result] || is_worth_it(view, &uses, &closure, n);
+                    closures[*result] = closure;
+                    realised
+                }
+                Work::Literal(_) | Work::Compute(_) => true,
             };
             if realised {
                 memory[*result] = Some(*result);
+                closures[*result] = Closure::leaf(*result);
             }
         }
     }
     memory
+}
+
+fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usize) -> bool {
+    let value = view.body.equations[equation].results[0];
+    if closure.equations.len() > MAX_EQUATIONS
+        || closure.divisions > MAX_DIVISIONS
+        || closure.guards > MAX_GUARDS
+    {
+        return true;
+    }
+    if view.cost[equation] == Cost::Free {
+        return false;
+    }
+    let (count, uses, points) = (view.count(value), uses_of.count[value], uses_of.points[value]);
+    let repeated = points >= count.saturating_mul(2);
+    let leaves = closure.leaves.len();
+    let beside = |leaf: &ValueId| {
+        let reduced = view.definitions[*leaf]
+            .is_some_and(|n| matches!(view.work[n], Work::Compute(Compute::Reduce { .. })));
+        reduced && view.count(*leaf) == count
+    };
+    if uses_of.reduced[value] && leaves >= 2 && closure.leaves.iter().any(beside) {
+        return true;
+    }
+    if closure.expensive && (uses >= 2 || repeated) {
+        return true;
+    }
+    if repeated && closure.equations.len() >= 4 {
+        return true;
+    }
+    // Computing it for each of u uses reads u·l values; storing it reads l, writes one, and reads it u times.
+    uses >= 2 && uses * leaves > leaves + 1 + uses
+}
+
+/// What an element of a value is computed from on the spot.
+#[derive(Clone, Default)]
+struct Closure {
+    /// Equations, each once; no more are counted than are allowed.
+    equations: BTreeSet<usize>,
+    /// Values read from memory.
+    leaves: BTreeSet<ValueId>,
+    expensive: bool,
+    divisions: usize,
+    guards: usize,
+}
+
+impl Closure {
+    fn leaf(value: ValueId) -> Closure {
+        Closure { leaves: [value].into(), ..Closure::default() }
+    }
+
+    fn of(
+        view: &View<'_>,
+        closures: &IdVec<ValueId, Closure>,
+        everywhere: &Memory,
+        equation: usize,
+    ) -> Closure {
+        let mut closure = Closure { equations: [equation].into(), ..Closure::default() };
+        let operands = &view.body.equations[equation].operands;
+        for part in operands.iter().map(|v| &closures[*v]) {
+            if closure.equations.len() <= MAX_EQUATIONS {
+                closure.equations.extend(&part.equations);
+            }
+            closure.leaves.extend(&part.leaves);
+            closure.expensive |= part.expensive;
+            closure.divisions = closure.divisions.max(part.divisions);
+            closure.guards = closure.guards.max(part.guards);
+        }
+        closure.expensive |= view.cost[equation] >= Cost::Expensive;
+        if !view.elementwise[equation] && !operands.is_empty() {
+            let (divisions, guards) = complexity(view, everywhere, equation);
+            closure.divisions += usize::from(divisions);
+            closure.guards += usize::from(guards);
+        }
+        closure
+    }
+}
+
+/// Whether an equation accesses its operands by divisions, and whether under guards.
+fn complexity(view: &View<'_>, everywhere: &Memory, equation: usize) -> (bool, bool) {
+    let mut emitter = Emitter::new(view, everywhere, "probe");
+    let extents = &view.extents[view.body.equations[equation].results[0]];
+    let index: Vec<Affine> =
+        extents.iter().map(|e| Affine::axis(emitter.builder.parallel("i", *e))).collect();
+    emitter.phase(&[]);
+    emitter.rule(equation, &index);
+    let divides = |e: &Affine| e.terms.iter().any(|(t, _)| matches!(t, Term::FloorDiv(..) | Term::Mod(..)));
+    let divisions = emitter.reads.iter().any(|r| r.index.iter().any(divides));
+    (divisions, emitter.reads.iter().any(|r| r.guarded))
+}
+
+/// How values are used, seen through free ops.
+struct Uses {
+    /// By how many equations that are not free; saturating at a few.
+    count: IdVec<ValueId, usize>,
+    /// The most points at which one of them asks for an element.
+    points: IdVec<ValueId, usize>,
+    /// Whether one of them is a reduction.
+    reduced: IdVec<ValueId, bool>,
+}
+
+impl Uses {
+    fn new(view: &View<'_>, required: &IdVec<ValueId, bool>) -> Uses {
+        let mut count: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
+        let mut points: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
+        let mut reduced: IdVec<ValueId, bool> = view.body.values.ids().map(|_| false).collect();
+        for (n, equation) in view.body.equations.iter().enumerate().rev() {
+            let Some(result) = equation.results.first().copied() else { continue };
+            let reduces = matches!(view.work[n], Work::Compute(Compute::Reduce { .. }));
+            let seen_through = view.cost[n] == Cost::Free && !required[result];
+            let (uses, asked) = match &view.work[n] {
+                _ if seen_through => (count[result], points[result]),
+                Work::Compute(Compute::Reduce { .. }) => (1, view.count(equation.operands[0])),
+                _ => (1, view.count(result)),
+            };
+            let distinct: BTreeSet<ValueId> = equation.operands.iter().copied().collect();
+            for operand in distinct {
+                count[operand] = (count[operand] + uses).min(16);
+                points[operand] = points[operand].max(asked);
+                reduced[operand] |= if seen_through { reduced[result] } else { reduces };
+            }
+        }
+        Uses { count, points, reduced }
+    }
 }
 
 /// The values that must be in memory: outputs, operands of calls, and what is accessed at indices from data. If a reshape must be, what

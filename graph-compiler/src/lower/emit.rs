@@ -37,6 +37,8 @@ pub(crate) struct Read {
     pub index: Vec<Affine>,
     /// At an index from data.
     pub clamped: bool,
+    /// Under guards.
+    pub guarded: bool,
 }
 
 /// A parameter of the nest for a value.
@@ -166,7 +168,7 @@ impl<'v, 'a> Emitter<'v, 'a> {
         } else {
             index.clone()
         };
-        self.reads.push(Read { value, index, clamped: false });
+        self.reads.push(Read { value, index, clamped: false, guarded: !self.guards.is_empty() });
         if self.guards.is_empty() {
             return self.builder.load(parameter.buffer, &at);
         }
@@ -211,7 +213,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
         );
         let parameter = self.parameter(value, true);
         let index: Vec<Affine> = index.iter().map(|i| self.simplify(i)).collect();
-        self.reads.push(Read { value, index: index.clone(), clamped: true });
+        let guarded = !self.guards.is_empty();
+        self.reads.push(Read { value, index: index.clone(), clamped: true, guarded });
         // In bounds whatever the guards: an index that a failing guard has spoilt is clamped too.
         self.builder.load_clamped(parameter.buffer, &index)
     }

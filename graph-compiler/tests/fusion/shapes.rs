@@ -1,0 +1,244 @@
+//! What becomes one kernel, and what it looks like.
+
+use super::{compiled, random_literal, run};
+use crate::programs::Random;
+use wengert_compiler::autodiff::operators::{value_and_grad, vjp};
+use wengert_compiler::kernels::{Kernels, Work};
+use wengert_core::graph::Function;
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::op::{Softmax, SoftmaxCrossEntropy, SoftmaxKind};
+use wengert_core::{DType, Literal, Tensor, TensorType};
+
+fn f32s(shape: &[usize]) -> TensorType {
+    TensorType::new(DType::F32, shape.iter().copied())
+}
+
+fn i32s(shape: &[usize]) -> TensorType {
+    TensorType::new(DType::I32, shape.iter().copied())
+}
+
+/// Builds a function, checks that fusion changes no bit, and gives the fused kernels.
+fn fused(f: impl FnOnce(&mut FunctionBuilder)) -> Kernels {
+    let function: Function = FunctionBuilder::build("f", f).unwrap();
+    let kernels = compiled(&function, true);
+    let mut random = Random(7);
+    let inputs: Vec<Literal> =
+        (0..function.inputs.len()).map(|n| random_literal(&mut random, function.input_type(n))).collect();
+    assert_eq!(run(&kernels, &inputs), run(&compiled(&function, false), &inputs));
+    kernels
+}
+
+/// The work of each kernel, in a word.
+fn works(kernels: &Kernels) -> Vec<&'static str> {
+    let word = |work: &Work| match work {
+        Work::Nest(_) => "nest",
+        Work::Call(call) => wengert_core::target::CallKind::of(call).name(),
+    };
+    kernels.kernels.iter().map(|k| word(&k.work)).collect()
+}
+
+/// The text of the only nest.
+fn nest(kernels: &Kernels) -> String {
+    match kernels.kernels.as_slice() {
+        [kernel] => match &kernel.work {
+            Work::Nest(nest) => nest.to_string(),
+            Work::Call(_) => panic!("one call:\n{kernels}"),
+        },
+        _ => panic!("more than one kernel:\n{kernels}"),
+    }
+}
+
+fn layer_norm(x: &Tensor, scale: &Tensor, bias: &Tensor) -> Tensor {
+    let last = x.rank() - 1;
+    let rows: Vec<usize> = (0..last).collect();
+    let along = |t: &Tensor| t.broadcast_in_dim(x.shape().to_vec(), &rows);
+    let n = x.shape()[last].as_constant().unwrap() as f64;
+    let centred = x - along(&(x.sum_axes(&[last]) / n));
+    let variance = (&centred * &centred).sum_axes(&[last]) / n;
+    centred * along(&(variance + 1e-5).rsqrt()) * scale + bias
+}
+
+#[test]
+fn elementwise_chains_are_one_loop() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[64, 10]));
+        let y = f.input("y", f32s(&[64, 10]));
+        f.output("z", (&x * 2.0 + &y).tanh());
+    });
+    assert_eq!(
+        nest(&kernels),
+        "nest @tanh_0(in %x: f32[640], in %x_2: f32[640], out %y: f32[640]) {
+  parallel i: 640
+  phase {
+    %0: f32 = load %x[i]
+    %1: f32 = const 2.0
+    %2: f32 = mul %0, %1
+    %3: f32 = load %x_2[i]
+    %4: f32 = add %2, %3
+    %5: f32 = tanh %4
+    store %y[i], %5
+  }
+}
+"
+    );
+}
+
+#[test]
+fn softmax_is_one_nest() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[4, 16, 10]));
+        f.output("y", Tensor::apply(Softmax { kind: SoftmaxKind::Softmax, axis: 2 }, &[&x]));
+    });
+    assert_eq!(
+        nest(&kernels),
+        "nest @div_0(in %x: f32[64,10], out %y: f32[64,10]) {
+  row %r: f32[10]
+  parallel i: 64
+  phase k: 10 {
+    %0: f32 = load %x[i, k]
+    %1: f32 = reduce(%0) max tree(16)
+  }
+  phase {
+    %2: f32 = abs %1
+    %3: f32 = const inf
+    %4: bool = lt %2, %3
+    %5: f32 = const 0.0
+    %6: f32 = select %4, %1, %5
+  }
+  phase k: 10 {
+    %7: f32 = load %x[i, k]
+    %8: f32 = sub %7, %6
+    %9: f32 = exp %8
+    store %r[k], %9
+    %10: f32 = reduce(%9) sum tree(16)
+  }
+  phase k: 10 {
+    %11: f32 = load %r[k]
+    %12: f32 = div %11, %10
+    store %y[i, k], %12
+  }
+}
+"
+    );
+}
+
+#[test]
+fn losses_and_their_gradients_are_one_nest() {
+    let kernels = fused(|f| {
+        let logits = f.input("logits", f32s(&[64, 10]));
+        let labels = f.input("labels", i32s(&[64]));
+        let (losses, back) = vjp(&logits, |x| Tensor::apply(SoftmaxCrossEntropy {}, &[x, &labels]));
+        let gradient = back(&losses.full_like(1.0 / 64.0));
+        f.output("losses", losses);
+        f.output("gradient", gradient);
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+    // The mean of the losses is a second nest, that reads them and nothing else.
+    let kernels = fused(|f| {
+        let logits = f.input("logits", f32s(&[64, 10]));
+        let labels = f.input("labels", i32s(&[64]));
+        let (loss, gradient) =
+            value_and_grad(&logits, |x| (Tensor::apply(SoftmaxCrossEntropy {}, &[x, &labels]) / 64.0).sum());
+        f.output("loss", loss);
+        f.output("gradient", gradient);
+    });
+    assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
+    assert_eq!(kernels.kernels[1].reads.len(), 1, "{kernels}");
+}
+
+#[test]
+fn log_softmax_is_one_nest_with_its_gradient() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[32, 5]));
+        let cotangent = f.input("cotangent", f32s(&[32, 5]));
+        let (y, back) = vjp(&x, |x| Tensor::apply(Softmax { kind: SoftmaxKind::LogSoftmax, axis: 1 }, &[x]));
+        f.output("dx", back(&cotangent));
+        f.output("y", y);
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+}
+
+#[test]
+fn layer_norm_is_one_nest_and_so_is_its_dx() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[4, 8, 48]));
+        let (scale, bias) = (f.input("scale", f32s(&[48])), f.input("bias", f32s(&[48])));
+        f.output("y", layer_norm(&x, &scale, &bias));
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[4, 8, 48]));
+        let (scale, bias) = (f.input("scale", f32s(&[48])), f.input("bias", f32s(&[48])));
+        let cotangent = f.input("cotangent", f32s(&[4, 8, 48]));
+        let (_, back) = vjp(&x, |x| layer_norm(x, &scale, &bias));
+        f.output("dx", back(&cotangent));
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+}
+
+#[test]
+fn a_residual_is_added_in_the_norm_that_follows() {
+    let kernels = fused(|f| {
+        let (x, y) = (f.input("x", f32s(&[32, 48])), f.input("y", f32s(&[32, 48])));
+        let (scale, bias) = (f.input("scale", f32s(&[48])), f.input("bias", f32s(&[48])));
+        let sum = x + y;
+        f.output("normed", layer_norm(&sum, &scale, &bias));
+        f.output("sum", sum);
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+}
+
+#[test]
+fn reductions_over_columns_take_their_producers_along() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[100, 48]));
+        let y = f.input("y", f32s(&[100, 48]));
+        // Two reductions over rows of one tensor, and what follows for each column.
+        let product = &x * &y;
+        f.output("a", product.sum_axes(&[0]) * 0.5);
+        f.output("b", x.sum_axes(&[0]));
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+    let text = nest(&kernels);
+    assert!(text.contains("parallel j: 48") && text.contains("phase i: 100"), "{text}");
+}
+
+#[test]
+fn a_tensor_that_a_whole_sum_scales_is_another_kernel() {
+    // One row of many elements: fused, it would run on one processor.
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[9000]));
+        f.output("y", &x / (&x * &x).sum());
+    });
+    assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
+}
+
+#[test]
+fn what_is_accessed_elsewhere_is_another_kernel() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[32, 32]));
+        let y = x.exp();
+        f.output("z", &y + y.permute(&[1, 0]));
+    });
+    // Stored once, read twice.
+    assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
+}
+
+#[test]
+fn a_dense_layer_and_its_update() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[16, 8]));
+        let w = f.input("w", f32s(&[8, 4]));
+        let b = f.input("b", f32s(&[4]));
+        let (loss, (dw, db)) = value_and_grad(&(w.clone(), b.clone()), |(w, b)| {
+            let y = (x.dot(w) + b).tanh();
+            (&y * &y).sum()
+        });
+        f.output("loss", loss);
+        f.output("w", w - dw * 0.1);
+        f.output("b", b - db * 0.1);
+    });
+    // x·w; the activation and its gradient; the loss; the bias with its update; xᵀ·dy; the weights' update.
+    assert_eq!(works(&kernels).iter().filter(|w| **w == "gemm").count(), 2, "{kernels}");
+    assert!(works(&kernels).len() <= 6, "{kernels}");
+}
