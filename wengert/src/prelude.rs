@@ -1,5 +1,6 @@
 //! What most programs use: `use wengert::prelude::*;`.
 
+pub use crate::nn::{Activation, Dropout, Embedding, LayerNorm, Linear};
 pub use crate::operators::{grad, jvp, linearize, value_and_grad, value_aux_and_grad, vjp};
 pub use crate::optim::{Adam, AdamW, Sgd};
 pub use crate::program::Program;

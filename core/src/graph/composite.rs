@@ -82,6 +82,33 @@ impl Tensor {
         self.broadcast_in_dim(shape.to_vec(), &dims)
     }
 
+    /// max(x, 0), and NaN for NaN; its derivative at 0 is 0.
+    ///
+    /// It is a choice, not `max`, which would share the gradient of the tie at 0.
+    #[track_caller]
+    pub fn relu(&self) -> Tensor {
+        self.le(0.0).select(&self.zeros_like(), self)
+    }
+
+    /// x · Φ(x) with the normal distribution Φ: x/2 · (1 + erf(x/√2)).
+    #[track_caller]
+    pub fn gelu(&self) -> Tensor {
+        self * 0.5 * ((self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0)
+    }
+
+    /// The approximation of [`gelu`](Self::gelu) by x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))).
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Tensor {
+        let inner = (self.square() * self * 0.044715 + self) * (2.0 / std::f64::consts::PI).sqrt();
+        self * 0.5 * (inner.tanh() + 1.0)
+    }
+
+    /// x · logistic(x).
+    #[track_caller]
+    pub fn silu(&self) -> Tensor {
+        self * self.logistic()
+    }
+
     /// `softmax` along an axis.
     #[track_caller]
     pub fn softmax(&self, axis: usize) -> Tensor {

@@ -27,23 +27,13 @@ impl Activation {
     #[track_caller]
     pub fn call(self, x: &Tensor) -> Tensor {
         match self {
-            // By choice and not by `max`, which would share the gradient of the tie at 0.
-            Activation::Relu => x.le(0.0).select(&x.zeros_like(), x),
-            Activation::Gelu => gated(x, (x * std::f64::consts::FRAC_1_SQRT_2).erf()),
-            Activation::GeluTanh => {
-                let inner = (x.square() * x * 0.044715 + x) * (2.0 / std::f64::consts::PI).sqrt();
-                gated(x, inner.tanh())
-            }
-            Activation::Silu => x * x.logistic(),
+            Activation::Relu => x.relu(),
+            Activation::Gelu => x.gelu(),
+            Activation::GeluTanh => x.gelu_tanh(),
+            Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
             Activation::Logistic => x.logistic(),
             Activation::Identity => x.clone(),
         }
     }
-}
-
-/// `x/2 · (1 + y)`.
-#[track_caller]
-fn gated(x: &Tensor, y: Tensor) -> Tensor {
-    x * 0.5 * (y + 1.0)
 }

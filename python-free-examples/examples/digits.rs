@@ -1,0 +1,165 @@
+//! Trains a small network to read handwritten digits, and leaves everything that `graphrun` needs to go on without Rust.
+//!
+//!     cargo run --release -p python-free-examples --example digits [-- DEVICE]
+//!
+//! Writes into the current folder: `digits.graph` (the functions `init`, `train_step`, `predict` and `loss` over any batch size, and the
+//! recipe by which they were trained), `digits.safetensors` (the trained weights), `digits.npz` (the data as the recipe
+//! names it) and `x.npy` (the test images as `predict` takes them).
+//!
+//! The data are 1797 images of 8 × 8 pixels from the UCI repository (Alpaydin and Kaynak 1998), 64 numbers from 0 to 16 and the digit
+//! in each line of `data/digits.csv.gz`.
+
+#![allow(clippy::print_stdout)] // It is what the example is for.
+
+use wengert::data::csv::{Header, Table};
+use wengert::data::{Arrays, npy, npz};
+use wengert::random::SplitMix64;
+use wengert::recipe::{
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
+    Transform,
+};
+use wengert::train::{Event, Options, train};
+use wengert::{GraphFile, Recipe, Scalar, prelude::*};
+
+/// Images for testing; the other 1437 are for training.
+const TEST: usize = 360;
+const BATCH: u32 = 32;
+const EPOCHS: u32 = 20;
+/// Training steps: the learning rate falls until the last of them.
+const STEPS: u32 = EPOCHS * 1437u32.div_ceil(BATCH);
+
+#[derive(Differentiable)]
+struct Mlp {
+    hidden: Linear,
+    out: Linear,
+    #[no_derivative]
+    activation: Activation,
+}
+
+impl Mlp {
+    fn new(pixels: usize, width: usize, digits: usize) -> Self {
+        let (hidden, out) = (Linear::kaiming(pixels, width), Linear::new(width, digits));
+        Mlp { hidden, out, activation: Activation::Relu }
+    }
+
+    fn call(&self, x: &Tensor) -> Tensor {
+        self.out.call(&self.activation.call(&self.hidden.call(x)))
+    }
+}
+
+fn model() -> Mlp {
+    Mlp::new(64, 128, 10)
+}
+
+fn program() -> Result<Program> {
+    let mut program = Program::new();
+    program.function("train_step", |f| {
+        let x = f.input("x", f32("B,64"));
+        let y = f.input("y", i32("B"));
+        let model = f.state("model", model());
+        let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x), &y));
+        AdamW::new(optim::Rate::warmup_cosine(5e-3, 20, STEPS, 0.0)).step(f, &model, &gradient);
+        f.output("loss", loss);
+    })?;
+    program.function("predict", |f| {
+        let x = f.input("x", f32("B,64"));
+        let model = f.param("model", model());
+        f.output("y", model.call(&x).softmax(1));
+    })?;
+    program.function("loss", |f| {
+        let x = f.input("x", f32("B,64"));
+        let y = f.input("y", i32("B"));
+        let model = f.param("model", model());
+        let logits = model.call(&x);
+        f.output("loss", cross_entropy(&logits, &y));
+        f.output("correct", logits.argmax(1).eq(&y).convert(DType::I32).sum());
+    })?;
+    Ok(program)
+}
+
+fn recipe() -> Recipe {
+    let images = |array: &str| {
+        let sixteenth = Transform::Scale(Scalar::of(0.0625f32));
+        InputRecipe::new("x", array).then(Transform::Convert(DType::F32)).then(sixteenth)
+    };
+    let labels = |array: &str| InputRecipe::new("y", array).then(Transform::Convert(DType::I32));
+    let metric =
+        |name: &str, output: &str, aggregate| Metric { name: name.into(), output: output.into(), aggregate };
+    Recipe {
+        init: Some("init".into()),
+        step: StepRecipe {
+            function: "train_step".into(),
+            inputs: vec![images("train_images"), labels("train_labels")],
+            loss: "loss".into(),
+        },
+        evaluate: Some(EvaluateRecipe {
+            function: "loss".into(),
+            inputs: vec![images("test_images"), labels("test_labels")],
+            batch_size: 360,
+            metrics: vec![
+                metric("loss", "loss", Aggregate::Mean),
+                metric("accuracy", "correct", Aggregate::PerExample),
+            ],
+            every: Cadence::Epochs(1),
+        }),
+        batches: Batches { size: BATCH.into(), shuffle: Some(1), last: LastBatch::Smaller },
+        length: Length::Epochs(EPOCHS.into()),
+        checkpoint: Cadence::Epochs(5),
+        key_seed: 1,
+    }
+}
+
+/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
+fn digits() -> Result<Arrays> {
+    let table = Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
+    let (pixels, labels) = (table.slice(0..64, DType::U8)?, table.column(64, DType::U8)?);
+    let order = SplitMix64::new(1797).permutation(table.rows());
+    let (test, train) = order.split_at(TEST);
+    let rows = |array: &Literal, rows: &[usize]| {
+        let width = array.len() / array.shape()[0];
+        let elements = array.as_slice::<u8>().unwrap_or_default();
+        let taken: Vec<u8> =
+            rows.iter().flat_map(|row| &elements[row * width..(row + 1) * width]).copied().collect();
+        let mut shape = array.shape().to_vec();
+        shape[0] = rows.len();
+        Literal::from_vec(&shape, taken)
+    };
+    Ok(Arrays::from([
+        ("train_images".into(), rows(&pixels, train)?),
+        ("train_labels".into(), rows(&labels, train)?),
+        ("test_images".into(), rows(&pixels, test)?),
+        ("test_labels".into(), rows(&labels, test)?),
+    ]))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (program, recipe, data) = (program()?, recipe(), digits()?);
+    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+    let mut session = Session::open(device)?;
+    println!("training on {} ({})", session.device(), session.device().describe());
+
+    let mut epoch_loss = 0.0;
+    let report =
+        train(&mut session, &program, &recipe, &data, Options::default(), &mut |event| match event {
+            Event::Epoch { loss, .. } => epoch_loss = loss,
+            Event::Evaluation { epoch, metrics, .. } => {
+                let metrics: Vec<String> =
+                    metrics.iter().map(|(name, v)| format!("test {name} {v:.4}")).collect();
+                println!("epoch {:2}: loss {epoch_loss:.4}, {}", epoch + 1, metrics.join(", "));
+            }
+            _ => {}
+        })?;
+    let accuracy =
+        report.metrics.iter().find(|(name, _)| name == "accuracy").map_or(0.0, |(_, value)| *value);
+    println!("test accuracy after {} steps: {accuracy:.4}", report.steps);
+
+    let test = recipe.evaluate.iter().flat_map(|e| &e.inputs).find(|i| i.input == "x");
+    if let Some(input) = test {
+        npy::write("x.npy", &input.apply(data[&input.array].clone())?)?;
+    }
+    npz::write("digits.npz", data.iter().map(|(name, array)| (name.as_str(), array)))?;
+    session.save_for("digits.safetensors", &program, "predict")?;
+    GraphFile { recipe: Some(recipe), ..GraphFile::new(program) }.write("digits.graph")?;
+    println!("wrote digits.graph, digits.safetensors, digits.npz, x.npy");
+    Ok(())
+}
