@@ -218,6 +218,20 @@ fn errors_name_function_equation_and_source_line() {
 }
 
 #[test]
+fn errors_of_types_say_where_the_operands_come_from() {
+    let text = "func @f(%x: f32[2], %y: f32[3]) -> () {\n  %0: f32[2] = exp %x\n  %1: f32[2] = add %0, %y\n  return\n}\n";
+    let error = parse_program(text, "f.ir").unwrap_err().to_string();
+    let expected = "@f: %1: G5: add: operands have types f32[2] and f32[3]
+  --> f.ir:3:16
+  --> f.ir:2:16: an operand, f32[2], is made here
+  --> f.ir:1:21: an operand, f32[3], is made here
+    3 |   %1: f32[2] = add %0, %y
+      |                ^
+  help: ";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
 fn a_long_chain_of_derivations_is_described() {
     let mut table = wengert_core::LocationTable::default();
     let mut of = table.intern(Location::source("a.rs", 1, 2));

@@ -39,18 +39,18 @@ impl Sample {
     }
 
     fn elements(&self, buffer: BufferId) -> usize {
-        self.0.buffers[buffer].ty.elements().unwrap()
+        self.0.buffers[buffer].ty.elements().expect("samples have no dimension variables")
     }
 
     fn nest(&mut self, text: &str, reads: &[BufferId], writes: &[BufferId]) {
-        let nest = parse_nests("sample", text).unwrap().remove(0).0;
+        let nest = parse_nests("sample", text).expect("samples are well-formed").remove(0).0;
         let (reads, writes) = (reads.to_vec(), writes.to_vec());
         self.0.kernels.push(Kernel { work: Work::Nest(Box::new(nest)), reads, writes, locations: vec![] });
     }
 
     /// The sum of operands, element by element; operands of one element are added to each.
     pub fn sum(&mut self, reads: &[BufferId]) -> BufferId {
-        let n = reads.iter().map(|b| self.elements(*b)).max().unwrap();
+        let n = reads.iter().map(|b| self.elements(*b)).max().expect("a sum has operands");
         let result = self.buffer(n);
         let mut head = String::new();
         let mut body = "%s: f32 = const 1.0".to_string();

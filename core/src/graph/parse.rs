@@ -47,6 +47,7 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
 fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
     let mut error = c.error(token, inner.message);
     error.help = inner.help;
+    error.places.extend(inner.places);
     error
 }
 

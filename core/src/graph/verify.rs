@@ -71,13 +71,17 @@ pub(super) struct Violation {
 /// Checks all invariants; the first violated one is the error, with its number, place and source line.
 pub fn verify(function: &Function) -> Result<()> {
     check(function).map_err(|violation| {
-        let Violation { name, location, diagnostic, .. } = *violation;
+        let Violation { name, location, mut diagnostic, .. } = *violation;
         let (origin, chain) = (function.locations.origin(location).clone(), function.locations.get(location));
         let what = match chain {
             Location::Derived { .. } => function.locations.describe(location),
             _ => String::new(),
         };
-        context(function, &name, diagnostic).at(origin, what)
+        // The guilty place comes first.
+        let operands = std::mem::take(&mut diagnostic.places);
+        let mut diagnostic = context(function, &name, diagnostic).at(origin, what);
+        diagnostic.places.extend(operands);
+        diagnostic
     })
 }
 
@@ -307,7 +311,7 @@ impl Checker<'_> {
         let operands = body.types(&equation.operands);
         let inferred = equation.op.infer(&operands, &equation.regions).map_err(|mut d| {
             d.message = format!("G5: {}", d.message);
-            wrong(d)
+            wrong(self.with_operands(d, body, equation, depth == 0))
         })?;
         if inferred.len() != equation.results.len() {
             return Err(wrong(Diagnostic::new(format!(
@@ -331,6 +335,28 @@ impl Checker<'_> {
             }
         }
         Ok(next)
+    }
+
+    /// Says where the operands come from, as far as that helps a reader.
+    fn with_operands(
+        &self,
+        mut d: Diagnostic,
+        body: &Body,
+        equation: &Equation,
+        outermost: bool,
+    ) -> Diagnostic {
+        const SHOWN: usize = 4;
+        let mut seen = BTreeSet::new();
+        for operand in equation.operands.iter().filter(|o| seen.insert(**o)).take(SHOWN) {
+            let input = body.inputs.iter().position(|i| i == operand).filter(|_| outermost);
+            let maker = body.equations.iter().find(|e| e.results.contains(operand));
+            let location = input.map(|i| self.function.inputs[i].location).or(maker.map(|e| e.location));
+            if let Some(location) = location {
+                let origin = self.function.locations.origin(location).clone();
+                d = d.at(origin, format!("an operand, {}, is made here", body.ty(*operand)));
+            }
+        }
+        d
     }
 
     fn take_name(&mut self) -> String {
