@@ -15,8 +15,6 @@ mod convolution;
 mod gemm;
 pub mod reference;
 mod scatter_add;
-#[cfg(test)]
-mod tests;
 
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
@@ -173,3 +171,6 @@ fn fits(what: &str, extents: &[usize]) -> Result<()> {
 fn texts<'a>(items: impl Iterator<Item = &'a str>) -> Attribute {
     Attribute::List(items.map(|t| Attribute::Text(t.into())).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,7 @@ fn an_epilogue_is_what_its_ops_are() {
                 let sum = x.dot(&y) + b.broadcast_in_dim(vec![3usize.into(), 5usize.into()], &[1]);
                 let active = match activation {
                     None => sum,
-                    Some(Relu) => sum.max(&sum.zeros_like()),
+                    Some(Relu) => sum.max(sum.zeros_like()),
                     Some(Tanh) => sum.tanh(),
                     Some(GeluTanh) => {
                         let inner = (&sum + &sum * &sum * &sum * 0.044715) * 0.797_884_560_802_865_4;

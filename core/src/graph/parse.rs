@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
         let at = c.peek();
         let op = c.expect_name("the name of an op")?;
         let operands = self.operands(c, at)?;
-        let attributes = if c.is("{") { attributes(c)? } else { BTreeMap::new() };
+        let attributes = if c.is("{") { parse_attributes(c)? } else { BTreeMap::new() };
         let op = Op::from_attributes(op, attributes).map_err(|e| from_inside(c, at, e))?;
         self.places.equations.push(at);
         let location = self.location(c, at)?;
@@ -333,8 +333,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `{name=value, …}`.
-fn attributes(c: &mut Cursor<'_>) -> Result<BTreeMap<String, Attribute>> {
+/// Reads `{name=value, …}`.
+pub fn parse_attributes(c: &mut Cursor<'_>) -> Result<BTreeMap<String, Attribute>> {
     let mut map = BTreeMap::new();
     c.list("{", "}", |c| {
         let token = c.peek();

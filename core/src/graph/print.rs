@@ -7,7 +7,7 @@
 use super::{Body, Equation, Function, InputRole, OutputRole, Program, ValueId};
 use crate::id::Id;
 use crate::location::{Location, LocationId};
-use crate::op::Attribute;
+use crate::op::{Attribute, Attributes};
 use crate::text::{print_literal, print_string};
 use std::fmt::{self, Write};
 use std::rc::Rc;
@@ -148,13 +148,8 @@ impl Printer {
         }
         let attributes = equation.op.attributes();
         if !attributes.is_empty() {
-            self.out.push_str(" {");
-            for (i, (name, attribute)) in attributes.iter().enumerate() {
-                self.comma(i);
-                put!(self, "{name}=");
-                print_attribute(&mut self.out, attribute);
-            }
-            self.out.push('}');
+            self.out.push(' ');
+            print_attributes(&mut self.out, &attributes);
         }
         self.location(equation.location);
         self.out.push('\n');
@@ -224,6 +219,18 @@ fn set(names: &mut Names, value: ValueId, name: String) -> Rc<str> {
 
 fn name_of(names: &Names, value: ValueId) -> Rc<str> {
     names.get(value.index()).cloned().flatten().unwrap_or_else(|| "%?".into())
+}
+
+/// Appends `{name=value, …}`.
+pub fn print_attributes(out: &mut String, attributes: &Attributes) {
+    out.push('{');
+    for (i, (name, attribute)) in attributes.iter().enumerate() {
+        out.push_str(if i > 0 { ", " } else { "" });
+        out.push_str(name);
+        out.push('=');
+        print_attribute(out, attribute);
+    }
+    out.push('}');
 }
 
 /// Appends the text of an attribute.

@@ -13,19 +13,23 @@ use crate::id::Id;
 /// The nest must be one that [`verify()`](super::verify()) accepts. A pair whose dtypes or shapes differ may not share: the
 /// same element is at different indices there.
 pub fn may_alias(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> bool {
+    in_place(nest, pairs).is_some_and(|merged| verify(&merged).is_ok())
+}
+
+/// The nest with each pair of parameters as one: the result becomes `inout` and is loaded from instead of the operand, which
+/// remains as a parameter that nothing reads. Nothing if a pair is none of operand and result of one type.
+pub fn in_place(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> Option<Nest> {
     let mut target: Vec<BufferId> = nest.buffers.ids().collect();
     let mut merged = nest.clone();
     for (operand, result) in pairs {
-        let (Some(a), Some(b)) = (nest.buffers.get(*operand), nest.buffers.get(*result)) else {
-            return false;
-        };
+        let (a, b) = (nest.buffers.get(*operand)?, nest.buffers.get(*result)?);
         let fits = a.role == BufferRole::In
             && b.role == BufferRole::Out
             && a.dtype == b.dtype
             && a.shape == b.shape
             && [*operand, *result].contains(&target[operand.index()]);
         if !fits {
-            return false;
+            return None;
         }
         target[operand.index()] = *result;
         merged.buffers[*result].role = BufferRole::InOut;
@@ -39,7 +43,7 @@ pub fn may_alias(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> bool {
             }
         }
     }
-    verify(&merged).is_ok()
+    Some(merged)
 }
 
 #[cfg(test)]

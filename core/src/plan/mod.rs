@@ -11,6 +11,18 @@
 //! In place: a step may write a result over an operand by giving both the same address, where the nest or call allows it
 //! (each element is read before it is written, by the same iteration).
 
+pub mod account;
+pub mod interpret;
+mod intervals;
+pub mod parse;
+pub mod print;
+pub mod verify;
+
+pub use account::{Account, account};
+pub use interpret::{Run, interpret};
+pub use parse::{Part, Places, parse_plan};
+pub use verify::{verify, verify_at};
+
 use crate::call::Call;
 use crate::dim::Binding;
 use crate::dtype::DType;
@@ -313,6 +325,42 @@ impl Value {
     /// Bytes; saturates.
     pub fn bytes(&self) -> u64 {
         self.elements().saturating_mul(self.dtype.size() as u64)
+    }
+}
+
+impl Plan {
+    /// Bytes of a memory; nothing if there is no such memory. Saturates.
+    pub fn space_bytes(&self, space: Space) -> Option<u64> {
+        let value = |v: ValueId| self.values.get(v).map(Value::bytes);
+        match space {
+            Space::Arena => Some(self.arena),
+            Space::Input(n) => self.inputs.get(n as usize).and_then(|i| value(i.value)),
+            Space::Output(n) => self.outputs.get(n as usize).and_then(|o| value(o.value)),
+            Space::Variable(n) => self.variables.get(n as usize).and_then(|v| value(v.after)),
+            Space::Constant(n) => self.constants.get(n as usize).and_then(|c| value(c.value)),
+        }
+    }
+}
+
+impl Step {
+    /// The steps nested in it: the body of a loop, the ways of a branch.
+    pub fn blocks(&self) -> Vec<&[Step]> {
+        match self {
+            Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => vec![],
+            Step::Loop(l) => vec![&l.body],
+            Step::If { then, otherwise, .. } => vec![then, otherwise],
+            Step::Switch { arms, .. } => arms.iter().map(Vec::as_slice).collect(),
+        }
+    }
+}
+
+impl Trip {
+    /// The greatest number of iterations.
+    pub const fn limit(&self) -> u64 {
+        match self {
+            Trip::Constant(n) => *n,
+            Trip::Value { limit, .. } | Trip::While { limit, .. } => *limit,
+        }
     }
 }
 

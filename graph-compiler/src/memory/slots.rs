@@ -3,7 +3,7 @@
 use super::bound::max_load;
 use super::greedy;
 use super::homes::{Homes, bytes};
-use super::moves::Moves;
+use super::moves::{Move, Moves};
 use super::nests::Nests;
 use super::problem::{Buffer, Problem};
 use crate::kernels::{BufferId, Kernels};
@@ -59,7 +59,9 @@ impl Slots {
             let kernel = &kernels.kernels[*k];
             kernel.reads.iter().chain(&kernel.writes).for_each(|b| last[*b] = moment as u64);
         }
-        moves.last.iter().for_each(|m| last[m.buffer] = end);
+        for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| !m.from_temporary) {
+            last[step.buffer] = end + n as u64;
+        }
         let place =
             kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
         let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new() };
@@ -72,10 +74,12 @@ impl Slots {
                 all.write(kernels, *k, write, moment as u64, &last, nests);
             }
         }
-        for step in moves.last.iter().filter(|m| m.to.is_none()) {
+        for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| m.to.is_none()) {
             let bytes = bytes(kernels, step.buffer);
+            let reads = |m: &Move| m.from_temporary && m.buffer == step.buffer;
+            let last = moves.last.iter().rposition(reads).unwrap_or(n);
             all.temporaries.push((step.buffer, all.slots.len()));
-            let (lower, upper) = (end, end + 1);
+            let (lower, upper) = (end + n as u64, end + last as u64 + 1);
             all.slots.push(Slot { lower, upper, bytes, tail: step.buffer, outside: None });
         }
         all

@@ -3,21 +3,20 @@
 use super::plan_kernels;
 use crate::samples::Sample;
 use wengert_core::graph::{InputRole, OutputRole};
-use wengert_core::plan::{Plan, Space, Step};
+use wengert_core::plan::{Address, Plan, Space, Step, verify};
 use wengert_core::{Binding, Target};
 
 fn plan(sample: &Sample) -> Plan {
-    plan_kernels(&sample.0, &Target::cpu(), &Binding::new()).unwrap()
+    let plan = plan_kernels(&sample.0, &Target::cpu(), &Binding::new()).unwrap();
+    verify(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+    plan
 }
 
 /// The places of the steps' arguments, e.g. `input.0 arena+64`.
 fn places(plan: &Plan) -> Vec<String> {
-    let show = |at: &wengert_core::plan::Address| match at.space {
+    let show = |at: &Address| match at.space {
         Space::Arena => format!("arena+{}", at.offset),
-        Space::Input(n) => format!("input.{n}"),
-        Space::Output(n) => format!("output.{n}"),
-        Space::Variable(n) => format!("variable.{n}"),
-        Space::Constant(n) => format!("constant.{n}"),
+        space => space.to_string(),
     };
     plan.steps
         .iter()

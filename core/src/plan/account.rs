@@ -1,0 +1,372 @@
+//! How much memory a plan takes, when most, and for what.
+//!
+//! A byte of the arena is *needed* at a step if it holds a value then that a step reads later, or if the step itself reads or
+//! writes it. The greatest sum of needed bytes (each value rounded up to the alignment) is what no arena for this order of
+//! steps and these uses in place can be below: the plan's lower bound.
+//!
+//! Needed bytes are found backwards: a value is needed from its last reader back to its writer. A loop needs, throughout, what
+//! its body reads before it writes it, its carries, the wholes of its slices and stacks; a way of a branch needs nothing for the
+//! sake of the other ways. The plan must be one that [`super::verify()`] accepts up to P14; for others the result means nothing.
+
+use super::intervals::{Intervals, Span};
+use super::{Address, Plan, Space, Step, Trip, ValueId};
+use crate::nest::BufferRole;
+use std::fmt;
+
+/// Bytes of a plan by what they are for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Account {
+    /// Inputs, given at each run.
+    pub inputs: u64,
+    /// Outputs.
+    pub outputs: u64,
+    /// Variables that are only read.
+    pub parameters: u64,
+    /// Variables that are replaced or made.
+    pub state: u64,
+    /// Constants.
+    pub constants: u64,
+    /// The arena.
+    pub arena: u64,
+    /// Most bytes of workspace of one call; they are in the arena.
+    pub workspace: u64,
+    /// When most of the arena is needed.
+    pub peak: Peak,
+}
+
+/// The moment at which most bytes of the arena are needed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Peak {
+    /// The first such step; steps are counted in the order of the text, those inside a step after it.
+    pub step: usize,
+    /// Needed bytes, each value's rounded up to the alignment.
+    pub bytes: u64,
+    /// What is needed, by offset.
+    pub living: Vec<Living>,
+}
+
+/// A value in the arena, or workspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Living {
+    /// Which; nothing for workspace.
+    pub value: Option<ValueId>,
+    /// Its first byte in the arena.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// Accounts for a plan.
+pub fn account(plan: &Plan) -> Account {
+    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
+    let value = |v: ValueId| plan.values[v].bytes();
+    let variables = |read_only: bool| {
+        let chosen = plan.variables.iter().filter(move |v| (v.before == Some(v.after)) == read_only);
+        sum(&mut chosen.map(|v| value(v.after)))
+    };
+    Account {
+        inputs: sum(&mut plan.inputs.iter().map(|i| value(i.value))),
+        outputs: sum(&mut plan.outputs.iter().map(|o| value(o.value))),
+        parameters: variables(true),
+        state: variables(false),
+        constants: sum(&mut plan.constants.iter().map(|c| value(c.value))),
+        arena: plan.arena,
+        workspace: workspace(&plan.steps),
+        peak: peak(plan),
+    }
+}
+
+fn workspace(steps: &[Step]) -> u64 {
+    steps
+        .iter()
+        .map(|step| match step {
+            Step::Call { workspace, .. } => workspace.as_ref().map_or(0, |w| w.1),
+            _ => step.blocks().into_iter().map(workspace).max().unwrap_or(0),
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+fn peak(plan: &Plan) -> Peak {
+    let mut walk = Walk {
+        plan,
+        needed: Intervals::default(),
+        load: 0,
+        exposed: Vec::new(),
+        best: None,
+        capture: None,
+        living: Vec::new(),
+    };
+    walk.needed.add_memory();
+    walk.expose(&plan.steps, &[]);
+    walk.steps(&plan.steps, 0);
+    let Some((bytes, step)) = walk.best else { return Peak::default() };
+    // Once more, to look at that moment.
+    walk.needed.rollback(0);
+    (walk.load, walk.capture) = (0, Some(step));
+    walk.steps(&plan.steps, 0);
+    let living = std::mem::take(&mut walk.living);
+    Peak { step, bytes, living }
+}
+
+/// Stands for workspace among values.
+const SCRATCH: ValueId = ValueId(u32::MAX);
+
+type Needed = (Span, ValueId);
+
+struct Walk<'a> {
+    plan: &'a Plan,
+    needed: Intervals,
+    /// Sum of what is needed.
+    load: u64,
+    /// For each step: the number of steps inside it, and for loops and branches what they read before they write it.
+    exposed: Vec<(usize, Vec<Needed>)>,
+    /// The greatest load, and its (first) step.
+    best: Option<(u64, usize)>,
+    capture: Option<usize>,
+    living: Vec<Living>,
+}
+
+impl<'a> Walk<'a> {
+    /// The bytes of a value, if it has any and lies in the arena. What has strides is a part of something that is needed whole.
+    fn span(&self, value: ValueId, at: &Address) -> Option<Needed> {
+        let bytes = self.plan.values[value].bytes();
+        let counts = bytes > 0 && at.space == Space::Arena && at.strides.is_empty();
+        counts.then(|| (Span { memory: 0, start: at.offset, end: at.offset + bytes }, value))
+    }
+
+    /// What a step without steps inside reads; what it writes, workspace included.
+    fn uses(&self, step: &Step) -> (Vec<Needed>, Vec<Needed>) {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        match step {
+            Step::Nest { nest, arguments } => {
+                for (argument, (_, buffer)) in arguments.iter().zip(self.plan.nests[*nest].parameters()) {
+                    let list = if buffer.role == BufferRole::In { &mut reads } else { &mut writes };
+                    list.extend(self.span(argument.value, &argument.at));
+                }
+            }
+            Step::Call { arguments, workspace, .. } => {
+                let last = arguments.len().saturating_sub(1);
+                reads.extend(arguments[..last].iter().filter_map(|a| self.span(a.value, &a.at)));
+                writes.extend(arguments[last..].iter().filter_map(|a| self.span(a.value, &a.at)));
+                let scratch = workspace.as_ref().filter(|w| w.1 > 0);
+                writes.extend(scratch.map(|(at, bytes)| {
+                    (Span { memory: 0, start: at.offset, end: at.offset.saturating_add(*bytes) }, SCRATCH)
+                }));
+            }
+            Step::Copy { value, from, to } => {
+                reads.extend(self.span(*value, from));
+                writes.extend(self.span(*value, to));
+            }
+            Step::Loop(l) => {
+                match &l.trip {
+                    Trip::Constant(_) => {}
+                    Trip::Value { count: tested, .. } | Trip::While { before: tested, .. } => {
+                        reads.extend(self.span(tested.value, &tested.at));
+                    }
+                }
+                for c in &l.carries {
+                    reads.extend(self.span(c.initial, &c.at));
+                    writes.extend(self.span(c.result, &c.at));
+                }
+                reads.extend(l.slices.iter().filter_map(|s| self.span(s.whole, &s.at)));
+                for s in &l.stacks {
+                    reads.extend(s.initial.and_then(|v| self.span(v, &s.at)));
+                    writes.extend(self.span(s.whole, &s.at));
+                }
+            }
+            Step::If { predicate: tested, merges, .. } | Step::Switch { index: tested, merges, .. } => {
+                reads.extend(self.span(tested.value, &tested.at));
+                writes.extend(merges.iter().filter_map(|m| self.span(m.result, &m.at)));
+            }
+        }
+        (reads, writes)
+    }
+
+    /// What must be there at the end of each block of a step.
+    fn demands(&self, step: &Step, block: usize) -> Vec<Needed> {
+        let mut demands = Vec::new();
+        match step {
+            Step::Loop(l) => {
+                demands.extend(l.carries.iter().filter_map(|c| self.span(c.output, &c.at)));
+                demands.extend(l.slices.iter().filter_map(|s| self.span(s.whole, &s.at)));
+                demands.extend(l.stacks.iter().filter_map(|s| self.span(s.whole, &s.at)));
+                if let Trip::While { before, after, .. } = &l.trip {
+                    demands.extend(self.span(*after, &before.at));
+                }
+            }
+            Step::If { merges, .. } | Step::Switch { merges, .. } => {
+                demands.extend(merges.iter().filter_map(|m| self.span(m.ways[block], &m.at)));
+            }
+            _ => {}
+        }
+        demands
+    }
+
+    /// Fills `exposed` for these steps and those inside, in order; returns what must be there before them, given what must be there
+    /// after them.
+    fn expose(&mut self, steps: &'a [Step], demands: &[Needed]) -> Vec<Needed> {
+        let mut numbers = Vec::with_capacity(steps.len());
+        for step in steps {
+            let number = self.exposed.len();
+            numbers.push(number);
+            self.exposed.push((0, Vec::new()));
+            let (mut reads, writes) = self.uses(step);
+            for (n, block) in step.blocks().into_iter().enumerate() {
+                let mut inner = self.expose(block, &self.demands(step, n));
+                if matches!(step, Step::Loop(_)) {
+                    // What the loop carries is there because it was there, or made, before.
+                    inner.retain(|(span, _)| !writes.iter().chain(&reads).any(|(w, _)| w.meets(span)));
+                }
+                reads.extend(inner);
+            }
+            self.exposed[number] = (self.exposed.len() - number - 1, reads);
+        }
+        let mut needed = Intervals::default();
+        needed.add_memory();
+        demands.iter().for_each(|(span, value)| needed.write(*span, *value));
+        for (step, number) in steps.iter().zip(numbers).rev() {
+            self.uses(step).1.iter().for_each(|(span, _)| needed.clear(*span));
+            self.exposed[number].1.iter().for_each(|(span, value)| needed.write(*span, *value));
+        }
+        needed.iter(0).collect()
+    }
+
+    /// Walks steps backwards, from what is needed after them to what is needed before. `first` is the number of the first.
+    fn steps(&mut self, steps: &'a [Step], first: usize) {
+        let mut numbers = vec![first];
+        for n in 1..steps.len() {
+            numbers.push(numbers[n - 1] + 1 + self.exposed[numbers[n - 1]].0);
+        }
+        for (step, number) in steps.iter().zip(numbers).rev() {
+            let writes = self.uses(step).1;
+            writes.iter().for_each(|n| self.need(*n));
+            let mut inside = number + 1;
+            for (n, block) in step.blocks().into_iter().enumerate() {
+                let (mark, load) = (self.needed.mark(), self.load);
+                if matches!(step, Step::Loop(_)) {
+                    // The next iteration reads what this one has read.
+                    self.exposed[number].1.clone().into_iter().for_each(|n| self.need(n));
+                }
+                self.demands(step, n).into_iter().for_each(|n| self.need(n));
+                self.record(number);
+                self.steps(block, inside);
+                inside += self.count(block, inside);
+                self.needed.rollback(mark);
+                self.load = load;
+            }
+            if !step.blocks().is_empty() {
+                self.kill(&writes);
+            }
+            self.exposed[number].1.clone().into_iter().for_each(|n| self.need(n));
+            self.record(number);
+            self.kill(&writes);
+        }
+    }
+
+    /// Number of steps in a block whose first has number `first`, those inside them included.
+    fn count(&self, block: &[Step], first: usize) -> usize {
+        block.iter().fold(0, |n, _| n + 1 + self.exposed[first + n].0)
+    }
+
+    fn need(&mut self, (span, value): Needed) {
+        if self.needed.holds(span, value) {
+            return;
+        }
+        let gone: u64 = self.needed.overlapping(span).map(|(s, _)| self.rounded(s)).sum();
+        self.needed.write(span, value);
+        self.load = self.load - gone + self.rounded(span);
+    }
+
+    /// Forgets values that are written here, unless others have taken their bytes.
+    fn kill(&mut self, written: &[Needed]) {
+        for (span, value) in written {
+            if self.needed.holds(*span, *value) {
+                self.needed.clear(*span);
+                self.load -= self.rounded(*span);
+            }
+        }
+    }
+
+    /// The bytes that a value takes with its padding.
+    fn rounded(&self, span: Span) -> u64 {
+        let end = span.end.checked_next_multiple_of(self.plan.target.alignment);
+        end.unwrap_or(span.end) - span.start
+    }
+
+    fn record(&mut self, step: usize) {
+        if self.best.is_none_or(|(load, first)| self.load > load || (self.load == load && step < first)) {
+            self.best = Some((self.load, step));
+        }
+        if self.capture == Some(step) && self.best.is_some_and(|(load, _)| load == self.load) {
+            let living = self.needed.iter(0).map(|(span, value)| Living {
+                value: (value != SCRATCH).then_some(value),
+                offset: span.start,
+                bytes: span.end - span.start,
+            });
+            self.living = living.collect();
+        }
+    }
+}
+
+/// Bytes as people read them.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let (mut size, mut unit) = (self.0 as f64 / 1024.0, 0);
+        while size >= 1024.0 {
+            (size, unit) = (size / 1024.0, unit + 1);
+        }
+        write!(f, "{size:.2} {}", units[unit])
+    }
+}
+
+/// Shows the account of a plan: bytes by what they are for, the peak, and the gap to the lower bound.
+pub struct AccountText<'a>(pub &'a Plan, pub &'a Account);
+
+impl fmt::Display for AccountText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AccountText(plan, account) = self;
+        writeln!(f, "memory of @{}", plan.function)?;
+        let rows = [
+            ("inputs", account.inputs),
+            ("outputs", account.outputs),
+            ("parameters", account.parameters),
+            ("state", account.state),
+            ("constants", account.constants),
+            ("arena", account.arena),
+            ("  of it workspace", account.workspace),
+        ];
+        for (what, bytes) in rows {
+            writeln!(f, "  {what:<18} {:>14}  {:>12}", bytes, Bytes(bytes).to_string())?;
+        }
+        let bound = account.peak.bytes;
+        let gap = if bound == 0 { 0.0 } else { (account.arena as f64 / bound as f64 - 1.0) * 100.0 };
+        writeln!(f, "  {:<18} {bound:>14}  {:>12}  gap {gap:.2} %", "lower bound", Bytes(bound).to_string())?;
+        if account.peak.living.is_empty() {
+            return Ok(());
+        }
+        let step = super::verify::find(&plan.steps, account.peak.step);
+        let text = step.map_or(String::new(), |s| super::print::StepText(plan, s).to_string());
+        let text: String = text.chars().take(100).collect();
+        writeln!(f, "  peak at step {}: {text}", account.peak.step)?;
+        let mut living = account.peak.living.clone();
+        living.sort_by_key(|l| (std::cmp::Reverse(l.bytes), l.offset));
+        for one in living {
+            let what = one.value.map_or("workspace".into(), |v| super::print::ValueText(plan, v).to_string());
+            writeln!(
+                f,
+                "    {:>14}  {:>12}  at arena+{:<12} {what}",
+                one.bytes,
+                Bytes(one.bytes).to_string(),
+                one.offset
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! The plan interpreter: what a plan computes, on memories of bytes.
+//!
+//! The oracle of executors. It follows the steps as they stand, addresses and all: nests by the nest interpreter, calls by their
+//! reference meaning ([`crate::Call::reference`]). Memories start with bytes that belong to no value, so what a plan reads
+//! without having written it shows. A nest that runs in place runs as the merged nest
+//! ([`crate::nest::alias::in_place`]), in which the interpreter catches an element that is read after it was written.
+
+use super::print::StepText;
+use super::{Address, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, verify};
+use crate::call::Call;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::id::Id;
+use crate::literal::Literal;
+use crate::nest::{self, BufferRole, Nest};
+use crate::ty::TensorType;
+
+/// What is in memory before anything is written: a NaN in every float dtype, and no bool.
+const FRESH: u8 = 0xff;
+
+/// What a run gives.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// One for each output of the plan, of the shape that the output declares.
+    pub outputs: Vec<Literal>,
+    /// One for each variable of the plan: what it holds at the end.
+    pub variables: Vec<Literal>,
+}
+
+/// Runs a plan on its inputs and on what its variables hold (nothing for those that it makes).
+///
+/// Errors: the plan is refused by the verifier, inputs or variables do not fit, there is not enough memory, or an access breaks
+/// the rules of a nest as it happens.
+pub fn interpret(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>]) -> Result<Run> {
+    verify(plan)?;
+    if inputs.len() != plan.inputs.len() || variables.len() != plan.variables.len() {
+        return Err(Diagnostic::new(format!(
+            "plan @{} has {} inputs and {} variables, {} and {} are given",
+            plan.function,
+            plan.inputs.len(),
+            plan.variables.len(),
+            inputs.len(),
+            variables.len()
+        )));
+    }
+    let mut machine = Machine { plan, memories: Memories::default(), counters: Vec::new() };
+    machine.begin(inputs, variables)?;
+    machine.block(&plan.steps)?;
+    machine.end()
+}
+
+#[derive(Default)]
+struct Memories {
+    arena: Vec<u8>,
+    inputs: Vec<Vec<u8>>,
+    outputs: Vec<Vec<u8>>,
+    variables: Vec<Vec<u8>>,
+    constants: Vec<Vec<u8>>,
+}
+
+impl Memories {
+    fn get(&mut self, space: Space) -> &mut [u8] {
+        match space {
+            Space::Arena => &mut self.arena,
+            Space::Input(n) => &mut self.inputs[n as usize],
+            Space::Output(n) => &mut self.outputs[n as usize],
+            Space::Variable(n) => &mut self.variables[n as usize],
+            Space::Constant(n) => &mut self.constants[n as usize],
+        }
+    }
+}
+
+struct Machine<'a> {
+    plan: &'a Plan,
+    memories: Memories,
+    /// The counter of each loop.
+    counters: Vec<u64>,
+}
+
+impl Machine<'_> {
+    fn begin(&mut self, inputs: &[Literal], variables: &[Option<Literal>]) -> Result<()> {
+        let plan = self.plan;
+        self.memories.arena = fresh(plan.arena)?;
+        for (input, literal) in plan.inputs.iter().zip(inputs) {
+            self.memories.inputs.push(given("input", &input.name, &plan.values[input.value], literal)?);
+        }
+        for output in &plan.outputs {
+            self.memories.outputs.push(fresh(plan.values[output.value].bytes())?);
+        }
+        for (variable, literal) in plan.variables.iter().zip(variables) {
+            let ty = Value { name: String::new(), dtype: variable.dtype, shape: variable.shape.clone() };
+            self.memories.variables.push(match (variable.before, literal) {
+                (Some(_), Some(literal)) => given("variable", &variable.name, &ty, literal)?,
+                (None, None) => fresh(ty.bytes())?,
+                (Some(_), None) => {
+                    return Err(Diagnostic::new(format!("variable `{}` has no value", variable.name)));
+                }
+                (None, Some(_)) => {
+                    return Err(Diagnostic::new(format!("variable `{}` is made by the plan", variable.name)));
+                }
+            });
+        }
+        self.memories.constants = plan.constants.iter().map(|c| c.literal.to_bytes()).collect();
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Run> {
+        let plan = self.plan;
+        let outputs = plan.outputs.iter().zip(&self.memories.outputs);
+        let outputs =
+            outputs.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes));
+        let variables = plan.variables.iter().zip(&self.memories.variables);
+        let variables = variables.map(|(v, bytes)| Literal::from_bytes(v.dtype, &v.shape, bytes));
+        Ok(Run { outputs: outputs.collect::<Result<_>>()?, variables: variables.collect::<Result<_>>()? })
+    }
+
+    /// The bytes at an address, as the counters stand.
+    fn bytes(&mut self, at: &Address, bytes: u64) -> &mut [u8] {
+        let strides = at.strides.iter().map(|(l, stride)| self.counters[l.index()] * stride);
+        let start = (at.offset + strides.sum::<u64>()) as usize;
+        &mut self.memories.get(at.space)[start..start + bytes as usize]
+    }
+
+    fn load(&mut self, argument: &Argument, ty: &TensorType) -> Result<Literal> {
+        let shape = ty.extents().expect("types in plans have no variables");
+        let bytes = ty.bytes().expect("the plan was verified: sizes fit") as u64;
+        Literal::from_bytes(ty.dtype, &shape, self.bytes(&argument.at, bytes))
+    }
+
+    fn load_value(&mut self, argument: &Argument) -> Result<Literal> {
+        let value = &self.plan.values[argument.value];
+        let ty = TensorType::new(value.dtype, value.shape.iter().copied());
+        self.load(argument, &ty)
+    }
+
+    /// The only element of a value.
+    fn scalar(&mut self, value: ValueId, at: &Address) -> Result<i64> {
+        let literal = self.load_value(&Argument { value, at: at.clone() })?;
+        Ok(literal.get(0).to_i64().expect("the plan was verified: integers and bools decide"))
+    }
+
+    fn store(&mut self, argument: &Argument, literal: &Literal) {
+        let bytes = literal.to_bytes();
+        self.bytes(&argument.at, bytes.len() as u64).copy_from_slice(&bytes);
+    }
+
+    fn block(&mut self, steps: &[Step]) -> Result<()> {
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        let plan = self.plan;
+        match step {
+            Step::Nest { nest, arguments } => self
+                .nest(&plan.nests[*nest], arguments)
+                .map_err(|d| d.context(format!("plan @{}, `{}`", plan.function, StepText(plan, step)))),
+            Step::Call { call, arguments, workspace } => self.call(call, arguments, workspace),
+            Step::Copy { value, from, to } => {
+                let bytes = plan.values[*value].bytes();
+                let copy = self.bytes(from, bytes).to_vec();
+                self.bytes(to, bytes).copy_from_slice(&copy);
+                Ok(())
+            }
+            Step::Loop(l) => self.looping(l),
+            Step::If { predicate, then, otherwise, .. } => {
+                let way = self.scalar(predicate.value, &predicate.at)? != 0;
+                self.block(if way { then } else { otherwise })
+            }
+            Step::Switch { index, arms, .. } => {
+                let way = self.scalar(index.value, &index.at)?.clamp(0, arms.len() as i64 - 1);
+                self.block(&arms[way as usize])
+            }
+        }
+    }
+
+    fn nest(&mut self, nest: &Nest, arguments: &[Argument]) -> Result<()> {
+        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
+        let with = |role: BufferRole| (0..roles.len()).filter(move |n| roles.get(*n) == Some(&role));
+        let operands: Vec<usize> = with.clone()(BufferRole::In).collect();
+        let results: Vec<usize> = with(BufferRole::Out).collect();
+        let id = nest::BufferId::new;
+        let mut pairs = Vec::new();
+        for m in &results {
+            let shares = |n: &&usize| {
+                let has_bytes = self.plan.values[arguments[**n].value].bytes() > 0;
+                has_bytes && arguments[**n].at == arguments[*m].at
+            };
+            pairs.extend(operands.iter().filter(shares).map(|n| (id(*n), id(*m))));
+        }
+        let merged = nest::alias::in_place(nest, &pairs)
+            .ok_or_else(|| Diagnostic::new("operand and result of one address are of different types"))?;
+        let mut inputs = Vec::new();
+        for (argument, (_, buffer)) in arguments.iter().zip(merged.parameters()) {
+            if buffer.role != BufferRole::Out {
+                let ty = TensorType::new(buffer.dtype, buffer.shape.iter().copied());
+                inputs.push(self.load(argument, &ty)?);
+            }
+        }
+        let outputs = nest::interpret(&merged, &inputs)?;
+        for (m, output) in results.iter().zip(&outputs) {
+            self.store(&arguments[*m], output);
+        }
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        call: &Call,
+        arguments: &[Argument],
+        workspace: &Option<(Address, u64)>,
+    ) -> Result<()> {
+        let (result, operands) = arguments.split_last().expect("the plan was verified: calls have a result");
+        let operands = operands.iter().map(|o| self.load_value(o)).collect::<Result<Vec<_>>>()?;
+        if let Some((at, bytes)) = workspace {
+            self.bytes(at, *bytes).fill(FRESH);
+        }
+        let found = call.reference(&operands)?.literal();
+        self.store(result, &found);
+        Ok(())
+    }
+
+    fn looping(&mut self, l: &Loop) -> Result<()> {
+        if self.counters.len() <= l.id.index() {
+            self.counters.resize(l.id.index() + 1, 0);
+        }
+        let trip = match &l.trip {
+            Trip::Constant(n) => *n,
+            Trip::Value { count, limit } => {
+                let count = self.scalar(count.value, &count.at)?;
+                u64::try_from(count).unwrap_or(0).min(*limit)
+            }
+            Trip::While { limit, .. } => *limit,
+        };
+        for n in 0..trip {
+            if let Trip::While { before, .. } = &l.trip
+                && self.scalar(before.value, &before.at)? == 0
+            {
+                break;
+            }
+            self.counters[l.id.index()] = if l.reverse { trip - 1 - n } else { n };
+            self.block(&l.body)?;
+        }
+        Ok(())
+    }
+}
+
+/// So many bytes that belong to no value.
+fn fresh(bytes: u64) -> Result<Vec<u8>> {
+    let mut memory = Vec::new();
+    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+    memory.try_reserve_exact(size).map_err(|_| {
+        Diagnostic::new(format!("there is not enough memory for {bytes} bytes"))
+            .help("bind smaller dimensions")
+    })?;
+    memory.resize(size, FRESH);
+    Ok(memory)
+}
+
+fn given(what: &str, name: &str, value: &Value, literal: &Literal) -> Result<Vec<u8>> {
+    if literal.dtype() != value.dtype || literal.shape() != value.shape {
+        return Err(Diagnostic::new(format!(
+            "{what} `{name}` is {}{:?}, {} is given",
+            value.dtype,
+            value.shape,
+            literal.ty()
+        )));
+    }
+    Ok(literal.to_bytes())
+}

@@ -1,0 +1,141 @@
+//! What a plan must be: proof that every step finds the values it names where it looks for them.
+//!
+//! It shares no code with what makes plans, and believes nothing: plans come from files. The time is O(n log n) for n steps and
+//! arguments (times the depth of nesting).
+//!
+//! Structure (module `structure`), which makes a plan meaningful:
+//!
+//! - **P1** Names are there and unique: nests, inputs, variables, outputs. The target is sane ([`crate::Target::verify`]).
+//! - **P2** Sizes are sane: at most [`MAX_RANK`] dimensions, and bytes of every value and of the arena are below 2^63.
+//! - **P3** What is named exists: values, nests, memories, enclosing loops; loops are numbered in the order of the text; steps nest at
+//!   most [`MAX_DEPTH`] deep; branches have their arms, and merges a value for each.
+//! - **P4** Every value is defined in one place: it is an input, a constant or a variable's old value, a result of a step, an
+//!   input, part, or result of a loop, or the result of a merge. Only recomputation defines it again: the same nest or call on
+//!   the same values.
+//! - **P5** Types agree in dtype and bytes, everywhere.
+//! - **P6** Nests and calls are valid by themselves; nests have no InOut parameters; the target claims the calls.
+//! - **P7** Addresses are in their memory and aligned: to the target's alignment, those with strides to the dtype.
+//! - **P8** An address with strides is inside the current part of a slice or stack.
+//! - **P9** Inputs, constants and variables that are only read are never written; workspace lies in the arena.
+//!
+//! Replay (module `replay`) over an abstract memory that maps bytes to values:
+//!
+//! - **P10** What is read is there: the bytes hold exactly the value that the step names.
+//! - **P11** Results overlap nothing of their step, but exactly an operand's bytes where [`crate::nest::may_alias`] or
+//!   [`crate::Call::in_place`] allows it. Workspace overlaps nothing of its step.
+//! - **P12** Loops: a carry holds its initial value before, its output at the end of the body; a slice's whole survives the body; each
+//!   iteration writes its part of a stack, and nothing else touches the whole. The body is replayed once, from what
+//!   holds in every iteration: whatever the body may write is forgotten first.
+//! - **P13** Branches: each way leaves the merged value at the place of the merge; of the rest, what any way may write is forgotten.
+//! - **P14** At the end every output and variable holds its value.
+//! - **P15** The arena ends where its last address does (rounded up to the alignment), and the lower bound is the greatest load
+//!   ([`super::account()`]).
+
+mod replay;
+mod structure;
+
+use super::parse::{Part, Places};
+use super::print::StepText;
+use super::{Plan, Step, account};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::nest;
+use std::fmt::Display;
+
+pub use crate::nest::verify::MAX_RANK;
+pub use crate::text::cursor::MAX_DEPTH;
+
+/// Checks all invariants; the error names the step.
+pub fn verify(plan: &Plan) -> Result<()> {
+    verify_at(plan, &Places::default())
+}
+
+/// Checks all invariants; the error also has the place in the text that the plan was read from.
+pub fn verify_at(plan: &Plan, places: &Places) -> Result<()> {
+    let shown = |f: Failure| f.diagnostic(plan, places);
+    structure::check(plan, places).map_err(shown)?;
+    let reach = replay::check(plan).map_err(shown)?;
+    arena(plan, reach).map_err(shown)
+}
+
+/// P15.
+fn arena(plan: &Plan, reach: u64) -> std::result::Result<(), Failure> {
+    let fail = |what: String| Err(failure(Part::Arena, 15, what));
+    let wanted = reach.next_multiple_of(plan.target.alignment);
+    if plan.arena != wanted {
+        return fail(format!("the arena has {} bytes, its addresses need {wanted}", plan.arena));
+    }
+    let load = account(plan).peak.bytes;
+    if plan.lower_bound != load {
+        return fail(format!(
+            "the lower bound is given as {}, the greatest load is {load}",
+            plan.lower_bound
+        ));
+    }
+    Ok(())
+}
+
+/// What is wrong, and with what.
+struct Failure {
+    part: Part,
+    diagnostic: Diagnostic,
+}
+
+/// An error of invariant `number` about `part`.
+fn failure(part: Part, number: u32, message: impl Display) -> Failure {
+    Failure { part, diagnostic: Diagnostic::new(format!("{message} (P{number})")) }
+}
+
+impl Failure {
+    fn help(mut self, help: impl Into<String>) -> Failure {
+        self.diagnostic = self.diagnostic.help(help);
+        self
+    }
+
+    fn diagnostic(self, plan: &Plan, places: &Places) -> Diagnostic {
+        // A hostile plan may have endless names and steps.
+        let short = |text: String| {
+            if text.chars().count() <= 120 { text } else { text.chars().take(120).chain(['…']).collect() }
+        };
+        let within = |n: usize| {
+            let text = find(&plan.steps, n).map(|s| short(StepText(plan, s).to_string()));
+            format!(", step {n}{}", text.map_or(String::new(), |t| format!(", `{t}`")))
+        };
+        let what = match self.part {
+            Part::Plan | Part::Arena | Part::Target => String::new(),
+            Part::Value(id) => format!(", value {id}"),
+            Part::Input(n) => format!(", input {n}"),
+            Part::Variable(n) => format!(", variable {n}"),
+            Part::Output(n) => format!(", output {n}"),
+            Part::Constant(n) => format!(", constant {n}"),
+            Part::Nest(id) => format!(", nest {id}"),
+            Part::Step(n) => within(n),
+            Part::Carry(n, k) => format!("{}, carry {k}", within(n)),
+            Part::Slice(n, k) => format!("{}, slice {k}", within(n)),
+            Part::Stack(n, k) => format!("{}, stack {k}", within(n)),
+            Part::Merge(n, k) => format!("{}, merge {k}", within(n)),
+        };
+        let context = short(format!("plan @{}", plan.function)) + &what;
+        self.diagnostic.context(context).at(places.get(self.part), "")
+    }
+}
+
+/// Step number `n` in the order of the text.
+pub(super) fn find(steps: &[Step], n: usize) -> Option<&Step> {
+    // Iterative, since the depth may be what is wrong.
+    let mut stack: Vec<&Step> = steps.iter().rev().collect();
+    let mut number = 0;
+    while let Some(step) = stack.pop() {
+        if number == n {
+            return Some(step);
+        }
+        number += 1;
+        step.blocks().into_iter().rev().for_each(|block| stack.extend(block.iter().rev()));
+    }
+    None
+}
+
+/// Verifies a nest of a plan, with its places.
+fn verify_nest(plan: &Plan, places: &Places, id: super::NestId) -> std::result::Result<(), Failure> {
+    nest::verify_at(&plan.nests[id], &places.nest(id))
+        .map_err(|diagnostic| Failure { part: Part::Nest(id), diagnostic })
+}

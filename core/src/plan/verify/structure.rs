@@ -1,0 +1,450 @@
+//! P1 to P9, but for the windows of P8: what can be said without replaying.
+
+use super::{Failure, MAX_DEPTH, MAX_RANK, Part, Places, failure, verify_nest};
+use crate::dtype::DType;
+use crate::id::IdVec;
+use crate::nest::BufferRole;
+use crate::plan::print::ValueText;
+use crate::plan::{
+    Address, Argument, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Trip, Value, ValueId,
+};
+use crate::ty::TensorType;
+use std::collections::BTreeSet;
+
+type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// Where a value comes from.
+#[derive(Clone, Copy)]
+enum Definition<'a> {
+    /// From outside, a loop or a merge.
+    Once,
+    /// A result of a nest or call, by position among its arguments.
+    Made(&'a Step, usize),
+}
+
+pub(super) fn check(plan: &Plan, places: &Places) -> Result {
+    plan.target.verify().map_err(|diagnostic| {
+        let message = diagnostic.message.clone();
+        Failure {
+            part: Part::Target,
+            diagnostic: crate::Diagnostic { message: message + " (P1)", ..diagnostic },
+        }
+    })?;
+    values(plan)?;
+    let mut names = BTreeSet::new();
+    for (id, nest) in plan.nests.iter() {
+        verify_nest(plan, places, id)?;
+        if !names.insert(nest.name.as_str()) {
+            return Err(failure(Part::Nest(id), 1, format!("a second nest is named `@{}`", nest.name)));
+        }
+        if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::InOut) {
+            return Err(failure(Part::Nest(id), 6, "has an `inout` parameter")
+                .help("in a plan, in place is an `in` and an `out` at one address"));
+        }
+    }
+    let mut checker = Checker {
+        plan,
+        definitions: plan.values.ids().map(|_| None).collect(),
+        loops: Vec::new(),
+        next_loop: 0,
+        next_step: 0,
+    };
+    checker.signature()?;
+    checker.block(&plan.steps, 0)?;
+    match checker.definitions.iter().find(|(_, d)| d.is_none()) {
+        Some((id, _)) => Err(failure(Part::Value(id), 4, "nothing defines it")),
+        None => Ok(()),
+    }
+}
+
+/// P2.
+fn values(plan: &Plan) -> Result {
+    let too_large = |bytes: u64| i64::try_from(bytes).is_err();
+    for (id, value) in plan.values.iter() {
+        let bytes = value
+            .shape
+            .iter()
+            .filter(|e| **e > 0)
+            .try_fold(value.dtype.size() as u64, |n, e| n.checked_mul(*e as u64));
+        if value.shape.len() > MAX_RANK || bytes.is_none_or(too_large) {
+            return Err(failure(Part::Value(id), 2, "is larger than any memory"));
+        }
+    }
+    if too_large(plan.arena) || too_large(plan.lower_bound) {
+        return Err(failure(Part::Arena, 2, "is larger than any memory"));
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    plan: &'a Plan,
+    definitions: IdVec<ValueId, Option<Definition<'a>>>,
+    /// Those that enclose, outermost first.
+    loops: Vec<LoopId>,
+    next_loop: u32,
+    next_step: usize,
+}
+
+impl<'a> Checker<'a> {
+    fn signature(&mut self) -> Result {
+        let plan = self.plan;
+        let mut names = BTreeSet::new();
+        let mut fresh = |part: Part, kind: u8, name: &'a str| {
+            let new = !name.is_empty() && names.insert((kind, name));
+            if new { Ok(()) } else { Err(failure(part, 1, "its name is empty or taken")) }
+        };
+        for (n, input) in plan.inputs.iter().enumerate() {
+            fresh(Part::Input(n), 0, &input.name)?;
+            self.define(Part::Input(n), input.value, Definition::Once)?;
+            use crate::graph::InputRole::{Input, Key};
+            if !matches!(input.role, Input | Key) {
+                return Err(failure(Part::Input(n), 3, "parameters and state are variables"));
+            }
+        }
+        for (n, variable) in plan.variables.iter().enumerate() {
+            let part = Part::Variable(n);
+            fresh(part, 1, &variable.name)?;
+            if let Some(before) = variable.before {
+                self.define(part, before, Definition::Once)?;
+            }
+            for value in variable.before.into_iter().chain([variable.after]) {
+                let value = self.value(part, value)?;
+                let elements = elements(&variable.shape);
+                if value.dtype != variable.dtype || elements != Some(value.elements()) {
+                    return Err(failure(part, 5, "its values are of another type"));
+                }
+            }
+        }
+        for (n, output) in plan.outputs.iter().enumerate() {
+            let part = Part::Output(n);
+            fresh(part, 2, &output.name)?;
+            if elements(&output.shape) != Some(self.value(part, output.value)?.elements()) {
+                return Err(failure(part, 5, "its value has another number of elements"));
+            }
+        }
+        for (n, constant) in plan.constants.iter().enumerate() {
+            let part = Part::Constant(n);
+            self.define(part, constant.value, Definition::Once)?;
+            let value = &plan.values[constant.value];
+            if constant.literal.dtype() != value.dtype || constant.literal.shape() != value.shape {
+                return Err(failure(part, 5, "its literal is of another type"));
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&self, part: Part, id: ValueId) -> Result<&'a Value> {
+        self.plan.values.get(id).ok_or_else(|| failure(part, 3, format!("there is no value {id}")))
+    }
+
+    /// P4.
+    fn define(&mut self, part: Part, id: ValueId, definition: Definition<'a>) -> Result {
+        self.value(part, id)?;
+        let again = |first: Definition<'a>| match (first, definition) {
+            (Definition::Made(a, n), Definition::Made(b, m)) => n == m && recomputes(self.plan, a, b),
+            _ => false,
+        };
+        match self.definitions[id] {
+            None => self.definitions[id] = Some(definition),
+            Some(first) if again(first) => {}
+            Some(_) => {
+                let what = ValueText(self.plan, id);
+                return Err(failure(part, 4, format!("defines {what} a second time"))
+                    .help("a value is defined again only by the same nest or call on the same values"));
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, steps: &'a [Step], depth: usize) -> Result {
+        for step in steps {
+            let part = Part::Step(self.next_step);
+            if depth >= MAX_DEPTH as usize {
+                return Err(failure(part, 3, format!("steps nest deeper than {MAX_DEPTH}")));
+            }
+            self.step(step, depth)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &'a Step, depth: usize) -> Result {
+        let number = self.next_step;
+        self.next_step += 1;
+        let part = Part::Step(number);
+        match step {
+            Step::Nest { nest, arguments } => {
+                let Some(nest) = self.plan.nests.get(*nest) else {
+                    return Err(failure(part, 3, format!("there is no nest {nest}")));
+                };
+                if arguments.len() != nest.parameters().count() {
+                    return Err(failure(part, 5, "has more or fewer arguments than the nest has parameters"));
+                }
+                for (n, (argument, (_, buffer))) in arguments.iter().zip(nest.parameters()).enumerate() {
+                    let bytes =
+                        Value { name: String::new(), dtype: buffer.dtype, shape: buffer.shape.clone() }
+                            .bytes();
+                    self.argument(part, argument, buffer.dtype, |b| b == bytes)?;
+                    if buffer.role == BufferRole::Out {
+                        self.written(part, &argument.at)?;
+                        self.define(part, argument.value, Definition::Made(step, n))?;
+                    }
+                }
+            }
+            Step::Call { call, arguments, workspace } => self.call(part, step, call, arguments, workspace)?,
+            Step::Copy { value, from, to } => {
+                self.place(part, *value, from)?;
+                self.place(part, *value, to)?;
+                self.written(part, to)?;
+            }
+            Step::Loop(l) => self.looping(number, l, depth)?,
+            Step::If { predicate, then, otherwise, merges } => {
+                self.scalar(part, predicate, &[DType::Bool])?;
+                self.block(then, depth + 1)?;
+                self.block(otherwise, depth + 1)?;
+                self.merges(number, merges, 2)?;
+            }
+            Step::Switch { index, arms, merges } => {
+                self.scalar(part, index, &[DType::I32])?;
+                if arms.is_empty() {
+                    return Err(failure(part, 3, "a switch has at least one case"));
+                }
+                arms.iter().try_for_each(|arm| self.block(arm, depth + 1))?;
+                self.merges(number, merges, arms.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        part: Part,
+        step: &'a Step,
+        call: &crate::Call,
+        arguments: &[Argument],
+        workspace: &Option<(Address, u64)>,
+    ) -> Result {
+        call.verify().map_err(|d| failure(part, 6, d.message))?;
+        if !self.plan.target.claims(call) {
+            let name = &self.plan.target.name;
+            return Err(failure(part, 6, format!("target {name} has no `{}`", call.name())));
+        }
+        let types: Vec<TensorType> = call.operands().into_iter().chain([call.result()]).collect();
+        if arguments.len() != types.len() {
+            return Err(failure(part, 5, format!("`{}` has {} arguments", call.name(), types.len())));
+        }
+        for (n, (argument, ty)) in arguments.iter().zip(&types).enumerate() {
+            // The extents were verified, and larger operands have more bytes.
+            let bytes = ty.bytes().map_or(u64::MAX, |b| b as u64);
+            let larger = n + 1 < types.len() && call.may_be_larger(n);
+            self.argument(part, argument, ty.dtype, |b| b == bytes || (larger && b > bytes))?;
+        }
+        let last = types.len() - 1;
+        self.written(part, &arguments[last].at)?;
+        self.define(part, arguments[last].value, Definition::Made(step, last))?;
+        if let Some((at, bytes)) = workspace {
+            if at.space != Space::Arena || !at.strides.is_empty() {
+                return Err(failure(part, 9, "workspace lies in the arena, and without strides"));
+            }
+            self.address(part, at, *bytes, self.plan.target.alignment)?;
+        }
+        Ok(())
+    }
+
+    fn argument(&self, part: Part, argument: &Argument, dtype: DType, fits: impl Fn(u64) -> bool) -> Result {
+        let value = self.value(part, argument.value)?;
+        if value.dtype != dtype || !fits(value.bytes()) {
+            let shown = ValueText(self.plan, argument.value);
+            return Err(failure(part, 5, format!("{shown} is of another type than the parameter")));
+        }
+        self.place(part, argument.value, &argument.at)
+    }
+
+    /// A value of one element, which decides something.
+    fn scalar(&self, part: Part, argument: &Argument, dtypes: &[DType]) -> Result {
+        let value = self.value(part, argument.value)?;
+        if !dtypes.contains(&value.dtype) || value.elements() != 1 {
+            let names: Vec<&str> = dtypes.iter().map(|d| d.name()).collect();
+            let shown = ValueText(self.plan, argument.value);
+            return Err(failure(part, 5, format!("{shown} is no scalar of {}", names.join(" or "))));
+        }
+        self.place(part, argument.value, &argument.at)
+    }
+
+    fn place(&self, part: Part, value: ValueId, at: &Address) -> Result {
+        let value = self.value(part, value)?;
+        let alignment =
+            if at.strides.is_empty() { self.plan.target.alignment } else { value.dtype.size() as u64 };
+        self.address(part, at, value.bytes(), alignment)
+    }
+
+    /// P3, P7, and of P8 that the loops of strides enclose.
+    fn address(&self, part: Part, at: &Address, bytes: u64, alignment: u64) -> Result {
+        let Some(size) = self.plan.space_bytes(at.space) else {
+            return Err(failure(part, 3, format!("there is no `{}`", at.space)));
+        };
+        let mut enclosing = self.loops.iter();
+        for (id, stride) in &at.strides {
+            if !enclosing.any(|l| l == id) {
+                return Err(failure(
+                    part,
+                    3,
+                    format!("{id} in `{at}` is no loop around it, or out of order"),
+                ));
+            }
+            if !stride.is_multiple_of(alignment) || *stride == 0 {
+                return Err(failure(part, 7, format!("the stride {stride} of `{at}` is not aligned")));
+            }
+        }
+        if !at.offset.is_multiple_of(alignment) {
+            return Err(failure(part, 7, format!("`{at}` is not aligned to {alignment} bytes")));
+        }
+        if at.offset.checked_add(bytes).is_none_or(|end| end > size) {
+            return Err(failure(part, 7, format!("{bytes} bytes at `{at}` are beyond its {size} bytes")));
+        }
+        Ok(())
+    }
+
+    /// P9.
+    fn written(&self, part: Part, at: &Address) -> Result {
+        let read_only = match at.space {
+            Space::Input(_) | Space::Constant(_) => true,
+            Space::Variable(n) => {
+                self.plan.variables.get(n as usize).is_none_or(|v| v.before == Some(v.after))
+            }
+            Space::Arena | Space::Output(_) => false,
+        };
+        if read_only { Err(failure(part, 9, format!("writes `{at}`, which is only read"))) } else { Ok(()) }
+    }
+
+    fn same_type(&self, part: Part, values: &[ValueId]) -> Result {
+        let first = self.value(part, values[0])?;
+        for id in &values[1..] {
+            let other = self.value(part, *id)?;
+            if other.dtype != first.dtype || other.bytes() != first.bytes() {
+                let (a, b) = (ValueText(self.plan, values[0]), ValueText(self.plan, *id));
+                return Err(failure(part, 5, format!("{a} and {b} are of different types")));
+            }
+        }
+        Ok(())
+    }
+
+    fn looping(&mut self, number: usize, l: &'a Loop, depth: usize) -> Result {
+        let part = Part::Step(number);
+        if l.id.0 != self.next_loop {
+            return Err(failure(
+                part,
+                3,
+                format!("loops are numbered in order: this is l{}", self.next_loop),
+            ));
+        }
+        self.next_loop += 1;
+        match &l.trip {
+            Trip::Constant(_) => {}
+            Trip::Value { count, .. } => self.scalar(part, count, &[DType::I32, DType::I64])?,
+            Trip::While { before, after, .. } => {
+                self.scalar(part, before, &[DType::Bool])?;
+                self.scalar(part, &Argument { value: *after, at: before.at.clone() }, &[DType::Bool])?;
+                self.written(part, &before.at)?;
+                if l.reverse {
+                    return Err(failure(part, 3, "only a loop whose trip is known runs in reverse"));
+                }
+            }
+        }
+        for (k, carry) in l.carries.iter().enumerate() {
+            let part = Part::Carry(number, k);
+            self.same_type(part, &[carry.initial, carry.input, carry.output, carry.result])?;
+            self.place(part, carry.initial, &carry.at)?;
+            self.written(part, &carry.at)?;
+            self.define(part, carry.input, Definition::Once)?;
+            self.define(part, carry.result, Definition::Once)?;
+        }
+        for (k, Slice { whole, part: inner, at }) in l.slices.iter().enumerate() {
+            let part = Part::Slice(number, k);
+            self.parts(part, l, *whole, *inner, at)?;
+            self.define(part, *inner, Definition::Once)?;
+            if l.slices[..k].iter().any(|s| s.whole == *whole && s.at == *at) {
+                return Err(failure(part, 4, "slices the same value a second time"));
+            }
+        }
+        for (k, Stack { initial, part: inner, whole, at }) in l.stacks.iter().enumerate() {
+            let part = Part::Stack(number, k);
+            self.parts(part, l, *whole, *inner, at)?;
+            self.written(part, at)?;
+            self.define(part, *whole, Definition::Once)?;
+            match initial {
+                Some(initial) => self.same_type(part, &[*initial, *whole])?,
+                None if l.trip == Trip::Constant(self.plan.values[*whole].shape[0] as u64) => {}
+                None => {
+                    return Err(failure(part, 12, "the iterations do not write all of it")
+                        .help("say what it holds before: `over %value`"));
+                }
+            }
+        }
+        self.loops.push(l.id);
+        self.block(&l.body, depth + 1)?;
+        self.loops.pop();
+        Ok(())
+    }
+
+    /// That a whole consists of parts.
+    fn parts(&self, part: Part, l: &Loop, whole: ValueId, inner: ValueId, at: &Address) -> Result {
+        self.place(part, whole, at)?;
+        let (whole, inner) = (self.value(part, whole)?, self.value(part, inner)?);
+        let Some((count, rest)) = whole.shape.split_first() else {
+            return Err(failure(part, 5, "a scalar has no parts"));
+        };
+        let rest = Value { name: String::new(), dtype: whole.dtype, shape: rest.to_vec() };
+        if rest.dtype != inner.dtype || rest.bytes() != inner.bytes() {
+            return Err(failure(part, 5, "the part is of another type than an element of the first axis"));
+        }
+        if (*count as u64) < l.trip.limit() {
+            return Err(failure(part, 12, format!("{} iterations have {count} parts", l.trip.limit())));
+        }
+        Ok(())
+    }
+
+    fn merges(&mut self, number: usize, merges: &[Merge], ways: usize) -> Result {
+        for (k, merge) in merges.iter().enumerate() {
+            let part = Part::Merge(number, k);
+            if merge.ways.len() != ways {
+                return Err(failure(part, 3, format!("merges {} values of {ways} ways", merge.ways.len())));
+            }
+            let all: Vec<ValueId> = merge.ways.iter().copied().chain([merge.result]).collect();
+            self.same_type(part, &all)?;
+            self.place(part, merge.result, &merge.at)?;
+            self.written(part, &merge.at)?;
+            self.define(part, merge.result, Definition::Once)?;
+        }
+        Ok(())
+    }
+}
+
+/// Number of elements, if it does not overflow.
+fn elements(shape: &[usize]) -> Option<u64> {
+    shape.iter().try_fold(1u64, |n, e| n.checked_mul(*e as u64))
+}
+
+/// True if both steps compute the same from the same values.
+fn recomputes(plan: &Plan, a: &Step, b: &Step) -> bool {
+    let operands = |step: &Step| -> Vec<ValueId> {
+        let is_operand = |n: usize, count: usize| match step {
+            Step::Nest { nest, .. } => {
+                plan.nests[*nest].parameters().nth(n).is_some_and(|(_, b)| b.role == BufferRole::In)
+            }
+            _ => n + 1 < count,
+        };
+        match step {
+            Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
+                let operand = |n: &usize| is_operand(*n, arguments.len());
+                (0..arguments.len()).filter(operand).map(|n| arguments[n].value).collect()
+            }
+            _ => Vec::new(),
+        }
+    };
+    let same = match (a, b) {
+        (Step::Nest { nest: n, .. }, Step::Nest { nest: m, .. }) => n == m,
+        (Step::Call { call: n, .. }, Step::Call { call: m, .. }) => n == m,
+        _ => false,
+    };
+    same && operands(a) == operands(b)
+}

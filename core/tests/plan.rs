@@ -1,0 +1,158 @@
+//! Filetests of plans: every `core/tests/plan/*.plan`.
+//!
+//! A file holds plans. Comments before a plan say what it does: `// input: LITERAL` for each input, `// variable: LITERAL` for
+//! each variable before (`none` for those that the plan makes), `// output: LITERAL` for each output and `// after: LITERAL` for
+//! each variable after, compared bit for bit. There may be several runs, one after another. `// error: TEXT` stands on the line that the
+//! parser or the verifier must blame, with that text. Every plan that parses must print to a text that reads back to the same plan.
+
+use std::path::Path;
+use wengert_core::plan::{Plan, interpret, parse_plan, verify_at};
+use wengert_core::text::{Cursor, print_literal};
+use wengert_core::{DType, Diagnostic, Literal, Location};
+
+/// A plan of a file: its text at its own lines, and the comments before it.
+struct Case<'a> {
+    text: String,
+    comments: Vec<&'a str>,
+}
+
+fn cases(text: &str) -> Vec<Case<'_>> {
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    let mut comments = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with("plan ") {
+            cases.push(Case { text: "\n".repeat(number), comments: std::mem::take(&mut comments) });
+        }
+        let comment = line.strip_prefix("// ");
+        comments.extend(comment.map(str::trim));
+        if let Some(case) = cases.last_mut() {
+            case.text += if comment.is_some() { "" } else { line };
+            case.text.push('\n');
+        }
+    }
+    cases
+}
+
+/// The types of what a directive speaks of, in order.
+fn types(plan: &Plan, directive: &str) -> Vec<(DType, Vec<usize>)> {
+    let value = |v| (plan.values[v].dtype, plan.values[v].shape.clone());
+    match directive {
+        "input" => plan.inputs.iter().map(|i| value(i.value)).collect(),
+        "output" => plan.outputs.iter().map(|o| (value(o.value).0, o.shape.clone())).collect(),
+        _ => plan.variables.iter().map(|v| (v.dtype, v.shape.clone())).collect(),
+    }
+}
+
+fn read(dtype: DType, shape: &[usize], text: &str) -> Result<Option<Literal>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let mut cursor = Cursor::new("directive", text);
+    let literal = cursor.literal(dtype, shape).map_err(|e| e.to_string())?;
+    cursor.expect_end().map_err(|e| e.to_string())?;
+    Ok(Some(literal))
+}
+
+/// The literals of a directive, run by run.
+fn literals(case: &Case<'_>, plan: &Plan, directive: &str) -> Result<Vec<Vec<Option<Literal>>>, String> {
+    let texts = case.comments.iter().filter_map(|c| c.strip_prefix(directive)?.strip_prefix(": "));
+    let texts: Vec<&str> = texts.collect();
+    let types = types(plan, directive);
+    if !types.is_empty() && !texts.len().is_multiple_of(types.len()) {
+        return Err(format!("{} `{directive}` for {}", texts.len(), types.len()));
+    }
+    texts
+        .chunks(types.len().max(1))
+        .map(|run| run.iter().zip(&types).map(|(text, (dtype, shape))| read(*dtype, shape, text)).collect())
+        .collect()
+}
+
+fn line_of(error: &Diagnostic) -> Option<u32> {
+    match error.places.first()?.0 {
+        Location::Source { line, .. } => Some(line),
+        _ => None,
+    }
+}
+
+fn check(case: &Case<'_>) -> Result<(), String> {
+    let expected: Vec<(u32, &str)> = case
+        .text
+        .lines()
+        .zip(1..)
+        .filter_map(|(line, number)| Some((number, line.split_once("// error: ")?.1.trim())))
+        .collect();
+    let result = parse_plan("file", &case.text).and_then(|(plan, places)| {
+        let printed = plan.to_string();
+        let again = parse_plan("printed", &printed)?.0;
+        assert!(again == plan, "{printed}");
+        assert_eq!(again.to_string(), printed);
+        verify_at(&plan, &places)?;
+        Ok(plan)
+    });
+    let plan = match (expected.as_slice(), result) {
+        ([], Ok(plan)) => plan,
+        ([], Err(error)) => return Err(format!("unexpected error: {error}")),
+        ([(line, text)], Err(error)) => {
+            let shown = error.to_string();
+            let found = line_of(&error);
+            return if found == Some(*line) && shown.contains(text) {
+                Ok(())
+            } else {
+                Err(format!("expected `{text}` on line {line}, found on {found:?}: {shown}"))
+            };
+        }
+        ([(line, text)], Ok(_)) => return Err(format!("line {line}: no error where `{text}` is expected")),
+        _ => return Err("one error a plan".into()),
+    };
+    let inputs = literals(case, &plan, "input")?;
+    let variables = literals(case, &plan, "variable")?;
+    let outputs = literals(case, &plan, "output")?;
+    let after = literals(case, &plan, "after")?;
+    let runs = [&inputs, &variables, &outputs, &after].into_iter().map(Vec::len).max().unwrap_or(0);
+    if runs == 0 {
+        return Err("a plan that is right says what it computes".into());
+    }
+    for n in 0..runs {
+        let of = |all: &[Vec<Option<Literal>>]| all.get(n).cloned().unwrap_or_default();
+        let given: Vec<Literal> = of(&inputs).into_iter().flatten().collect();
+        let run =
+            interpret(&plan, &given, &of(&variables)).map_err(|e| format!("the interpreter found: {e}"))?;
+        for (what, found, wanted) in
+            [("output", run.outputs, of(&outputs)), ("after", run.variables, of(&after))]
+        {
+            let wanted: Vec<Literal> = wanted.into_iter().flatten().collect();
+            if found != wanted {
+                let mut text = String::new();
+                for literal in &found {
+                    text += &format!("\n// {what}: ");
+                    print_literal(&mut text, literal);
+                }
+                return Err(format!("run {n} gives{text}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let cases = cases(&text);
+        assert!(!cases.is_empty(), "{} holds no plan", path.display());
+        for case in cases {
+            count += 1;
+            if let Err(error) = check(&case) {
+                let head = case.text.trim().lines().next().unwrap_or_default().to_string();
+                failures.push(format!("{}: {head}\n  {error}", path.display()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {count} plans fail\n{}", failures.len(), failures.join("\n"));
+    assert!(count > 0, "the files are there");
+}
