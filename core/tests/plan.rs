@@ -154,5 +154,5 @@ fn files() {
         }
     }
     assert!(failures.is_empty(), "{} of {count} plans fail\n{}", failures.len(), failures.join("\n"));
-    assert!(count > 0, "the files are there");
+    assert!(count > 90, "the files are there");
 }
