@@ -167,6 +167,19 @@ fn the_gradient_of_a_transformer_block() {
 }
 
 #[test]
+fn the_gradient_of_a_convolutional_network() {
+    #[derive(Differentiable)]
+    struct Convolutional(nn::Conv2d, nn::Conv2d, nn::Linear);
+    let layers =
+        (nn::Conv2d::new(2, 3, [3, 3]).same(), nn::Conv2d::new(3, 4, [2, 3]).stride([2, 1]).without_bias());
+    let model = Convolutional(layers.0, layers.1, nn::Linear::new(4 * 2 * 2, 3));
+    check_gradient(model, input(&[2, 4, 4, 2]), |m, x| {
+        let features = m.1.call(&m.0.call(x).silu()).tanh();
+        m.2.call(&features.flatten(1)).square().mean()
+    });
+}
+
+#[test]
 fn the_gradient_of_an_embedding() {
     check_gradient(nn::Embedding::new(5, 3), input(&[4, 3]), |m, x| {
         let numbers = Tensor::constant(Literal::from_vec(&[4], vec![4i32, 0, 4, 2]).unwrap());

@@ -23,9 +23,9 @@ pub enum Derivative {
     Multilinear(TransposeRule),
     /// Anything else, by its jvp.
     Nonlinear(JvpRule),
-    /// Linear in the operands `first..`, nonlinear in others: div (in its numerator), mul_zero (in its tangent).
-    /// The jvp serves all operands; the rule transposes with respect to the linear ones.
-    LinearIn(JvpRule, TransposeRule),
+    /// Linear in each of the given operands with the others fixed, nonlinear in the rest: div in its numerator. Also products that
+    /// state their own jvp. The jvp serves all operands; the other rule transposes with respect to one of the given ones.
+    LinearIn(&'static [usize], JvpRule, TransposeRule),
     /// By decomposition into other ops ([`crate::op::Compute::Decompose`]).
     Composite,
 }

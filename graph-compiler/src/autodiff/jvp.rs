@@ -94,7 +94,7 @@ fn differentiate(
             Derivative::Zero | Derivative::Composite => vec![None; results.len()],
             Derivative::Linear(transpose) => linear(equation, transpose, operands, &results, tangents)?,
             Derivative::Multilinear(_) => multilinear(equation, operands, tangents)?,
-            Derivative::Nonlinear(jvp) | Derivative::LinearIn(jvp, _) => {
+            Derivative::Nonlinear(jvp) | Derivative::LinearIn(_, jvp, _) => {
                 jvp(&Jvp { op, operands, results: &results, tangents })
             }
         };

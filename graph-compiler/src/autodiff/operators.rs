@@ -47,7 +47,7 @@ pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
         warn_of_zeros(at, &cotangents);
         Ok((linearized.outputs, cotangents))
     });
-    let (outputs, cotangents) = settle(result, &traced.output, at);
+    let (outputs, cotangents) = settle(result, &traced.output, at, Location::caller());
     let (value, aux) = with_tensors(&traced.output, &outputs);
     (value, aux, tangent_of(at, &cotangents))
 }
@@ -71,7 +71,7 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
         tangents.resize(primals.len(), None);
         jvp_of_body(&closure.body, &primals, &tangents, &vec![true; closure.body.outputs.len()])
     });
-    let (outputs, tangents) = settle(result, &traced.output, &traced.output);
+    let (outputs, tangents) = settle(result, &traced.output, &traced.output, Location::caller());
     let output = with_tensors(&traced.output, &outputs);
     let tangent = tangent_of(&output, &tangents);
     (output, tangent)
@@ -84,8 +84,9 @@ pub fn vjp<M: Differentiable, O: Differentiable>(
     at: &M,
     f: impl FnOnce(&M) -> O,
 ) -> (O, impl Fn(&O::TangentVector) -> M::TangentVector) {
+    let caller = Location::caller();
     let (output, differential) = linearize(at, f);
-    (output, move |cotangent: &O::TangentVector| differential.pull_back(cotangent))
+    (output, move |cotangent: &O::TangentVector| differential.pull_back_at(cotangent, caller.clone()))
 }
 
 /// The value of a closure, and its derivative there as a linear map.
@@ -102,7 +103,10 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
         .and_then(|closure| traced.linearize(&vec![true; closure.body.outputs.len()]));
     let (outputs, linear) = match result {
         Ok(Linearized { outputs, linear }) => (outputs, Ok(linear)),
-        Err(error) => (vec![poison(&error); traced.output.tensors().len()], Err(error)),
+        Err(error) => {
+            let error = error.at(Location::caller(), "differentiated here");
+            (vec![poison(&error); traced.output.tensors().len()], Err(error))
+        }
     };
     let output = with_tensors(&traced.output, &outputs);
     let differential = Differential {
@@ -112,6 +116,39 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
         function: PhantomData,
     };
     (output, differential)
+}
+
+/// The transpose of a linear closure: cotangents of its argument from those of its value. `like` says what the argument is like; its
+/// values do not matter. A closure that is not linear is an error, with the operation that is to blame.
+#[track_caller]
+pub fn transpose<M: Differentiable, O: Differentiable>(
+    like: &M,
+    f: impl FnOnce(&M) -> O,
+) -> impl Fn(&O::TangentVector) -> M::TangentVector {
+    let caller = Location::caller();
+    let traced = Traced::of(like, f);
+    let linear = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
+        if let Some(other) = traced.primals.iter().find(|t| !t.dtype().is_float()) {
+            return Err(Diagnostic::new(format!("a function of {} is not linear", other.ty()))
+                .help("capture integers and bools instead of passing them in"));
+        }
+        let scope = current_scope()?;
+        super::transpose::verify_linear(&closure.body, traced.primals.len(), |id| scope.location(id))?;
+        let outputs = closure.body.types(&closure.body.outputs).into_iter().enumerate();
+        Ok(Linear {
+            body: closure.body.clone(),
+            residuals: closure.captures.clone(),
+            inputs: traced.primals.iter().map(|t| (t.ty().clone(), true)).collect(),
+            outputs: outputs.map(|(i, ty)| (ty, Some(i))).collect(),
+        })
+    });
+    let differential = Differential {
+        linear,
+        at: with_tensors(like, &traced.primals),
+        output: traced.output,
+        function: PhantomData,
+    };
+    move |cotangent: &O::TangentVector| differential.pull_back_at(cotangent, caller.clone())
 }
 
 /// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.
@@ -127,14 +164,20 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     #[track_caller]
     pub fn push_forward(&self, tangent: &M::TangentVector) -> O::TangentVector {
         let result = self.linear.clone().and_then(|l| l.apply(&components(tangent)));
-        tangent_of(&self.output, &settle(result.map(|t| (vec![], t)), &self.output, &self.output).1)
+        let caller = Location::caller();
+        tangent_of(&self.output, &settle(result.map(|t| (vec![], t)), &self.output, &self.output, caller).1)
     }
 
     /// The cotangent of the point from one of the value.
     #[track_caller]
     pub fn pull_back(&self, cotangent: &O::TangentVector) -> M::TangentVector {
+        self.pull_back_at(cotangent, Location::caller())
+    }
+
+    /// An error is located at `caller`.
+    fn pull_back_at(&self, cotangent: &O::TangentVector, caller: Location) -> M::TangentVector {
         let result = self.linear.clone().and_then(|l| l.transpose(&components(cotangent)));
-        tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at).1)
+        tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at, caller).1)
     }
 
     /// The linear program with its residuals, or why there is none.
@@ -188,15 +231,15 @@ impl<O: Differentiable> Traced<O> {
 }
 
 /// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
-#[track_caller]
 fn settle(
     result: Result<(Vec<Tensor>, Vec<Option<Tensor>>)>,
     output: &impl Differentiable,
     point: &impl Differentiable,
+    caller: Location,
 ) -> (Vec<Tensor>, Vec<Option<Tensor>>) {
     let error = match result {
         Ok(result) => return result,
-        Err(error) => error.at(Location::caller(), "differentiated here"),
+        Err(error) => error.at(caller, "differentiated here"),
     };
     let poison = poison(&error);
     (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])

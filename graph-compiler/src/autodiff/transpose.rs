@@ -7,8 +7,8 @@
 use super::{add, current_scope, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
-use wengert_core::op::derivative::{Derivative, Transpose, TransposeOperand};
-use wengert_core::{Diagnostic, IdVec, LocationId, Result, Tensor};
+use wengert_core::op::derivative::{Derivative, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::{Diagnostic, IdVec, Location, LocationId, Op, Result, Tensor};
 
 /// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from those of its outputs; `known` are the values
 /// of the other inputs. `None` is zero.
@@ -52,6 +52,40 @@ pub fn transpose(
         }
     }
     Ok(body.inputs[..linear].iter().map(|v| sums[*v].take()).collect())
+}
+
+/// Checks that `body` is linear in its first `linear` inputs together: that it has no other operations on them than linear ones, and
+/// adds nothing to them that does not vanish with them.
+pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -> Location) -> Result<()> {
+    let is_linear = linear_values(body, linear);
+    let mut is_zero: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    let affine = || {
+        Diagnostic::new("a function that adds a constant is affine, not linear")
+            .help("leave the constant out: it does not matter to the transpose")
+    };
+    for equation in &body.equations {
+        let rule = equation.op.derivative();
+        if let Op::Constant(constant) = &equation.op {
+            is_zero[equation.results[0]] = constant.value.splat().is_some_and(|s| s.to_f64() == 0.0);
+        }
+        // Whatever a linear op does, it makes zeros of zeros.
+        let mut floats = equation.operands.iter().filter(|v| body.ty(**v).dtype.is_float());
+        let vanishes = matches!(rule, Derivative::Linear(_)) && floats.clone().all(|v| is_zero[*v]);
+        equation.results.iter().for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
+        if !equation.operands.iter().any(|v| is_linear[*v]) {
+            continue;
+        }
+        linear_rule(equation, &is_linear)
+            .map_err(|d| d.at(location(equation.location), equation.op.name()))?;
+        let mixed = matches!(rule, Derivative::Linear(_)) && floats.any(|v| !is_linear[*v] && !is_zero[*v]);
+        if mixed {
+            return Err(affine().at(location(equation.location), equation.op.name()));
+        }
+    }
+    match body.outputs.iter().any(|v| body.ty(*v).dtype.is_float() && !is_linear[*v] && !is_zero[*v]) {
+        true => Err(affine()),
+        false => Ok(()),
+    }
 }
 
 /// The values that depend on the linear inputs.
@@ -116,19 +150,8 @@ fn adjoint(
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
     let op = &equation.op;
-    let linear = equation.operands.iter().filter(|v| is_linear[**v]).count();
-    let rule = match op.derivative() {
-        Derivative::Linear(rule) => rule,
-        Derivative::Multilinear(rule) | Derivative::LinearIn(_, rule) if linear == 1 => rule,
-        _ => {
-            return Err(Diagnostic::new(format!(
-                "`{}` is not linear here, so it cannot be transposed",
-                op.name()
-            ))
-            .at(scope.location(equation.location), op.name())
-            .help("transpose linear programs only; use `vjp`, which linearizes first"));
-        }
-    };
+    let rule =
+        linear_rule(equation, is_linear).map_err(|d| d.at(scope.location(equation.location), op.name()))?;
     let operands: Vec<TransposeOperand> = equation
         .operands
         .iter()
@@ -141,4 +164,22 @@ fn adjoint(
     scope.derived(equation.location, format!("transpose({})", op.name()), || {
         sound(rule(&Transpose { op, operands: &operands, results: &results, cotangents }))
     })
+}
+
+/// The rule by which an equation is transposed, if it is linear in its linear operands.
+fn linear_rule(equation: &Equation, is_linear: &IdVec<ValueId, bool>) -> Result<TransposeRule> {
+    let mut linear = (0..equation.operands.len()).filter(|i| is_linear[equation.operands[*i]]);
+    let (first, only) = (linear.next(), linear.next().is_none());
+    match equation.op.derivative() {
+        Derivative::Linear(rule) => Ok(rule),
+        Derivative::Multilinear(rule) if only => Ok(rule),
+        Derivative::LinearIn(allowed, _, rule) if only && first.is_some_and(|i| allowed.contains(&i)) => {
+            Ok(rule)
+        }
+        _ => Err(Diagnostic::new(format!(
+            "`{}` is not linear here, so it cannot be transposed",
+            equation.op.name()
+        ))
+        .help("transpose linear functions only; `vjp` linearizes first")),
+    }
 }

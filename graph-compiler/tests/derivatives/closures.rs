@@ -1,7 +1,9 @@
 //! Operators on closures: nesting, captures, strong zeros, mistakes.
 
 use super::support::*;
-use wengert_compiler::autodiff::operators::{grad, jvp, linearize, value_and_grad, value_aux_and_grad, vjp};
+use wengert_compiler::autodiff::operators::{
+    grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
+};
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Binary, Compare, Unary};
 use wengert_core::{DType, Literal, Tensor, TensorType};
@@ -191,4 +193,38 @@ fn mistakes_are_explained() {
 fn without_a_function_there_is_an_error_not_a_panic() {
     let gradient = grad(&Tensor::constant(1.0f64), |x: &Tensor| x * x);
     assert!(gradient.error().unwrap().to_string().contains("no function to put derivatives in"));
+}
+
+#[test]
+fn linear_functions_are_transposed_and_others_refused() {
+    let ty = TensorType::new(DType::F64, [3usize]);
+    let f = build(&[ty.clone(), ty.clone()], |x| {
+        // x ↦ a·x + reversed sum with zeros beside; the transpose is applied to y.
+        let linear = |t: &Tensor| t * &x[0] - t.sum().broadcast_to(t.shape()) + t.zeros_like();
+        vec![transpose(&x[1], linear)(&x[1])]
+    });
+    let literal = |v: [f64; 3]| Literal::from_vec(&[3], v.to_vec()).unwrap();
+    let result = run(&f, &[literal([1.0, 2.0, 3.0]), literal([10.0, 20.0, 30.0])]);
+    assert_eq!(flat(&result), [10.0 - 60.0, 40.0 - 60.0, 90.0 - 60.0]);
+
+    let refused = |f: &dyn Fn(&Tensor, &Tensor) -> Tensor| {
+        let error = FunctionBuilder::build("g", |b| {
+            let (x, a) = (b.input("x", ty.clone()), b.input("a", ty.clone()));
+            b.output("y", transpose(&x, |t: &Tensor| f(t, &a))(&x));
+        });
+        error.unwrap_err().to_string()
+    };
+    let cases: [(&dyn Fn(&Tensor, &Tensor) -> Tensor, &str); 7] = [
+        (&|t, _| t * t, "`mul` is not linear here"),
+        (&|t, _| t.tanh(), "`tanh` is not linear here"),
+        (&|t, a| a / t, "`div` is not linear here"),
+        (&|t, _| t + 1.0, "adds a constant is affine"),
+        (&|t, a| t + a, "adds a constant is affine"),
+        (&|_, a| a.clone(), "adds a constant is affine"),
+        (&|t, _| t.lt(0.0).select(t, &t.zeros_like()), "`lt` is not linear here"),
+    ];
+    for (f, part) in cases {
+        let text = refused(f);
+        assert!(text.contains(part) && text.contains("closures.rs:"), "{part}: {text}");
+    }
 }

@@ -7,12 +7,14 @@
 //! Everything is f32 unless [`with_dtype`] says otherwise.
 
 mod activation;
+mod conv;
 mod dropout;
 mod embedding;
 mod layer_norm;
 mod linear;
 
 pub use activation::Activation;
+pub use conv::Conv2d;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;

@@ -40,6 +40,7 @@ binary! {
         bits: |x, y, _| x.wrapping_mul(y),
         compute: instruction(ScalarOp::Mul),
         derivative: Derivative::LinearIn(
+            &[0, 1],
             |j| scaled(j, |_, y, _| y.clone(), |x, _, _| x.clone()),
             |t| each(t, |i, ct| ct.scaled_by(t.operands[1 - i].known())),
         ),
@@ -51,6 +52,7 @@ binary! {
         bits: |x, y, d| crate::nest::scalar::integer_div(x, y, d),
         compute: instruction(ScalarOp::Div),
         derivative: Derivative::LinearIn(
+            &[0],
             |j| scaled(j, |_, y, _| y.reciprocal(), |_, y, z| -(z / y)),
             |t| each(t, |_, ct| ct.scaled_by(&t.operands[1].known().reciprocal())),
         ),
@@ -94,6 +96,7 @@ binary! {
             c.scalar(ScalarOp::Select, &[is_zero, zero, product])
         },
         derivative: Derivative::LinearIn(
+            &[0, 1],
             // In the coefficient it is linear too, and constant where the tangent is zero: hence scaled twice.
             |j| {
                 let (c, t) = (&j.operands[0], &j.operands[1]);
