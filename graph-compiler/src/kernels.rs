@@ -3,6 +3,7 @@
 //! A [`Buffer`] is a value that exists in memory. Values that fusion keeps in registers have none; a reshape of a buffer is the buffer
 //! itself. Kernels read and write whole buffers.
 
+pub mod cost;
 pub mod interpret;
 pub mod print;
 

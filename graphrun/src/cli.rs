@@ -163,6 +163,9 @@ pub struct DumpArgs {
     /// With --stage graph or opt: print the location of every equation, and the table of locations.
     #[arg(long)]
     pub locs: bool,
+    /// With --stage nests: print what each kernel costs.
+    #[arg(long)]
+    pub cost: bool,
     /// Print the recipe of a .graph file, too.
     #[arg(long)]
     pub recipe: bool,

@@ -36,7 +36,7 @@ pub use format::{GraphFile, ProgramFile, Weights};
 pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Session};
-pub use wengert_compiler::{autodiff, pipeline};
+pub use wengert_compiler::{autodiff, kernels, pipeline};
 pub use wengert_core as core;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, Result, Scalar, Tensor,

@@ -7,6 +7,8 @@ use wengert::core::Target;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
 use wengert::core::graph::{Function, verify};
+use wengert::core::target::CallKind;
+use wengert::kernels::{Kernels, Work, cost::Cost};
 use wengert::pipeline::{Compiled, Options, PASSES, compile_kernels};
 use wengert::{Binding, Diagnostic};
 
@@ -36,7 +38,13 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
                 let stage = compiled.stages.iter().find(|(pass, _)| after == Some(pass));
                 console.text(print_function(stage.map_or(&compiled.function, |(_, f)| f), &print))?;
             }
-            Stage::Nests => console.text(compile(function, &binding, &options)?.kernels)?,
+            Stage::Nests => {
+                let kernels = compile(function, &binding, &options)?.kernels;
+                console.text(&kernels)?;
+                if args.cost {
+                    console.text(cost_table(&kernels))?;
+                }
+            }
         }
     }
     if args.recipe {
@@ -56,6 +64,30 @@ fn compile(function: &Function, binding: &Binding, options: &Options) -> Outcome
     Ok(compile_kernels(&bound, &Target::cpu(), options)?)
 }
 
+/// What each kernel costs, as comments.
+fn cost_table(kernels: &Kernels) -> String {
+    let mut rows: Vec<(&str, Cost)> = Vec::new();
+    for kernel in &kernels.kernels {
+        let name = match &kernel.work {
+            Work::Nest(nest) => nest.name.as_str(),
+            Work::Call(call) => CallKind::of(call).name(),
+        };
+        rows.push((name, kernels.cost(kernel)));
+    }
+    rows.push(("total", rows.iter().map(|(_, cost)| *cost).sum()));
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut table = format!(
+        "// {:<width$} {:>14} {:>12} {:>13} {:>16}\n",
+        "kernel", "operations", "bytes read", "bytes written", "operations/byte"
+    );
+    for (name, cost) in rows {
+        let Cost { operations, read, written } = cost;
+        let intensity = cost.intensity();
+        table += &format!("// {name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2}\n");
+    }
+    table
+}
+
 /// Options of the compiler; names of passes are checked.
 fn options(args: &DumpArgs) -> Outcome<Options> {
     let known = |name: &str| match PASSES.iter().any(|pass| pass.name == name) {
@@ -70,6 +102,9 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
     }
     let mut options = Options { keep_stages: args.after.is_some(), ..Options::default() };
+    if args.cost && args.stage != Stage::Nests {
+        return Err(Diagnostic::new("`--cost` goes with `--stage nests`").into());
+    }
     if let Some(after) = &args.after {
         known(after)?;
         if args.stage != Stage::Opt {

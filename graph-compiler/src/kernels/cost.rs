@@ -1,0 +1,94 @@
+//! What kernels cost: arithmetic, and the memory traffic that cannot be avoided. Numbers for reports and estimates; nothing that a
+//! program computes depends on them.
+
+use super::{Kernel, Kernels, Work};
+use wengert_core::nest::{Instr, Nest, ScalarOp};
+
+/// The cost of one run of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Scalar operations; a fused multiply-add counts as two, moving and converting as none.
+    pub operations: u64,
+    /// Bytes of the buffers read, each once.
+    pub read: u64,
+    /// Bytes of the buffers written.
+    pub written: u64,
+}
+
+impl Cost {
+    /// Operations for each byte of traffic: what a roofline is drawn over.
+    pub fn intensity(&self) -> f64 {
+        self.operations as f64 / (self.read + self.written).max(1) as f64
+    }
+}
+
+impl std::iter::Sum for Cost {
+    fn sum<I: Iterator<Item = Cost>>(costs: I) -> Cost {
+        costs.fold(Cost::default(), |sum, cost| Cost {
+            operations: sum.operations.saturating_add(cost.operations),
+            read: sum.read.saturating_add(cost.read),
+            written: sum.written.saturating_add(cost.written),
+        })
+    }
+}
+
+impl Kernels {
+    /// The cost of a kernel of this function.
+    pub fn cost(&self, kernel: &Kernel) -> Cost {
+        let bytes = |id| self.buffers.get(id).and_then(|b| b.ty.bytes()).map_or(0, |b| b as u64);
+        Cost {
+            operations: match &kernel.work {
+                Work::Nest(nest) => operations(nest),
+                Work::Call(call) => call.flops(),
+            },
+            read: kernel.distinct_reads().map(bytes).fold(0, u64::saturating_add),
+            written: kernel.writes.iter().map(|id| bytes(*id)).fold(0, u64::saturating_add),
+        }
+    }
+}
+
+fn operations(nest: &Nest) -> u64 {
+    let in_row = nest.phases.iter().map(|phase| {
+        let body: u64 = phase.body.iter().map(weight).sum();
+        let reductions = phase.reductions.iter().flat_map(|r| &r.combine.body).map(weight);
+        (body + reductions.sum::<u64>()).saturating_mul(phase.iterations(nest) as u64)
+    });
+    in_row.fold(0, u64::saturating_add).saturating_mul(nest.rows() as u64)
+}
+
+fn weight(instr: &Instr) -> u64 {
+    match instr {
+        Instr::Scalar { op: ScalarOp::Convert | ScalarOp::Bitcast | ScalarOp::Select, .. } => 0,
+        Instr::Scalar { op: ScalarOp::Fma, .. } => 2,
+        Instr::Scalar { .. } => 1,
+        Instr::Prefix(prefix) => prefix.combine.body.iter().map(weight).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Options, compile_kernels};
+    use wengert_core::Target;
+    use wengert_core::graph::parse_program;
+
+    #[test]
+    fn operations_and_bytes_are_counted() {
+        let text = "func @f(%x: f32[6,10], %y: f32[10,5]) -> (f32[6,5], f32[6]) {
+            %0: f32[6,5] = dot_general %x, %y {contract=[[1],[0]]}
+            %1: f32[6,5] = mul %0, %0
+            %2: f32[6] = reduce_sum %1 {axes=[1]}
+            return %0, %2
+        }";
+        let program = parse_program(text, "f.ir").expect("the text is right");
+        let compiled = compile_kernels(&program.functions()[0], &Target::cpu(), &Options::default());
+        let kernels = compiled.expect("it compiles").kernels;
+        let costs: Vec<Cost> = kernels.kernels.iter().map(|k| kernels.cost(k)).collect();
+        assert_eq!(costs[0], Cost { operations: 2 * 6 * 5 * 10, read: 4 * (60 + 50), written: 4 * 30 });
+        // A product and an addition for each element.
+        assert_eq!(costs[1], Cost { operations: 2 * 30, read: 4 * 30, written: 4 * 6 });
+        let total: Cost = costs.into_iter().sum();
+        assert_eq!(total.intensity(), 660.0 / 704.0);
+    }
+}
