@@ -1,5 +1,12 @@
 //! Runs Wengert plans on CPU threads with SIMD.
 
+mod kernels;
+pub mod memory;
+pub mod nest;
 pub mod pool;
+pub mod simd;
 
+pub use memory::{AlignedBytes, Buffer, Workspace};
+pub use nest::CompiledNest;
 pub use pool::Pool;
+pub use simd::Simd;

@@ -1,0 +1,158 @@
+//! Conversions between dtypes, as `ScalarOp::Convert` has them.
+
+use super::operations::Boolean;
+use wengert_core::half::{bf16, f16};
+use wengert_core::halves::{bf16_from_f64, f16_from_f64};
+
+/// A conversion of one element.
+pub(crate) trait Cast<R> {
+    /// The element as an `R`.
+    fn cast(self) -> R;
+}
+
+macro_rules! cast {
+    ($from:ty => $($to:ty)*, |$x:ident| $body:expr) => {$(
+        impl Cast<$to> for $from {
+            #[inline(always)]
+            fn cast(self) -> $to {
+                let $x = self;
+                ($body) as $to
+            }
+        }
+    )*};
+}
+
+// Rust's `as` is the definition: integers wrap, floats to integers truncate and saturate with 0 for NaN, and everything to
+// floats goes to the nearest, ties to even.
+cast!(u8 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(i8 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(i32 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(i64 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(u32 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(u64 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(f32 => u8 i8 i64 u32 u64 f32 f64, |x| x);
+cast!(f64 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
+cast!(Boolean => u8 i8 i32 i64 u32 u64 f32 f64, |x| x.0);
+
+impl Cast<i32> for f32 {
+    /// As `as`, in steps that become vector instructions.
+    #[inline(always)]
+    fn cast(self) -> i32 {
+        let limit = 2_147_483_648.0_f32;
+        let inside = self >= -limit && self < limit;
+        let bounded = if inside { self } else { 0.0 };
+        // SAFETY: −2³¹ ≤ bounded < 2³¹.
+        let truncated: i32 = unsafe { bounded.to_int_unchecked() };
+        let truncated = if self >= limit { i32::MAX } else { truncated };
+        if self < -limit { i32::MIN } else { truncated }
+    }
+}
+
+macro_rules! with_bool_and_halves {
+    ($($t:ty)*) => {$(
+        impl Cast<Boolean> for $t {
+            #[inline(always)]
+            fn cast(self) -> Boolean {
+                Boolean(u8::from(self != 0 as $t))
+            }
+        }
+        impl Cast<f16> for $t {
+            #[inline(always)]
+            fn cast(self) -> f16 {
+                f16_from_f64(self as f64)
+            }
+        }
+        impl Cast<bf16> for $t {
+            #[inline(always)]
+            fn cast(self) -> bf16 {
+                bf16_from_f64(self as f64)
+            }
+        }
+    )*};
+}
+with_bool_and_halves!(u8 i8 i32 i64 u32 u64 f64);
+
+impl Cast<Boolean> for Boolean {
+    #[inline(always)]
+    fn cast(self) -> Boolean {
+        self
+    }
+}
+
+impl Cast<Boolean> for f32 {
+    #[inline(always)]
+    fn cast(self) -> Boolean {
+        Boolean(u8::from(self != 0.0))
+    }
+}
+
+impl Cast<f16> for f32 {
+    #[inline(always)]
+    fn cast(self) -> f16 {
+        f16::from_f32(self)
+    }
+}
+
+impl Cast<bf16> for f32 {
+    /// To nearest, ties to even: half a unit is added below the bits that stay, a little less where they are even.
+    #[inline(always)]
+    fn cast(self) -> bf16 {
+        let bits = self.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        bf16::from_bits(if self.is_nan() { 0x7fc0 } else { rounded as u16 })
+    }
+}
+
+impl Cast<f32> for bf16 {
+    #[inline(always)]
+    fn cast(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+}
+
+impl Cast<f32> for f16 {
+    #[inline(always)]
+    fn cast(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+/// Through f32, in which every half is exact.
+macro_rules! from_half {
+    ($half:ty => $($to:ty)*) => {$(
+        impl Cast<$to> for $half {
+            #[inline(always)]
+            fn cast(self) -> $to {
+                Cast::<f32>::cast(self).cast()
+            }
+        }
+    )*};
+}
+from_half!(f16 => Boolean u8 i8 i32 i64 u32 u64 f64 bf16);
+from_half!(bf16 => Boolean u8 i8 i32 i64 u32 u64 f64 f16);
+
+macro_rules! identity {
+    ($($t:ty)*) => {$(
+        impl Cast<$t> for $t {
+            #[inline(always)]
+            fn cast(self) -> $t {
+                self
+            }
+        }
+    )*};
+}
+identity!(f16 bf16);
+
+impl Cast<f16> for Boolean {
+    #[inline(always)]
+    fn cast(self) -> f16 {
+        f32::from(self.0).cast()
+    }
+}
+
+impl Cast<bf16> for Boolean {
+    #[inline(always)]
+    fn cast(self) -> bf16 {
+        f32::from(self.0).cast()
+    }
+}

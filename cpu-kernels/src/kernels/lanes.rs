@@ -1,0 +1,225 @@
+//! Loops over chunks.
+
+use super::CHUNK;
+use super::operations::{Binary, Ternary, Unary};
+use std::mem::MaybeUninit;
+
+/// Elements a turn of the main loop: several vectors, so that their latencies overlap.
+const WIDE: usize = 4 * CHUNK;
+
+/// `destination[k] = f(k)` for k in `0..C`, where `f` reads from what was loaded before.
+///
+/// # Safety
+///
+/// `destination` is valid to write `C` elements.
+#[inline(always)]
+unsafe fn store<const C: usize, R: Copy>(destination: *mut R, f: impl Fn(usize) -> R) {
+    let mut out = MaybeUninit::<[R; C]>::uninit();
+    let elements = out.as_mut_ptr().cast::<R>();
+    for k in 0..C {
+        // SAFETY: k is below C, the number of elements of `out`.
+        unsafe { elements.add(k).write(f(k)) };
+    }
+    // SAFETY: all elements of `out` are written; the caller vouches for the destination.
+    unsafe { destination.cast::<[R; C]>().write_unaligned(out.assume_init()) };
+}
+
+/// A copy of `C` elements.
+///
+/// # Safety
+///
+/// `source` is valid to read `C` elements.
+#[inline(always)]
+unsafe fn load<const C: usize, T: Copy>(source: *const T) -> [T; C] {
+    // SAFETY: the caller vouches for it.
+    unsafe { source.cast::<[T; C]>().read_unaligned() }
+}
+
+/// Calls `wide` for as many elements as fill whole turns, and `narrow` for the chunks that are left.
+#[inline(always)]
+fn turns(count: usize, wide: impl Fn(usize), narrow: impl Fn(usize)) {
+    let mut k = 0;
+    while k + WIDE <= count {
+        wide(k);
+        k += WIDE;
+    }
+    while k < count {
+        narrow(k);
+        k += CHUNK;
+    }
+}
+
+/// # Safety
+///
+/// That of [`super::Kernel`].
+#[inline(always)]
+pub(super) unsafe fn unary<O: Unary<T>, T: Copy>(destination: *mut u8, a: *const u8, count: usize) {
+    let (destination, a) = (destination.cast::<O::Result>(), a.cast::<T>());
+    #[inline(always)]
+    unsafe fn chunk<const C: usize, O: Unary<T>, T: Copy>(
+        destination: *mut O::Result,
+        a: *const T,
+        k: usize,
+    ) {
+        // SAFETY: k + C is at most the count, to which both blocks are valid.
+        unsafe {
+            let x: [T; C] = load(a.add(k));
+            store::<C, _>(destination.add(k), |i| O::apply(x[i]));
+        }
+    }
+    // SAFETY: the turns stay within the count, a multiple of CHUNK.
+    turns(
+        count,
+        |k| unsafe { chunk::<WIDE, O, T>(destination, a, k) },
+        |k| unsafe {
+            chunk::<CHUNK, O, T>(destination, a, k);
+        },
+    );
+}
+
+/// # Safety
+///
+/// That of [`super::Kernel`].
+#[inline(always)]
+pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
+    destination: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    count: usize,
+) {
+    let (destination, a, b) = (destination.cast::<O::Result>(), a.cast::<T>(), b.cast::<T>());
+    #[inline(always)]
+    unsafe fn chunk<const C: usize, O: Binary<T>, T: Copy>(
+        destination: *mut O::Result,
+        a: *const T,
+        b: *const T,
+        k: usize,
+    ) {
+        // SAFETY: k + C is at most the count, to which all blocks are valid.
+        unsafe {
+            let (x, y): ([T; C], [T; C]) = (load(a.add(k)), load(b.add(k)));
+            store::<C, _>(destination.add(k), |i| O::apply(x[i], y[i]));
+        }
+    }
+    // SAFETY: the turns stay within the count, a multiple of CHUNK.
+    turns(
+        count,
+        |k| unsafe { chunk::<WIDE, O, T>(destination, a, b, k) },
+        |k| unsafe {
+            chunk::<CHUNK, O, T>(destination, a, b, k);
+        },
+    );
+}
+
+/// # Safety
+///
+/// That of [`super::Kernel`].
+#[inline(always)]
+pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
+    destination: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    c: *const u8,
+    count: usize,
+) {
+    let (destination, a, b, c) = (destination.cast::<T>(), a.cast::<A>(), b.cast::<T>(), c.cast::<T>());
+    #[inline(always)]
+    unsafe fn chunk<const C: usize, O: Ternary<A, T>, A: Copy, T: Copy>(
+        destination: *mut T,
+        a: *const A,
+        b: *const T,
+        c: *const T,
+        k: usize,
+    ) {
+        // SAFETY: k + C is at most the count, to which all blocks are valid.
+        unsafe {
+            let x: [A; C] = load(a.add(k));
+            let (y, z): ([T; C], [T; C]) = (load(b.add(k)), load(c.add(k)));
+            store::<C, _>(destination.add(k), |i| O::apply(x[i], y[i], z[i]));
+        }
+    }
+    // SAFETY: the turns stay within the count, a multiple of CHUNK.
+    turns(
+        count,
+        |k| unsafe { chunk::<WIDE, O, A, T>(destination, a, b, c, k) },
+        |k| unsafe {
+            chunk::<CHUNK, O, A, T>(destination, a, b, c, k);
+        },
+    );
+}
+
+/// # Safety
+///
+/// That of [`super::Fold`].
+#[inline(always)]
+pub(super) unsafe fn fold<O: Binary<T, Result = T>, T: Copy>(
+    accumulators: *mut u8,
+    values: *const u8,
+    count: usize,
+) {
+    let (accumulators, values) = (accumulators.cast::<T>(), values.cast::<T>());
+    // SAFETY: there are CHUNK accumulators, and k + CHUNK is at most the count.
+    unsafe {
+        let mut sums: [T; CHUNK] = load(accumulators);
+        let mut k = 0;
+        while k < count {
+            let x: [T; CHUNK] = load(values.add(k));
+            for i in 0..CHUNK {
+                sums[i] = O::apply(sums[i], x[i]);
+            }
+            k += CHUNK;
+        }
+        store::<CHUNK, _>(accumulators, |i| sums[i]);
+    }
+}
+
+/// # Safety
+///
+/// That of [`super::Scan`].
+pub(super) unsafe fn scan<O: Binary<T, Result = T>, T: Copy>(
+    destination: *mut u8,
+    values: *const u8,
+    state: *mut u8,
+    count: usize,
+    reverse: bool,
+) {
+    let (destination, values, state) = (destination.cast::<T>(), values.cast::<T>(), state.cast::<T>());
+    // SAFETY: k is below the count, to which both blocks are valid, and the state is one element.
+    unsafe {
+        let mut running = state.read();
+        for k in 0..count {
+            let k = if reverse { count - 1 - k } else { k };
+            running = O::apply(running, values.add(k).read());
+            destination.add(k).write(running);
+        }
+        state.write(running);
+    }
+}
+
+/// # Safety
+///
+/// That of [`super::LaneFold`].
+pub(super) unsafe fn lane_fold<O: Binary<T, Result = T>, T: Copy>(
+    accumulators: *mut u8,
+    values: *const u8,
+    count: usize,
+    lane: usize,
+    lanes: usize,
+) {
+    let (accumulators, values) = (accumulators.cast::<T>(), values.cast::<T>());
+    // SAFETY: k is below the count of values, and a number modulo the lanes below the lanes.
+    unsafe {
+        if lanes == 1 {
+            let mut sum = accumulators.read();
+            for k in 0..count {
+                sum = O::apply(sum, values.add(k).read());
+            }
+            accumulators.write(sum);
+            return;
+        }
+        for k in 0..count {
+            let at = accumulators.add((lane + k) & (lanes - 1));
+            at.write(O::apply(at.read(), values.add(k).read()));
+        }
+    }
+}

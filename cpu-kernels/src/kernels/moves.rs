@@ -1,0 +1,148 @@
+//! Moving elements between memory and blocks: only the size of an element matters.
+
+/// Runs `$body` with `$t` standing for an unsigned integer of `$size` bytes.
+macro_rules! with_size {
+    ($size:expr, $t:ident => $body:expr) => {
+        match $size {
+            1 => {
+                type $t = u8;
+                $body
+            }
+            2 => {
+                type $t = u16;
+                $body
+            }
+            4 => {
+                type $t = u32;
+                $body
+            }
+            _ => {
+                type $t = u64;
+                $body
+            }
+        }
+    };
+}
+
+/// `destination[k] = source[0]` for k in `0..count`. The source may be the first element of the destination.
+///
+/// # Safety
+///
+/// Both are valid and aligned for elements of `size` bytes (1, 2, 4 or 8).
+pub(crate) unsafe fn splat(destination: *mut u8, source: *const u8, size: usize, count: usize) {
+    // SAFETY: the caller's promise.
+    with_size!(size, T => unsafe {
+        let value = source.cast::<T>().read();
+        let destination = destination.cast::<T>();
+        for k in 0..count {
+            destination.add(k).write(value);
+        }
+    });
+}
+
+/// `destination[k] = source[k · stride]` for k in `0..count`.
+///
+/// # Safety
+///
+/// All these elements, of `size` bytes, are valid and aligned, and the blocks do not overlap.
+pub(crate) unsafe fn load_strided(
+    destination: *mut u8,
+    source: *const u8,
+    stride: isize,
+    size: usize,
+    count: usize,
+) {
+    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the allocation.
+    with_size!(size, T => unsafe {
+        let mut source = source.cast::<T>();
+        let destination = destination.cast::<T>();
+        for k in 0..count {
+            destination.add(k).write(source.read());
+            source = source.wrapping_offset(stride);
+        }
+    });
+}
+
+/// `destination[k · stride] = source[k]` for k in `0..count`.
+///
+/// # Safety
+///
+/// As for [`load_strided`].
+pub(crate) unsafe fn store_strided(
+    destination: *mut u8,
+    source: *const u8,
+    stride: isize,
+    size: usize,
+    count: usize,
+) {
+    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the allocation.
+    with_size!(size, T => unsafe {
+        let source = source.cast::<T>();
+        let mut destination = destination.cast::<T>();
+        for k in 0..count {
+            destination.write(source.add(k).read());
+            destination = destination.wrapping_offset(stride);
+        }
+    });
+}
+
+/// `destination[k] = base[offsets[k]]` for every k.
+///
+/// # Safety
+///
+/// All these elements, of `size` bytes, are valid and aligned, and the blocks do not overlap.
+pub(crate) unsafe fn gather(destination: *mut u8, base: *const u8, offsets: &[i64], size: usize) {
+    // SAFETY: the caller's promise.
+    with_size!(size, T => unsafe {
+        let (destination, base) = (destination.cast::<T>(), base.cast::<T>());
+        for (k, offset) in offsets.iter().enumerate() {
+            destination.add(k).write(base.offset(*offset as isize).read());
+        }
+    });
+}
+
+/// `destination[k] = base[offsets[k]]` where `mask[k]` is not 0.
+///
+/// # Safety
+///
+/// As for [`gather`], where the mask is not 0; the mask has as many elements as the offsets.
+pub(crate) unsafe fn gather_masked(
+    destination: *mut u8,
+    base: *const u8,
+    offsets: &[i64],
+    mask: &[u8],
+    size: usize,
+) {
+    // SAFETY: the caller's promise.
+    with_size!(size, T => unsafe {
+        let (destination, base) = (destination.cast::<T>(), base.cast::<T>());
+        for (k, (offset, pass)) in offsets.iter().zip(mask).enumerate() {
+            if *pass != 0 {
+                destination.add(k).write(base.offset(*offset as isize).read());
+            }
+        }
+    });
+}
+
+/// `base[offsets[k]] = source[k]` where `mask[k]` is not 0.
+///
+/// # Safety
+///
+/// As for [`gather_masked`].
+pub(crate) unsafe fn scatter_masked(
+    base: *mut u8,
+    source: *const u8,
+    offsets: &[i64],
+    mask: &[u8],
+    size: usize,
+) {
+    // SAFETY: the caller's promise.
+    with_size!(size, T => unsafe {
+        let (source, base) = (source.cast::<T>(), base.cast::<T>());
+        for (k, (offset, pass)) in offsets.iter().zip(mask).enumerate() {
+            if *pass != 0 {
+                base.offset(*offset as isize).write(source.add(k).read());
+            }
+        }
+    });
+}

@@ -1,0 +1,266 @@
+//! Memory that a run works on: buffers lent by the caller, and scratch memory that is allocated once.
+//!
+//! This module is the boundary between checked and unchecked memory. A [`Buffer`] is made from a slice, so that the borrow
+//! checker vouches for it, or by the one unsafe constructor, which the plan executor uses for the parts of its arena. Whatever runs
+//! checks the length, the alignment and the overlap of the buffers it is given before it touches them.
+
+use crate::pool::Pool;
+use crate::simd::Simd;
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wengert_core::Diagnostic;
+
+/// Alignment of everything that is allocated here: a line of the cache, and the widest vector.
+pub const ALIGNMENT: usize = 64;
+
+/// Memory lent to a run: where it is, how long it is, and whether it may be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer<'a> {
+    pointer: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Buffer<'a> {
+    /// Elements that are only read.
+    pub fn reading<T: bytemuck::NoUninit>(elements: &'a [T]) -> Self {
+        let bytes: &[u8] = bytemuck::cast_slice(elements);
+        Buffer {
+            pointer: NonNull::from_ref(bytes).cast(),
+            bytes: bytes.len(),
+            writable: false,
+            borrow: PhantomData,
+        }
+    }
+
+    /// Elements that may be read and written.
+    pub fn writing<T: bytemuck::NoUninit + bytemuck::AnyBitPattern>(elements: &'a mut [T]) -> Self {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(elements);
+        Buffer {
+            bytes: bytes.len(),
+            pointer: NonNull::from_mut(bytes).cast(),
+            writable: true,
+            borrow: PhantomData,
+        }
+    }
+
+    /// Memory that the borrow checker does not see.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'a`, the bytes are initialised, valid to read, and, if `writable`, to write; and during a run nothing
+    /// else writes them, nor reads them if the run may write them.
+    pub(crate) const unsafe fn from_raw(pointer: NonNull<u8>, bytes: usize, writable: bool) -> Self {
+        Buffer { pointer, bytes, writable, borrow: PhantomData }
+    }
+
+    /// Where it starts.
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// True if the two share a byte.
+    pub fn overlaps(&self, other: &Buffer<'_>) -> bool {
+        let (a, b) = (self.pointer.addr().get(), other.pointer.addr().get());
+        a < b.saturating_add(other.bytes) && b < a.saturating_add(self.bytes)
+    }
+
+    /// Checks that this is what a run wants for `name`.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        bytes: usize,
+        align: usize,
+        write: bool,
+    ) -> Result<(), Diagnostic> {
+        if self.bytes != bytes {
+            return Err(Diagnostic::new(format!("`{name}` has {bytes} bytes, the buffer {}", self.bytes)));
+        }
+        if !self.pointer.addr().get().is_multiple_of(align) && bytes > 0 {
+            return Err(Diagnostic::new(format!("the buffer of `{name}` is not aligned to its elements")));
+        }
+        if write && !self.writable {
+            return Err(Diagnostic::new(format!(
+                "`{name}` is written, but its buffer is only lent for reading"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Zeroed bytes at an aligned address, which never move.
+#[derive(Debug)]
+pub struct AlignedBytes {
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it owns its bytes as a `Box<[u8]>` does.
+unsafe impl Send for AlignedBytes {}
+// SAFETY: as above; a shared reference gives no access to the bytes but through `as_ref`.
+unsafe impl Sync for AlignedBytes {}
+
+impl AlignedBytes {
+    /// So many zeros.
+    ///
+    /// Error: the system has no such amount of memory.
+    pub fn new(bytes: usize) -> Result<Self, Diagnostic> {
+        let failed = || Diagnostic::new(format!("cannot allocate {bytes} bytes of memory"));
+        if bytes == 0 {
+            return Ok(AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes });
+        }
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| failed())?;
+        // SAFETY: the layout has a size other than 0.
+        let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
+        Ok(AlignedBytes { pointer: NonNull::new(pointer).ok_or_else(failed)?, bytes })
+    }
+
+    /// Where they start.
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+impl std::ops::Deref for AlignedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are initialised and owned.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.bytes) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the bytes are initialised and owned, and borrowed mutably through `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for AlignedBytes {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: allocated in `new` with this layout, which was valid there.
+            unsafe {
+                std::alloc::dealloc(
+                    self.pointer.as_ptr(),
+                    Layout::from_size_align_unchecked(self.bytes, ALIGNMENT),
+                );
+            }
+        }
+    }
+}
+
+/// What has the alignment of [`ALIGNMENT`].
+#[repr(align(64))]
+struct Line;
+
+/// What runs share: the threads, the vector instructions, and scratch memory for each thread, as much as the greediest
+/// user needs.
+#[derive(Debug)]
+pub struct Workspace {
+    pool: Arc<Pool>,
+    simd: Simd,
+    scratch: Vec<Mutex<AlignedBytes>>,
+}
+
+impl Workspace {
+    /// A workspace of these threads without scratch memory yet.
+    pub fn new(pool: Arc<Pool>, simd: Simd) -> Self {
+        let empty = || Mutex::new(AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0 });
+        let scratch = (0..pool.threads()).map(|_| empty()).collect();
+        Workspace { pool, simd, scratch }
+    }
+
+    /// Makes sure that every thread has that much scratch memory.
+    ///
+    /// Error: the system has no such amount of memory.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), Diagnostic> {
+        for scratch in &mut self.scratch {
+            let scratch = scratch.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if scratch.len() < bytes {
+                *scratch = AlignedBytes::new(bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The threads.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The vector instructions.
+    pub fn simd(&self) -> Simd {
+        self.simd
+    }
+
+    /// The scratch memory of a thread of the pool. Waits only where two runs of one workspace happen at once.
+    pub(crate) fn scratch(&self, thread: usize) -> MutexGuard<'_, AlignedBytes> {
+        // A panic leaves nothing in scratch memory that anyone relies on.
+        self.scratch[thread].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_aligned_zeros() {
+        for bytes in [0, 1, 63, 64, 100_000] {
+            let memory = AlignedBytes::new(bytes).expect("little memory");
+            assert_eq!(memory.len(), bytes);
+            assert!(memory.pointer().addr().get().is_multiple_of(ALIGNMENT));
+            assert!(memory.iter().all(|b| *b == 0));
+        }
+        assert!(AlignedBytes::new(usize::MAX / 2).is_err());
+    }
+
+    #[test]
+    fn buffers_know_what_they_are() {
+        let mut memory = [0u32; 8];
+        let address = memory.as_ptr().addr();
+        let buffer = Buffer::writing(&mut memory[2..4]);
+        assert_eq!((buffer.bytes(), buffer.is_writable()), (8, true));
+        assert_eq!(buffer.pointer().addr(), address + 8);
+        assert!(buffer.check("x", 8, 4, true).is_ok());
+        assert!(buffer.check("x", 4, 4, true).is_err());
+        let (a, b) = memory.split_at_mut(4);
+        let (a, b, c) = (Buffer::writing(a), Buffer::writing(b), Buffer::reading::<u32>(&[]));
+        assert!(a.overlaps(&a) && !a.overlaps(&b) && !b.overlaps(&a) && !a.overlaps(&c));
+        assert!(Buffer::reading(&[1u8, 2]).check("x", 2, 1, true).is_err());
+    }
+
+    #[test]
+    fn scratch_grows_for_every_thread() {
+        let pool = Arc::new(Pool::new(2).expect("threads start"));
+        let mut workspace = Workspace::new(pool, Simd::Portable);
+        workspace.reserve(100).expect("little memory");
+        workspace.reserve(10).expect("little memory");
+        assert!((0..2).all(|t| workspace.scratch(t).len() == 100));
+    }
+}

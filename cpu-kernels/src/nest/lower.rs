@@ -1,0 +1,244 @@
+//! From a nest to what the executor schedules: accesses with flat offsets, over as few axes as possible.
+//!
+//! Buffers are dense, so an access is one offset: the sum of its indices times the strides. Two adjacent axes that appear
+//! in all expressions only as `i·extent(j) + j` are one axis; axes of extent 1 are none. What is left of an elementwise nest of
+//! any rank is often a single axis.
+
+use super::sum::{Sum, Term};
+use wengert_core::nest::bounds::Ranges;
+use wengert_core::nest::{Access, AxisId, Instr, Nest, Prefix, Reduction, Reg, ScalarOp};
+use wengert_core::{Id, Scalar, nest};
+
+/// A nest with flat accesses and merged axes.
+pub(super) struct Lowered<'n> {
+    pub nest: &'n Nest,
+    /// By axis; a merged axis keeps the id of the innermost one.
+    pub extents: Vec<usize>,
+    pub parallel: Vec<AxisId>,
+    pub phases: Vec<Phase<'n>>,
+}
+
+pub(super) struct Phase<'n> {
+    pub axes: Vec<AxisId>,
+    pub body: Vec<Op<'n>>,
+    pub reductions: &'n [Reduction],
+    /// Whether there are prefixes, along the last axis, which then is not merged.
+    pub prefix: bool,
+    /// Whether the last axis runs from its end.
+    pub reverse: bool,
+}
+
+pub(super) enum Op<'n> {
+    Scalar { result: Reg, op: ScalarOp, operands: &'n [Reg] },
+    Const { result: Reg, value: Scalar },
+    Index { result: Reg, value: Sum },
+    Test { result: Reg, guards: Vec<Guard> },
+    Load { result: Reg, place: Place, fill: Option<Reg> },
+    Store { place: Place, value: Reg },
+    Prefix(&'n Prefix),
+}
+
+/// An element of a buffer, under conditions.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub buffer: nest::BufferId,
+    /// Elements from the start of the buffer.
+    pub offset: Sum,
+    pub guards: Vec<Guard>,
+}
+
+/// `low <= value < high`.
+#[derive(Clone)]
+pub(super) struct Guard {
+    pub value: Sum,
+    pub low: i64,
+    pub high: i64,
+}
+
+impl<'n> Lowered<'n> {
+    pub fn new(nest: &'n Nest) -> Self {
+        let phases = nest.phases.iter().map(|phase| {
+            let prefixes = phase.body.iter().filter_map(|i| match i {
+                Instr::Prefix(prefix) => Some(prefix.reverse),
+                _ => None,
+            });
+            let mut prefixes = prefixes.peekable();
+            Phase {
+                axes: phase.axes.clone(),
+                reductions: &phase.reductions,
+                prefix: prefixes.peek().is_some(),
+                reverse: prefixes.any(|reverse| reverse),
+                body: phase.body.iter().map(|instr| lower(nest, instr)).collect(),
+            }
+        });
+        let mut lowered = Lowered {
+            nest,
+            extents: nest.axes.iter().map(|(_, axis)| axis.extent).collect(),
+            parallel: nest.parallel.clone(),
+            phases: phases.collect(),
+        };
+        lowered.drop_single();
+        lowered.merge();
+        lowered
+    }
+
+    /// Extent of an axis.
+    pub fn extent(&self, axis: AxisId) -> usize {
+        self.extents[axis.index()]
+    }
+
+    fn drop_single(&mut self) {
+        let extents = &self.extents;
+        self.parallel.retain(|a| extents[a.index()] != 1);
+        for phase in &mut self.phases {
+            let last = phase.axes.last().copied().filter(|_| phase.prefix);
+            phase.axes.retain(|a| extents[a.index()] != 1 || Some(*a) == last);
+            for sum in phase.body.iter_mut().flat_map(Op::sums_mut) {
+                sum.visit_mut(&mut |s| s.axes.retain(|(a, _)| extents[a.index()] != 1));
+            }
+        }
+    }
+
+    fn merge(&mut self) {
+        while let Some(at) = (1..self.parallel.len()).find(|at| {
+            let phases = self.phases.iter();
+            self.mergeable(self.parallel[at - 1], self.parallel[*at], phases)
+        }) {
+            let outer = self.parallel.remove(at - 1);
+            let inner = self.parallel[at - 1];
+            self.extents[inner.index()] *= self.extents[outer.index()];
+            self.phases.iter_mut().for_each(|phase| phase.forget(outer));
+        }
+        for at in 0..self.phases.len() {
+            loop {
+                let phase = &self.phases[at];
+                let end = phase.axes.len() - usize::from(phase.prefix);
+                let Some(k) = (1..end)
+                    .find(|k| self.mergeable(phase.axes[k - 1], phase.axes[*k], std::iter::once(phase)))
+                else {
+                    break;
+                };
+                let phase = &mut self.phases[at];
+                let outer = phase.axes.remove(k - 1);
+                let inner = phase.axes[k - 1];
+                phase.forget(outer);
+                self.extents[inner.index()] *= self.extents[outer.index()];
+            }
+        }
+    }
+
+    /// True if everywhere the two appear as `outer · extent + inner`.
+    fn mergeable<'a>(&self, outer: AxisId, inner: AxisId, phases: impl Iterator<Item = &'a Phase<'n>>) -> bool
+    where
+        'n: 'a,
+    {
+        let extent = self.extent(inner) as i64;
+        let mut all = true;
+        for sum in phases.flat_map(|phase| &phase.body).flat_map(Op::sums) {
+            sum.visit(&mut |s| all &= s.coefficient(outer) == s.coefficient(inner).wrapping_mul(extent));
+        }
+        all
+    }
+}
+
+impl Phase<'_> {
+    fn forget(&mut self, axis: AxisId) {
+        for sum in self.body.iter_mut().flat_map(Op::sums_mut) {
+            sum.visit_mut(&mut |s| s.axes.retain(|(a, _)| *a != axis));
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Every expression in it.
+    pub fn sums(&self) -> Box<dyn Iterator<Item = &Sum> + '_> {
+        match self {
+            Op::Index { value, .. } => Box::new(std::iter::once(value)),
+            Op::Test { guards, .. } => Box::new(guards.iter().map(|g| &g.value)),
+            Op::Load { place, .. } | Op::Store { place, .. } => {
+                Box::new(std::iter::once(&place.offset).chain(place.guards.iter().map(|g| &g.value)))
+            }
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn sums_mut(&mut self) -> Box<dyn Iterator<Item = &mut Sum> + '_> {
+        match self {
+            Op::Index { value, .. } => Box::new(std::iter::once(value)),
+            Op::Test { guards, .. } => Box::new(guards.iter_mut().map(|g| &mut g.value)),
+            Op::Load { place, .. } | Op::Store { place, .. } => Box::new(
+                std::iter::once(&mut place.offset).chain(place.guards.iter_mut().map(|g| &mut g.value)),
+            ),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// Registers that it defines.
+    pub fn results(&self) -> &[Reg] {
+        match self {
+            Op::Scalar { result, .. }
+            | Op::Const { result, .. }
+            | Op::Index { result, .. }
+            | Op::Test { result, .. }
+            | Op::Load { result, .. } => std::slice::from_ref(result),
+            Op::Store { .. } => &[],
+            Op::Prefix(prefix) => &prefix.results,
+        }
+    }
+
+    /// Calls `f` for every register whose block it reads as elements: operands, fills, stored and scanned values.
+    pub fn visit_values(&self, f: &mut impl FnMut(Reg)) {
+        match self {
+            Op::Scalar { operands, .. } => operands.iter().for_each(|r| f(*r)),
+            Op::Load { fill, .. } => fill.iter().for_each(|r| f(*r)),
+            Op::Store { value, .. } => f(*value),
+            Op::Prefix(prefix) => prefix.values.iter().for_each(|r| f(*r)),
+            Op::Const { .. } | Op::Index { .. } | Op::Test { .. } => {}
+        }
+    }
+}
+
+fn lower<'n>(nest: &'n Nest, instr: &'n Instr) -> Op<'n> {
+    match instr {
+        Instr::Scalar { result, op, operands } => Op::Scalar { result: *result, op: *op, operands },
+        Instr::Const { result, value } => Op::Const { result: *result, value: *value },
+        Instr::Index { result, value } => Op::Index { result: *result, value: rejoined(value.into()) },
+        Instr::Test { result, guards } => {
+            Op::Test { result: *result, guards: guards.iter().map(guard).collect() }
+        }
+        Instr::Load { result, access, fill } => {
+            Op::Load { result: *result, place: place(nest, access), fill: *fill }
+        }
+        Instr::Store { access, value } => Op::Store { place: place(nest, access), value: *value },
+        Instr::Prefix(prefix) => Op::Prefix(prefix),
+    }
+}
+
+fn rejoined(mut sum: Sum) -> Sum {
+    sum.rejoin();
+    sum
+}
+
+fn guard(guard: &nest::Guard) -> Guard {
+    Guard { value: rejoined((&guard.index).into()), low: guard.low, high: guard.high }
+}
+
+fn place(nest: &Nest, access: &Access) -> Place {
+    let shape = &nest.buffers[access.buffer].shape;
+    let ranges = Ranges::new(nest, &access.guards);
+    let mut offset = Sum::default();
+    let mut stride = 1i64;
+    for (index, extent) in access.indices.iter().zip(shape).rev() {
+        let extent = *extent as i64;
+        let inside = !access.clamp || ranges.of(index).within(0, extent.into());
+        let index = rejoined(index.into());
+        let index = if inside { index } else { Sum::term(Term::Clamp(index, extent - 1)) };
+        offset.add(&index, stride);
+        stride = stride.wrapping_mul(extent);
+    }
+    Place {
+        buffer: access.buffer,
+        offset: rejoined(offset),
+        guards: access.guards.iter().map(guard).collect(),
+    }
+}

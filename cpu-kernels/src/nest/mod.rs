@@ -1,0 +1,279 @@
+//! Nests on the CPU: a tile interpreter.
+//!
+//! A nest is compiled to *steps* over *blocks*: runs of up to 512 neighbouring elements or rows. A step does one instruction for
+//! all lanes of a block by one call of a [kernel](crate::kernels), so that the cost of choosing what to do is paid once for hundreds of
+//! elements, and a block's registers stay in the first cache. The stages:
+//!
+//! - [`lower`]: accesses become flat offsets, axes are merged.
+//! - [`schedule`]: lanes are elements of a row, or rows, whichever costs less.
+//! - [`compile`]: every instruction gets the outermost loop it can stand in; registers get blocks. Loads of contiguous
+//!   memory cost nothing (the register's block *is* the memory) where nothing is written there too early, and a stored value
+//!   is computed in its place.
+//! - [`run`]: the loops.
+//!
+//! The bits are those of the nest interpreter, whatever the schedule, the vector instructions and the number of threads:
+//! a lane never meets another one but in reductions, and those follow the nest's tree.
+
+mod address;
+mod combine;
+mod compile;
+mod frame;
+mod layout;
+mod lower;
+mod program;
+mod run;
+mod schedule;
+mod sum;
+
+use crate::memory::{AlignedBytes, Buffer, Workspace};
+use crate::simd::Simd;
+use address::VectorAxes;
+use combine::Progress;
+use frame::Frame;
+use layout::Layout;
+use lower::Lowered;
+use program::{Loop, PhaseProgram, Step};
+use wengert_core::nest::{BufferRole, Nest, verify};
+use wengert_core::Diagnostic;
+
+/// A nest, ready to run.
+#[derive(Debug)]
+pub struct CompiledNest {
+    name: String,
+    parameters: Vec<Parameter>,
+    phases: Vec<PhaseProgram>,
+    begin: Vec<Step>,
+    outer: Vec<Loop>,
+    rows: Option<VectorAxes>,
+    lanes: usize,
+    homes: Vec<usize>,
+    tables: Vec<Vec<i64>>,
+    simd: Simd,
+    axes: usize,
+    reductions: usize,
+    index_lanes: usize,
+    /// Where the tables of a frame lie in scratch memory.
+    counters: usize,
+    pointers: usize,
+    indices: usize,
+    masks: usize,
+    progress: usize,
+    scratch: usize,
+    units: usize,
+    /// Units of a task.
+    grain: usize,
+}
+
+#[derive(Debug)]
+struct Parameter {
+    name: String,
+    bytes: usize,
+    align: usize,
+    written: bool,
+}
+
+/// Lanes · steps of a task: some twenty microseconds.
+const TASK: usize = 1 << 17;
+
+impl CompiledNest {
+    /// Compiles a nest.
+    ///
+    /// Error: the nest breaks an invariant ([`verify()`]); or the machine lacks the vector instructions.
+    pub fn new(nest: &Nest, simd: Simd) -> Result<Self, Diagnostic> {
+        Self::with_schedule(nest, simd, None)
+    }
+
+    /// Compiles a nest with lanes that are rows (true, if the nest has parallel axes) or elements (false), for tests.
+    ///
+    /// Error: as for [`new`](Self::new).
+    #[doc(hidden)]
+    pub fn with_schedule(nest: &Nest, simd: Simd, by_rows: Option<bool>) -> Result<Self, Diagnostic> {
+        verify(nest)?;
+        if !simd.is_available() {
+            return Err(Diagnostic::new(format!("this machine does not have {}", simd.name())));
+        }
+        let lowered = Lowered::new(nest);
+        let compiled = compile::compile(&lowered, simd, by_rows);
+        let mut layout: Layout = compiled.layout;
+        let lanes = compiled.lanes;
+        let word = size_of::<i64>();
+        let outer_units: usize = compiled.outer.iter().map(|l| l.extent).product();
+        let blocks = compiled.rows.as_ref().map_or(1, |v| v.positions().div_ceil(lanes));
+        let units = outer_units * blocks;
+        let axes = nest.axes.len();
+        let mut result = CompiledNest {
+            name: nest.name.clone(),
+            parameters: nest.parameters().map(|(_, b)| Parameter::new(b)).collect(),
+            grain: 1,
+            counters: layout.bytes(axes * word),
+            pointers: layout.bytes(nest.registers.len() * word),
+            indices: layout.bytes(compiled.depth * lanes * word),
+            masks: layout.bytes(lanes),
+            progress: layout.bytes(compiled.reductions * size_of::<Progress>()),
+            scratch: layout.end(),
+            phases: compiled.phases,
+            begin: compiled.begin,
+            outer: compiled.outer,
+            rows: compiled.rows,
+            lanes,
+            homes: compiled.homes,
+            tables: compiled.tables,
+            simd,
+            axes,
+            reductions: compiled.reductions,
+            index_lanes: compiled.depth * lanes,
+            units,
+        };
+        result.grain = (TASK / result.work().max(1)).clamp(1, units.max(1));
+        Ok(result)
+    }
+
+    /// Name of the nest.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of scratch memory that each thread needs.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch
+    }
+
+    /// Lanes · steps of a unit.
+    fn work(&self) -> usize {
+        let rows = self.rows.as_ref().map_or(1, |v| v.positions().min(self.lanes));
+        let phases = self.phases.iter().map(|phase| {
+            let loops: usize = phase.loops.iter().map(|l| l.extent.max(1)).product();
+            let along = phase.vector.as_ref().map_or(rows, |v| v.positions().max(1));
+            // A step costs as much as some forty lanes before it does the first.
+            let blocks = along.div_ceil(self.lanes);
+            phase.levels[phase.levels.len() - 1].len() * loops * (along + 40 * blocks)
+        });
+        phases.fold(0, usize::saturating_add)
+    }
+
+    /// Runs the nest on buffers for its parameters, in order, using the threads and the scratch memory of the workspace.
+    ///
+    /// A buffer that is written may be that of a parameter that is only read, if the nest reads each element before it
+    /// writes it, by the same iteration; no others may overlap.
+    ///
+    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its elements, is not writable, or overlaps another;
+    /// the workspace has too little scratch memory or other vector instructions; or a task panicked.
+    pub fn run(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<(), Diagnostic> {
+        let aliased =
+            self.check(workspace, buffers).map_err(|e| e.context(format!("nest @{}", self.name)))?;
+        if self.units == 0 {
+            return Ok(());
+        }
+        let shared = Shared(buffers);
+        let tasks = self.units.div_ceil(self.grain);
+        let run = |thread: usize, task: usize| {
+            let mut scratch = workspace.scratch(thread);
+            let mut runner = self.runner(&mut scratch, shared.buffers(), aliased);
+            runner.begin();
+            let from = task * self.grain;
+            runner.units(from..self.units.min(from + self.grain));
+        };
+        workspace
+            .pool()
+            .parallel_for(tasks, run)
+            .map_err(|e| Diagnostic::new(format!("nest @{}: {e}", self.name)))
+    }
+
+    /// Checks what a run relies on; the parameters that share memory with another, as bits.
+    fn check(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<u64, Diagnostic> {
+        if buffers.len() != self.parameters.len() {
+            let (wanted, given) = (self.parameters.len(), buffers.len());
+            return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
+        }
+        if workspace.simd() < self.simd {
+            return Err(Diagnostic::new("the workspace is for fewer vector instructions"));
+        }
+        if workspace.scratch(0).len() < self.scratch {
+            return Err(Diagnostic::new(format!(
+                "the workspace has less scratch memory than {} bytes",
+                self.scratch
+            ))
+            .help("reserve `scratch_bytes()` first"));
+        }
+        let mut aliased = 0u64;
+        for (k, (buffer, parameter)) in buffers.iter().zip(&self.parameters).enumerate() {
+            buffer.check(&parameter.name, parameter.bytes, parameter.align, parameter.written)?;
+            if !parameter.written {
+                continue;
+            }
+            for (j, (other, of)) in buffers.iter().zip(&self.parameters).enumerate() {
+                if j == k || !buffer.overlaps(other) {
+                    continue;
+                }
+                let same = buffer.pointer() == other.pointer() && buffer.bytes() == other.bytes();
+                if of.written || !same {
+                    let text = format!("the buffers of `{}` and `{}` overlap", parameter.name, of.name);
+                    return Err(Diagnostic::new(text));
+                }
+                aliased |= 1u64.checked_shl(k as u32).unwrap_or(0) | 1u64.checked_shl(j as u32).unwrap_or(0);
+            }
+        }
+        Ok(aliased)
+    }
+
+    /// A thread's view of its scratch memory.
+    fn runner<'a>(
+        &'a self,
+        scratch: &'a mut AlignedBytes,
+        buffers: &'a [Buffer<'a>],
+        aliased: u64,
+    ) -> run::Runner<'a> {
+        assert!(scratch.len() >= self.scratch, "checked before the run");
+        let base = scratch.as_mut_ptr();
+        let at = |offset: usize| base.wrapping_add(offset);
+        // SAFETY: the layout gave each of these its own bytes of the scratch memory, aligned to 64, and of the homes of registers
+        // and the like, which are reached by `base`, none is among them. All bytes are initialised, and every pattern
+        // is a valid element. The borrow of the scratch memory lasts as long as the frame.
+        unsafe {
+            use std::slice::from_raw_parts_mut as slice;
+            run::Runner {
+                nest: self,
+                progress: slice(at(self.progress).cast::<Progress>(), self.reductions),
+                frame: Frame {
+                    counters: slice(at(self.counters).cast(), self.axes),
+                    pointers: slice(at(self.pointers).cast(), self.homes.len()),
+                    buffers,
+                    aliased,
+                    scratch: base,
+                    indices: slice(at(self.indices).cast(), self.index_lanes),
+                    masks: slice(at(self.masks), self.lanes),
+                    tables: &self.tables,
+                    lanes: self.lanes,
+                    position: 0,
+                    phase: 0,
+                    count: 1,
+                    padded: crate::kernels::CHUNK,
+                },
+            }
+        }
+    }
+}
+
+impl Parameter {
+    fn new(buffer: &wengert_core::nest::Buffer) -> Self {
+        let size = buffer.dtype.size();
+        Parameter {
+            name: buffer.name.clone(),
+            bytes: buffer.shape.iter().product::<usize>() * size,
+            align: size,
+            written: buffer.role != BufferRole::In,
+        }
+    }
+}
+
+/// Buffers that several threads use at once.
+struct Shared<'a>(&'a [Buffer<'a>]);
+
+// SAFETY: rows are independent (the verifier's N15 to N18): no two write the same element, and none reads what another writes.
+unsafe impl Sync for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    fn buffers(&self) -> &'a [Buffer<'a>] {
+        self.0
+    }
+}

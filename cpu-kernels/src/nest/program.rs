@@ -1,0 +1,112 @@
+//! A compiled nest: steps over blocks, by the loop they stand in.
+
+use super::address::{Condition, Offset, VectorAxes};
+use super::combine::{Program, Reduction};
+use crate::kernels::Kernel;
+use wengert_core::{DType, Scalar};
+
+/// What runs once for a block.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// `result = kernel(arguments)`.
+    Kernel { kernel: Kernel, result: u32, arguments: [u32; 3], uniform: bool },
+    /// Spreads a register's first lane over a full block.
+    Splat { reg: u32, size: usize },
+    /// Fills a register with a number.
+    Const { result: u32, value: Scalar, lanes: usize },
+    /// The value of an index expression.
+    Index { result: u32, value: Offset, dtype: DType, spread: usize },
+    /// Whether conditions hold.
+    Test { result: u32, conditions: Vec<Condition>, spread: usize },
+    /// Reads memory.
+    Load(Box<Load>),
+    /// Makes the next kernel that defines a register write straight to where it is to be stored.
+    Bind(Box<Store>),
+    /// Writes memory.
+    Store(Box<Store>),
+    /// Scans along the last inner axis.
+    Prefix(Box<Prefix>),
+    /// Hands the block's values to a reduction of the phase.
+    Accumulate(usize),
+}
+
+/// Where an access goes.
+#[derive(Debug)]
+pub(super) enum Memory {
+    /// A parameter, by number.
+    Parameter(usize),
+    /// Row storage at this offset of the scratch memory.
+    Row(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Load {
+    pub result: u32,
+    pub memory: Memory,
+    pub offset: Offset,
+    pub conditions: Vec<Condition>,
+    pub fill: u32,
+    pub size: usize,
+    /// Lanes to fill if all are the same; 0 if they differ.
+    pub spread: usize,
+    pub direct: Direct,
+}
+
+/// When a register's block may lie in a buffer rather than in scratch memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Direct {
+    Always,
+    /// If the buffer has its memory for itself: else something is written there too early.
+    Unaliased,
+    Never,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    pub value: u32,
+    pub memory: usize,
+    pub row: bool,
+    pub offset: Offset,
+    pub conditions: Vec<Condition>,
+    pub size: usize,
+    /// Whether there is one element to write, not one a lane.
+    pub single: bool,
+    pub direct: Direct,
+}
+
+#[derive(Debug)]
+pub(super) struct Prefix {
+    pub program: Program,
+    pub values: Vec<u32>,
+    pub results: Vec<u32>,
+    /// Where the states lie: a block each if lanes are rows, else a chunk.
+    pub states: Vec<usize>,
+    /// A spare chunk for each.
+    pub spare: Vec<usize>,
+    pub reverse: bool,
+}
+
+/// A loop over one value of a counter after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loop {
+    pub axis: u32,
+    pub extent: usize,
+    pub reverse: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct PhaseProgram {
+    /// Scalar loops over inner axes, outermost first.
+    pub loops: Vec<Loop>,
+    /// Inner axes along which blocks lie; none if lanes are rows or the phase has no inner axes.
+    pub vector: Option<VectorAxes>,
+    /// Whether blocks run from the last to the first.
+    pub reverse: bool,
+    /// Steps before the first loop, in each loop, and last those of a block.
+    pub levels: Vec<Vec<Step>>,
+    pub reductions: Vec<Reduction>,
+    /// Whether the phase has prefixes, whose states start anew before the innermost loop.
+    pub prefix: bool,
+    /// Whether the inner loops run at all.
+    pub runs: bool,
+}

@@ -1,0 +1,425 @@
+//! Running the steps: loops over rows, inner axes and blocks.
+//!
+//! Everything unchecked about a nest happens here and in [`super::combine`]. What makes it sound is written where a
+//! [`CompiledNest`] is made and run: the nest passed the verifier, so that every access that is not clamped is in bounds by interval
+//! analysis, every register is written before it is read, and rows are independent; the buffers have the bytes that the
+//! verifier knew, alignment included; and the scratch memory has room for what the layout placed.
+
+use super::CompiledNest;
+use super::address::{Passing, passing};
+use super::combine::{Progress, splat_scalar};
+use super::frame::Frame;
+use super::program::{Direct, Load, Memory, PhaseProgram, Prefix, Step, Store};
+use crate::kernels::{CHUNK, moves};
+use wengert_core::DType;
+
+/// A frame, and the state of reductions.
+pub(super) struct Runner<'a> {
+    pub nest: &'a CompiledNest,
+    pub frame: Frame<'a>,
+    pub progress: &'a mut [Progress],
+}
+
+impl Runner<'_> {
+    /// Steps that come before everything else of a thread.
+    pub fn begin(&mut self) {
+        for (pointer, home) in self.frame.pointers.iter_mut().zip(&self.nest.homes) {
+            *pointer = self.frame.scratch.wrapping_add(*home);
+        }
+        self.frame.set_block(0, 1, 1);
+        for phase in &self.nest.phases {
+            phase.reductions.iter().for_each(|r| r.program.begin(&self.frame));
+            for step in phase.levels.iter().flatten() {
+                if let Step::Prefix(prefix) = step {
+                    prefix.program.begin(&self.frame);
+                }
+            }
+        }
+        self.steps(&self.nest.begin, None);
+    }
+
+    /// Runs some units: rows, or blocks of rows.
+    pub fn units(&mut self, units: std::ops::Range<usize>) {
+        for unit in units {
+            let mut rest = unit;
+            if let Some(vector) = &self.nest.rows {
+                let positions = vector.positions();
+                let blocks = positions.div_ceil(self.nest.lanes);
+                let position = rest % blocks * self.nest.lanes;
+                rest /= blocks;
+                let period = vector.period();
+                self.frame.set_block(position, self.nest.lanes.min(positions - position), period);
+                self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
+            } else {
+                self.frame.set_block(0, 1, 1);
+            }
+            for outer in self.nest.outer.iter().rev() {
+                self.frame.counters[outer.axis as usize] = (rest % outer.extent) as i64;
+                rest /= outer.extent;
+            }
+            for phase in &self.nest.phases {
+                self.phase(phase);
+            }
+        }
+    }
+
+    fn phase(&mut self, phase: &PhaseProgram) {
+        let block = (self.frame.position as usize, self.frame.count);
+        for reduction in &phase.reductions {
+            reduction.begin(&self.frame, self.progress);
+        }
+        if phase.runs {
+            self.steps(&phase.levels[0], Some(phase));
+            self.inner(phase, 0);
+        }
+        if phase.vector.is_some() {
+            // Blocks of elements end here: what follows belongs to the row.
+            self.frame.set_block(block.0, block.1, 1);
+        }
+        for reduction in &phase.reductions {
+            reduction.finish(&mut self.frame, self.progress, &self.nest.homes);
+        }
+    }
+
+    fn inner(&mut self, phase: &PhaseProgram, depth: usize) {
+        if depth == phase.loops.len() {
+            if phase.vector.is_some() {
+                self.blocks(phase);
+            }
+            return;
+        }
+        let axis = phase.loops[depth];
+        if phase.prefix && depth + 1 == phase.loops.len() && phase.vector.is_none() {
+            self.restart(phase);
+        }
+        for k in 0..axis.extent {
+            let k = if axis.reverse { axis.extent - 1 - k } else { k };
+            self.frame.counters[axis.axis as usize] = k as i64;
+            self.steps(&phase.levels[depth + 1], Some(phase));
+            self.inner(phase, depth + 1);
+        }
+    }
+
+    fn blocks(&mut self, phase: &PhaseProgram) {
+        let Some(vector) = &phase.vector else { return };
+        let (positions, period, lanes) = (vector.positions(), vector.period(), self.nest.lanes);
+        if phase.prefix {
+            self.restart(phase);
+        }
+        let blocks = positions.div_ceil(lanes);
+        let steps = &phase.levels[phase.levels.len() - 1];
+        for block in 0..blocks {
+            let block = if phase.reverse { blocks - 1 - block } else { block };
+            let position = block * lanes;
+            self.frame.set_block(position, lanes.min(positions - position), period);
+            self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
+            self.steps(steps, Some(phase));
+        }
+    }
+
+    /// Sets the states of a phase's prefixes to the identity.
+    fn restart(&mut self, phase: &PhaseProgram) {
+        for step in phase.levels.iter().flatten() {
+            let Step::Prefix(prefix) = step else { continue };
+            for (k, state) in prefix.states.iter().enumerate() {
+                let lanes = if self.nest.rows.is_some() { self.frame.padded } else { CHUNK };
+                // SAFETY: a state has a block's lanes if lanes are rows, else a chunk.
+                unsafe { prefix.program.identity(self.frame.at(*state), k, lanes) };
+            }
+        }
+    }
+
+    fn home(&self, reg: u32) -> *mut u8 {
+        self.frame.at(self.nest.homes[reg as usize])
+    }
+
+    fn steps(&mut self, steps: &[Step], phase: Option<&PhaseProgram>) {
+        for step in steps {
+            match step {
+                Step::Kernel { kernel, result, arguments, uniform } => {
+                    let count = if *uniform { CHUNK } else { self.frame.padded };
+                    let [a, b, c] = arguments.map(|reg| self.frame.pointers[reg as usize]);
+                    // SAFETY: the registers have blocks of at least that many elements of the dtypes the kernel was looked up
+                    // for: homes have room for a block (uniform ones for a chunk, and those who need more have more),
+                    // and memory takes the place of a home only for whole chunks of valid elements. Blocks are the same or do not
+                    // overlap: homes of live registers are distinct, and memory is written early only where nothing else reads it.
+                    unsafe { kernel(self.frame.pointers[*result as usize], a, b, c, count) };
+                }
+                Step::Splat { reg, size } => {
+                    let home = self.home(*reg);
+                    // SAFETY: a register that is spread has a full block.
+                    unsafe { moves::splat(home, home, *size, self.nest.lanes) };
+                }
+                Step::Const { result, value, lanes } => {
+                    // SAFETY: the home has that many lanes.
+                    unsafe { splat_scalar(self.home(*result), *value, *lanes) };
+                }
+                Step::Index { result, value, dtype, spread } => {
+                    let home = self.home(*result);
+                    if *spread > 0 {
+                        let value = value.base(&self.frame);
+                        let bytes = value.to_le_bytes();
+                        // SAFETY: the home has that many lanes; integers wrap by dropping high bytes.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(bytes.as_ptr(), home, dtype.size());
+                            moves::splat(home, home, dtype.size(), *spread);
+                        }
+                    } else {
+                        value.fill(&mut self.frame, 0);
+                        // SAFETY: the home has a block's lanes.
+                        unsafe { narrow(home, self.frame.index(0), *dtype) };
+                    }
+                }
+                Step::Test { result, conditions, spread } => {
+                    let home = self.home(*result);
+                    let pass = passing(conditions, &mut self.frame);
+                    if *spread > 0 {
+                        let holds = u8::from(pass.from < pass.to && !pass.masked);
+                        // SAFETY: the home has that many lanes.
+                        unsafe { home.write_bytes(holds, *spread) };
+                    } else {
+                        // SAFETY: the home has a block's lanes, and `from..to` lies within the block.
+                        unsafe {
+                            home.write_bytes(0, self.frame.count);
+                            let passing = home.add(pass.from);
+                            if pass.masked {
+                                let mask = self.frame.mask().as_ptr().add(pass.from);
+                                std::ptr::copy_nonoverlapping(mask, passing, pass.to - pass.from);
+                            } else {
+                                passing.write_bytes(1, pass.to - pass.from);
+                            }
+                        }
+                    }
+                }
+                Step::Load(load) => self.load(load),
+                Step::Bind(store) => self.bind(store),
+                Step::Store(store) => self.store(store),
+                Step::Prefix(prefix) => self.prefix(prefix),
+                Step::Accumulate(k) => {
+                    let reductions = phase.map_or(&[][..], |p| &p.reductions);
+                    reductions[*k].accumulate(&self.frame, self.progress);
+                }
+            }
+        }
+    }
+
+    /// Whether a buffer may stand in for a register's block now.
+    fn is_direct(&self, direct: Direct, parameter: Option<usize>) -> bool {
+        match direct {
+            Direct::Always => true,
+            Direct::Unaliased => parameter.is_none_or(|k| k < 64 && self.frame.aliased & (1 << k) == 0),
+            Direct::Never => false,
+        }
+    }
+
+    fn memory(&self, memory: &Memory) -> (*mut u8, Option<usize>) {
+        match memory {
+            Memory::Parameter(k) => (self.frame.buffers[*k].pointer(), Some(*k)),
+            Memory::Row(at) => (self.frame.at(*at), None),
+        }
+    }
+
+    /// In debug builds, checks an element of a parameter against its bounds.
+    fn assert_inside(&self, parameter: Option<usize>, element: i64, size: usize) {
+        if let Some(k) = parameter {
+            debug_assert!(
+                element >= 0 && (element as usize + 1) * size <= self.frame.buffers[k].bytes(),
+                "{}: element {element} of parameter {k} is out of bounds",
+                self.nest.name
+            );
+        }
+    }
+
+    fn load(&mut self, load: &Load) {
+        let home = self.home(load.result);
+        let (memory, parameter) = self.memory(&load.memory);
+        let size = load.size;
+        let fill = self.frame.pointers[load.fill as usize];
+        let element = |at: i64| memory.wrapping_offset(at.wrapping_mul(size as i64) as isize);
+        if load.spread > 0 {
+            let pass = passing(&load.conditions, &mut self.frame);
+            let source = if pass.from < pass.to {
+                let at = load.offset.base(&self.frame);
+                self.assert_inside(parameter, at, size);
+                element(at)
+            } else {
+                fill
+            };
+            // SAFETY: the element is in bounds, as the verifier proved; the home has that many lanes.
+            unsafe { moves::splat(home, source, size, load.spread) };
+            self.frame.pointers[load.result as usize] = home;
+            return;
+        }
+        let count = self.frame.count;
+        let mut lanes = Passing { from: 0, to: count, masked: false };
+        if !load.conditions.is_empty() {
+            lanes = passing(&load.conditions, &mut self.frame);
+            if lanes != (Passing { from: 0, to: count, masked: false }) {
+                // SAFETY: both have a block's lanes.
+                unsafe { std::ptr::copy(fill, home, count * size) };
+            }
+        }
+        self.frame.pointers[load.result as usize] = home;
+        let taken = lanes.to - lanes.from;
+        if taken == 0 {
+            return;
+        }
+        // SAFETY (all below): the lanes' elements are in bounds, as the verifier proved, so reading them is; the home has a
+        // block's lanes.
+        let target = home.wrapping_add(lanes.from * size);
+        if load.offset.is_linear() && !lanes.masked {
+            let step = load.offset.step;
+            let first = load.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
+            self.assert_inside(parameter, first, size);
+            self.assert_inside(parameter, first.wrapping_add(step.wrapping_mul(taken as i64 - 1)), size);
+            let source = element(first);
+            if step == 1 {
+                if taken == count && count.is_multiple_of(CHUNK) && self.is_direct(load.direct, parameter) {
+                    self.frame.pointers[load.result as usize] = source;
+                } else {
+                    unsafe { std::ptr::copy_nonoverlapping(source, target, taken * size) };
+                }
+            } else {
+                unsafe { moves::load_strided(target, source, step as isize, size, taken) };
+            }
+            return;
+        }
+        // The mask, if any, is used before the index vectors overwrite nothing of it: they are apart.
+        load.offset.fill(&mut self.frame, 0);
+        let (offsets, mask) = self.frame.index_and_mask();
+        let offsets = &offsets[lanes.from..lanes.to];
+        if lanes.masked {
+            unsafe { moves::gather_masked(target, memory, offsets, &mask[lanes.from..lanes.to], size) };
+        } else {
+            unsafe { moves::gather(target, memory, offsets, size) };
+        }
+    }
+
+    fn place(&self, store: &Store) -> (*mut u8, Option<usize>) {
+        if store.row {
+            (self.frame.at(store.memory), None)
+        } else {
+            self.memory(&Memory::Parameter(store.memory))
+        }
+    }
+
+    /// Lets the next definition of the stored register write to memory.
+    fn bind(&mut self, store: &Store) {
+        let (memory, parameter) = self.place(store);
+        let direct = self.frame.count.is_multiple_of(CHUNK) && self.is_direct(store.direct, parameter);
+        self.frame.pointers[store.value as usize] = if direct {
+            let first = store.offset.base(&self.frame);
+            self.assert_inside(parameter, first, store.size);
+            self.assert_inside(parameter, first + self.frame.count as i64 - 1, store.size);
+            memory.wrapping_offset(first.wrapping_mul(store.size as i64) as isize)
+        } else {
+            self.home(store.value)
+        };
+    }
+
+    fn store(&mut self, store: &Store) {
+        let value = self.frame.pointers[store.value as usize];
+        if store.direct != Direct::Never && value != self.home(store.value) {
+            // It was bound to this memory.
+            return;
+        }
+        let (memory, parameter) = self.place(store);
+        let size = store.size;
+        let lanes = if store.conditions.is_empty() {
+            Passing { from: 0, to: self.frame.count, masked: false }
+        } else {
+            passing(&store.conditions, &mut self.frame)
+        };
+        let taken = if store.single { (lanes.to - lanes.from).min(1) } else { lanes.to - lanes.from };
+        if taken == 0 {
+            return;
+        }
+        // SAFETY (all below): the lanes' elements are in bounds, as the verifier proved, and no other row writes them; the
+        // register has a block's lanes, or one where one is stored.
+        let source = value.wrapping_add(if store.single { 0 } else { lanes.from * size });
+        if store.offset.is_linear() && !lanes.masked {
+            let step = store.offset.step;
+            let first = store.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
+            self.assert_inside(parameter, first, size);
+            self.assert_inside(parameter, first.wrapping_add(step.wrapping_mul(taken as i64 - 1)), size);
+            let target = memory.wrapping_offset(first.wrapping_mul(size as i64) as isize);
+            unsafe {
+                if step == 1 || taken == 1 {
+                    std::ptr::copy(source, target, taken * size);
+                } else {
+                    moves::store_strided(target, source, step as isize, size, taken);
+                }
+            }
+            return;
+        }
+        store.offset.fill(&mut self.frame, 0);
+        if !lanes.masked {
+            self.frame.mask().fill(1);
+        }
+        let (offsets, mask) = self.frame.index_and_mask();
+        let range = lanes.from..lanes.to;
+        unsafe { moves::scatter_masked(memory, source, &offsets[range.clone()], &mask[range], size) };
+    }
+
+    fn prefix(&mut self, prefix: &Prefix) {
+        let frame = &self.frame;
+        let homes: [*mut u8; 1] = [self.home(prefix.results[0])];
+        let value = |k: usize| frame.pointers[prefix.values[k] as usize];
+        let program = &prefix.program;
+        // SAFETY (all below): values, results and states have a block's lanes, states at least a chunk, of the tuple's dtypes.
+        if self.nest.rows.is_some() {
+            unsafe {
+                program.combine(frame, frame.padded, |k| (frame.at(prefix.states[k]), value(k).cast_const()));
+                for (k, result) in prefix.results.iter().enumerate() {
+                    let bytes = frame.padded * program.sizes[k];
+                    std::ptr::copy_nonoverlapping(frame.at(prefix.states[k]), self.home(*result), bytes);
+                }
+            }
+        } else if let Some(scan) = program.scan {
+            unsafe { scan(homes[0], value(0), frame.at(prefix.states[0]), frame.count, prefix.reverse) };
+        } else {
+            for lane in 0..frame.count {
+                let lane = if prefix.reverse { frame.count - 1 - lane } else { lane };
+                unsafe {
+                    for k in 0..program.tuple() {
+                        let size = program.sizes[k];
+                        std::ptr::copy_nonoverlapping(
+                            value(k).add(lane * size),
+                            frame.at(prefix.spare[k]),
+                            size,
+                        );
+                    }
+                    program.combine(frame, CHUNK, |k| {
+                        (frame.at(prefix.states[k]), frame.at(prefix.spare[k]).cast_const())
+                    });
+                    for (k, result) in prefix.results.iter().enumerate() {
+                        let size = program.sizes[k];
+                        let to = self.home(*result).add(lane * size);
+                        std::ptr::copy_nonoverlapping(frame.at(prefix.states[k]), to, size);
+                    }
+                }
+            }
+        }
+        for result in &prefix.results {
+            self.frame.pointers[*result as usize] = self.home(*result);
+        }
+    }
+}
+
+/// Writes integers to a block of a narrower or equal dtype; they wrap.
+///
+/// # Safety
+///
+/// The block is valid to write as many elements.
+unsafe fn narrow(block: *mut u8, values: &[i64], dtype: DType) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for (lane, value) in values.iter().enumerate() {
+            match dtype.size() {
+                1 => block.add(lane).write(*value as u8),
+                4 => block.cast::<u32>().add(lane).write(*value as u32),
+                _ => block.cast::<i64>().add(lane).write(*value),
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What becomes of a nest's axes: which ones lie along the lanes of a block.
+//!
+//! Either lanes are neighbouring *elements* of one row (the last inner axes of each phase), or they are neighbouring *rows* (the
+//! last parallel axes), and inner axes are plain loops. The first suits a softmax over the last axis, the second elementwise
+//! nests and sums over leading axes. Both can run every nest, so the choice is one of cost, estimated from how each access meets
+//! memory.
+
+use super::address::{Pattern, VectorAxes};
+use super::lower::{Lowered, Op, Phase, Place};
+use super::sum::Sum;
+use wengert_core::Id;
+use wengert_core::nest::{AxisId, BufferRole, ScalarOp};
+
+/// Lanes below which another axis is taken in.
+const FEW: usize = 64;
+
+/// What lanes are.
+#[derive(Clone, Debug)]
+pub(super) enum Schedule {
+    /// Elements of a row; for each phase along which axes.
+    Elements(Vec<VectorAxes>),
+    /// Rows.
+    Rows(VectorAxes),
+}
+
+impl Schedule {
+    /// Every schedule that the nest has.
+    pub fn both(nest: &Lowered<'_>) -> Vec<Schedule> {
+        let elements = nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix));
+        let mut all = vec![Schedule::Elements(elements.collect())];
+        if !nest.parallel.is_empty() {
+            all.push(Schedule::Rows(last_axes(nest, &nest.parallel, false)));
+        }
+        all
+    }
+
+    /// The cheaper of the two, for blocks of up to `lanes`.
+    pub fn choose(nest: &Lowered<'_>, lanes: usize, row_limit: usize) -> Schedule {
+        let elements: Vec<VectorAxes> =
+            nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix)).collect();
+        let rows = last_axes(nest, &nest.parallel, false);
+        let row_bytes: usize = nest
+            .nest
+            .buffers
+            .iter()
+            .filter(|(_, b)| b.role == BufferRole::Row)
+            .map(|(_, b)| b.shape.iter().product::<usize>().saturating_mul(b.dtype.size()))
+            .fold(0, usize::saturating_add);
+        let too_large = row_bytes.saturating_mul(lanes.min(rows.positions())) > row_limit;
+        if nest.parallel.is_empty() || too_large {
+            return Schedule::Elements(elements);
+        }
+        let by_elements: f64 = nest
+            .phases
+            .iter()
+            .zip(&elements)
+            .map(|(phase, vector)| cost(nest, phase, vector, 1, lanes))
+            .sum::<f64>();
+        let count = rows.positions().min(lanes);
+        let by_rows: f64 = nest.phases.iter().map(|phase| cost(nest, phase, &rows, count, lanes)).sum();
+        // Costs are for one row in the first case, for `count` rows in the second.
+        if by_rows <= by_elements * count as f64 {
+            Schedule::Rows(rows)
+        } else {
+            Schedule::Elements(elements)
+        }
+    }
+}
+
+/// The last axis, and those before it as long as they have few positions together.
+fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes {
+    let mut vector = VectorAxes::default();
+    for axis in axes.iter().rev() {
+        if !vector.axes.is_empty() && (only_last || vector.positions() >= FEW || vector.positions() == 0) {
+            break;
+        }
+        vector.axes.insert(0, *axis);
+        vector.extents.insert(0, nest.extent(*axis));
+    }
+    vector
+}
+
+/// Nanoseconds, roughly, of a phase: for one row if the vector axes are inner ones, else for `rows` of them.
+fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize, lanes: usize) -> f64 {
+    let inner: usize = phase.axes.iter().map(|a| nest.extent(*a)).product();
+    let is_inner = vector.axes.first().is_some_and(|a| phase.axes.contains(a));
+    let along = if is_inner { vector.positions() } else { rows };
+    let count = along.clamp(1, lanes);
+    let blocks = if is_inner { inner.div_ceil(count.max(1)) } else { inner };
+    let block = |step: f64, lane: f64| step + lane * count.next_multiple_of(16) as f64;
+    let mut sum = 0.0;
+    for op in &phase.body {
+        sum += match op {
+            Op::Scalar { op, .. } => block(4.0, scalar_cost(*op)),
+            Op::Const { .. } => 0.0,
+            Op::Index { value, .. } => block(5.0, if vector.constant(value) { 0.0 } else { 1.0 }),
+            Op::Test { .. } => block(8.0, 0.1),
+            Op::Load { place, .. } | Op::Store { place, .. } => block(6.0, access_cost(vector, place)),
+            Op::Prefix(_) if is_inner => block(10.0, 2.0),
+            Op::Prefix(_) => block(5.0, 0.1),
+        };
+    }
+    for reduction in phase.reductions {
+        let instructions = reduction.combine.body.len() as f64;
+        let tree = reduction.tree.lanes as usize;
+        sum += if !is_inner {
+            block(5.0, 0.1 * instructions)
+        } else if instructions == 1.0 {
+            block(5.0, if tree >= 16 { 0.1 } else { 1.0 })
+        } else {
+            block(10.0, if tree >= 16 { 0.3 * instructions } else { 10.0 * instructions })
+        };
+        // Lanes are combined at the end of a row.
+        sum += 20.0 / blocks.max(1) as f64;
+    }
+    sum * blocks as f64
+}
+
+fn scalar_cost(op: ScalarOp) -> f64 {
+    match op {
+        ScalarOp::Sin | ScalarOp::Cos | ScalarOp::Pow | ScalarOp::Atan2 | ScalarOp::Rem => 1.5,
+        _ if op.is_approximate() => 0.4,
+        ScalarOp::Div | ScalarOp::Sqrt => 0.15,
+        _ => 0.05,
+    }
+}
+
+fn access_cost(vector: &VectorAxes, place: &Place) -> f64 {
+    let guards = place.guards.iter().filter(|g| !linear(vector, &g.value)).count() as f64;
+    let access = match vector.pattern(&place.offset) {
+        _ if !linear(vector, &place.offset) => 3.0,
+        Pattern::Digits(_) => 1.0,
+        Pattern::Step(0) => 0.05,
+        Pattern::Step(1) => 0.05,
+        Pattern::Step(_) => 1.5,
+    };
+    access + 2.0 * guards
+}
+
+/// True if lanes differ by axes' own coefficients only.
+fn linear(vector: &VectorAxes, sum: &Sum) -> bool {
+    sum.terms.iter().all(|(term, _)| match term {
+        super::sum::Term::Register(_) => true,
+        super::sum::Term::Div(e, _) | super::sum::Term::Mod(e, _) | super::sum::Term::Clamp(e, _) => {
+            vector.constant(e)
+        }
+    })
+}
+
+/// The axes of a phase that stay plain loops.
+pub(super) fn plain<'a>(axes: &'a [AxisId], vector: &'a VectorAxes) -> impl Iterator<Item = AxisId> + 'a {
+    axes.iter().copied().filter(|a| !vector.axes.iter().any(|v| v.index() == a.index()))
+}

@@ -1,0 +1,106 @@
+//! Which vector instructions the kernels use: chosen once, when the process first asks.
+
+use std::sync::OnceLock;
+use wengert_core::Diagnostic;
+
+/// A set of vector instructions. All give the same bits: the choice is one of speed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Simd {
+    /// What every machine of the architecture has (on x86-64: SSE2).
+    Portable,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL besides.
+    Avx512,
+}
+
+static CHOSEN: OnceLock<Simd> = OnceLock::new();
+
+impl Simd {
+    /// Every set, the plainest first.
+    pub const ALL: [Simd; 3] = [Simd::Portable, Simd::Avx2, Simd::Avx512];
+
+    /// Name in the environment variable `WENGERT_SIMD`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Simd::Portable => "portable",
+            Simd::Avx2 => "avx2",
+            Simd::Avx512 => "avx512",
+        }
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Simd::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 => {
+                Simd::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// The sets that this machine has.
+    pub fn available() -> impl Iterator<Item = Simd> {
+        Simd::ALL.into_iter().filter(|s| s.is_available())
+    }
+
+    /// The set that the environment variable `WENGERT_SIMD` names, else the best that the machine has.
+    ///
+    /// Error: the variable names none, or one that the machine lacks.
+    pub fn choose() -> Result<Simd, Diagnostic> {
+        if let Some(simd) = CHOSEN.get() {
+            return Ok(*simd);
+        }
+        let simd = match std::env::var("WENGERT_SIMD") {
+            Ok(name) => Simd::from_name(&name)?,
+            Err(_) => Simd::available().last().unwrap_or(Simd::Portable),
+        };
+        Ok(*CHOSEN.get_or_init(|| simd))
+    }
+
+    fn from_name(name: &str) -> Result<Simd, Diagnostic> {
+        let simd = Simd::ALL.into_iter().find(|s| s.name() == name).ok_or_else(|| {
+            let names = Simd::ALL.map(Simd::name).join(", ");
+            Diagnostic::new(format!("WENGERT_SIMD is `{name}`")).help(format!("it may be {names}, or unset"))
+        })?;
+        if !simd.is_available() {
+            return Err(Diagnostic::new(format!(
+                "WENGERT_SIMD is `{name}`, which this machine does not have"
+            ))
+            .help("unset it to use the best that the machine has"));
+        }
+        Ok(simd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!(Simd::from_name("portable").expect("always there"), Simd::Portable);
+        assert!(
+            Simd::from_name("sse9").expect_err("no such set").to_string().contains("portable, avx2, avx512")
+        );
+    }
+
+    #[test]
+    fn what_is_chosen_is_available() {
+        assert!(Simd::choose().expect("the environment is sane").is_available());
+        assert_eq!(Simd::available().next(), Some(Simd::Portable));
+    }
+}
