@@ -48,8 +48,16 @@ impl Cast<i32> for f32 {
     }
 }
 
+/// A float that rounds to a half as the integer does: where it has more than 53 bits, those cut off leave a last bit of 1.
+macro_rules! odd {
+    ($x:expr, $shift:literal) => {{
+        let cut = ($x >> $shift) | (($x & ((1 << $shift) - 1) != 0) as Self);
+        if $x >> 52 == 0 || $x >> 52 == !0 { $x as f64 } else { cut as f64 * (1_u64 << $shift) as f64 }
+    }};
+}
+
 macro_rules! with_bool_and_halves {
-    ($($t:ty)*) => {$(
+    ($($t:ty, |$x:ident| $wide:expr;)*) => {$(
         impl Cast<Boolean> for $t {
             #[inline(always)]
             fn cast(self) -> Boolean {
@@ -59,18 +67,28 @@ macro_rules! with_bool_and_halves {
         impl Cast<f16> for $t {
             #[inline(always)]
             fn cast(self) -> f16 {
-                f16_from_f64(self as f64)
+                let $x = self;
+                f16_from_f64($wide)
             }
         }
         impl Cast<bf16> for $t {
             #[inline(always)]
             fn cast(self) -> bf16 {
-                bf16_from_f64(self as f64)
+                let $x = self;
+                bf16_from_f64($wide)
             }
         }
     )*};
 }
-with_bool_and_halves!(u8 i8 i32 i64 u32 u64 f64);
+with_bool_and_halves! {
+    u8, |x| f64::from(x);
+    i8, |x| f64::from(x);
+    i32, |x| f64::from(x);
+    u32, |x| f64::from(x);
+    f64, |x| x;
+    i64, |x| odd!(x, 11);
+    u64, |x| odd!(x, 12);
+}
 
 impl Cast<Boolean> for Boolean {
     #[inline(always)]

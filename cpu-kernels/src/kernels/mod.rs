@@ -53,3 +53,6 @@ pub(crate) type LaneFold =
 /// As for [`Kernel`], but for the count; `state` is one element outside both blocks.
 pub(crate) type Scan =
     unsafe fn(destination: *mut u8, values: *const u8, state: *mut u8, count: usize, reverse: bool);
+
+#[cfg(test)]
+mod tests;

@@ -167,7 +167,7 @@ impl Offset {
     /// Lanes deep that evaluating needs index vectors for, its own result included.
     pub fn depth(&self) -> usize {
         let inner = self.terms.iter().filter(|part| !part.uniform).map(|part| match &part.term {
-            PartTerm::Register(..) => 0,
+            PartTerm::Register(..) => 1,
             PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => e.depth(),
         });
         1 + inner.max().unwrap_or(0)
@@ -320,7 +320,7 @@ impl Condition {
 }
 
 fn ceil_div(a: i64, b: i64) -> Option<i64> {
-    Some(a.checked_neg()?.div_euclid(b).checked_neg()?)
+    a.checked_neg()?.div_euclid(b).checked_neg()
 }
 
 /// The lanes that pass some conditions.

@@ -316,26 +316,29 @@ impl Reduction {
     fn take(&self, frame: &Frame<'_>, lane: usize, rest: usize, at: &dyn Fn(usize) -> *const u8) -> usize {
         let lanes = self.tree_lanes();
         let whole = rest / CHUNK * CHUNK;
-        // SAFETY (all blocks below): `rest` values are there, lanes from `lane` on are there, and blocks of one chunk may
-        // reach beyond them only into the chunk of padding after the accumulators or into the spare chunks.
         if let (Some(fold), CHUNK, 0, 1..) = (self.program.fold, lanes, lane, whole) {
+            // SAFETY: there are CHUNK accumulators, and `whole` values are left.
             unsafe { fold(self.accumulator(frame, 0, 0), at(0), whole) };
             return whole;
         }
         if let Some(fold) =
-            self.program.lane_fold.filter(|_| lanes < CHUNK || lane % CHUNK != 0 || whole == 0)
+            self.program.lane_fold.filter(|_| lanes < CHUNK || !lane.is_multiple_of(CHUNK) || whole == 0)
         {
+            // SAFETY: there are `lanes` accumulators, a power of two, and `rest` values are left.
             unsafe { fold(self.accumulator(frame, 0, 0), at(0), rest, lane, lanes) };
             return rest;
         }
-        if lane % CHUNK == 0 && lanes >= CHUNK && whole > 0 {
+        if lane.is_multiple_of(CHUNK) && lanes >= CHUNK && whole > 0 {
             let count = whole.min(lanes - lane).min(self.program.lanes / CHUNK * CHUNK);
+            // SAFETY: `count` values are left and as many accumulators; the two are apart.
             unsafe {
                 self.program.combine(frame, count, |k| (self.accumulator(frame, k, lane), at(k)));
             }
             return count;
         }
         let count = rest.min(lanes - lane).min(CHUNK - lane % CHUNK);
+        // SAFETY: `count` values are left and as many accumulators; the spare blocks have a chunk each, of which the elements
+        // beyond the count are combined in vain.
         unsafe {
             for k in 0..self.program.tuple() {
                 let (size, [left, right]) = (self.program.sizes[k], self.spare[k]);

@@ -268,21 +268,18 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 level = innermost;
             }
         }
-        match op {
-            Op::Load { place, .. } => {
-                if self.is_row(place.buffer) && self.by_rows() {
-                    uniform = false;
-                }
-                if self.stores_to(p, place.buffer) {
-                    level = innermost;
-                }
-            }
-            Op::Store { .. } => level = innermost,
-            Op::Prefix(_) => {
-                uniform = false;
-                level = innermost;
-            }
-            _ => {}
+        if let Op::Load { place, .. } | Op::Store { place, .. } = op {
+            // Every lane has row storage of its own.
+            uniform &= !(self.is_row(place.buffer) && self.by_rows());
+        }
+        let innermost_only = match op {
+            Op::Load { place, .. } => self.stores_to(p, place.buffer),
+            Op::Store { .. } | Op::Prefix(_) => true,
+            _ => false,
+        };
+        uniform &= !matches!(op, Op::Prefix(_));
+        if innermost_only {
+            level = innermost;
         }
         (uniform, level)
     }

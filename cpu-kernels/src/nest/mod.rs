@@ -33,8 +33,8 @@ use frame::Frame;
 use layout::Layout;
 use lower::Lowered;
 use program::{Loop, PhaseProgram, Step};
-use wengert_core::nest::{BufferRole, Nest, verify};
 use wengert_core::Diagnostic;
+use wengert_core::nest::{BufferRole, Nest, verify};
 
 /// A nest, ready to run.
 #[derive(Debug)]
@@ -277,3 +277,8 @@ impl<'a> Shared<'a> {
         self.0
     }
 }
+
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod tests;

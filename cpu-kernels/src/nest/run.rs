@@ -264,8 +264,6 @@ impl Runner<'_> {
         if taken == 0 {
             return;
         }
-        // SAFETY (all below): the lanes' elements are in bounds, as the verifier proved, so reading them is; the home has a
-        // block's lanes.
         let target = home.wrapping_add(lanes.from * size);
         if load.offset.is_linear() && !lanes.masked {
             let step = load.offset.step;
@@ -277,20 +275,23 @@ impl Runner<'_> {
                 if taken == count && count.is_multiple_of(CHUNK) && self.is_direct(load.direct, parameter) {
                     self.frame.pointers[load.result as usize] = source;
                 } else {
+                    // SAFETY: the lanes' elements are in bounds, as the verifier proved; the home has a block's lanes.
                     unsafe { std::ptr::copy_nonoverlapping(source, target, taken * size) };
                 }
             } else {
+                // SAFETY: as above.
                 unsafe { moves::load_strided(target, source, step as isize, size, taken) };
             }
             return;
         }
-        // The mask, if any, is used before the index vectors overwrite nothing of it: they are apart.
         load.offset.fill(&mut self.frame, 0);
         let (offsets, mask) = self.frame.index_and_mask();
         let offsets = &offsets[lanes.from..lanes.to];
         if lanes.masked {
+            // SAFETY: where the mask is not 0, the guards hold, and the element is in bounds.
             unsafe { moves::gather_masked(target, memory, offsets, &mask[lanes.from..lanes.to], size) };
         } else {
+            // SAFETY: all lanes' elements are in bounds, as the verifier proved, or clamped.
             unsafe { moves::gather(target, memory, offsets, size) };
         }
     }
@@ -334,8 +335,6 @@ impl Runner<'_> {
         if taken == 0 {
             return;
         }
-        // SAFETY (all below): the lanes' elements are in bounds, as the verifier proved, and no other row writes them; the
-        // register has a block's lanes, or one where one is stored.
         let source = value.wrapping_add(if store.single { 0 } else { lanes.from * size });
         if store.offset.is_linear() && !lanes.masked {
             let step = store.offset.step;
@@ -343,6 +342,8 @@ impl Runner<'_> {
             self.assert_inside(parameter, first, size);
             self.assert_inside(parameter, first.wrapping_add(step.wrapping_mul(taken as i64 - 1)), size);
             let target = memory.wrapping_offset(first.wrapping_mul(size as i64) as isize);
+            // SAFETY: the lanes' elements are in bounds, as the verifier proved, and no other row writes them; the register has a
+            // block's lanes, or one where one is stored.
             unsafe {
                 if step == 1 || taken == 1 {
                     std::ptr::copy(source, target, taken * size);
@@ -358,16 +359,16 @@ impl Runner<'_> {
         }
         let (offsets, mask) = self.frame.index_and_mask();
         let range = lanes.from..lanes.to;
+        // SAFETY: as above, where the mask is not 0.
         unsafe { moves::scatter_masked(memory, source, &offsets[range.clone()], &mask[range], size) };
     }
 
     fn prefix(&mut self, prefix: &Prefix) {
         let frame = &self.frame;
-        let homes: [*mut u8; 1] = [self.home(prefix.results[0])];
         let value = |k: usize| frame.pointers[prefix.values[k] as usize];
         let program = &prefix.program;
-        // SAFETY (all below): values, results and states have a block's lanes, states at least a chunk, of the tuple's dtypes.
         if self.nest.rows.is_some() {
+            // SAFETY: values, results and states have a block's lanes, of the tuple's dtypes.
             unsafe {
                 program.combine(frame, frame.padded, |k| (frame.at(prefix.states[k]), value(k).cast_const()));
                 for (k, result) in prefix.results.iter().enumerate() {
@@ -376,10 +377,20 @@ impl Runner<'_> {
                 }
             }
         } else if let Some(scan) = program.scan {
-            unsafe { scan(homes[0], value(0), frame.at(prefix.states[0]), frame.count, prefix.reverse) };
+            // SAFETY: value and result have a block's lanes, of the dtype that the scan was looked up for.
+            unsafe {
+                scan(
+                    self.home(prefix.results[0]),
+                    value(0),
+                    frame.at(prefix.states[0]),
+                    frame.count,
+                    prefix.reverse,
+                )
+            };
         } else {
             for lane in 0..frame.count {
                 let lane = if prefix.reverse { frame.count - 1 - lane } else { lane };
+                // SAFETY: the lane is one of the block's; states and spare blocks have a chunk each.
                 unsafe {
                     for k in 0..program.tuple() {
                         let size = program.sizes[k];

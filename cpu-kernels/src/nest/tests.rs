@@ -1,0 +1,237 @@
+//! The executor against the nest interpreter, bit for bit: every set of vector instructions, every schedule, several numbers of
+//! threads.
+
+use super::*;
+use crate::memory::AlignedBytes;
+use crate::pool::Pool;
+use random::Random;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use wengert_core::nest::alias::may_alias;
+use wengert_core::nest::{interpret, parse_nests};
+use wengert_core::{Id, Literal, Scalar};
+
+/// Pools of one, two and three threads, and sets of vector instructions.
+struct Machines(Vec<Workspace>);
+
+impl Machines {
+    fn new() -> Self {
+        let pool = |threads| Arc::new(Pool::new(threads).expect("threads start"));
+        let best = Simd::available().last().expect("one is there");
+        let mut all: Vec<Workspace> = Simd::available().map(|simd| Workspace::new(pool(1), simd)).collect();
+        all.extend([2, 3].map(|threads| Workspace::new(pool(threads), best)));
+        Machines(all)
+    }
+}
+
+/// Runs a nest; `aliased` pairs of parameters share their memory.
+fn execute(
+    compiled: &CompiledNest,
+    nest: &Nest,
+    workspace: &mut Workspace,
+    inputs: &[Literal],
+    aliased: &[(usize, usize)],
+) -> Result<Vec<Literal>, Diagnostic> {
+    workspace.reserve(compiled.scratch_bytes())?;
+    let mut given = inputs.iter();
+    // What a nest does not write must not look as if it did.
+    let mut memories: Vec<AlignedBytes> = nest
+        .parameters()
+        .map(|(_, buffer)| {
+            let bytes = buffer.shape.iter().product::<usize>() * buffer.dtype.size();
+            let mut memory = AlignedBytes::new(bytes).expect("little memory");
+            match buffer.role {
+                BufferRole::In | BufferRole::InOut => {
+                    memory.copy_from_slice(&given.next().expect("one for each").to_bytes());
+                }
+                _ => memory.fill(0xa5),
+            }
+            memory
+        })
+        .collect();
+    for (operand, result) in aliased {
+        let copy = memories[*operand].to_vec();
+        memories[*result].copy_from_slice(&copy);
+    }
+    let buffers: Vec<Buffer<'_>> = (0..memories.len())
+        .map(|k| {
+            let at = aliased.iter().find(|(operand, _)| *operand == k).map_or(k, |(_, result)| *result);
+            let memory = &mut memories[at];
+            let pointer = NonNull::new(memory.as_mut_ptr()).expect("not null");
+            // SAFETY: the memories outlive the run, and nothing else uses them meanwhile.
+            unsafe { Buffer::from_raw(pointer, memory.len(), true) }
+        })
+        .collect();
+    compiled.run(workspace, &buffers)?;
+    Ok(nest
+        .parameters()
+        .zip(&memories)
+        .filter(|((_, b), _)| matches!(b.role, BufferRole::Out | BufferRole::InOut))
+        .map(|((_, b), memory)| Literal::from_bytes(b.dtype, &b.shape, memory).expect("as many bytes"))
+        .collect())
+}
+
+/// Equal bits, or both not a number.
+fn same(a: Scalar, b: Scalar) -> bool {
+    a == b || (a.dtype().is_float() && a.to_f64().is_nan() && b.to_f64().is_nan())
+}
+
+fn compare(nest: &Nest, wanted: &[Literal], got: &[Literal], what: &str) {
+    let written = nest.parameters().filter(|(_, b)| matches!(b.role, BufferRole::Out | BufferRole::InOut));
+    for (((_, buffer), want), got) in written.zip(wanted).zip(got) {
+        let name = &buffer.name;
+        for k in 0..want.len() {
+            let (w, g) = (want.get(k), got.get(k));
+            assert!(same(w, g), "{what}: element {k} of %{name} is {g:?}, not {w:?}\n{nest}");
+        }
+    }
+}
+
+/// Compares the executor with the interpreter. False if the interpreter finds a fault that the verifier cannot see.
+fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
+    let Ok(wanted) = interpret(nest, inputs) else { return false };
+    for workspace in &mut machines.0 {
+        let simd = workspace.simd();
+        for schedule in [None, Some(true), Some(false)] {
+            let compiled =
+                CompiledNest::with_schedule(nest, simd, schedule).expect("a verified nest compiles");
+            let what = format!("{simd:?}, {} threads, by rows {schedule:?}", workspace.pool().threads());
+            let got = execute(&compiled, nest, workspace, inputs, &[]).expect("runs");
+            compare(nest, &wanted, &got, &what);
+            for (operand, result, wanted) in aliases(nest, inputs) {
+                let got = execute(&compiled, nest, workspace, inputs, &[(operand, result)]).expect("runs");
+                compare(nest, &wanted, &got, &format!("{what}, {operand} over {result}"));
+            }
+        }
+    }
+    true
+}
+
+/// Pairs of parameters that may share memory, and what the nest computes (the same).
+fn aliases(nest: &Nest, inputs: &[Literal]) -> Vec<(usize, usize, Vec<Literal>)> {
+    let of =
+        |role| nest.parameters().filter(move |(_, b)| b.role == role).map(|(id, _)| id).collect::<Vec<_>>();
+    let mut pairs = vec![];
+    for operand in of(BufferRole::In) {
+        for result in of(BufferRole::Out) {
+            if may_alias(nest, &[(operand, result)]) {
+                pairs.push((operand.index(), result.index(), interpret(nest, inputs).expect("did before")));
+            }
+        }
+    }
+    pairs.truncate(3);
+    pairs
+}
+
+fn inputs(nest: &Nest, random: &mut Random) -> Vec<Literal> {
+    nest.parameters()
+        .filter(|(_, b)| matches!(b.role, BufferRole::In | BufferRole::InOut))
+        .map(|(_, b)| random::literal(random, b.dtype, &b.shape))
+        .collect()
+}
+
+#[test]
+fn filetests_of_nests() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/nest");
+    let mut machines = Machines::new();
+    let mut random = Random::new(1);
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("readable").path();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        // A file may hold nests that do not parse or verify: each is taken by itself.
+        let mut chunks: Vec<String> = vec![];
+        for line in text.lines() {
+            if line.starts_with("nest ") {
+                chunks.push(String::new());
+            }
+            if let Some(chunk) = chunks.last_mut() {
+                chunk.push_str(line);
+                chunk.push('\n');
+            }
+        }
+        for chunk in chunks {
+            let Ok(nests) = parse_nests("filetest", &chunk) else { continue };
+            for (nest, _) in nests {
+                if verify(&nest).is_ok() {
+                    let given = inputs(&nest, &mut random);
+                    count += usize::from(check(&nest, &given, &mut machines));
+                }
+            }
+        }
+    }
+    assert!(count >= 15, "{count} nests of filetests ran");
+}
+
+#[test]
+fn random_nests() {
+    let mut machines = Machines::new();
+    let (mut written, mut ran) = (0, 0);
+    for seed in 0..600 {
+        let mut random = Random::new(seed);
+        let Some(nest) = random::nest(&mut random) else { continue };
+        written += 1;
+        let given = inputs(&nest, &mut random);
+        ran += usize::from(check(&nest, &given, &mut machines));
+    }
+    assert!(ran > 150, "of 600 random nests {written} verify and {ran} run");
+}
+
+fn one(text: &str) -> Nest {
+    parse_nests("test", text).expect("parses").remove(0).0
+}
+
+#[test]
+fn runs_refuse_wrong_buffers() {
+    let nest = one(
+        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] store %y[i], %0 } }",
+    );
+    let compiled = CompiledNest::new(&nest, Simd::Portable).expect("compiles");
+    let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable);
+    let (x, mut y, mut short) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4], [0.0f32; 3]);
+    let run = |workspace: &Workspace, buffers: &[Buffer<'_>]| {
+        compiled.run(workspace, buffers).map_err(|e| e.to_string()).err().unwrap_or_default()
+    };
+    let error = run(&workspace, &[Buffer::reading(&x), Buffer::writing(&mut y)]);
+    assert!(error.contains("scratch"), "{error}");
+    workspace.reserve(compiled.scratch_bytes()).expect("little");
+    assert!(run(&workspace, &[Buffer::reading(&x)]).contains("takes 2 buffers, not 1"));
+    assert!(
+        run(&workspace, &[Buffer::reading(&x), Buffer::writing(&mut short)]).contains("`y` has 16 bytes")
+    );
+    assert!(run(&workspace, &[Buffer::reading(&x), Buffer::reading(&y)]).contains("`y` is written"));
+    let mut bytes = AlignedBytes::new(32).expect("little");
+    let (_, odd) = bytes.split_at_mut(1);
+    let error = run(&workspace, &[Buffer::reading(&odd[..16]), Buffer::writing(&mut y)]);
+    assert!(error.contains("aligned"), "{error}");
+    assert_eq!(run(&workspace, &[Buffer::reading(&x), Buffer::writing(&mut y)]), "");
+    assert_eq!(x, y);
+}
+
+#[test]
+fn partial_overlap_is_refused() {
+    let nest = one(
+        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] store %y[i], %0 } }",
+    );
+    let compiled = CompiledNest::new(&nest, Simd::Portable).expect("compiles");
+    let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable);
+    workspace.reserve(compiled.scratch_bytes()).expect("little");
+    let mut memory = AlignedBytes::new(64).expect("little");
+    let part = |at: usize, memory: &mut AlignedBytes| {
+        let pointer = NonNull::new(memory[at..].as_mut_ptr()).expect("not null");
+        // SAFETY: sixteen bytes from there are in the memory, which outlives the run.
+        unsafe { Buffer::from_raw(pointer, 16, true) }
+    };
+    let (a, b) = (part(0, &mut memory), part(4, &mut memory));
+    let error = compiled.run(&workspace, &[a, b]).expect_err("overlap").to_string();
+    assert!(error.contains("overlap"), "{error}");
+    assert!(compiled.run(&workspace, &[a, a]).is_ok());
+}
+
+#[test]
+fn a_nest_that_does_not_verify_is_refused() {
+    let nest = one(
+        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i+1] store %y[i], %0 } }",
+    );
+    assert!(CompiledNest::new(&nest, Simd::Portable).is_err());
+}
