@@ -10,7 +10,7 @@ use crate::view::View;
 use crate::{calls, fuse};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
-use wengert_core::plan::Plan;
+use wengert_core::plan::{self, Plan};
 use wengert_core::{Binding, Result, Target};
 
 /// How to compile.
@@ -104,5 +104,9 @@ pub fn compile(
     let bound = program.get(function)?.bind(binding)?;
     verify(&bound)?;
     let compiled = compile_kernels(&bound, target, options)?;
-    crate::memory::plan_kernels(&compiled.kernels, target, binding)
+    let plan = crate::memory::plan_kernels(&compiled.kernels, target, binding)?;
+    if let Err(fault) = plan::verify(&plan) {
+        panic!("pass plan breaks an invariant of plans: {fault}");
+    }
+    Ok(plan)
 }

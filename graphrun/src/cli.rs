@@ -143,6 +143,8 @@ pub enum Stage {
     Opt,
     /// Kernels: nests, and what calls and nests read and write.
     Nests,
+    /// What runs when on which bytes.
+    Plan,
 }
 
 /// Arguments of `dump`.
@@ -166,6 +168,9 @@ pub struct DumpArgs {
     /// With --stage nests: print what each kernel costs.
     #[arg(long)]
     pub cost: bool,
+    /// With --stage plan: print how much memory it takes, and when most.
+    #[arg(long)]
+    pub memory: bool,
     /// Print the recipe of a .graph file, too.
     #[arg(long)]
     pub recipe: bool,

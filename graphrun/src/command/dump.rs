@@ -7,9 +7,11 @@ use wengert::core::Target;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
 use wengert::core::graph::{Function, verify};
+use wengert::core::plan::account::AccountText;
+use wengert::core::plan::{Plan, account};
 use wengert::core::target::CallKind;
 use wengert::kernels::{Kernels, Work, cost::Cost};
-use wengert::pipeline::{Compiled, Options, PASSES, compile_kernels};
+use wengert::pipeline::{self, Compiled, Options, PASSES, compile_kernels};
 use wengert::{Binding, Diagnostic};
 
 /// Prints the functions.
@@ -42,7 +44,14 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
                 let kernels = compile(function, &binding, &options)?.kernels;
                 console.text(&kernels)?;
                 if args.cost {
-                    console.text(cost_table(&kernels))?;
+                    console.text(comment(&cost_table(&kernels)))?;
+                }
+            }
+            Stage::Plan => {
+                let plan = plan(&source, function, &binding, &options)?;
+                console.text(&plan)?;
+                if args.memory {
+                    console.text(comment(&AccountText(&plan, &account(&plan)).to_string()))?;
                 }
             }
         }
@@ -58,13 +67,22 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
+fn plan(source: &Source, function: &Function, binding: &Binding, options: &Options) -> Outcome<Plan> {
+    Ok(pipeline::compile(&source.file.program, &function.name, binding, &Target::cpu(), options)?)
+}
+
 fn compile(function: &Function, binding: &Binding, options: &Options) -> Outcome<Compiled> {
     let bound = function.bind(binding)?;
     verify(&bound)?;
     Ok(compile_kernels(&bound, &Target::cpu(), options)?)
 }
 
-/// What each kernel costs, as comments.
+/// The lines of a text as comments.
+fn comment(text: &str) -> String {
+    text.lines().map(|line| format!("// {line}\n")).collect()
+}
+
+/// What each kernel costs.
 fn cost_table(kernels: &Kernels) -> String {
     let mut rows: Vec<(&str, Cost)> = Vec::new();
     for kernel in &kernels.kernels {
@@ -77,13 +95,13 @@ fn cost_table(kernels: &Kernels) -> String {
     rows.push(("total", rows.iter().map(|(_, cost)| *cost).sum()));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut table = format!(
-        "// {:<width$} {:>14} {:>12} {:>13} {:>16}\n",
+        "{:<width$} {:>14} {:>12} {:>13} {:>16}\n",
         "kernel", "operations", "bytes read", "bytes written", "operations/byte"
     );
     for (name, cost) in rows {
         let Cost { operations, read, written } = cost;
         let intensity = cost.intensity();
-        table += &format!("// {name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2}\n");
+        table += &format!("{name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2}\n");
     }
     table
 }
@@ -102,6 +120,9 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
     }
     let mut options = Options { keep_stages: args.after.is_some(), ..Options::default() };
+    if args.memory && args.stage != Stage::Plan {
+        return Err(Diagnostic::new("`--memory` goes with `--stage plan`").into());
+    }
     if args.cost && args.stage != Stage::Nests {
         return Err(Diagnostic::new("`--cost` goes with `--stage nests`").into());
     }
