@@ -81,4 +81,22 @@ impl Sample {
         self.nest(&text, &[read], &[result]);
         result
     }
+
+    /// Two results of one kernel: the sum, and the first operand in the opposite order.
+    pub fn two(&mut self, a: BufferId, b: BufferId) -> [BufferId; 2] {
+        let n = self.elements(a);
+        let results = [self.buffer(n), self.buffer(n)];
+        let text = format!(
+            "nest @two(in %a: f32[{n}], in %b: f32[{n}], out %y: f32[{n}], out %z: f32[{n}]) {{ parallel i: {n} phase {{
+               %0: f32 = load %a[i]
+               %1: f32 = load %b[i]
+               %2: f32 = add %0, %1
+               store %y[i], %2
+               %3: f32 = load %a[-i+{}]
+               store %z[i], %3 }} }}",
+            n - 1
+        );
+        self.nest(&text, &[a, b], &results);
+        results
+    }
 }

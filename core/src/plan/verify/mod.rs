@@ -15,7 +15,7 @@
 //! - **P5** Types agree in dtype and bytes, everywhere.
 //! - **P6** Nests and calls are valid by themselves; nests have no InOut parameters; the target claims the calls.
 //! - **P7** Addresses are in their memory and aligned: to the target's alignment, those with strides to the dtype.
-//! - **P8** An address with strides is inside the current part of a slice or stack.
+//! - **P8** An address with strides is inside the current part of a slice or stack, and of a value with bytes.
 //! - **P9** Inputs, constants and variables that are only read are never written; workspace lies in the arena.
 //!
 //! Replay (module `replay`) over an abstract memory that maps bytes to values:

@@ -282,6 +282,13 @@ impl<'a> Checker<'a> {
         let Some(size) = self.plan.space_bytes(at.space) else {
             return Err(failure(part, 3, format!("there is no `{}`", at.space)));
         };
+        if bytes == 0 && !at.strides.is_empty() {
+            return Err(failure(
+                part,
+                8,
+                format!("nothing lies at `{at}`: values without bytes have no strides"),
+            ));
+        }
         let mut enclosing = self.loops.iter();
         for (id, stride) in &at.strides {
             if !enclosing.any(|l| l == id) {

@@ -1,5 +1,8 @@
 //! Small functions, and what their plans have to look like.
 
+mod mutations;
+mod random;
+
 use super::plan_kernels;
 use crate::samples::Sample;
 use wengert_core::graph::{InputRole, OutputRole};
