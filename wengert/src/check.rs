@@ -6,7 +6,8 @@
 use crate::autodiff::function::{Grad, Jvp, grad, jvp};
 use crate::data::spec::random;
 use crate::device::Device;
-use crate::session::{Session, is_variable};
+use crate::session::Session;
+use crate::signature::is_variable;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array, Unrounded};
 use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
@@ -178,7 +179,7 @@ pub fn device(
 ) -> Result<Finding> {
     let mut session = Session::open(device)?;
     let mut compiled = session.compile(program, function, binding)?;
-    let bound = compiled.function().clone();
+    let bound = program.get(function)?.bind(binding)?;
     let mut given = Vec::new();
     for (input, value) in bound.inputs.iter().zip(inputs) {
         match is_variable(input.role) {

@@ -25,6 +25,7 @@ pub mod program;
 pub mod random;
 pub mod recipe;
 pub mod session;
+pub mod signature;
 pub mod train;
 pub mod types;
 

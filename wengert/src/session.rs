@@ -26,11 +26,13 @@
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::Device;
 use crate::executable::Executable;
+use crate::signature::{InputPort, Signature, is_variable};
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wengert_core::graph::{Function, InputRole, OutputRole, Program};
-use wengert_core::{Binding, Diagnostic, Literal, Result, TensorType};
+use wengert_core::graph::{Function, OutputRole, Program};
+use wengert_core::plan::Plan;
+use wengert_core::{Binding, Diagnostic, Literal, Result};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -91,11 +93,19 @@ impl Session {
         let executable = match cached {
             Some((_, _, executable)) => executable.clone(),
             None => {
-                let executable = Arc::new(Executable::new(self.device, program, function, binding)?);
+                let executable = Arc::new(Executable::compile(self.device, program, function, binding)?);
                 self.cache.push((function.clone(), binding.clone(), executable.clone()));
                 executable
             }
         };
+        Ok(Compiled { executable, variables: self.variables.clone() })
+    }
+
+    /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are.
+    ///
+    /// Errors: the plan was compiled for another target than this device.
+    pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
+        let executable = Arc::new(Executable::load(self.device, plan)?);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
 
@@ -146,11 +156,6 @@ impl Session {
     }
 }
 
-/// True for inputs that the session provides.
-pub(crate) fn is_variable(role: InputRole) -> bool {
-    matches!(role, InputRole::Param | InputRole::State)
-}
-
 fn missing(path: &str, variables: &Arrays) -> Diagnostic {
     let names: Vec<_> = variables.keys().collect();
     Diagnostic::new(format!("variable `{path}` has no value")).help(format!(
@@ -167,17 +172,9 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The function with its dimension variables bound.
-    pub fn function(&self) -> &Function {
-        self.executable.function()
-    }
-
-    /// Names, roles and types of the inputs that a run is to be given.
-    pub fn inputs(&self) -> impl Iterator<Item = (&str, InputRole, &TensorType)> {
-        let function = self.function();
-        (0..function.inputs.len())
-            .map(|i| (function.inputs[i].name.as_str(), function.inputs[i].role, function.input_type(i)))
-            .filter(|(_, role, _)| !is_variable(*role))
+    /// Names, roles and types of what goes in and comes out, variables included.
+    pub fn signature(&self) -> &Signature {
+        self.executable.signature()
     }
 
     /// Runs the function.
@@ -185,52 +182,45 @@ impl Compiled {
     /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create) the session's variables;
     /// the other outputs are returned. On an error no variable has changed.
     pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
-        let function = self.executable.function();
-        let context = |error: Diagnostic| error.context(format_args!("@{}", function.name));
+        let signature = self.executable.signature();
+        let context = |error: Diagnostic| error.context(format_args!("@{}", signature.name));
         self.check_names(inputs).map_err(context)?;
         let mut variables = self.variables.lock();
-        let mut values = Vec::with_capacity(function.inputs.len());
-        for (i, input) in function.inputs.iter().enumerate() {
-            let (given, what) = if is_variable(input.role) {
-                (variables.get(&input.name), "variable")
+        let mut given = Vec::with_capacity(inputs.len());
+        for port in &signature.inputs {
+            let InputPort { name, role, ty } = port;
+            let (found, what) = if port.is_variable() {
+                (variables.get(name), "variable")
             } else {
-                let found = inputs.iter().find(|(name, _)| *name == input.name);
+                let found = inputs.iter().find(|(given, _)| given == name);
                 (found.map(|(_, literal)| literal.borrow()), "input")
             };
-            let ty = function.input_type(i);
-            let literal = given.ok_or_else(|| match is_variable(input.role) {
-                true => context(missing(&input.name, &variables)),
-                false => context(Diagnostic::new(format!(
-                    "{} `{}` ({ty}) is not given",
-                    input.role.name(),
-                    input.name
-                ))),
+            let literal = found.ok_or_else(|| match port.is_variable() {
+                true => context(missing(name, &variables)),
+                false => context(Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name()))),
             })?;
             if literal.ty() != *ty {
-                let message =
-                    format!("{what} `{}` is {ty} here, the tensor given is {}", input.name, literal.ty());
-                return Err(context(Diagnostic::new(message)));
+                return Err(context(Diagnostic::new(format!(
+                    "{what} `{name}` is {ty} here, the tensor given is {}",
+                    literal.ty()
+                ))));
             }
-            values.push(literal.clone());
-        }
-        let results = self.executable.run(&values).map_err(context)?;
-        let mut outputs = Vec::new();
-        for (output, value) in function.outputs.iter().zip(results) {
-            match output.role {
-                OutputRole::State => drop(variables.insert(output.name.clone(), value)),
-                OutputRole::Output => outputs.push((output.name.clone(), value)),
+            if !port.is_variable() {
+                given.push(literal.clone());
             }
         }
-        Ok(Outputs(outputs))
+        let results = self.executable.run(&given, &mut variables).map_err(context)?;
+        let names = signature.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| o.name.clone());
+        Ok(Outputs(names.zip(results).collect()))
     }
 
     /// Every name given is an input of the caller's, and given once.
     fn check_names<L>(&self, inputs: &[(&str, L)]) -> Result<()> {
+        let wanted = || self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
         for (i, (name, _)) in inputs.iter().enumerate() {
-            if !self.inputs().any(|(known, _, _)| known == *name) {
-                let names: Vec<_> = self.inputs().map(|(name, _, _)| name).collect();
+            if !wanted().any(|known| known == *name) {
                 return Err(Diagnostic::new(format!("there is no input `{name}`"))
-                    .help(format!("inputs are {}", listed(&names))));
+                    .help(format!("inputs are {}", listed(&wanted().collect::<Vec<_>>()))));
             }
             if inputs[..i].iter().any(|(earlier, _)| earlier == name) {
                 return Err(Diagnostic::new(format!("input `{name}` is given twice")));

@@ -1,17 +1,22 @@
 //! Files of every version of the formats are read for ever.
 //!
 //! `golden/v1.graph` is a file of version 1 with every op of its day, every role, dimension variables, locations, a recipe and
-//! weights; `golden/v1.ir` is its program as text. A change that makes this test fail has broken the format: mend the
-//! change, or give the format a new version. (Until the first release, `WENGERT_BLESS_GOLDEN=1` writes the file anew.)
+//! weights; `golden/v1.ir` is its program as text. `golden/v1-*.plan` are plans of two of its functions, and `golden/v1-*.txt` their
+//! texts. A change that makes this test fail has broken the format: mend the
+//! change, or give the format a new version. (Until the first release, `WENGERT_BLESS_GOLDEN=1` writes the files anew.)
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::path::PathBuf;
+use wengert::core::Target;
 use wengert::core::graph::parse_program;
+use wengert::core::plan::parse_plan;
+use wengert::format::plan;
+use wengert::pipeline::{Options, compile};
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
     Transform,
 };
-use wengert::{DType, GraphFile, Literal, Scalar, Weights};
+use wengert::{DType, GraphFile, Literal, Scalar, Weights, bind};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -71,4 +76,22 @@ fn version_1_of_graph_files_is_read() {
     assert!(read == expected);
     // As long as version 1 is the newest, it is also what is written.
     assert!(read.to_bytes().unwrap() == std::fs::read(&path).unwrap());
+}
+
+#[test]
+fn version_1_of_plan_files_is_read() {
+    for name in ["init", "train_step"] {
+        let (path, text) = (golden(&format!("v1-{name}.plan")), golden(&format!("v1-{name}.txt")));
+        if std::env::var_os("WENGERT_BLESS_GOLDEN").is_some() {
+            let bindings = if name == "init" { bind!() } else { bind!(B = 2) };
+            let made =
+                compile(&expected().program, name, &bindings, &Target::cpu(), &Options::default()).unwrap();
+            std::fs::write(&text, made.to_string()).unwrap();
+            plan::write(&path, &made).unwrap();
+        }
+        let (expected, _) = parse_plan("v1.txt", &std::fs::read_to_string(&text).unwrap()).unwrap();
+        let read = plan::read(&path).unwrap();
+        assert!(read == expected, "{name}");
+        assert!(plan::to_bytes(&read).unwrap() == std::fs::read(&path).unwrap(), "{name}");
+    }
 }

@@ -19,12 +19,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use wengert::core::graph::Program;
 use wengert::core::graph::{PrintOptions, parse_program, print};
-use wengert::core::{Initializer, Tensor};
+use wengert::core::{Initializer, Target, Tensor};
 use wengert::format::container::{self, Kind, Section};
-use wengert::format::{GraphFile, Weights, v1};
+use wengert::format::{GraphFile, Weights, plan, v1};
+use wengert::pipeline::{Options, compile};
 use wengert::random::SplitMix64;
 use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform};
-use wengert::{DType, Dim, Literal, TensorType};
+use wengert::{Binding, DType, Dim, Literal, TensorType};
 
 const LARGEST: usize = 256 << 20;
 
@@ -150,7 +151,7 @@ fn mutate_file(kind: Kind, version: u32, bytes: &mut Vec<u8>, random: &mut Split
     match random.below(20) {
         0 => drop(sections.remove(chosen)),
         1 => sections[chosen].0 = "unknown".into(),
-        _ if kind == Kind::Plan => mutate_text(&mut sections[chosen].1, random),
+        _ if sections[chosen].0 == "plan" => mutate_text(&mut sections[chosen].1, random),
         _ => mutate(&mut sections[chosen].1, random),
     }
     let sections: Vec<_> = sections.iter().map(|(name, bytes)| Section { name, bytes }).collect();
@@ -241,6 +242,26 @@ fn read_graph(bytes: &[u8]) -> bool {
     true
 }
 
+/// Reads a plan; what is accepted must be accepted again when it is written.
+fn read_plan(bytes: &[u8]) -> bool {
+    let Ok(read) = plan::from_bytes(bytes) else { return false };
+    let written = plan::to_bytes(&read).expect("what was read can be written");
+    assert!(plan::from_bytes(&written).expect("what is written is read") == read);
+    true
+}
+
+/// The plans of a program's functions, for all dimension variables 2.
+fn plan_files(program: &Program) -> Vec<Vec<u8>> {
+    let functions = program.functions().iter().filter_map(|function| {
+        let binding = function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 2));
+        function.bind(&binding).ok()?;
+        let options = Options::default();
+        let compiled = compile(program, &function.name, &binding, &Target::cpu(), &options).unwrap();
+        Some(plan::to_bytes(&compiled).unwrap())
+    });
+    functions.collect()
+}
+
 /// Reads a text; what is accepted must print as a text that is accepted, too.
 fn read_text(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
@@ -264,27 +285,36 @@ fn mutants_neither_panic_nor_hang_nor_devour_memory() {
             [false, true].map(|locations| print(program, &PrintOptions { locations }).into_bytes())
         })
         .collect();
-    let (mut graphs_accepted, mut texts_accepted) = (0, 0);
+    let plans: Vec<Vec<u8>> = programs.iter().flat_map(plan_files).collect();
+    let (mut graphs_accepted, mut texts_accepted, mut plans_accepted) = (0, 0, 0);
     let (cases, seed) = extent();
     for case in 0..cases {
         let mut random = SplitMix64::of(seed, &[case]);
         let id = (seed, case);
         let pick =
             |all: &[Vec<u8>], random: &mut SplitMix64| all[random.below(all.len() as u64) as usize].clone();
-        if case % 2 == 0 {
-            let mut bytes = pick(&graphs, &mut random);
-            mutate_file(Kind::Graph, v1::VERSION, &mut bytes, &mut random);
-            graphs_accepted += u64::from(survives(id, ".graph", &bytes, &read_graph));
-        } else {
-            let mut bytes = pick(&texts, &mut random);
-            mutate_text(&mut bytes, &mut random);
-            texts_accepted += u64::from(survives(id, ".ir", &bytes, &read_text));
+        match case % 3 {
+            0 => {
+                let mut bytes = pick(&graphs, &mut random);
+                mutate_file(Kind::Graph, v1::VERSION, &mut bytes, &mut random);
+                graphs_accepted += u64::from(survives(id, ".graph", &bytes, &read_graph));
+            }
+            1 => {
+                let mut bytes = pick(&plans, &mut random);
+                mutate_file(Kind::Plan, v1::VERSION, &mut bytes, &mut random);
+                plans_accepted += u64::from(survives(id, ".plan", &bytes, &read_plan));
+            }
+            _ => {
+                let mut bytes = pick(&texts, &mut random);
+                mutate_text(&mut bytes, &mut random);
+                texts_accepted += u64::from(survives(id, ".ir", &bytes, &read_text));
+            }
         }
     }
     // Some damage does no harm (a name, a location, a weight); were none accepted, nothing deep would have been reached.
-    let enough = cases / 200;
+    let accepted = [graphs_accepted, plans_accepted, texts_accepted];
     assert!(
-        graphs_accepted > enough && texts_accepted > enough,
-        "accepted: {graphs_accepted} files and {texts_accepted} texts of {cases}"
+        accepted.iter().all(|n| *n > cases / 400),
+        "accepted of {cases} graphs, plans and texts: {accepted:?}"
     );
 }

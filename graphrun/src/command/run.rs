@@ -67,7 +67,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
                 Some((_, "-")) => console.line(format_args!("{name}={}", full(&result(name)?)))?,
                 Some((_, path)) => console.line(format_args!("{name} written to {path}"))?,
                 None if output.role == OutputRole::State => {
-                    let ty = compiled.function().output_type(i);
+                    let ty = &compiled.signature().outputs[i].ty;
                     console.line(format_args!("state {name}: {ty}"))?;
                 }
                 None => console.line(format_args!("{name}={}", result(name)?))?,

@@ -8,10 +8,13 @@
 //! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its records are the frozen structs
 //! of [`v1`].
 //!
+//! **`.plan`** holds a compiled function as text: see [`plan`].
+//!
 //! Checksums find accidents. They are no protection against someone who wants to harm; the checks behind them are.
 
 pub mod codec;
 pub mod container;
+pub mod plan;
 pub mod v1;
 
 use crate::atomic;

@@ -1,4 +1,4 @@
-//! Version 1 of the records within `.graph` files. **Frozen**: every later version of this library reads them.
+//! Version 1 of the records within `.graph` and `.plan` files. **Frozen**: every later version of this library reads them.
 //!
 //! These structs are the format. They are never changed, not even reordered (bincode writes fields in order and enum
 //! variants by number); what does not fit becomes a new version beside this one. Nothing in them is a type of the
@@ -17,8 +17,12 @@
 //! | `recipe` | [`Recipe`] | how it is trained; may be absent |
 //! | `weights` | – | a safetensors image of the variables; may be absent |
 //! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
+//!
+//! A `.plan` has `plan` (its text without its constants), `constants` ([`Constants`]), and `literals` with their elements.
 
+pub mod literals;
 pub mod locations;
+pub mod plan;
 pub mod program;
 pub mod recipe;
 
@@ -272,4 +276,22 @@ pub enum Period {
     Steps(u64),
     /// So many epochs.
     Epochs(u64),
+}
+
+/// Section `constants` of a `.plan`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Constants {
+    /// In the plan's order.
+    pub constants: Vec<Constant>,
+}
+
+/// A constant of a plan; its elements are the next literal of section `literals`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Constant {
+    /// Number of the value that it is.
+    pub value: u32,
+    /// Its dtype.
+    pub dtype: String,
+    /// Its extents.
+    pub shape: Vec<u64>,
 }

@@ -4,14 +4,12 @@
 //! nothing that a file says is used unchecked.
 
 use super as v1;
-use crate::data::bytes::little_endian;
+use super::literals::{self, Literals};
 use crate::format::container::damaged;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
 use wengert_core::op::{Attribute, Op};
-use wengert_core::{
-    DType, Diagnostic, Dim, IdVec, Literal, LocationId, LocationTable, Result, Scalar, TensorType,
-};
+use wengert_core::{Diagnostic, Dim, IdVec, LocationId, LocationTable, Result, Scalar, TensorType};
 
 /// How deep regions and lists of attributes may nest: as deep as in text.
 const MAX_DEPTH: usize = wengert_core::text::cursor::MAX_DEPTH as usize;
@@ -103,11 +101,8 @@ impl Writer {
                 v1::Node::Scalar { dtype: scalar.dtype().name().into(), bits: scalar.bits() }
             }
             Attribute::Literal(literal) => {
-                self.literals.extend_from_slice(&little_endian(literal));
-                v1::Node::Literal {
-                    dtype: literal.dtype().name().into(),
-                    shape: literal.shape().iter().map(|e| *e as u64).collect(),
-                }
+                let (dtype, shape) = literals::put(&mut self.literals, literal);
+                v1::Node::Literal { dtype, shape }
             }
             Attribute::List(items) => {
                 nodes.push(v1::Node::List(items.len() as u32));
@@ -129,14 +124,13 @@ fn dim_to(dim: &Dim) -> v1::Dim {
 
 /// The program of a record; `literals` is the contents of that section, `locations` one table a function.
 pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<LocationTable>) -> Result<Program> {
-    let mut reader = Reader { literals, bodies: Vec::with_capacity(record.bodies.len()) };
+    let mut reader =
+        Reader { literals: Literals::new(literals), bodies: Vec::with_capacity(record.bodies.len()) };
     for (number, body) in record.bodies.into_iter().enumerate() {
         let body = reader.body(body).map_err(|error| error.context(format_args!("body {number}")))?;
         reader.bodies.push(Some(body));
     }
-    if !reader.literals.is_empty() {
-        return Err(damaged(format!("section `literals` has {} bytes too many", reader.literals.len())));
-    }
+    reader.literals.end()?;
     let mut program = Program::new();
     for (function, locations) in record.functions.into_iter().zip(locations) {
         let context = format!("@{}", function.name);
@@ -150,8 +144,7 @@ pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<Location
 }
 
 struct Reader<'a> {
-    /// What is not yet taken of the section.
-    literals: &'a [u8],
+    literals: Literals<'a>,
     /// Bodies with the depth of their regions and the greatest location they use; each is taken once.
     bodies: Vec<Option<Built>>,
 }
@@ -273,7 +266,7 @@ impl Reader<'_> {
                 }
                 Attribute::Scalar(scalar)
             }
-            v1::Node::Literal { dtype, shape } => Attribute::Literal(self.literal(dtype.parse()?, &shape)?),
+            v1::Node::Literal { dtype, shape } => Attribute::Literal(self.literals.take(&dtype, &shape)?),
             v1::Node::List(count) => {
                 // Each item has at least one node, so no more than these can come.
                 if count as usize > nodes.len() {
@@ -283,21 +276,6 @@ impl Reader<'_> {
                 Attribute::List(items.collect::<Result<_>>()?)
             }
         })
-    }
-
-    fn literal(&mut self, dtype: DType, shape: &[u64]) -> Result<Literal> {
-        let extents = shape.iter().map(|e| usize::try_from(*e).ok()).collect::<Option<Vec<_>>>();
-        let bytes = extents
-            .as_ref()
-            .and_then(|extents| extents.iter().try_fold(dtype.size(), |n, e| n.checked_mul(*e)))
-            .and_then(|length| self.literals.split_at_checked(length));
-        let (Some(extents), Some((bytes, rest))) = (extents, bytes) else {
-            return Err(damaged(format!(
-                "a literal {dtype}{shape:?} is larger than what is left of section `literals`"
-            )));
-        };
-        self.literals = rest;
-        Literal::from_bytes(dtype, &extents, bytes)
     }
 }
 

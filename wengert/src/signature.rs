@@ -1,0 +1,103 @@
+//! What goes into a compiled function and what comes out, wherever it came from: a program, or a plan in a file.
+
+use wengert_core::graph::{Function, InputRole, OutputRole};
+use wengert_core::plan::{Plan, ValueId};
+use wengert_core::{DType, TensorType};
+
+/// Names, roles and types of a function without dimension variables.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Signature {
+    /// Name of the function.
+    pub name: String,
+    /// What goes in, variables included.
+    pub inputs: Vec<InputPort>,
+    /// What comes out, variables included.
+    pub outputs: Vec<OutputPort>,
+}
+
+/// Something that goes in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputPort {
+    /// Its name; of a variable, its key path.
+    pub name: String,
+    /// Who provides it.
+    pub role: InputRole,
+    /// Dtype and extents.
+    pub ty: TensorType,
+}
+
+/// Something that comes out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OutputPort {
+    /// Its name; of a variable, its key path.
+    pub name: String,
+    /// Who receives it.
+    pub role: OutputRole,
+    /// Dtype and extents.
+    pub ty: TensorType,
+}
+
+impl InputPort {
+    /// True if the session provides it.
+    pub fn is_variable(&self) -> bool {
+        is_variable(self.role)
+    }
+}
+
+/// True for inputs that the session provides.
+pub(crate) fn is_variable(role: InputRole) -> bool {
+    matches!(role, InputRole::Param | InputRole::State)
+}
+
+impl Signature {
+    /// That of a function.
+    pub fn of_function(function: &Function) -> Signature {
+        let inputs = function.inputs.iter().enumerate().map(|(i, input)| InputPort {
+            name: input.name.clone(),
+            role: input.role,
+            ty: function.input_type(i).clone(),
+        });
+        let outputs = function.outputs.iter().enumerate().map(|(i, output)| OutputPort {
+            name: output.name.clone(),
+            role: output.role,
+            ty: function.output_type(i).clone(),
+        });
+        Signature { name: function.name.clone(), inputs: inputs.collect(), outputs: outputs.collect() }
+    }
+
+    /// That of a verified plan: what is given and the variables that it reads, in the plan's order; its outputs and the
+    /// variables that it replaces or creates.
+    pub fn of_plan(plan: &Plan) -> Signature {
+        let ty = |dtype: DType, shape: &[usize]| TensorType::new(dtype, shape.iter().copied());
+        let dtype = |value: ValueId| plan.values[value].dtype;
+        let given = plan.inputs.iter().map(|input| InputPort {
+            name: input.name.clone(),
+            role: input.role,
+            ty: ty(dtype(input.value), &plan.values[input.value].shape),
+        });
+        let read = plan.variables.iter().filter_map(|variable| {
+            let before = variable.before?;
+            Some(InputPort {
+                name: variable.name.clone(),
+                role: if before == variable.after { InputRole::Param } else { InputRole::State },
+                ty: ty(variable.dtype, &variable.shape),
+            })
+        });
+        let returned = plan.outputs.iter().map(|output| OutputPort {
+            name: output.name.clone(),
+            role: OutputRole::Output,
+            ty: ty(dtype(output.value), &output.shape),
+        });
+        let written =
+            plan.variables.iter().filter(|v| v.before != Some(v.after)).map(|variable| OutputPort {
+                name: variable.name.clone(),
+                role: OutputRole::State,
+                ty: ty(variable.dtype, &variable.shape),
+            });
+        Signature {
+            name: plan.function.clone(),
+            inputs: given.chain(read).collect(),
+            outputs: returned.chain(written).collect(),
+        }
+    }
+}
