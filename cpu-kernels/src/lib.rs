@@ -1,11 +1,13 @@
 //! Runs Wengert plans on CPU threads with SIMD.
 
+pub mod call;
 mod kernels;
 pub mod memory;
 pub mod nest;
 pub mod pool;
 pub mod simd;
 
+pub use call::CompiledCall;
 pub use memory::{AlignedBytes, Buffer, Workspace};
 pub use nest::CompiledNest;
 pub use pool::Pool;

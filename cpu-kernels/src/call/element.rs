@@ -1,0 +1,306 @@
+//! Elements of calls: what lies in memory, and what is computed with.
+//!
+//! Halves are stored as halves and computed with in f32, one rounding for each operation; every other dtype is its own
+//! number. The arithmetic is that of the [kernels](crate::kernels), so that an epilogue has the bits of the ops it stands for.
+
+use super::panel::View;
+use crate::kernels::convert::Cast;
+use crate::kernels::operations::{Add, Binary, Max, Mul, Tanh, Unary};
+use bytemuck::Pod;
+use wengert_core::DType;
+use wengert_core::half::{bf16, f16};
+use wengert_core::halves::{bf16_from_f64, f16_from_f64};
+
+/// What lies in memory.
+pub(super) trait Element: Pod + Send + Sync {
+    /// What it is computed with.
+    type Wide: Number;
+    /// Its dtype.
+    const DTYPE: DType;
+    /// Whether it is computed with as something else.
+    const HALF: bool = false;
+    /// The number to compute with.
+    fn wide(self) -> Self::Wide;
+    /// The element that is nearest to a result.
+    fn round(result: Self::Wide) -> Self;
+    /// The element nearest to a constant; for floats only.
+    fn constant(value: f64) -> Self;
+
+    /// x + y, rounded.
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        Self::round(self.wide().add(other.wide()))
+    }
+
+    /// x · y, rounded.
+    #[inline(always)]
+    fn times(self, other: Self) -> Self {
+        Self::round(self.wide().mul(other.wide()))
+    }
+}
+
+/// What is computed with.
+pub(super) trait Number: Element<Wide = Self> {
+    /// 0.
+    const ZERO: Self;
+    /// x + y.
+    fn add(self, other: Self) -> Self;
+    /// x · y.
+    fn mul(self, other: Self) -> Self;
+    /// The greater of x and 0; for floats only.
+    fn relu(self) -> Self;
+    /// tanh x; for floats only.
+    fn tanh(self) -> Self;
+    /// `out = lhs · rhs`, or `out += lhs · rhs`, where lhs is `m × k`, rhs `k × n`, and a row of out follows the last one at a distance of
+    /// `row` elements. The bits depend on the extents and distances alone.
+    ///
+    /// # Safety
+    ///
+    /// All elements of the three matrices are valid to read, and out's to write (they need not be initialised if they are not added to);
+    /// out overlaps neither of the others, and nobody else uses it.
+    unsafe fn product(
+        size: [usize; 3],
+        out: *mut Self,
+        row: usize,
+        add: bool,
+        lhs: View<Self>,
+        rhs: View<Self>,
+    );
+}
+
+macro_rules! float {
+    ($t:ident, $dtype:ident) => {
+        impl Element for $t {
+            type Wide = $t;
+            const DTYPE: DType = DType::$dtype;
+            #[inline(always)]
+            fn wide(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn round(result: $t) -> $t {
+                result
+            }
+            #[inline(always)]
+            fn constant(value: f64) -> $t {
+                value as $t
+            }
+        }
+
+        impl Number for $t {
+            const ZERO: $t = 0.0;
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                Add::apply(self, other)
+            }
+            #[inline(always)]
+            fn mul(self, other: $t) -> $t {
+                Mul::apply(self, other)
+            }
+            #[inline(always)]
+            fn relu(self) -> $t {
+                Max::apply(self, 0.0)
+            }
+            #[inline(always)]
+            fn tanh(self) -> $t {
+                Tanh::apply(self)
+            }
+            unsafe fn product(
+                [m, n, k]: [usize; 3],
+                out: *mut $t,
+                row: usize,
+                add: bool,
+                lhs: View<$t>,
+                rhs: View<$t>,
+            ) {
+                let alpha = if add { 1.0 } else { 0.0 };
+                // SAFETY: the caller vouches for all elements of the matrices.
+                unsafe {
+                    gemm::gemm(
+                        m,
+                        n,
+                        k,
+                        out,
+                        1,
+                        row as isize,
+                        add,
+                        lhs.at,
+                        lhs.column as isize,
+                        lhs.row as isize,
+                        rhs.at,
+                        rhs.column as isize,
+                        rhs.row as isize,
+                        alpha,
+                        1.0,
+                        false,
+                        false,
+                        false,
+                        gemm::Parallelism::None,
+                    );
+                }
+            }
+        }
+    };
+}
+float!(f32, F32);
+float!(f64, F64);
+
+macro_rules! integer {
+    ($($t:ident $dtype:ident;)*) => {$(
+        impl Element for $t {
+            type Wide = $t;
+            const DTYPE: DType = DType::$dtype;
+            #[inline(always)]
+            fn wide(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn round(result: $t) -> $t {
+                result
+            }
+            fn constant(_: f64) -> $t {
+                unreachable!("constants belong to activations, and those take floats: the call was verified")
+            }
+        }
+
+        impl Number for $t {
+            const ZERO: $t = 0;
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                Add::apply(self, other)
+            }
+            #[inline(always)]
+            fn mul(self, other: $t) -> $t {
+                Mul::apply(self, other)
+            }
+            fn relu(self) -> $t {
+                unreachable!("activations take floats: the call was verified")
+            }
+            fn tanh(self) -> $t {
+                unreachable!("activations take floats: the call was verified")
+            }
+            unsafe fn product(size: [usize; 3], out: *mut $t, row: usize, add: bool, lhs: View<$t>, rhs: View<$t>) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { plain_product(size, out, row, add, lhs, rhs) }
+            }
+        }
+    )*};
+}
+integer! { u8 U8; i8 I8; i32 I32; i64 I64; u32 U32; u64 U64; }
+
+macro_rules! half {
+    ($t:ident, $dtype:ident, $constant:ident) => {
+        impl Element for $t {
+            type Wide = f32;
+            const DTYPE: DType = DType::$dtype;
+            const HALF: bool = true;
+            #[inline(always)]
+            fn wide(self) -> f32 {
+                self.cast()
+            }
+            #[inline(always)]
+            fn round(result: f32) -> $t {
+                result.cast()
+            }
+            #[inline(always)]
+            fn constant(value: f64) -> $t {
+                $constant(value)
+            }
+        }
+    };
+}
+half!(f16, F16, f16_from_f64);
+half!(bf16, BF16, bf16_from_f64);
+
+/// Rows of rhs that stay in the first cache while they are used for row after row of out.
+const DEPTH: usize = 64;
+
+/// A product in plain loops, for integers: additions of rows of rhs.
+///
+/// # Safety
+///
+/// That of [`Number::product`].
+unsafe fn plain_product<T: Number>(
+    [m, n, k]: [usize; 3],
+    out: *mut T,
+    row: usize,
+    add: bool,
+    lhs: View<T>,
+    rhs: View<T>,
+) {
+    // SAFETY: the indices are below the extents, up to which the caller vouches for the matrices; `sums` is the only
+    // reference to its row of out, and rhs, which does not overlap it, is only read.
+    unsafe {
+        for i in 0..m {
+            if !add {
+                (0..n).for_each(|j| out.add(i * row + j).write(T::ZERO));
+            }
+        }
+        for start in (0..k).step_by(DEPTH) {
+            for i in 0..m {
+                let sums = std::slice::from_raw_parts_mut(out.add(i * row), n);
+                for depth in start..k.min(start + DEPTH) {
+                    let x = lhs.get(i, depth);
+                    if rhs.column == 1 {
+                        let terms = std::slice::from_raw_parts(rhs.element(depth, 0), n);
+                        sums.iter_mut().zip(terms).for_each(|(sum, y)| *sum = sum.add(x.mul(*y)));
+                    } else {
+                        sums.iter_mut()
+                            .enumerate()
+                            .for_each(|(j, sum)| *sum = sum.add(x.mul(rhs.get(depth, j))));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Evaluates `$body` with `$t` standing for the type of the elements of `$dtype`, which is not bool.
+macro_rules! with_element {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            wengert_core::DType::Bool => unreachable!("no call computes with bool: it was verified"),
+            wengert_core::DType::U8 => {
+                type $t = u8;
+                $body
+            }
+            wengert_core::DType::I8 => {
+                type $t = i8;
+                $body
+            }
+            wengert_core::DType::I32 => {
+                type $t = i32;
+                $body
+            }
+            wengert_core::DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            wengert_core::DType::U32 => {
+                type $t = u32;
+                $body
+            }
+            wengert_core::DType::U64 => {
+                type $t = u64;
+                $body
+            }
+            wengert_core::DType::F16 => {
+                type $t = wengert_core::half::f16;
+                $body
+            }
+            wengert_core::DType::BF16 => {
+                type $t = wengert_core::half::bf16;
+                $body
+            }
+            wengert_core::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            wengert_core::DType::F64 => {
+                type $t = f64;
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_element;

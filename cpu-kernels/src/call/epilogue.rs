@@ -1,0 +1,193 @@
+//! What becomes of sums of products before they are stored: each step has the bits of the graph op that it stands for.
+//!
+//! The loops are compiled for each set of vector instructions. A chunk of elements is read before it is written, so that
+//! the sums and the residual may lie where the result goes.
+
+use super::element::{Element, Number};
+use crate::simd::Simd;
+use std::mem::MaybeUninit;
+use wengert_core::call::{Activation, Epilogue};
+
+/// Where the operands and the result of an epilogue are; distances of rows count elements.
+pub(super) struct Places<R: Element> {
+    pub sums: *const R::Wide,
+    pub sums_row: usize,
+    pub out: *mut R,
+    /// Distance of the rows of out, and of residual.
+    pub out_row: usize,
+    /// One element for each column; read only if the epilogue has a bias.
+    pub bias: *const R,
+    /// As out; read only if the epilogue has a residual.
+    pub residual: *const R,
+}
+
+/// Applies an epilogue to `rows × columns` sums.
+///
+/// # Safety
+///
+/// All these elements exist; those that the epilogue reads are valid to read, out's to write, and nobody else uses these.
+/// Rows of the sums are out's or lie apart from it, and likewise the residual's. The machine has the vector instructions.
+pub(super) unsafe fn finish<R: Element>(
+    simd: Simd,
+    epilogue: Epilogue,
+    [rows, columns]: [usize; 2],
+    places: &Places<R>,
+) {
+    let row = match simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => avx2::row::<R>,
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => avx512::row::<R>,
+        _ => portable::row::<R>,
+    };
+    for i in 0..rows {
+        let at = i * places.out_row;
+        // SAFETY: row i exists; the caller vouches for the rest.
+        unsafe {
+            row(
+                epilogue,
+                columns,
+                places.sums.wrapping_add(i * places.sums_row),
+                places.out.wrapping_add(at),
+                places.bias,
+                places.residual.wrapping_add(at),
+            );
+        }
+    }
+}
+
+/// Elements that are read before any of them is written.
+const CHUNK: usize = 32;
+
+/// One row.
+///
+/// # Safety
+///
+/// That of [`finish`], for one row.
+#[inline(always)]
+unsafe fn row<R: Element>(
+    epilogue: Epilogue,
+    columns: usize,
+    sums: *const R::Wide,
+    out: *mut R,
+    bias: *const R,
+    residual: *const R,
+) {
+    let whole = columns / CHUNK * CHUNK;
+    // SAFETY: every index is below the number of columns.
+    unsafe {
+        for j in (0..whole).step_by(CHUNK) {
+            chunk::<CHUNK, R>(
+                epilogue,
+                sums.add(j),
+                out.add(j),
+                bias.wrapping_add(j),
+                residual.wrapping_add(j),
+            );
+        }
+        for j in whole..columns {
+            chunk::<1, R>(epilogue, sums.add(j), out.add(j), bias.wrapping_add(j), residual.wrapping_add(j));
+        }
+    }
+}
+
+/// `C` elements.
+///
+/// # Safety
+///
+/// That of [`finish`], for these elements.
+#[inline(always)]
+unsafe fn chunk<const C: usize, R: Element>(
+    epilogue: Epilogue,
+    sums: *const R::Wide,
+    out: *mut R,
+    bias: *const R,
+    residual: *const R,
+) {
+    // SAFETY: the caller vouches for the elements that the epilogue reads and writes.
+    unsafe {
+        let sums: [R::Wide; C] = load(sums);
+        let mut values: [R; C] = map(|k| R::round(sums[k]));
+        if epilogue.bias {
+            let bias: [R; C] = load(bias);
+            values = map(|k| values[k].plus(bias[k]));
+        }
+        values = match epilogue.activation {
+            None => values,
+            Some(Activation::Relu) => map(|k| R::round(values[k].wide().relu())),
+            Some(Activation::Tanh) => map(|k| tanh(values[k])),
+            Some(Activation::GeluTanh) => map(|k| gelu_tanh(values[k])),
+        };
+        if epilogue.residual {
+            let residual: [R; C] = load(residual);
+            values = map(|k| values[k].plus(residual[k]));
+        }
+        out.cast::<[R; C]>().write_unaligned(values);
+    }
+}
+
+#[inline(always)]
+fn tanh<R: Element>(x: R) -> R {
+    R::round(x.wide().tanh())
+}
+
+/// `x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x)))`, from the left to the right, rounded after each operation: the graph that the
+/// library spells it with.
+#[inline(always)]
+fn gelu_tanh<R: Element>(x: R) -> R {
+    let cube = x.times(x).times(x).times(R::constant(0.044715)).plus(x);
+    let inner = cube.times(R::constant((2.0 / std::f64::consts::PI).sqrt()));
+    x.times(R::constant(0.5)).times(tanh(inner).plus(R::constant(1.0)))
+}
+
+/// # Safety
+///
+/// `C` elements are valid to read.
+#[inline(always)]
+unsafe fn load<const C: usize, T: Copy>(source: *const T) -> [T; C] {
+    // SAFETY: the caller vouches for it.
+    unsafe { source.cast::<[T; C]>().read_unaligned() }
+}
+
+/// `[f(0), f(1), …]`, as a loop that becomes vector instructions.
+#[inline(always)]
+fn map<const C: usize, R: Copy>(f: impl Fn(usize) -> R) -> [R; C] {
+    let mut out = MaybeUninit::<[R; C]>::uninit();
+    let elements = out.as_mut_ptr().cast::<R>();
+    for k in 0..C {
+        // SAFETY: k is below C, the number of elements of `out`.
+        unsafe { elements.add(k).write(f(k)) };
+    }
+    // SAFETY: all elements are written.
+    unsafe { out.assume_init() }
+}
+
+/// The loop over a row, compiled for one set of vector instructions.
+macro_rules! level {
+    ($level:ident $(, $features:literal)?) => {
+        mod $level {
+            use super::*;
+
+            /// # Safety
+            ///
+            /// That of [`super::row`]; and the machine has the vector instructions.
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn row<R: Element>(
+                epilogue: Epilogue,
+                columns: usize,
+                sums: *const R::Wide,
+                out: *mut R,
+                bias: *const R,
+                residual: *const R,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { super::row(epilogue, columns, sums, out, bias, residual) }
+            }
+        }
+    };
+}
+level!(portable);
+#[cfg(target_arch = "x86_64")]
+level!(avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");

@@ -1,0 +1,255 @@
+//! Patches: the matrix that makes a convolution a product.
+//!
+//! A row belongs to a position of the tensor that is computed (or, for a filter's gradient, summed over), a column to a tap of the filter and
+//! a channel of the source; the element is the source's where the tap meets it, and 0 beside it. The matrix is never made as a whole:
+//! a part of some rows and taps fits into the cache.
+
+use super::element::{Element, Number};
+use super::panel::{View, widen};
+use crate::simd::Simd;
+use wengert_core::call::{Convolution, Window};
+
+/// Where rows and taps meet the source, along one spatial axis: at `(row·step + tap·spread + offset) / divisor`, if that is exact and within the
+/// source.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    rows: usize,
+    taps: usize,
+    step: i64,
+    spread: i64,
+    offset: i64,
+    divisor: i64,
+    source: usize,
+}
+
+impl Axis {
+    fn meets(&self, row: usize, tap: usize) -> Option<usize> {
+        let at = row as i64 * self.step + tap as i64 * self.spread + self.offset;
+        if at < 0 {
+            return None;
+        }
+        let at = if self.divisor == 1 {
+            at
+        } else if at % self.divisor == 0 {
+            at / self.divisor
+        } else {
+            return None;
+        };
+        usize::try_from(at).ok().filter(|at| *at < self.source)
+    }
+}
+
+/// The patches of a convolution.
+#[derive(Debug)]
+pub(super) struct Patches {
+    /// Three of them; those that the convolution lacks come first, with extents of 1.
+    axes: [Axis; 3],
+    batch: usize,
+    /// Channels of a row of the source, and those of one group.
+    all_channels: usize,
+    channels: usize,
+}
+
+impl Patches {
+    /// Patches of the input, for each position of the result.
+    pub fn of_input(call: &Convolution) -> Self {
+        Self::new(call, call.input_channels, |w| Axis {
+            rows: w.output,
+            taps: w.filter,
+            step: w.stride as i64,
+            spread: w.rhs_dilation as i64,
+            offset: -w.low,
+            divisor: w.lhs_dilation as i64,
+            source: w.input,
+        })
+    }
+
+    /// Patches of the result, for each position of the input.
+    pub fn of_result(call: &Convolution) -> Self {
+        Self::new(call, call.output_channels, |w| Axis {
+            rows: w.input,
+            taps: w.filter,
+            step: w.lhs_dilation as i64,
+            spread: -(w.rhs_dilation as i64),
+            offset: w.low,
+            divisor: w.stride as i64,
+            source: w.output,
+        })
+    }
+
+    fn new(call: &Convolution, channels: usize, axis: impl Fn(&Window) -> Axis) -> Self {
+        let one = Axis { rows: 1, taps: 1, step: 0, spread: 0, offset: 0, divisor: 1, source: 1 };
+        let mut axes = [one; 3];
+        let first = axes.len() - call.window.len();
+        axes[first..].iter_mut().zip(&call.window).for_each(|(a, w)| *a = axis(w));
+        Patches { axes, batch: call.batch, all_channels: call.groups * channels, channels }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.axes.iter().fold(self.batch, |n, a| n * a.rows)
+    }
+
+    /// Number of taps.
+    pub fn taps(&self) -> usize {
+        self.axes.iter().map(|a| a.taps).product()
+    }
+
+    /// Columns of a tap.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// The patches of a group as they lie in the source, if each is one element of it, and each element is one.
+    pub fn plain<T: Element>(&self, source: *const T, group: usize) -> Option<View<T>> {
+        let same = |a: &Axis| {
+            a.rows == a.source
+                && a.taps == 1
+                && a.offset == 0
+                && a.divisor == 1
+                && (a.step == 1 || a.rows == 1)
+        };
+        let at = source.wrapping_add(group * self.channels);
+        self.axes.iter().all(same).then_some(View { at, row: self.all_channels, column: 1 })
+    }
+
+    /// Writes the part of `rows` and `taps` of a group's patches, densely, as numbers to compute with.
+    ///
+    /// # Safety
+    ///
+    /// The source is the whole tensor; the destination is valid to write `rows × taps × channels` numbers and overlaps it
+    /// not. Rows and taps exist. The machine has the vector instructions.
+    pub unsafe fn fill<T: Element>(
+        &self,
+        simd: Simd,
+        source: *const T,
+        group: usize,
+        rows: std::ops::Range<usize>,
+        taps: std::ops::Range<usize>,
+        destination: *mut T::Wide,
+    ) {
+        if rows.is_empty() {
+            return;
+        }
+        let [first, second, last] = &self.axes;
+        let mut destination = destination;
+        let [mut image, mut r0, mut r1, mut r2] = {
+            let (rest, r2) = (rows.start / last.rows, rows.start % last.rows);
+            let (rest, r1) = (rest / second.rows, rest % second.rows);
+            [rest / first.rows, rest % first.rows, r1, r2]
+        };
+        for _ in rows {
+            // Taps that differ along the last axis only are neighbours.
+            let mut tap = taps.start;
+            while tap < taps.end {
+                let (rest, start) = (tap / last.taps, tap % last.taps);
+                let (k0, k1) = (rest / second.taps, rest % second.taps);
+                let end = last.taps.min(start + taps.end - tap);
+                let line = first
+                    .meets(r0, k0)
+                    .zip(second.meets(r1, k1))
+                    .map(|(p0, p1)| ((image * first.source + p0) * second.source + p1) * last.source);
+                // SAFETY: a line that the taps meet exists in the source; the destination has room for the taps.
+                unsafe {
+                    match line {
+                        Some(line) => {
+                            let line = source.add(line * self.all_channels + group * self.channels);
+                            self.fill_line(simd, line, r2, start..end, destination);
+                        }
+                        None => zeros(destination, (end - start) * self.channels),
+                    }
+                    destination = destination.add((end - start) * self.channels);
+                }
+                tap += end - start;
+            }
+            r2 += 1;
+            if r2 == last.rows {
+                (r2, r1) = (0, r1 + 1);
+            }
+            if r1 == second.rows {
+                (r1, r0) = (0, r0 + 1);
+            }
+            if r0 == first.rows {
+                (r0, image) = (0, image + 1);
+            }
+        }
+    }
+
+    /// The taps of one row along the last axis; `line` is where the group's channels of the first position of that line are.
+    ///
+    /// # Safety
+    ///
+    /// The line is in the source, and the destination is valid to write the taps' channels.
+    #[inline]
+    unsafe fn fill_line<T: Element>(
+        &self,
+        simd: Simd,
+        line: *const T,
+        row: usize,
+        taps: std::ops::Range<usize>,
+        destination: *mut T::Wide,
+    ) {
+        let axis = &self.axes[2];
+        let channels = self.channels;
+        // SAFETY: positions that are met are below the extent of the source; the destination has room for the taps.
+        unsafe {
+            if axis.divisor == 1 && axis.spread == 1 && channels == self.all_channels {
+                // Neighbouring taps meet neighbouring positions: zeros, a run of the source, zeros.
+                let at = row as i64 * axis.step + taps.start as i64 + axis.offset;
+                let count = taps.len() as i64;
+                let before = (-at).clamp(0, count);
+                let met = (axis.source as i64 - at).clamp(before, count) - before;
+                let (before, met) = (before as usize * channels, met as usize * channels);
+                zeros(destination, before);
+                if met > 0 {
+                    let from = line.add((at.max(0) as usize) * channels);
+                    copy(simd, from, destination.add(before), met);
+                }
+                zeros(destination.add(before + met), taps.len() * channels - before - met);
+                return;
+            }
+            for (n, tap) in taps.enumerate() {
+                let destination = destination.add(n * channels);
+                match axis.meets(row, tap) {
+                    Some(at) => copy(simd, line.add(at * self.all_channels), destination, channels),
+                    None => zeros(destination, channels),
+                }
+            }
+        }
+    }
+}
+
+/// Runs so short that a loop is faster than calling a copy.
+const SHORT: usize = 8;
+
+/// Copies `count` elements as numbers to compute with.
+///
+/// # Safety
+///
+/// That of [`widen`].
+#[inline(always)]
+unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination: *mut T::Wide, count: usize) {
+    // SAFETY: every index is below the count; the caller's promise is that of `widen`.
+    unsafe {
+        if count > SHORT {
+            widen(simd, source, destination, count);
+            return;
+        }
+        for k in 0..count {
+            destination.add(k).write(source.add(k).read().wide());
+        }
+    }
+}
+
+/// Writes `count` zeros.
+///
+/// # Safety
+///
+/// The destination is valid to write so many.
+#[inline(always)]
+unsafe fn zeros<T: Number>(destination: *mut T, count: usize) {
+    for k in 0..count {
+        // SAFETY: k is below the count.
+        unsafe { destination.add(k).write(T::ZERO) };
+    }
+}

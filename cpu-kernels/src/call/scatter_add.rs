@@ -1,0 +1,258 @@
+//! Scatter with addition on the CPU.
+//!
+//! The result is divided along one axis, and every task goes through all updates in their order and adds those that belong to its part.
+//! So additions to one element happen in the order of the scatter positions, by one thread. The axis is one that no index moves windows along, if
+//! it is long (rows of a table: all tasks have the same to do, whatever the indices); else the longest one, and a task skips the updates
+//! of others.
+
+use super::Arguments;
+use super::element::{Element, with_element};
+use crate::memory::Workspace;
+use std::ops::Range;
+use wengert_core::call::ScatterAdd;
+use wengert_core::{DType, Diagnostic};
+
+/// A scatter, ready to run.
+#[derive(Debug)]
+pub(super) struct CompiledScatterAdd {
+    dtype: DType,
+    index: DType,
+    /// Extents of the result, and distances along them.
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    /// For each axis of the result, the extent of a window and the distance of its elements in the updates.
+    window: Vec<usize>,
+    update_strides: Vec<usize>,
+    /// Extents of the scatter positions, and their distances in the updates.
+    positions: Vec<(usize, usize)>,
+    /// For each component of an index vector, the axis that it moves the window along.
+    moved: Vec<usize>,
+    /// The axis along which the result is divided, and how far each part extends.
+    axis: usize,
+    part: usize,
+}
+
+/// Additions below which a part is not worth a task of its own.
+const TASK: usize = 1 << 15;
+/// Shortest run of elements in memory that a division leaves.
+const RUN: usize = 64;
+
+impl CompiledScatterAdd {
+    pub fn new(call: &ScatterAdd) -> Self {
+        let strides = distances(&call.operand);
+        let in_updates = distances(&call.updates);
+        let rank = call.operand.len();
+        let kept = (0..rank).filter(|a| !call.inserted_window_dims.contains(a));
+        let (mut window, mut update_strides) = (vec![1; rank], vec![0; rank]);
+        for (axis, update) in kept.zip(&call.update_window_dims) {
+            (window[axis], update_strides[axis]) = (call.updates[*update], in_updates[*update]);
+        }
+        let positions = (0..call.updates.len())
+            .filter(|a| !call.update_window_dims.contains(a))
+            .map(|a| (call.updates[a], in_updates[a]))
+            .collect();
+        let mut result = CompiledScatterAdd {
+            dtype: call.dtype,
+            index: call.index,
+            shape: call.operand.clone(),
+            strides,
+            window,
+            update_strides,
+            positions,
+            moved: call.scatter_dims_to_operand_dims.clone(),
+            axis: 0,
+            part: usize::MAX,
+        };
+        result.divide();
+        result
+    }
+
+    fn divide(&mut self) {
+        let elements: usize = self.shape.iter().product();
+        let updates: usize =
+            self.window.iter().product::<usize>() * self.positions.iter().map(|p| p.0).product::<usize>();
+        let tasks = ((elements / 4).saturating_add(updates) / TASK).min(16);
+        if tasks < 2 {
+            return;
+        }
+        // Parts along an axis leave runs of its part, times what lies within.
+        let parts = |axis: &usize| {
+            let least = RUN.div_ceil(self.strides[*axis].max(1)).max(1);
+            (self.shape[*axis] / least).min(tasks)
+        };
+        let free =
+            (0..self.shape.len()).filter(|a| !self.moved.contains(a) && self.window[*a] == self.shape[*a]);
+        let longest = free.max_by_key(parts).filter(|a| parts(a) > 1);
+        // Each task reads all indices: not worth while for small windows.
+        let by_index = || {
+            let wide = self.window.iter().product::<usize>() >= RUN;
+            (0..self.shape.len()).max_by_key(parts).filter(|a| wide && parts(a) > 1)
+        };
+        if let Some(axis) = longest.or_else(by_index) {
+            let count = parts(&axis);
+            (self.axis, self.part) = (axis, self.shape[axis].div_ceil(count));
+        }
+    }
+
+    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        with_element!(self.dtype, T => {
+            if self.index == DType::I32 {
+                self.run_with::<T, i32>(workspace, arguments)
+            } else {
+                self.run_with::<T, i64>(workspace, arguments)
+            }
+        })
+    }
+
+    fn run_with<T: Element, I: Copy + Into<i64>>(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+    ) -> Result<(), Diagnostic> {
+        if self.shape.contains(&0) {
+            return Ok(());
+        }
+        let extent = self.shape.get(self.axis).copied().unwrap_or(1);
+        let part = self.part.min(extent);
+        let task = |_: usize, task: usize| {
+            let owned = task * part..extent.min((task + 1) * part);
+            // SAFETY: the arguments were checked, and no other task owns this part of the result.
+            unsafe {
+                self.copy::<T>(arguments, &owned);
+                self.add::<T, I>(arguments, &owned);
+            }
+        };
+        workspace.pool().parallel_for(extent.div_ceil(part), task).map_err(|e| Diagnostic::new(e.to_string()))
+    }
+
+    /// Copies the owned part of the operand to the result, unless it is there already.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of the call, checked; no other thread uses that part of the result.
+    unsafe fn copy<T: Element>(&self, arguments: &Arguments<'_>, owned: &Range<usize>) {
+        let (operand, result) = (arguments.operand::<T>(0), arguments.result::<T>());
+        if std::ptr::eq(operand, result) {
+            return;
+        }
+        let (extent, stride) = match self.shape.get(self.axis) {
+            Some(extent) => (*extent, self.strides[self.axis]),
+            None => (1, 1),
+        };
+        let outer: usize = self.shape.iter().take(self.axis).product();
+        for slab in 0..outer {
+            let at = (slab * extent + owned.start) * stride;
+            // SAFETY: the run lies within the owned part, of operand and result alike, and these do not overlap if they are not the same.
+            unsafe {
+                operand.add(at).copy_to_nonoverlapping(result.add(at), owned.len() * stride);
+            }
+        }
+    }
+
+    /// Adds the updates that belong to the owned part.
+    ///
+    /// # Safety
+    ///
+    /// That of [`copy`](Self::copy).
+    unsafe fn add<T: Element, I: Copy + Into<i64>>(&self, arguments: &Arguments<'_>, owned: &Range<usize>) {
+        let (indices, updates) = (arguments.operand::<I>(1), arguments.operand::<T>(2));
+        let result = arguments.result::<T>();
+        let count: usize = self.positions.iter().map(|p| p.0).product();
+        if self.window.contains(&0) {
+            return;
+        }
+        for position in 0..count {
+            let vector = indices.wrapping_add(position * self.moved.len());
+            // SAFETY: there is an index vector for each position.
+            let Some((to, first)) = (unsafe { self.start(vector) }) else { continue };
+            // The part of the window that is owned.
+            let extent = self.window.get(self.axis).copied().unwrap_or(1);
+            let skipped = owned.start.saturating_sub(first).min(extent);
+            let end = owned.end.saturating_sub(first).min(extent);
+            if skipped >= end {
+                continue;
+            }
+            let from = self.update(position);
+            // SAFETY: the window lies within the result, since `start` found so, and its part from `skipped` to `end` within what is
+            // owned; the updates have an element for each of its positions.
+            unsafe { self.window(updates.add(from), result.add(to), 0, skipped..end) };
+        }
+    }
+
+    /// Where the window of an index vector begins in the result, and its first coordinate along the axis of division; nothing if a part of
+    /// it is outside.
+    ///
+    /// # Safety
+    ///
+    /// The vector has a component for each moved axis.
+    #[inline]
+    unsafe fn start<I: Copy + Into<i64>>(&self, vector: *const I) -> Option<(usize, usize)> {
+        let (mut to, mut first) = (0, 0);
+        for axis in 0..self.shape.len() {
+            let mut start = 0i64;
+            for (component, moved) in self.moved.iter().enumerate() {
+                if *moved == axis {
+                    // SAFETY: the caller vouches for the component.
+                    start = start.saturating_add(unsafe { vector.add(component).read() }.into());
+                }
+            }
+            let start = usize::try_from(start).ok()?;
+            if start > self.shape[axis] - self.window[axis] {
+                return None;
+            }
+            to += start * self.strides[axis];
+            if axis == self.axis {
+                first = start;
+            }
+        }
+        Some((to, first))
+    }
+
+    /// Where the updates of a scatter position begin.
+    fn update(&self, position: usize) -> usize {
+        let mut rest = position;
+        let mut from = 0;
+        for (extent, stride) in self.positions.iter().rev() {
+            from += rest % extent * stride;
+            rest /= extent;
+        }
+        from
+    }
+
+    /// Adds the window from `axis` on; `owned` is the part along the axis of division.
+    ///
+    /// # Safety
+    ///
+    /// The elements of the window exist in the updates and in the result, where no other thread uses those that are owned.
+    unsafe fn window<T: Element>(&self, from: *const T, to: *mut T, axis: usize, owned: Range<usize>) {
+        let Some(extent) = self.window.get(axis) else {
+            // SAFETY: the last axis is passed: these are elements of the window.
+            unsafe { to.write(to.read().plus(from.read())) };
+            return;
+        };
+        let along = if axis == self.axis { owned.clone() } else { 0..*extent };
+        let (from_stride, to_stride) = (self.update_strides[axis], self.strides[axis]);
+        // SAFETY: `along` is within the window.
+        unsafe {
+            if axis + 1 == self.window.len() && (from_stride == 1 || along.len() == 1) {
+                let (from, to) = (from.add(along.start * from_stride), to.add(along.start));
+                let sums = std::slice::from_raw_parts_mut(to, along.len());
+                let terms = std::slice::from_raw_parts(from, along.len());
+                sums.iter_mut().zip(terms).for_each(|(sum, x)| *sum = sum.plus(*x));
+                return;
+            }
+            for i in along {
+                self.window(from.add(i * from_stride), to.add(i * to_stride), axis + 1, owned.clone());
+            }
+        }
+    }
+}
+
+/// Distances of the elements of a dense array along its axes.
+fn distances(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis].max(1);
+    }
+    strides
+}

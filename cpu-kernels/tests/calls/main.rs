@@ -1,0 +1,104 @@
+//! Calls on the CPU against their reference meaning, within the bounds that it states; and the same bits with any number of
+//! threads and any set of vector instructions.
+#![allow(clippy::unwrap_used)]
+
+mod convolution;
+mod gemm;
+mod memory;
+mod scatter_add;
+
+use proptest::prelude::*;
+use std::sync::{Arc, LazyLock};
+use wengert_core::call::Call;
+use wengert_core::{DType, Literal, Scalar};
+use wengert_cpu::{AlignedBytes, Buffer, CompiledCall, Pool, Simd, Workspace};
+
+/// Pools of 1, 2 and 3 threads.
+static POOLS: LazyLock<[Arc<Pool>; 3]> =
+    LazyLock::new(|| [1, 2, 3].map(|threads| Arc::new(Pool::new(threads).expect("threads start"))));
+
+/// Dtypes that calls compute with.
+const DTYPES: [DType; 10] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::U8,
+    DType::I8,
+    DType::I32,
+    DType::I64,
+    DType::U32,
+    DType::U64,
+];
+
+/// Numbers of a few digits, between −8 and 8, or integers of all sizes.
+fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
+    let mut state = seed;
+    let values: Vec<Scalar> = (0..shape.iter().product())
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bits = (state >> 20) as i64;
+            if dtype.is_float() {
+                Scalar::from_f64(dtype, (bits % (1 << 20)) as f64 / (1 << 17) as f64)
+            } else {
+                Scalar::from_i64(dtype, bits >> (state % 40))
+            }
+        })
+        .collect();
+    Literal::from_scalars(dtype, shape, &values).unwrap()
+}
+
+fn aligned(bytes: &[u8]) -> AlignedBytes {
+    let mut memory = AlignedBytes::new(bytes.len()).unwrap();
+    memory.copy_from_slice(bytes);
+    memory
+}
+
+/// The result of a call, in a buffer of its own or over an operand.
+fn run(call: &Call, operands: &[Literal], pool: &Arc<Pool>, simd: Simd, over: Option<usize>) -> Literal {
+    let compiled = CompiledCall::new(call).unwrap();
+    let mut workspace = Workspace::new(pool.clone(), simd);
+    workspace.reserve(compiled.scratch_bytes()).unwrap();
+    let given: Vec<AlignedBytes> = operands.iter().map(|o| aligned(&o.to_bytes())).collect();
+    let ty = call.result();
+    let shape = ty.extents().unwrap();
+    // Anything may be in the result before.
+    let before = match over {
+        Some(operand) => operands[operand].to_bytes(),
+        None => vec![0xa5; ty.elements().unwrap() * ty.dtype.size()],
+    };
+    let mut result = aligned(&before);
+    // Twice: what a run leaves behind does not disturb the next.
+    for _ in 0..2 {
+        result.copy_from_slice(&before);
+        let written = Buffer::writing(&mut result[..]);
+        let mut buffers: Vec<Buffer<'_>> = given.iter().map(|g| Buffer::reading(&g[..])).collect();
+        if let Some(over) = over {
+            buffers[over] = written;
+        }
+        buffers.push(written);
+        compiled.run(&workspace, &buffers).unwrap();
+    }
+    Literal::from_bytes(ty.dtype, &shape, &result).unwrap()
+}
+
+/// Runs a call in every way, and compares it with its meaning.
+fn check(call: &Call, operands: &[Literal]) -> Result<(), TestCaseError> {
+    let reference = call.reference(operands).unwrap();
+    let first = run(call, operands, &POOLS[0], Simd::Portable, None);
+    reference.check(&first).map_err(|e| TestCaseError::fail(format!("{call:?}: {e}")))?;
+    for pool in POOLS.iter() {
+        for simd in Simd::available() {
+            for over in call.in_place().into_iter().map(Some).chain([None]) {
+                let found = run(call, operands, pool, simd, over);
+                let threads = pool.threads();
+                prop_assert!(
+                    found.to_bytes() == first.to_bytes(),
+                    "{call:?}: other bits with {threads} threads, {}, over {over:?}",
+                    simd.name()
+                );
+            }
+        }
+    }
+    Ok(())
+}
