@@ -1,6 +1,7 @@
 //! Runs Wengert plans on CPU threads with SIMD.
 
 pub mod call;
+pub mod executable;
 mod kernels;
 pub mod memory;
 pub mod nest;
@@ -8,6 +9,7 @@ pub mod pool;
 pub mod simd;
 
 pub use call::CompiledCall;
+pub use executable::{Executable, Memory};
 pub use memory::{AlignedBytes, Buffer, Workspace};
 pub use nest::CompiledNest;
 pub use pool::Pool;

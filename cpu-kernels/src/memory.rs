@@ -208,6 +208,11 @@ impl Workspace {
         Ok(())
     }
 
+    /// Bytes of scratch memory of all threads.
+    pub fn bytes(&self) -> usize {
+        self.scratch.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
     /// The threads.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool

@@ -1,0 +1,145 @@
+//! Plans on the CPU: steps followed one after another, each of which uses all threads.
+//!
+//! Everything is decided and allocated when the executable is made: kernels are compiled, the arena and the scratch memory exist,
+//! constants lie in memory, addresses are resolved to (space, offset, strides). A run only adds offsets to pointers and calls kernels;
+//! outside the GEMM library it allocates nothing.
+//!
+//! The plan is verified first ([`wengert_core::plan::verify`]); kernels check again, at every run, that the memory they get is as long,
+//! as aligned and as separate as they rely on. So a wrong plan cannot become a wild write.
+
+mod prepare;
+mod run;
+
+use crate::call::CompiledCall;
+use crate::memory::{AlignedBytes, Buffer, Workspace};
+use crate::nest::CompiledNest;
+use crate::pool::Pool;
+use crate::simd::Simd;
+use std::sync::Arc;
+use wengert_core::Diagnostic;
+use wengert_core::plan::{Plan, Space};
+
+/// A plan, ready to run.
+#[derive(Debug)]
+pub struct Executable {
+    plan: Plan,
+    nests: Vec<CompiledNest>,
+    calls: Vec<CompiledCall>,
+    actions: Vec<Action>,
+    arena: AlignedBytes,
+    constants: Vec<AlignedBytes>,
+    workspace: Workspace,
+    /// The counter of each loop, by its number.
+    counters: Vec<u64>,
+    /// Room for the buffers of one step; as many as the step with the most has.
+    buffers: Vec<Buffer<'static>>,
+}
+
+/// The memory of a run that is not the executable's own: one buffer for each input, output and variable of the plan, in its order.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a> {
+    /// Inputs, read.
+    pub inputs: &'a [Buffer<'a>],
+    /// Outputs, written.
+    pub outputs: &'a [Buffer<'a>],
+    /// Variables; those that the plan replaces are written.
+    pub variables: &'a [Buffer<'a>],
+}
+
+/// Where a step finds a value: a resolved address.
+#[derive(Clone, Debug)]
+struct Place {
+    space: Space,
+    offset: usize,
+    /// Number of a loop, and bytes for each of its iterations.
+    strides: Vec<(usize, usize)>,
+    bytes: usize,
+    written: bool,
+}
+
+/// A step, resolved.
+#[derive(Debug)]
+enum Action {
+    Nest { nest: usize, arguments: Vec<Place> },
+    Call { call: usize, arguments: Vec<Place> },
+    Copy { from: Place, to: Place },
+    Loop { counter: usize, trip: Trip, reverse: bool, body: Vec<Action> },
+    If { predicate: Place, then: Vec<Action>, otherwise: Vec<Action> },
+    Switch { index: Place, arms: Vec<Vec<Action>> },
+}
+
+/// How often a loop runs, resolved.
+#[derive(Debug)]
+enum Trip {
+    Constant(u64),
+    Value { count: Place, wide: bool, limit: u64 },
+    While { condition: Place, limit: u64 },
+}
+
+impl Executable {
+    /// Makes a plan ready on the threads of the process, with the vector instructions of the machine.
+    ///
+    /// Errors: the plan is for another target, or breaks an invariant; there is not enough memory.
+    pub fn new(plan: &Plan) -> Result<Self, Diagnostic> {
+        Executable::on(plan, Pool::global()?.clone(), Simd::choose()?)
+    }
+
+    /// Makes a plan ready on given threads and vector instructions.
+    ///
+    /// Errors: as for [`new`](Self::new).
+    pub fn on(plan: &Plan, pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
+        prepare::prepare(plan, Workspace::new(pool, simd))
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Bytes that belong to the executable: arena, constants, scratch memory of all threads.
+    pub fn bytes(&self) -> usize {
+        let constants: usize = self.constants.iter().map(|c| c.len()).sum();
+        self.arena.len() + constants + self.workspace.bytes()
+    }
+
+    /// Runs the plan once.
+    ///
+    /// Errors: a buffer of `memory` is missing, has another number of bytes than the plan says, or may not be written
+    /// where the plan writes; a kernel panicked. After an error of the second kind, variables are in an undefined state.
+    pub fn run(&mut self, memory: Memory<'_>) -> Result<(), Diagnostic> {
+        self.check(&memory)?;
+        run::run(self, &memory)
+    }
+
+    fn check(&self, memory: &Memory<'_>) -> Result<(), Diagnostic> {
+        let plan = &self.plan;
+        let count = |what: &str, wanted: usize, given: usize| match wanted == given {
+            true => Ok(()),
+            false => Err(Diagnostic::new(format!("{wanted} {what}s wanted, {given} given"))),
+        };
+        count("input", plan.inputs.len(), memory.inputs.len())?;
+        count("output", plan.outputs.len(), memory.outputs.len())?;
+        count("variable", plan.variables.len(), memory.variables.len())?;
+        let bytes = |value| plan.values[value].bytes() as usize;
+        for (input, buffer) in plan.inputs.iter().zip(memory.inputs) {
+            buffer.check(&input.name, bytes(input.value), plan.values[input.value].dtype.size(), false)?;
+        }
+        for (output, buffer) in plan.outputs.iter().zip(memory.outputs) {
+            buffer.check(&output.name, bytes(output.value), plan.values[output.value].dtype.size(), true)?;
+        }
+        for (variable, buffer) in plan.variables.iter().zip(memory.variables) {
+            let written = variable.before != Some(variable.after);
+            buffer.check(&variable.name, bytes(variable.after), variable.dtype.size(), written)?;
+        }
+        // Each written buffer is alone: what a plan proves about its spaces holds only if they are apart.
+        let all = || memory.inputs.iter().chain(memory.outputs).chain(memory.variables);
+        for (i, a) in all().enumerate() {
+            for b in all().skip(i + 1) {
+                if (a.is_writable() || b.is_writable()) && a.overlaps(b) {
+                    return Err(Diagnostic::new("two buffers of a run overlap, and one of them is written"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! The plan executor against the plan interpreter, bit for bit, on the corpus of plans that `core` keeps; and what a run allocates.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use wengert_core::plan::{Plan, interpret, parse_plan, verify};
+use wengert_core::{DType, Literal, Scalar};
+use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
+
+/// Counts allocations of the whole process.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The plans of `core`'s filetests that are right.
+fn corpus() -> Vec<Plan> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    let mut plans = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let starts: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
+        for (i, start) in starts.iter().enumerate() {
+            let end = starts.get(i + 1).copied().unwrap_or(lines.len());
+            let case = lines[*start..end].join("\n");
+            if case.contains("// error:") {
+                continue;
+            }
+            let mut plan = parse_plan("file", &case).unwrap().0;
+            plan.target.name = "cpu".into();
+            verify(&plan).unwrap();
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
+    let count = shape.iter().product();
+    let values: Vec<Scalar> = (0..count)
+        .map(|_| {
+            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let small = (*state >> 60) as i64 - 3;
+            if dtype == DType::Bool { Scalar::of(small > 4) } else { Scalar::from_i64(dtype, small) }
+        })
+        .collect();
+    Literal::from_scalars(dtype, shape, &values).unwrap()
+}
+
+struct Host {
+    inputs: Vec<AlignedBytes>,
+    outputs: Vec<AlignedBytes>,
+    variables: Vec<AlignedBytes>,
+}
+
+impl Host {
+    fn new(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>]) -> Self {
+        let copy = |bytes: &[u8]| {
+            let mut memory = AlignedBytes::new(bytes.len()).unwrap();
+            memory.copy_from_slice(bytes);
+            memory
+        };
+        let undefined = |bytes: u64| copy(&vec![0xa5; bytes as usize]);
+        Host {
+            inputs: inputs.iter().map(|l| copy(&l.to_bytes())).collect(),
+            outputs: plan.outputs.iter().map(|o| undefined(plan.values[o.value].bytes())).collect(),
+            variables: plan
+                .variables
+                .iter()
+                .zip(variables)
+                .map(|(v, l)| {
+                    l.as_ref()
+                        .map_or_else(|| undefined(plan.values[v.after].bytes()), |l| copy(&l.to_bytes()))
+                })
+                .collect(),
+        }
+    }
+}
+
+#[test]
+fn the_executor_equals_the_interpreter_and_allocates_nothing() {
+    let simd = Simd::available().last().unwrap();
+    let mut compared = 0;
+    for plan in corpus() {
+        for threads in [1, 2] {
+            let pool = Arc::new(Pool::new(threads).unwrap());
+            let mut executable = Executable::on(&plan, pool, simd).unwrap();
+            for seed in 1..6 {
+                let mut state = seed;
+                let value = |v| (plan.values[v].dtype, plan.values[v].shape.clone());
+                let inputs: Vec<Literal> = plan
+                    .inputs
+                    .iter()
+                    .map(|i| value(i.value))
+                    .map(|(dtype, shape)| random(dtype, &shape, &mut state))
+                    .collect();
+                let variables: Vec<Option<Literal>> = plan
+                    .variables
+                    .iter()
+                    .map(|v| v.before.map(|_| random(v.dtype, &v.shape, &mut state)))
+                    .collect();
+                let expected = interpret(&plan, &inputs, &variables).unwrap();
+                let mut host = Host::new(&plan, &inputs, &variables);
+                let read: Vec<Buffer<'_>> = host.inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
+                let outputs: Vec<Buffer<'_>> =
+                    host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+                let held: Vec<Buffer<'_>> =
+                    host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+                let before = ALLOCATIONS.load(Ordering::Relaxed);
+                executable.run(Memory { inputs: &read, outputs: &outputs, variables: &held }).unwrap();
+                let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+                // The GEMM library allocates; nothing else may.
+                if !plan.to_string().contains("gemm") {
+                    assert_eq!(allocations, 0, "{plan}");
+                }
+                let found =
+                    |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
+                for (memory, literal) in host.outputs.iter().zip(&expected.outputs) {
+                    assert_eq!(found(memory, literal), *literal, "{plan}");
+                }
+                for (memory, literal) in host.variables.iter().zip(&expected.variables) {
+                    assert_eq!(found(memory, literal), *literal, "{plan}");
+                }
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 50, "{compared} runs compared");
+}
+
+#[test]
+fn wrong_memory_is_refused() {
+    let plan = corpus().into_iter().find(|p| !p.inputs.is_empty() && !p.outputs.is_empty()).unwrap();
+    let mut executable = Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
+    let none = Memory { inputs: &[], outputs: &[], variables: &[] };
+    assert!(executable.run(none).unwrap_err().message.contains("wanted"));
+    let mut other = plan;
+    other.target.name = "sm_90".into();
+    let refused = Executable::new(&other).unwrap_err();
+    assert!(refused.to_string().contains("`sm_90`"), "{refused}");
+}
