@@ -221,6 +221,12 @@ impl From<i64> for Dim {
     }
 }
 
+impl From<i32> for Dim {
+    fn from(value: i32) -> Self {
+        Dim::constant(value.into())
+    }
+}
+
 impl From<usize> for Dim {
     fn from(value: usize) -> Self {
         Dim::constant(i64::try_from(value).expect("extents fit in i64: no allocation is larger"))

@@ -19,5 +19,5 @@
 //! ```
 
 pub use wengert_compiler::autodiff::operators::{
-    Differential, grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
+    Differential, Pullback, grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
 };

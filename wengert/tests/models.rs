@@ -8,15 +8,15 @@ use wengert::random::SplitMix64;
 
 #[derive(Differentiable)]
 struct Mlp {
-    hidden: Vec<nn::Linear>,
-    out: nn::Linear,
+    hidden: Vec<Linear>,
+    out: Linear,
     #[no_derivative]
-    activation: nn::Activation,
+    activation: Activation,
 }
 
 impl Mlp {
-    fn new(widths: &[usize], activation: nn::Activation) -> Self {
-        let layers: Vec<nn::Linear> = widths.windows(2).map(|w| nn::Linear::new(w[0], w[1])).collect();
+    fn new(widths: &[usize], activation: Activation) -> Self {
+        let layers: Vec<Linear> = widths.windows(2).map(|w| Linear::new(w[0], w[1])).collect();
         let (out, hidden) = layers.split_last().unwrap();
         Mlp { hidden: hidden.to_vec(), out: out.clone(), activation }
     }
@@ -31,9 +31,9 @@ impl Mlp {
 /// One block of a transformer: attention over positions with a causal mask, then an MLP, each after a layer norm and around a residual.
 #[derive(Differentiable)]
 struct Block {
-    norms: [nn::LayerNorm; 2],
-    qkv: nn::Linear,
-    project: nn::Linear,
+    norms: [LayerNorm; 2],
+    qkv: Linear,
+    project: Linear,
     mlp: Mlp,
     #[no_derivative]
     heads: usize,
@@ -42,10 +42,10 @@ struct Block {
 impl Block {
     fn new(width: usize, heads: usize) -> Self {
         Block {
-            norms: [nn::LayerNorm::new(width), nn::LayerNorm::new(width)],
-            qkv: nn::Linear::new(width, 3 * width),
-            project: nn::Linear::new(width, width).without_bias(),
-            mlp: Mlp::new(&[width, 2 * width, width], nn::Activation::Gelu),
+            norms: [LayerNorm::new(width), LayerNorm::new(width)],
+            qkv: Linear::new(width, 3 * width),
+            project: Linear::new(width, width).without_bias(),
+            mlp: Mlp::new(&[width, 2 * width, width], Activation::Gelu),
             heads,
         }
     }
@@ -133,7 +133,7 @@ fn input(shape: &[usize]) -> Literal {
 
 #[test]
 fn the_gradient_of_an_mlp() {
-    use nn::Activation::*;
+    use Activation::*;
     for activation in [Gelu, GeluTanh, Silu, Tanh, Logistic, Identity] {
         let model = Mlp::new(&[5, 7, 6, 3], activation);
         check_gradient(model, input(&[4, 5]), |m, x| {
@@ -145,19 +145,15 @@ fn the_gradient_of_an_mlp() {
 
 #[test]
 fn the_gradient_of_a_relu_network() {
-    check_gradient(Mlp::new(&[5, 7, 3], nn::Activation::Relu), input(&[4, 5]), |m, x| {
-        m.call(x).square().mean()
-    });
+    check_gradient(Mlp::new(&[5, 7, 3], Activation::Relu), input(&[4, 5]), |m, x| m.call(x).square().mean());
 }
 
 #[test]
 fn the_gradient_of_layer_norm() {
-    check_gradient(nn::LayerNorm::new(6), input(&[3, 6]), |m, x| m.call(x).tanh().sum());
+    check_gradient(LayerNorm::new(6), input(&[3, 6]), |m, x| m.call(x).tanh().sum());
     // With respect to its input as well.
-    let norm = (
-        nn::LayerNorm::new(6),
-        Tensor::variable(TensorType::new(DType::F32, [3usize, 6]), Initializer::Zeros),
-    );
+    let norm =
+        (LayerNorm::new(6), Tensor::variable(TensorType::new(DType::F32, [3usize, 6]), Initializer::Zeros));
     check_gradient(norm, input(&[3, 6]), |m, x| (m.0.call(&m.1) * x).sum());
 }
 
@@ -169,10 +165,9 @@ fn the_gradient_of_a_transformer_block() {
 #[test]
 fn the_gradient_of_a_convolutional_network() {
     #[derive(Differentiable)]
-    struct Convolutional(nn::Conv2d, nn::Conv2d, nn::Linear);
-    let layers =
-        (nn::Conv2d::new(2, 3, [3, 3]).same(), nn::Conv2d::new(3, 4, [2, 3]).stride([2, 1]).without_bias());
-    let model = Convolutional(layers.0, layers.1, nn::Linear::new(4 * 2 * 2, 3));
+    struct Convolutional(Conv2d, Conv2d, Linear);
+    let layers = (Conv2d::new(2, 3, [3, 3]).same(), Conv2d::new(3, 4, [2, 3]).stride([2, 1]).without_bias());
+    let model = Convolutional(layers.0, layers.1, Linear::new(4 * 2 * 2, 3));
     check_gradient(model, input(&[2, 4, 4, 2]), |m, x| {
         let features = m.1.call(&m.0.call(x).silu()).tanh();
         m.2.call(&features.flatten(1)).square().mean()
@@ -181,7 +176,7 @@ fn the_gradient_of_a_convolutional_network() {
 
 #[test]
 fn the_gradient_of_an_embedding() {
-    check_gradient(nn::Embedding::new(5, 3), input(&[4, 3]), |m, x| {
+    check_gradient(Embedding::new(5, 3), input(&[4, 3]), |m, x| {
         let numbers = Tensor::constant(Literal::from_vec(&[4], vec![4i32, 0, 4, 2]).unwrap());
         (m.call(&numbers) * x).tanh().sum()
     });
@@ -189,9 +184,9 @@ fn the_gradient_of_an_embedding() {
 
 #[test]
 fn the_gradient_of_a_network_with_dropout() {
-    check_gradient(Mlp::new(&[5, 7, 3], nn::Activation::Tanh), input(&[4, 5]), |m, x| {
+    check_gradient(Mlp::new(&[5, 7, 3], Activation::Tanh), input(&[4, 5]), |m, x| {
         let key = Tensor::constant(Literal::from_vec(&[2], vec![1u32, 2]).unwrap());
-        let dropped = nn::Dropout::new(0.5).call(x, Some(&key));
+        let dropped = Dropout::new(0.5).call(x, Some(&key));
         m.call(&dropped).square().sum()
     });
 }
@@ -203,8 +198,8 @@ fn dropout_keeps_the_mean_and_does_nothing_without_a_key() {
         .function("drop", |f| {
             let x = f.input("x", f32("B"));
             let key = f.key("key");
-            f.output("y", nn::Dropout::new(0.25).call(&x, Some(&key)));
-            f.output("same", nn::Dropout::new(0.25).call(&x, None));
+            f.output("y", Dropout::new(0.25).call(&x, Some(&key)));
+            f.output("same", Dropout::new(0.25).call(&x, None));
         })
         .unwrap();
     let mut session = Session::open(Device::Interpreter).unwrap();
@@ -222,7 +217,7 @@ fn dropout_keeps_the_mean_and_does_nothing_without_a_key() {
 fn train_step(f: &mut FunctionBuilder) {
     let x = f.input("x", f32("B,5"));
     let y = f.input("y", i32("B"));
-    let model = f.state("model", Mlp::new(&[5, 7, 3], nn::Activation::Tanh));
+    let model = f.state("model", Mlp::new(&[5, 7, 3], Activation::Tanh));
     let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x), &y));
     AdamW::new(1e-2).step(f, &model, &gradient);
     f.output("loss", loss);
@@ -235,7 +230,7 @@ fn a_program_makes_its_own_init() {
     program
         .function("predict", |f| {
             let x = f.input("x", f32("B,5"));
-            let model = f.param("model", Mlp::new(&[5, 7, 3], nn::Activation::Tanh));
+            let model = f.param("model", Mlp::new(&[5, 7, 3], Activation::Tanh));
             f.output("y", model.call(&x));
         })
         .unwrap();
@@ -277,9 +272,9 @@ fn what_a_variable_begins_with_does_not_depend_on_the_others() {
         program
             .function("f", |f| {
                 if with_other {
-                    f.param("other", nn::Linear::new(2, 2));
+                    f.param("other", Linear::new(2, 2));
                 }
-                let layer = f.param("layer", nn::Linear::new(3, 2));
+                let layer = f.param("layer", Linear::new(3, 2));
                 f.output("y", &layer.weight);
             })
             .unwrap();
@@ -296,7 +291,7 @@ fn normal_numbers_are_normal() {
     let mut program = Program::new();
     program
         .function("f", |f| {
-            let table = f.param("table", nn::Embedding::new(100, 50));
+            let table = f.param("table", Embedding::new(100, 50));
             f.output("y", &table.weight);
         })
         .unwrap();
@@ -320,15 +315,15 @@ fn one_key_path_is_one_variable() {
         });
         result.unwrap_err().to_string()
     };
-    let text = message(&mut program, Mlp::new(&[5, 8, 3], nn::Activation::Tanh));
+    let text = message(&mut program, Mlp::new(&[5, 8, 3], Activation::Tanh));
     assert!(
         text.contains(
             "@predict: variable `model.hidden.0.weight` has type f32[5,8], in an earlier function f32[5,7]"
         ),
         "{text}"
     );
-    let mut kaiming = Mlp::new(&[5, 7, 3], nn::Activation::Tanh);
-    kaiming.hidden[0] = nn::Linear::kaiming(5, 7);
+    let mut kaiming = Mlp::new(&[5, 7, 3], Activation::Tanh);
+    kaiming.hidden[0] = Linear::kaiming(5, 7);
     let text = message(&mut program, kaiming);
     assert!(text.contains("in an earlier function as Uniform"), "{text}");
     assert!(program.get("predict").is_err());
@@ -343,7 +338,7 @@ fn a_program_may_have_its_own_init() {
         .unwrap();
     program
         .function("other", |f| {
-            let layer = f.param("layer", nn::Linear::new(1, 1));
+            let layer = f.param("layer", Linear::new(1, 1));
             f.output("y", &layer.weight);
         })
         .unwrap();
@@ -371,7 +366,7 @@ fn a_training_step_learns() {
 fn an_equation_of_a_layer_is_located_at_its_call() {
     let error = Program::new().function("f", |f| {
         let x = f.input("x", f32("B,4"));
-        let layer = f.param("layer", nn::Linear::new(3, 2));
+        let layer = f.param("layer", Linear::new(3, 2));
         f.output("y", layer.call(&x));
     });
     let text = error.unwrap_err().to_string();

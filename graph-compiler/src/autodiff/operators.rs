@@ -77,16 +77,20 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
     (output, tangent)
 }
 
+/// A linear function from cotangents of a value to cotangents of what it was computed from.
+pub type Pullback<'m, M, O> =
+    Box<dyn Fn(&<O as Differentiable>::TangentVector) -> <M as Differentiable>::TangentVector + 'm>;
+
 /// The value of a closure, and its pullback: the gradient from any cotangent of the value. The value is not computed again by the
 /// pullback, which may be called more than once.
 #[track_caller]
-pub fn vjp<M: Differentiable, O: Differentiable>(
+pub fn vjp<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     at: &M,
     f: impl FnOnce(&M) -> O,
-) -> (O, impl Fn(&O::TangentVector) -> M::TangentVector) {
+) -> (O, Pullback<'m, M, O>) {
     let caller = Location::caller();
     let (output, differential) = linearize(at, f);
-    (output, move |cotangent: &O::TangentVector| differential.pull_back_at(cotangent, caller.clone()))
+    (output, Box::new(move |cotangent| differential.pull_back_at(cotangent, caller.clone())))
 }
 
 /// The value of a closure, and its derivative there as a linear map.
@@ -121,10 +125,10 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
 /// The transpose of a linear closure: cotangents of its argument from those of its value. `like` says what the argument is like; its
 /// values do not matter. A closure that is not linear is an error, with the operation that is to blame.
 #[track_caller]
-pub fn transpose<M: Differentiable, O: Differentiable>(
+pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     like: &M,
     f: impl FnOnce(&M) -> O,
-) -> impl Fn(&O::TangentVector) -> M::TangentVector {
+) -> Pullback<'m, M, O> {
     let caller = Location::caller();
     let traced = Traced::of(like, f);
     let linear = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
@@ -148,7 +152,7 @@ pub fn transpose<M: Differentiable, O: Differentiable>(
         output: traced.output,
         function: PhantomData,
     };
-    move |cotangent: &O::TangentVector| differential.pull_back_at(cotangent, caller.clone())
+    Box::new(move |cotangent| differential.pull_back_at(cotangent, caller.clone()))
 }
 
 /// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.

@@ -214,7 +214,8 @@ fn linear_functions_are_transposed_and_others_refused() {
         });
         error.unwrap_err().to_string()
     };
-    let cases: [(&dyn Fn(&Tensor, &Tensor) -> Tensor, &str); 7] = [
+    type Case<'a> = (&'a dyn Fn(&Tensor, &Tensor) -> Tensor, &'a str);
+    let cases: [Case<'_>; 7] = [
         (&|t, _| t * t, "`mul` is not linear here"),
         (&|t, _| t.tanh(), "`tanh` is not linear here"),
         (&|t, a| a / t, "`div` is not linear here"),
