@@ -6,7 +6,8 @@
 //! parser or the verifier must blame, with that text. Every plan that parses must print to a text that reads back to the same plan.
 
 use std::path::Path;
-use wengert_core::plan::{Plan, interpret, parse_plan, verify_at};
+use wengert_core::plan::account::AccountText;
+use wengert_core::plan::{Plan, account, interpret, parse_plan, verify_at};
 use wengert_core::text::{Cursor, print_literal};
 use wengert_core::{DType, Diagnostic, Literal, Location};
 
@@ -155,4 +156,13 @@ fn files() {
     }
     assert!(failures.is_empty(), "{} of {count} plans fail\n{}", failures.len(), failures.join("\n"));
     assert!(count > 90, "the files are there");
+}
+
+#[test]
+fn accounts() {
+    let text = include_str!("plan/account.plan");
+    let plan = parse_plan("account.plan", text).unwrap().0;
+    let shown = AccountText(&plan, &account(&plan)).to_string();
+    let wanted: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("//| ")).collect();
+    assert_eq!(shown.lines().map(str::trim_end).collect::<Vec<_>>(), wanted);
 }

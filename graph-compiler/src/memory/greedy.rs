@@ -8,19 +8,19 @@ use super::bound::max_load;
 use super::problem::{Buffer, Problem, Solution};
 use std::cmp::Reverse;
 
-/// Neighbours that all placements of a problem together may look at, beyond those of the first orders.
-const EFFORT: u64 = 8_000_000;
+/// Nodes and neighbours that all placements of a problem together may look at; one placement is always made.
+const EFFORT: u64 = 30_000_000;
 
 /// Rounds without a better result after which the search ends.
 const PATIENCE: usize = 60;
 
 type Key = (Reverse<u128>, Reverse<u64>, u64);
 
-/// Keys by which buffers are placed, least first.
+/// Keys by which buffers are placed, least first; for large problems the effort ends after the first of them.
 const ORDERS: [fn(&Buffer) -> Key; 4] = [
-    |b| (Reverse(b.size.into()), Reverse(b.lifespan()), b.lower),
     |b| (Reverse(b.lifespan().into()), Reverse(b.size), b.lower),
     |b| (Reverse(u128::from(b.size) * u128::from(b.lifespan())), Reverse(b.size), b.lower),
+    |b| (Reverse(b.size.into()), Reverse(b.lifespan()), b.lower),
     |b| (Reverse(u128::from(u64::MAX - b.lower)), Reverse(b.size), b.upper),
 ];
 
@@ -42,6 +42,9 @@ pub fn solve(problem: &Problem) -> Solution {
         let mut order: Vec<usize> = (0..problem.buffers.len()).collect();
         order.sort_by_key(|i| (key(&problem.buffers[*i]), *i));
         for fit in [Fit::Best, Fit::Lowest] {
+            if best.is_some() && placer.effort > EFFORT {
+                break;
+            }
             let solution = placer.place(&order, fit);
             if best.as_ref().is_none_or(|(b, ..)| solution.height < b.height) {
                 let done = solution.height <= bound;
@@ -65,7 +68,6 @@ fn squeak(
     fit: Fit,
     bound: u64,
 ) -> Solution {
-    placer.effort = 0;
     let mut rank: Vec<usize> = vec![0; order.len()];
     let mut current = best.clone();
     let mut failures = 0;
@@ -126,6 +128,7 @@ impl<'a> Placer<'a> {
                 occupied.clear();
                 self.neighbours(*i, &offsets, &mut occupied);
                 occupied.sort_unstable();
+                self.effort += occupied.len() as u64;
                 offsets[*i] = gap(&occupied, size, fit);
                 self.insert(*i);
             }
