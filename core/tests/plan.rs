@@ -135,22 +135,26 @@ fn check(case: &Case<'_>) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn files() {
+/// Every file, with its path.
+fn texts() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
+    paths.iter().map(|p| (p.display().to_string(), std::fs::read_to_string(p).unwrap())).collect()
+}
+
+#[test]
+fn files() {
     let mut failures = Vec::new();
     let mut count = 0;
-    for path in paths {
-        let text = std::fs::read_to_string(&path).unwrap();
+    for (path, text) in texts() {
         let cases = cases(&text);
-        assert!(!cases.is_empty(), "{} holds no plan", path.display());
+        assert!(!cases.is_empty(), "{path} holds no plan");
         for case in cases {
             count += 1;
             if let Err(error) = check(&case) {
                 let head = case.text.trim().lines().next().unwrap_or_default().to_string();
-                failures.push(format!("{}: {head}\n  {error}", path.display()));
+                failures.push(format!("{path}: {head}\n  {error}"));
             }
         }
     }
@@ -165,4 +169,63 @@ fn accounts() {
     let shown = AccountText(&plan, &account(&plan)).to_string();
     let wanted: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("//| ")).collect();
     assert_eq!(shown.lines().map(str::trim_end).collect::<Vec<_>>(), wanted);
+}
+
+/// Texts with a number, a character or a line that is wrong: an error or a good plan, never a panic.
+#[test]
+fn damaged_texts() {
+    let numbers = [
+        "0",
+        "1",
+        "3",
+        "8",
+        "255",
+        "4294967295",
+        "4294967296",
+        "9223372036854775807",
+        "18446744073709551615",
+    ];
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below.max(1)
+    };
+    let texts = texts();
+    let cases: Vec<Case<'_>> = texts.iter().flat_map(|(_, text)| cases(text)).collect();
+    let (mut parsed, mut good) = (0, 0);
+    for _ in 0..15_000 {
+        let text = cases[random(cases.len())].text.trim_start();
+        let digits: Vec<usize> = text.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect();
+        let mut lines: Vec<&str> = text.lines().collect();
+        let damaged = match random(5) {
+            0 | 1 => {
+                let start = digits[random(digits.len())];
+                let end = text[start..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |n| start + n);
+                format!("{}{}{}", &text[..start], numbers[random(numbers.len())], &text[end..])
+            }
+            2 => {
+                let at = random(text.len());
+                text.char_indices().filter(|(n, _)| *n != at).map(|(_, c)| c).collect()
+            }
+            3 => {
+                let (from, to) = (random(lines.len()), random(lines.len()));
+                let line = lines.remove(from);
+                lines.insert(to, line);
+                lines.join("\n")
+            }
+            _ => {
+                let (from, to) = (random(lines.len()), random(lines.len()));
+                lines[to] = lines[from];
+                lines.join("\n")
+            }
+        };
+        let Ok((plan, places)) = parse_plan("damaged", &damaged) else { continue };
+        parsed += 1;
+        let printed = plan.to_string();
+        if verify_at(&plan, &places).is_ok() {
+            good += 1;
+            assert!(parse_plan("printed", &printed).unwrap().0 == plan, "{damaged}");
+        }
+    }
+    assert!(parsed > 3000 && good > 100, "{parsed} parse, {good} are right");
 }

@@ -115,8 +115,7 @@ impl Machine<'_> {
 
     /// The bytes at an address, as the counters stand.
     fn bytes(&mut self, at: &Address, bytes: u64) -> &mut [u8] {
-        let strides = at.strides.iter().map(|(l, stride)| self.counters[l.index()] * stride);
-        let start = (at.offset + strides.sum::<u64>()) as usize;
+        let start = at.byte(&self.counters) as usize;
         &mut self.memories.get(at.space)[start..start + bytes as usize]
     }
 

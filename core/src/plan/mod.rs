@@ -27,7 +27,7 @@ use crate::call::Call;
 use crate::dim::Binding;
 use crate::dtype::DType;
 use crate::graph::{InputRole, OutputRole};
-use crate::id::{IdVec, typed_id};
+use crate::id::{Id, IdVec, typed_id};
 use crate::literal::Literal;
 use crate::nest::Nest;
 use crate::target::Target;
@@ -244,7 +244,7 @@ pub struct Loop {
 pub enum Trip {
     /// Known.
     Constant(u64),
-    /// An i32 or i64 scalar known when the loop begins, at most `limit`; negative is 0.
+    /// An i32 or i64 scalar, read when the loop begins and clamped to `0..=limit`.
     Value {
         /// The number of iterations.
         count: Argument,
@@ -368,6 +368,11 @@ impl Address {
     /// A fixed place.
     pub fn new(space: Space, offset: u64) -> Self {
         Address { space, offset, strides: vec![] }
+    }
+
+    /// Its first byte, given the counter of each loop.
+    pub fn byte(&self, counters: &[u64]) -> u64 {
+        self.strides.iter().fold(self.offset, |at, (id, stride)| at + counters[id.index()] * stride)
     }
 }
 
