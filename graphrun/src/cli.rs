@@ -22,6 +22,8 @@ pub enum Command {
     Run(RunArgs),
     /// Train a program by the recipe in its file.
     Train(TrainArgs),
+    /// Compile a function for a target and write its plan.
+    Compile(CompileArgs),
     /// Print a program at a stage of compilation.
     Dump(DumpArgs),
     /// Write the gradient of a function: a graph in, a graph out.
@@ -41,7 +43,7 @@ pub enum Command {
 /// What several commands take: which function.
 #[derive(Args, Debug)]
 pub struct FunctionArgs {
-    /// A .graph or .ir file, and the function in it; the function may be left out if there is just one.
+    /// A .graph, .ir or .plan file, and the function in it; the function may be left out if there is just one.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: String,
     /// Bind a dimension variable; those in the shapes of given tensors bind themselves.
@@ -132,6 +134,20 @@ pub struct TrainArgs {
     /// Print events and the final report as JSON, one object a line.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `compile`.
+#[derive(Args, Debug)]
+pub struct CompileArgs {
+    /// Which function.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// Where to write the plan.
+    #[arg(short, long, value_name = "OUT.plan")]
+    pub out: PathBuf,
+    /// What to compile for: cpu.
+    #[arg(long, default_value = "cpu")]
+    pub target: String,
 }
 
 /// Stages of compilation.

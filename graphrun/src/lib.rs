@@ -21,6 +21,7 @@ pub fn run(cli: &Cli, console: &mut Console<'_>) -> Status {
     let outcome = match &cli.command {
         Command::Run(args) => command::run::run(args, console),
         Command::Train(args) => command::train::run(args, console),
+        Command::Compile(args) => command::compile::run(args, console),
         Command::Dump(args) => command::dump::run(args, console),
         Command::Grad(args) => command::derive::grad(args, console),
         Command::Jvp(args) => command::derive::jvp(args, console),

@@ -3,38 +3,73 @@
 use crate::console::{Console, Failure, Outcome, Status};
 use std::path::{Path, PathBuf};
 use wengert::core::graph::{Function, parse_program};
-use wengert::{Binding, Device, Diagnostic, GraphFile};
+use wengert::core::plan::Plan;
+use wengert::data::Arrays;
+use wengert::signature::Signature;
+use wengert::{Binding, Compiled, Device, Diagnostic, GraphFile, Session, format};
 
-/// A program file, and the function that was asked for.
+/// A file, and the function that was asked for.
 pub struct Source {
     /// The file.
     pub path: PathBuf,
     /// What it holds.
-    pub file: GraphFile,
+    pub contents: Contents,
     function: Option<String>,
+}
+
+/// What a file holds.
+pub enum Contents {
+    /// Functions.
+    Program(GraphFile),
+    /// One function, compiled.
+    Plan(Box<Plan>),
 }
 
 impl Source {
     /// Reads and verifies `FILE[@func]`.
     pub fn read(text: &str, console: &Console<'_>) -> Outcome<Source> {
         let (path, function) = split(text);
-        let file = match &console.text {
-            Some((name, text)) if *name == path => GraphFile::new(parse_program(text, name)?),
-            _ => GraphFile::read(path)?,
+        let is_plan = Path::new(path).extension().is_some_and(|e| e == "plan");
+        let contents = match &console.text {
+            Some((name, text)) if *name == path => {
+                Contents::Program(GraphFile::new(parse_program(text, name)?))
+            }
+            _ if is_plan => Contents::Plan(Box::new(format::plan::read(path)?)),
+            _ => Contents::Program(GraphFile::read(path)?),
         };
-        let source = Source { path: path.into(), file, function: function.map(str::to_owned) };
-        if let Some(name) = &source.function {
-            source.file.program.get(name)?;
+        let source = Source { path: path.into(), contents, function: function.map(str::to_owned) };
+        match (&source.contents, &source.function) {
+            (Contents::Program(file), Some(name)) => drop(file.program.get(name)?),
+            (Contents::Plan(plan), Some(name)) if plan.function != *name => {
+                return Err(Diagnostic::new(format!("there is no function `@{name}`"))
+                    .help(format!("the plan is of @{}", plan.function))
+                    .into());
+            }
+            _ => {}
         }
         Ok(source)
     }
 
+    /// The program; a plan is an error.
+    pub fn file(&self) -> Outcome<&GraphFile> {
+        match &self.contents {
+            Contents::Program(file) => Ok(file),
+            Contents::Plan(_) => {
+                let path = self.path.display();
+                Err(Diagnostic::new(format!("`{path}` is a plan; this command needs the program"))
+                    .help("give the .graph or .ir file that it was compiled from")
+                    .into())
+            }
+        }
+    }
+
     /// The function that was asked for, or the only one.
     pub fn function(&self) -> Outcome<&Function> {
+        let program = &self.file()?.program;
         if let Some(name) = &self.function {
-            return Ok(self.file.program.get(name)?);
+            return Ok(program.get(name)?);
         }
-        match self.file.program.functions() {
+        match program.functions() {
             [only] => Ok(only),
             [] => Err(Diagnostic::new(format!("`{}` holds no function", self.path.display())).into()),
             many => {
@@ -49,9 +84,39 @@ impl Source {
 
     /// The function that was asked for, or all.
     pub fn functions(&self) -> Outcome<Vec<&Function>> {
+        let program = &self.file()?.program;
         match &self.function {
-            Some(name) => Ok(vec![self.file.program.get(name)?]),
-            None => Ok(self.file.program.functions().iter().collect()),
+            Some(name) => Ok(vec![program.get(name)?]),
+            None => Ok(program.functions().iter().collect()),
+        }
+    }
+
+    /// What goes into the function that was asked for, and what comes out; a program's types may have dimension variables.
+    pub fn signature(&self) -> Outcome<Signature> {
+        match &self.contents {
+            Contents::Program(_) => Ok(Signature::of_function(self.function()?)),
+            Contents::Plan(plan) => Ok(Signature::of_plan(plan)),
+        }
+    }
+
+    /// The values of variables that the file itself has.
+    pub fn weights(&self) -> Outcome<Arrays> {
+        match &self.contents {
+            Contents::Program(file) => Ok(file.weights.load(&self.path)?.unwrap_or_default()),
+            Contents::Plan(_) => Ok(Arrays::new()),
+        }
+    }
+
+    /// The function that was asked for, ready to run.
+    pub fn compile(&self, session: &mut Session, binding: &Binding) -> Outcome<Compiled> {
+        match &self.contents {
+            Contents::Program(file) => Ok(session.compile(&file.program, &self.function()?.name, binding)?),
+            Contents::Plan(plan) if binding.is_empty() => Ok(session.load_plan((**plan).clone())?),
+            Contents::Plan(plan) => {
+                Err(Diagnostic::new("a plan has no dimension variables that could be bound")
+                    .help(format!("it was compiled with {}", plan.binding))
+                    .into())
+            }
         }
     }
 }

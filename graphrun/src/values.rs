@@ -5,10 +5,11 @@ use crate::console::Outcome;
 use crate::source::{Source, bindings, pair};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use wengert::core::graph::{Function, InputRole};
+use wengert::core::graph::InputRole;
 use wengert::data::spec::{self, Spec};
 use wengert::data::{self, Arrays};
 use wengert::random::SplitMix64;
+use wengert::signature::Signature;
 use wengert::{Binding, DType, Diagnostic, Literal, Scalar, TensorType};
 
 /// All that a function needs to run.
@@ -28,24 +29,24 @@ impl Given {
     }
 
     /// A value for every input of the function, in order.
-    pub fn in_order(&self, function: &Function) -> Vec<Literal> {
+    pub fn in_order(&self, signature: &Signature) -> Vec<Literal> {
         let find = |name: &str| self.inputs.iter().find(|(n, _)| n == name).map(|(_, literal)| literal);
         let value = |name: &String| find(name).or_else(|| self.variables.get(name)).cloned();
-        let values = function.inputs.iter().map(|input| value(&input.name));
+        let values = signature.inputs.iter().map(|input| value(&input.name));
         values.map(|value| value.expect("`gather` found a value for every input")).collect()
     }
 }
 
-/// Finds a value for every input and variable of `function`: from `--input`, then from `--params` and the file's own
-/// weights, keys from `--seed`. `fill` serves inputs that nobody gives; without it they are an error.
+/// Finds a value for every input and variable of the function that was asked for: from `--input`, then from `--params` and the
+/// file's own weights, keys from `--seed`. `fill` serves inputs that nobody gives; without it they are an error.
 pub fn gather(
     source: &Source,
-    function: &Function,
+    signature: &Signature,
     args: &ValueArgs,
     binds: &[String],
     fill: Option<&Spec>,
 ) -> Outcome<Given> {
-    let mut variables = source.file.weights.load(&source.path)?.unwrap_or_default();
+    let mut variables = source.weights()?;
     if let Some(path) = &args.params {
         variables.extend(data::read_all(path)?);
     }
@@ -57,21 +58,20 @@ pub fn gather(
     }
     // The inputs that specs are for: all but variables with a value from a file.
     let mut wanted: Vec<(&str, &TensorType)> = Vec::new();
-    for (i, input) in function.inputs.iter().enumerate() {
-        let (name, ty) = (input.name.as_str(), function.input_type(i));
+    for input in &signature.inputs {
+        let (name, ty) = (input.name.as_str(), &input.ty);
         let given = specs.iter().any(|(n, _)| *n == name);
-        let variable = matches!(input.role, InputRole::Param | InputRole::State);
         match variables.get(name) {
-            Some(value) if variable && !given => {
+            Some(value) if input.is_variable() && !given => {
                 spec::bind(name, ty, value, &mut binding)
-                    .map_err(|e| e.context(format_args!("variable of @{}", function.name)))?;
+                    .map_err(|e| e.context(format_args!("variable of @{}", signature.name)))?;
                 continue;
             }
             _ if given => {}
             _ if input.role == InputRole::Key => specs.push((name, Spec::Value(key(args.seed, name)))),
             _ => match fill {
                 Some(fill) => specs.push((name, fill.clone())),
-                None if variable => {
+                None if input.is_variable() => {
                     let role = input.role.name();
                     return Err(Diagnostic::new(format!("{role} `{name}` ({ty}) has no value"))
                         .help(format!(
@@ -86,8 +86,8 @@ pub fn gather(
         wanted.push((name, ty));
     }
     let mut inputs = spec::resolve(&wanted, &specs, &mut binding)
-        .map_err(|e| e.context(format_args!("@{}", function.name)))?;
-    for input in function.inputs.iter().filter(|i| matches!(i.role, InputRole::Param | InputRole::State)) {
+        .map_err(|e| e.context(format_args!("@{}", signature.name)))?;
+    for input in signature.inputs.iter().filter(|input| input.is_variable()) {
         if let Some(at) = inputs.iter().position(|(name, _)| *name == input.name) {
             let (name, value) = inputs.remove(at);
             variables.insert(name, value);

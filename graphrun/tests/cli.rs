@@ -189,6 +189,43 @@ fn a_text_gives_what_the_file_gives() {
 }
 
 #[test]
+fn a_plan_gives_what_its_function_gives() {
+    let place = Workplace::new();
+    let made = place.graphrun(&["compile", "model.graph@predict", "-o", "p.plan", "--bind", "B=10"]);
+    assert!(made.good().starts_with("@predict compiled for cpu with B=10: "), "{made:?}");
+    assert!(made.out.ends_with("written to p.plan\n"));
+    let given = ["--params", "w.safetensors", "--input", "x=@x.npy", "--output", "y=-"];
+    let by = |file: &str| place.run(&[&[file][..], &given].concat());
+    assert_eq!(by("p.plan").good(), by("model.graph@predict").good());
+    assert_eq!(by("p.plan@predict").good(), by("p.plan").good());
+    assert!(place.graphrun(&["dump", "p.plan", "--stage", "plan"]).good().starts_with("plan @predict {"));
+
+    place.run(&["p.plan@loss"]).refused(&["no function `@loss`", "the plan is of @predict"]);
+    place
+        .run(&["p.plan", "--params", "w.safetensors", "--input", "x=random:1", "--bind", "B=3"])
+        .refused(&["B"]);
+    let other = ["p.plan", "--params", "w.safetensors", "--input", "x=1x3xf32=1 2 3"];
+    place.run(&other).refused(&["input `x` is f32[10,3], the tensor given is f32[1,3]"]);
+    place.graphrun(&["grad", "p.plan", "--wrt", "w"]).refused(&["`p.plan` is a plan"]);
+    place.graphrun(&["dump", "p.plan"]).refused(&["`p.plan` is a plan", "--stage plan"]);
+
+    let good = std::fs::read(place.path("p.plan")).unwrap();
+    std::fs::write(place.path("short.plan"), &good[..good.len() - 9]).unwrap();
+    std::fs::copy(place.path("model.graph"), place.path("graph.plan")).unwrap();
+    for file in ["short.plan", "graph.plan", "missing.plan"] {
+        place.run(&[file]).refused(&["cannot read", file]);
+    }
+    let compile = |rest: &[&str]| place.graphrun(&[&["compile", "model.graph@predict"], rest].concat());
+    compile(&["-o", "q.plan"]).refused(&["`B` of f32[B,3] is not bound", "--bind B="]);
+    compile(&["-o", "q.plan", "--bind", "B=1,C=2"]).refused(&["no dimension variable `C`"]);
+    compile(&["-o", "q.graph", "--bind", "B=1"]).refused(&["`q.graph` is no name for a plan"]);
+    compile(&["-o", "q.plan", "--bind", "B=1", "--target", "sm_90"])
+        .refused(&["does not compile for `sm_90`"]);
+    compile(&["-o", "q.plan", "--bind", "B=1000000000000000"]).refused(&["larger than any memory"]);
+    assert!(!place.path("q.plan").exists());
+}
+
+#[test]
 fn variables_are_made_replaced_and_saved() {
     let place = Workplace::new();
     assert_eq!(place.run(&["model.ir@init", "--save", "w0.safetensors"]).good(), "state w: f32[3]\n");

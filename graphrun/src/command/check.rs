@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use wengert::check::{self, Finding};
 use wengert::core::graph::Function;
 use wengert::data::spec::Spec;
+use wengert::signature::Signature;
 use wengert::{Binding, Device, Diagnostic};
 
 /// Checks the functions; inputs that are not given are random, dimension variables that nothing binds are small.
@@ -84,8 +85,9 @@ fn check_function(
     for (i, name) in free.iter().filter(|name| known.get(name).is_none()).enumerate() {
         binds.push(format!("{name}={}", i + 2));
     }
-    let given = gather(source, function, &values, &binds, Some(&Spec::Random(args.values.seed)))?;
-    let inputs = given.in_order(function);
+    let signature = Signature::of_function(function);
+    let given = gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?;
+    let inputs = given.in_order(&signature);
     let bound = function.bind(&given.binding)?;
     findings.push((
         "derivatives".into(),
@@ -95,7 +97,7 @@ fn check_function(
         },
     ));
     for device in Device::all().into_iter().filter(|d| *d != Device::Interpreter) {
-        let finding = check::device(device, &source.file.program, &function.name, &given.binding, &inputs);
+        let finding = check::device(device, &source.file()?.program, &function.name, &given.binding, &inputs);
         findings.push((device.to_string(), finding.unwrap_or_else(|error| Finding::Bad(error.to_string()))));
     }
     Ok((given.binding, findings))

@@ -14,7 +14,7 @@ pub fn grad(args: &GradArgs, console: &mut Console<'_>) -> Outcome {
     let name = &source.function()?.name;
     let wrt: Vec<&str> = args.wrt.iter().map(String::as_str).collect();
     let request = Grad { of: args.of.as_deref(), wrt: &wrt, value: args.value, seed: args.seed };
-    let derived = function::grad(&source.file.program, name, &request)?;
+    let derived = function::grad(&source.file()?.program, name, &request)?;
     write(derived, args.out.as_deref(), console)
 }
 
@@ -23,7 +23,7 @@ pub fn jvp(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let name = &source.function()?.name;
     let wrt: Vec<&str> = args.wrt.iter().map(String::as_str).collect();
-    let derived = function::jvp(&source.file.program, name, &Jvp { wrt: &wrt })?;
+    let derived = function::jvp(&source.file()?.program, name, &Jvp { wrt: &wrt })?;
     write(derived, args.out.as_deref(), console)
 }
 

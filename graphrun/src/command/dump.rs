@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, pair};
+use crate::source::{Contents, Source, bindings, pair};
 use wengert::core::Target;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
@@ -19,6 +19,16 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let binding = bindings(&args.function.binds)?;
     let options = options(args)?;
+    if let Contents::Plan(plan) = &source.contents {
+        if args.stage != Stage::Plan {
+            return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
+                .help(
+                    "add `--stage plan`; for earlier stages give the .graph or .ir file it was compiled from",
+                )
+                .into());
+        }
+        return print_plan(plan, args, console).map(|()| Status::Good);
+    }
     let functions = source.functions()?;
     if let Some((name, _)) =
         binding.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
@@ -48,16 +58,14 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
                 }
             }
             Stage::Plan => {
-                let plan = plan(&source, function, &binding, &options)?;
-                console.text(&plan)?;
-                if args.memory {
-                    console.text(comment(&AccountText(&plan, &account(&plan)).to_string()))?;
-                }
+                let program = &source.file()?.program;
+                let plan = pipeline::compile(program, &function.name, &binding, &Target::cpu(), &options)?;
+                print_plan(&plan, args, console)?;
             }
         }
     }
     if args.recipe {
-        match &source.file.recipe {
+        match &source.file()?.recipe {
             Some(recipe) => console.text(format_args!("\n{recipe}"))?,
             None => {
                 return Err(Diagnostic::new(format!("`{}` has no recipe", source.path.display())).into());
@@ -67,8 +75,12 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-fn plan(source: &Source, function: &Function, binding: &Binding, options: &Options) -> Outcome<Plan> {
-    Ok(pipeline::compile(&source.file.program, &function.name, binding, &Target::cpu(), options)?)
+fn print_plan(plan: &Plan, args: &DumpArgs, console: &mut Console<'_>) -> Outcome<()> {
+    console.text(plan)?;
+    match args.memory {
+        true => console.text(comment(&AccountText(plan, &account(plan)).to_string())),
+        false => Ok(()),
+    }
 }
 
 fn compile(function: &Function, binding: &Binding, options: &Options) -> Outcome<Compiled> {

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod check;
+pub mod compile;
 pub mod derive;
 pub mod devices;
 pub mod dump;

@@ -6,31 +6,32 @@ use crate::source::{Source, device, pair};
 use crate::values::{compare, full, gather, to_json};
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use wengert::core::graph::{Function, OutputRole};
+use wengert::core::graph::OutputRole;
 use wengert::data::spec::{Spec, resolve};
 use wengert::data::{self, Format};
+use wengert::signature::Signature;
 use wengert::{Binding, Diagnostic, Literal, Session};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
-    let function = source.function()?;
+    let signature = source.signature()?;
     let device = device(&args.device)?;
     // Everything that can be wrong with the arguments is found before the run, which may be long.
-    let outputs = requests(function, "output", &args.outputs)?;
+    let outputs = requests(&signature, "output", &args.outputs)?;
     for (_, path) in outputs.iter().filter(|(_, path)| *path != "-") {
         Format::of(Path::new(path))?;
     }
-    let expects = requests(function, "expect", &args.expects)?
+    let expects = requests(&signature, "expect", &args.expects)?
         .into_iter()
-        .map(|(name, text)| Ok((name, expected(function, name, text)?)))
+        .map(|(name, text)| Ok((name, expected(&signature, name, text)?)))
         .collect::<Outcome<Vec<_>>>()?;
 
-    let given = gather(&source, function, &args.values, &args.function.binds, None)?;
-    tracing::info!("running @{} on {device} with {{{}}}", function.name, given.binding);
+    let given = gather(&source, &signature, &args.values, &args.function.binds, None)?;
+    tracing::info!("running @{} on {device} with {{{}}}", signature.name, given.binding);
     let mut session = Session::open(device)?;
     session.set_variables(given.variables.clone());
-    let mut compiled = session.compile(&source.file.program, &function.name, &given.binding)?;
+    let mut compiled = source.compile(&mut session, &given.binding)?;
     let results = compiled.run(&given.inputs())?;
     let result = |name: &str| match results.get(name) {
         Ok(literal) => Ok(literal.clone()),
@@ -61,14 +62,13 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
             .collect();
         console.line(json!({ "outputs": object, "differences": differences }))?;
     } else {
-        for (i, output) in function.outputs.iter().enumerate() {
+        for output in &compiled.signature().outputs {
             let name = output.name.as_str();
             match outputs.iter().find(|(n, _)| *n == name) {
                 Some((_, "-")) => console.line(format_args!("{name}={}", full(&result(name)?)))?,
                 Some((_, path)) => console.line(format_args!("{name} written to {path}"))?,
                 None if output.role == OutputRole::State => {
-                    let ty = &compiled.signature().outputs[i].ty;
-                    console.line(format_args!("state {name}: {ty}"))?;
+                    console.line(format_args!("state {name}: {}", output.ty))?;
                 }
                 None => console.line(format_args!("{name}={}", result(name)?))?,
             }
@@ -86,13 +86,17 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
 }
 
 /// `NAME=…` pairs of an option, whose names must be outputs.
-fn requests<'a>(function: &Function, option: &str, texts: &'a [String]) -> Outcome<Vec<(&'a str, &'a str)>> {
+fn requests<'a>(
+    signature: &Signature,
+    option: &str,
+    texts: &'a [String],
+) -> Outcome<Vec<(&'a str, &'a str)>> {
     let mut found: Vec<(&str, &str)> = Vec::new();
     for text in texts {
         let (name, value) = pair(option, text)?;
-        if !function.outputs.iter().any(|o| o.name == name) {
-            let names: Vec<String> = function.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
-            return Err(Diagnostic::new(format!("@{}: there is no output `{name}`", function.name))
+        if !signature.outputs.iter().any(|o| o.name == name) {
+            let names: Vec<String> = signature.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
+            return Err(Diagnostic::new(format!("@{}: there is no output `{name}`", signature.name))
                 .help(format!("outputs are {}", names.join(", ")))
                 .into());
         }
@@ -105,9 +109,9 @@ fn requests<'a>(function: &Function, option: &str, texts: &'a [String]) -> Outco
 }
 
 /// What `--expect` compares with: a path, or a SPEC with a shape of its own.
-fn expected(function: &Function, name: &str, text: &str) -> Outcome<Literal> {
-    let output = function.outputs.iter().position(|o| o.name == name).expect("`requests` has found it");
-    let ty = function.output_type(output);
+fn expected(signature: &Signature, name: &str, text: &str) -> Outcome<Literal> {
+    let output = signature.outputs.iter().find(|o| o.name == name).expect("`requests` has found it");
+    let ty = &output.ty;
     let is_spec = text.starts_with('@') || text.contains('=');
     let spec = Spec::parse(&if is_spec { text.to_owned() } else { format!("@{text}") })
         .map_err(|e| e.context(format_args!("--expect {name}")))?;

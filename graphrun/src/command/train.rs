@@ -13,12 +13,12 @@ use wengert::{Diagnostic, Session, data};
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let device = device(&args.device)?;
-    let recipe = source.file.recipe.as_ref().ok_or_else(|| {
+    let recipe = source.file()?.recipe.as_ref().ok_or_else(|| {
         Diagnostic::new(format!("`{}` has no recipe, so it cannot be trained", source.path.display()))
             .help("save the program with a recipe: a .graph file, not a text")
     })?;
     let arrays = data::read_all(&args.data)?;
-    let mut weights = source.file.weights.load(&source.path)?.unwrap_or_default();
+    let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all(path)?);
     }
@@ -33,7 +33,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let bar = bar(console);
     // The observer cannot fail; the first error of the output is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
-    let report = train(&mut session, &source.file.program, recipe, &arrays, options, &mut |event| {
+    let report = train(&mut session, &source.file()?.program, recipe, &arrays, options, &mut |event| {
         advance(&bar, &event);
         if broken.is_ok() {
             let line = if args.json { Some(event_json(&event).to_string()) } else { event_line(&event) };
