@@ -1,11 +1,15 @@
 //! A function made ready for a device.
 
+mod cpu;
+
 use crate::data::Arrays;
 use crate::device::Device;
 use crate::signature::Signature;
+use cpu::CpuRunner;
+use wengert_compiler::pipeline;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Result, interpret};
+use wengert_core::{Binding, Literal, Result, Target, interpret};
 
 /// A function without dimension variables on a device.
 #[derive(Debug)]
@@ -21,36 +25,40 @@ enum Runner {
     Graph(Function),
     /// The plan interpreter.
     Plan(Plan),
+    /// The CPU's threads.
+    Cpu(CpuRunner),
 }
 
 impl Executable {
     /// Compiles `function` of `program` for a binding.
     pub fn compile(
         device: Device,
-        _program: &Program,
+        program: &Program,
         function: &Function,
         binding: &Binding,
     ) -> Result<Executable> {
-        let function = function.bind(binding)?;
-        let signature = Signature::of_function(&function);
-        match device {
-            Device::Interpreter => Ok(Executable { signature, runner: Runner::Graph(function) }),
+        let bound = function.bind(binding)?;
+        let signature = Signature::of_function(&bound);
+        let runner = match device {
+            Device::Interpreter => Runner::Graph(bound),
             Device::Cpu => {
-                Err(Diagnostic::new("plans cannot be compiled for the CPU yet").help("use `interpreter`"))
+                let options = pipeline::Options::default();
+                let plan = pipeline::compile(program, &function.name, binding, &Target::cpu(), &options)?;
+                Runner::Cpu(CpuRunner::new(&plan)?)
             }
-        }
+        };
+        Ok(Executable { signature, runner })
     }
 
     /// Takes a verified plan.
     pub fn load(device: Device, plan: Plan) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
-        match device {
+        let runner = match device {
             // It follows the steps as they stand, whatever the target.
-            Device::Interpreter => Ok(Executable { signature, runner: Runner::Plan(plan) }),
-            Device::Cpu => {
-                Err(Diagnostic::new("plans cannot be run on the CPU yet").help("use `interpreter`"))
-            }
-        }
+            Device::Interpreter => Runner::Plan(plan),
+            Device::Cpu => Runner::Cpu(CpuRunner::new(&plan)?),
+        };
+        Ok(Executable { signature, runner })
     }
 
     /// What goes in and comes out.
@@ -63,6 +71,7 @@ impl Executable {
     /// an error the variables are as they were.
     pub fn run(&self, given: &[Literal], variables: &mut Arrays) -> Result<Vec<Literal>> {
         match &self.runner {
+            Runner::Cpu(runner) => runner.run(given, variables),
             Runner::Graph(function) => {
                 let mut given = given.iter();
                 let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
