@@ -9,6 +9,7 @@ pub mod kernels;
 mod lower;
 pub mod memory;
 pub mod pipeline;
+pub mod rewrite;
 #[cfg(test)]
 mod samples;
 pub mod schedule;

@@ -7,7 +7,7 @@
 use crate::kernels::Kernels;
 use crate::lower::assemble;
 use crate::view::View;
-use crate::{calls, fuse};
+use crate::{calls, fuse, rewrite};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
 use wengert_core::plan::{self, Plan};
@@ -37,7 +37,7 @@ pub struct Compiled {
     pub function: Function,
     /// Its kernels.
     pub kernels: Kernels,
-    /// The function after each graph pass, if [`Options::keep_stages`] asks for it.
+    /// The function after each graph pass, each time it ran, if [`Options::keep_stages`] asks for it.
     pub stages: Vec<(&'static str, Function)>,
 }
 
@@ -54,36 +54,133 @@ pub struct Pass {
     pub name: &'static str,
     /// What it does.
     pub doc: &'static str,
-    run: fn(Function, &mut Context<'_>) -> Result<Function>,
+    /// Gives the function and the number of changes.
+    run: fn(Function, &Context<'_>) -> Result<(Function, u64)>,
 }
 
-/// The passes over graphs, in their order.
-pub const PASSES: &[Pass] = &[Pass {
-    name: "decompose",
-    doc: "Replaces composites, and calls that the target does not claim, by ops that they consist of.",
-    run: |function, context| {
-        let (function, spent) = calls::decompose(function, context.target, context.fuel)?;
-        context.fuel -= spent;
-        Ok(function)
+/// A step of the pipeline.
+pub enum Step {
+    /// A pass, once.
+    Once(Pass),
+    /// Passes in turn until none changes anything, at most [`MAX_ROUNDS`] times.
+    Fixpoint(&'static [Pass]),
+}
+
+/// Rounds of passes that enable each other.
+pub const MAX_ROUNDS: usize = 8;
+
+/// Makes graphs smaller without changing a bit.
+const CLEAN: &[Pass] = &[
+    Pass {
+        name: "simplify",
+        doc: "Applies the rewrite rules, constant folding among them.",
+        run: |function, context| Ok(rewrite::simplify(function, context.fuel)),
     },
-}];
+    Pass {
+        name: "cse",
+        doc: "Computes equal subexpressions once.",
+        run: |function, context| Ok(rewrite::cse(function, context.fuel)),
+    },
+    Pass {
+        name: "dce",
+        doc: "Removes what no output depends on.",
+        run: |function, context| Ok(rewrite::dce(function, context.fuel)),
+    },
+];
+
+/// The steps over graphs, in their order.
+pub const PIPELINE: &[Step] = &[
+    Step::Fixpoint(CLEAN),
+    Step::Once(Pass {
+        name: "decompose",
+        doc: "Replaces composites, and calls that the target does not claim, by ops that they consist of.",
+        run: |function, context| calls::decompose(function, context.target, context.fuel),
+    }),
+    Step::Fixpoint(CLEAN),
+    Step::Once(Pass {
+        name: "split_reductions",
+        doc: "Cuts long reductions with few results in two, so that many processors take part.",
+        run: |function, context| Ok(rewrite::split_reductions(function, context.target, context.fuel)),
+    }),
+];
+
+/// The passes over graphs by the first time that they run, each once.
+pub fn passes() -> Vec<&'static Pass> {
+    let mut passes: Vec<&Pass> = Vec::new();
+    for step in PIPELINE {
+        let more = match step {
+            Step::Once(pass) => std::slice::from_ref(pass),
+            Step::Fixpoint(passes) => passes,
+        };
+        for pass in more {
+            if !passes.iter().any(|p| p.name == pass.name) {
+                passes.push(pass);
+            }
+        }
+    }
+    passes
+}
+
+/// Runs passes and looks after them.
+struct Runner<'a> {
+    target: &'a Target,
+    options: &'a Options,
+    /// Fuel spent so far by the passes of each name.
+    spent: BTreeMap<&'static str, u64>,
+    stages: Vec<(&'static str, Function)>,
+}
+
+impl Runner<'_> {
+    /// Runs a pass; the number of changes.
+    fn pass(&mut self, pass: &Pass, function: Function) -> Result<(Function, u64)> {
+        let spent = self.spent.entry(pass.name).or_default();
+        let fuel = self.options.fuel.get(pass.name).map_or(u64::MAX, |fuel| fuel.saturating_sub(*spent));
+        let context = Context { target: self.target, fuel };
+        let (changed, changes) = (pass.run)(function, &context)?;
+        *spent += changes;
+        if let Err(fault) = verify(&changed) {
+            panic!("pass {} breaks an invariant of the graph: {fault}", pass.name);
+        }
+        tracing::debug!(pass = pass.name, changes, equations = changed.body.equations.len());
+        if self.options.keep_stages {
+            self.stages.push((pass.name, changed.clone()));
+        }
+        Ok((changed, changes))
+    }
+
+    fn step(&mut self, step: &Step, mut function: Function) -> Result<Function> {
+        match step {
+            Step::Once(pass) => Ok(self.pass(pass, function)?.0),
+            Step::Fixpoint(passes) => {
+                for _ in 0..MAX_ROUNDS {
+                    let mut total = 0;
+                    for pass in *passes {
+                        let (changed, changes) = self.pass(pass, function)?;
+                        (function, total) = (changed, total + changes);
+                    }
+                    if total == 0 {
+                        break;
+                    }
+                }
+                Ok(function)
+            }
+        }
+    }
+}
 
 /// Compiles a bound function to kernels.
 pub fn compile_kernels(function: &Function, target: &Target, options: &Options) -> Result<Compiled> {
     let mut function = function.clone();
-    let mut stages = Vec::new();
-    for pass in PASSES {
-        let mut context = Context { target, fuel: options.fuel.get(pass.name).copied().unwrap_or(u64::MAX) };
-        function = (pass.run)(function, &mut context)?;
-        if let Err(fault) = verify(&function) {
-            panic!("pass {} breaks an invariant of the graph: {fault}", pass.name);
-        }
-        if options.keep_stages {
-            stages.push((pass.name, function.clone()));
-        }
+    let mut runner = Runner { target, options, spent: BTreeMap::new(), stages: Vec::new() };
+    for step in PIPELINE {
+        function = runner.step(step, function)?;
     }
+    let stages = runner.stages;
     let kernels = {
-        let view = View::new(&function)?;
+        let mut view = View::new(&function)?;
+        if options.fuse && target.gemm_epilogue {
+            calls::epilogues(&mut view);
+        }
         let fused = fuse::fuse(&view, target, options.fuse);
         assemble(&function, &view, &fused, target)?
     };

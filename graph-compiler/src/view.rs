@@ -1,5 +1,6 @@
 //! A bound body with what its ops say about computing them: what fusion and lowering look at instead of ops.
 
+use wengert_core::call::Call;
 use wengert_core::graph::{Body, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::nest::Affine;
@@ -10,8 +11,12 @@ use wengert_core::{Diagnostic, Literal, Op, Result};
 pub(crate) enum Work<'a> {
     /// Its elements differ, so they live in memory.
     Literal(&'a Literal),
-    /// By the op's `compute` facet, which is not a decomposition any more.
+    /// By loops: the op's `compute` facet.
     Compute(Compute<'a>),
+    /// By a call.
+    Call(Call),
+    /// Within the call of a later equation; nobody else uses its result.
+    Covered,
 }
 
 /// A body without dimension variables, regions and composites, and the facets of its equations.
@@ -24,6 +29,10 @@ pub(crate) struct View<'a> {
     pub extents: IdVec<ValueId, Vec<usize>>,
     /// Parallel to the equations.
     pub work: Vec<Work<'a>>,
+    /// What each equation reads: its operands, or those of its call with its epilogue.
+    pub operands: Vec<Vec<ValueId>>,
+    /// Equations that the call of an equation covers besides itself.
+    pub covers: Vec<Vec<usize>>,
     /// Cost of one element, parallel to the equations.
     pub cost: Vec<Cost>,
     /// Whether operands are accessed where the result is, parallel to the equations.
@@ -58,14 +67,17 @@ impl<'a> View<'a> {
                 Op::Constant(c) if !c.value.is_empty() && c.value.splat().is_none() => {
                     Work::Literal(&c.value)
                 }
-                op => {
-                    Work::Compute(op.compute(&body.types(&equation.operands), &body.types(&equation.results)))
-                }
+                op => match op.compute(&body.types(&equation.operands), &body.types(&equation.results)) {
+                    Compute::Call(call) => Work::Call(call),
+                    compute => Work::Compute(compute),
+                },
             });
         }
+        let covers = vec![Vec::new(); body.equations.len()];
+        let operands = body.equations.iter().map(|e| e.operands.clone()).collect();
         let cost = body.equations.iter().map(|e| e.op.traits().cost).collect();
         let elementwise = body.equations.iter().map(|e| e.op.traits().elementwise).collect();
-        Ok(View { body, definitions: body.definitions(), extents, work, cost, elementwise })
+        Ok(View { body, definitions: body.definitions(), extents, work, operands, covers, cost, elementwise })
     }
 
     /// Number of elements of a value.

@@ -5,5 +5,7 @@
 //! numerics are fixed here: whether a product is a call or a loop depends on the target alone.
 
 mod decompose;
+mod epilogue;
 
 pub(crate) use decompose::decompose;
+pub(crate) use epilogue::epilogues;

@@ -21,7 +21,6 @@ use merge::Merging;
 pub(crate) use root::Root;
 use std::collections::BTreeMap;
 use wengert_core::Target;
-use wengert_core::op::Compute;
 
 /// A function's kernels before lowering.
 pub(crate) struct Fused {
@@ -46,7 +45,8 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let mut root_of = BTreeMap::new();
     for (equation, work) in view.work.iter().enumerate() {
         let results = &view.body.equations[equation].results;
-        if matches!(work, Work::Compute(_)) && results.iter().any(|v| memory[*v] == Some(*v)) {
+        if matches!(work, Work::Compute(_) | Work::Call(_)) && results.iter().any(|v| memory[*v] == Some(*v))
+        {
             root_of.extend(results.iter().map(|v| (*v, roots.len())));
             roots.push(Root::new(view, &memory, equation));
         }
@@ -58,7 +58,7 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let kernels = order
         .into_iter()
         .map(|group| match group.members.as_slice() {
-            [root] if matches!(view.work[roots[*root].equation], Work::Compute(Compute::Call(_))) => {
+            [root] if matches!(view.work[roots[*root].equation], Work::Call(_)) => {
                 Kernel::Call(roots[*root].equation)
             }
             _ => Kernel::Cluster(cluster::cluster(&merging, group, &stored)),

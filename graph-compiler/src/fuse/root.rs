@@ -41,13 +41,18 @@ impl Root {
     /// Emits the root into a scratch nest and looks at what that reads.
     pub fn new(view: &View<'_>, memory: &Memory, equation: usize) -> Root {
         let eq = &view.body.equations[equation];
-        let Work::Compute(compute) = &view.work[equation] else { panic!("fusion: a literal is no root") };
+        let compute = match &view.work[equation] {
+            Work::Compute(compute) => compute,
+            Work::Call(_) => return Root::call(view, equation),
+            Work::Literal(_) | Work::Covered => {
+                panic!("fusion: neither literals nor what calls cover are roots")
+            }
+        };
         let (extents, inner) = match compute {
             Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
             Compute::Reduce { axes, .. } => (&view.extents[eq.operands[0]], axes.clone()),
             Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
-            Compute::Call(_) => return Root::call(view, equation),
-            Compute::Decompose(_) => panic!("fusion: a composite is no root"),
+            Compute::Call(_) | Compute::Decompose(_) => panic!("fusion: a composite is no root"),
         };
         let mut emitter = Emitter::new(view, memory, "root");
         let axes: Vec<_> = extents.iter().map(|e| emitter.builder.parallel("i", *e)).collect();
@@ -75,6 +80,7 @@ impl Root {
             if count == whole && at == point {
                 Access::Same
             } else if count > 0
+                && whole > 0
                 && whole.is_multiple_of(count)
                 && at == simplify(builder.draft(), &[], &point.floor_div((whole / count) as i64))
             {
@@ -107,7 +113,7 @@ impl Root {
 
     /// A call reads its operands in its own way.
     fn call(view: &View<'_>, equation: usize) -> Root {
-        let operands = &view.body.equations[equation].operands;
+        let operands = &view.operands[equation];
         Root {
             equation,
             space: vec![],

@@ -52,7 +52,8 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
                     closures[*result] = closure;
                     realised
                 }
-                Work::Literal(_) | Work::Compute(_) => true,
+                Work::Literal(_) | Work::Compute(_) | Work::Call(_) => true,
+                Work::Covered => false,
             };
             if realised {
                 memory[*result] = Some(*result);
@@ -119,7 +120,7 @@ impl Closure {
         equation: usize,
     ) -> Closure {
         let mut closure = Closure { equations: [equation].into(), ..Closure::default() };
-        let operands = &view.body.equations[equation].operands;
+        let operands = &view.operands[equation];
         for part in operands.iter().map(|v| &closures[*v]) {
             if closure.equations.len() <= MAX_EQUATIONS {
                 closure.equations.extend(&part.equations);
@@ -176,7 +177,10 @@ impl Uses {
                 Work::Compute(Compute::Reduce { .. }) => (1, view.count(equation.operands[0])),
                 _ => (1, view.count(result)),
             };
-            let distinct: BTreeSet<ValueId> = equation.operands.iter().copied().collect();
+            let distinct: BTreeSet<ValueId> = match view.work[n] {
+                Work::Covered => continue,
+                _ => view.operands[n].iter().copied().collect(),
+            };
             for operand in distinct {
                 count[operand] = (count[operand] + uses).min(16);
                 points[operand] = points[operand].max(asked);
@@ -194,7 +198,7 @@ fn required(view: &View<'_>) -> IdVec<ValueId, bool> {
     view.body.outputs.iter().for_each(|v| required[*v] = true);
     for (n, equation) in view.body.equations.iter().enumerate().rev() {
         match &view.work[n] {
-            Work::Compute(Compute::Call(_)) => equation.operands.iter().for_each(|v| required[*v] = true),
+            Work::Call(_) => view.operands[n].iter().for_each(|v| required[*v] = true),
             Work::Compute(Compute::Element { indirect, .. }) => {
                 indirect.iter().for_each(|k| required[equation.operands[*k]] = true);
             }

@@ -6,7 +6,6 @@ use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
 use crate::view::{View, Work as Computed};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, ValueId};
-use wengert_core::op::Compute;
 use wengert_core::{Result, Target};
 
 /// Lowers every cluster and gives every realised value a buffer.
@@ -84,15 +83,16 @@ impl Assembly<'_> {
             }
             fuse::Kernel::Call(equation) => {
                 let eq = &self.view.body.equations[*equation];
-                let Computed::Compute(Compute::Call(call)) = &self.view.work[*equation] else {
+                let Computed::Call(call) = &self.view.work[*equation] else {
                     unreachable!("fusion makes calls of calls")
                 };
                 let base = |v: &ValueId| fused.memory[*v].expect("operands of calls are in memory");
                 Kernel {
                     work: Work::Call(call.clone()),
-                    reads: eq.operands.iter().map(|v| self.buffers[&base(v)]).collect(),
+                    reads: self.view.operands[*equation].iter().map(|v| self.buffers[&base(v)]).collect(),
                     writes: vec![self.written(eq.results[0])],
-                    locations: self.locations(&[*equation]),
+                    locations: self
+                        .locations(&[self.view.covers[*equation].as_slice(), &[*equation]].concat()),
                 }
             }
         };

@@ -138,7 +138,7 @@ fn losses_and_their_gradients_are_one_nest() {
         let logits = f.input("logits", f32s(&[64, 10]));
         let labels = f.input("labels", i32s(&[64]));
         let (loss, gradient) =
-            value_and_grad(&logits, |x| (Tensor::apply(SoftmaxCrossEntropy {}, &[x, &labels]) / 64.0).sum());
+            value_and_grad(&logits, |x| Tensor::apply(SoftmaxCrossEntropy {}, &[x, &labels]).sum() / 64.0);
         f.output("loss", loss);
         f.output("gradient", gradient);
     });
@@ -241,4 +241,103 @@ fn a_dense_layer_and_its_update() {
     // x·w; the activation and its gradient; the loss; the bias with its update; xᵀ·dy; the weights' update.
     assert_eq!(works(&kernels).iter().filter(|w| **w == "gemm").count(), 2, "{kernels}");
     assert!(works(&kernels).len() <= 6, "{kernels}");
+}
+
+/// The call of the only GEMM.
+fn gemm(kernels: &Kernels) -> wengert_core::call::Gemm {
+    let mut calls = kernels.kernels.iter().filter_map(|k| match &k.work {
+        Work::Call(wengert_core::Call::Gemm(gemm)) => Some(gemm.clone()),
+        _ => None,
+    });
+    let found = calls.next().expect("there is a product");
+    assert!(calls.next().is_none(), "{kernels}");
+    found
+}
+
+#[test]
+fn a_layer_is_one_call_with_an_epilogue() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[6, 8]));
+        let w = f.input("w", f32s(&[8, 5]));
+        let b = f.input("b", f32s(&[5]));
+        let r = f.input("r", f32s(&[6, 5]));
+        f.output("y", (x.dot(&w) + b).max(0.0) + r);
+    });
+    assert_eq!(works(&kernels), ["gemm"], "{kernels}");
+    let epilogue = gemm(&kernels).epilogue;
+    assert!(epilogue.bias && epilogue.residual);
+    assert_eq!(epilogue.activation, Some(wengert_core::call::Activation::Relu));
+}
+
+#[test]
+fn an_epilogue_ends_where_a_value_has_another_use() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[6, 8]));
+        let w = f.input("w", f32s(&[8, 5]));
+        let b = f.input("b", f32s(&[5]));
+        let before = x.dot(&w) + b;
+        f.output("y", before.tanh());
+        f.output("before", before);
+    });
+    assert_eq!(works(&kernels), ["gemm", "nest"], "{kernels}");
+    let epilogue = gemm(&kernels).epilogue;
+    assert!(epilogue.bias && epilogue.activation.is_none());
+}
+
+#[test]
+fn a_product_of_halves_rounds_where_the_graph_does() {
+    let half = |shape: &[usize]| TensorType::new(DType::BF16, shape.iter().copied());
+    let kernels = fused(|f| {
+        let x = f.input("x", half(&[6, 8]));
+        let w = f.input("w", half(&[8, 5]));
+        let b = f.input("b", half(&[5]));
+        f.output("y", (x.dot(&w) + b).tanh());
+    });
+    assert_eq!(works(&kernels), ["gemm"], "{kernels}");
+}
+
+#[test]
+fn a_bias_of_rows_is_no_epilogue() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[5, 8]));
+        let w = f.input("w", f32s(&[8, 5]));
+        let b = f.input("b", f32s(&[5]));
+        f.output("y", x.dot(&w) + b.broadcast_in_dim(vec![5usize.into(), 5usize.into()], &[0]));
+    });
+    assert_eq!(works(&kernels), ["gemm", "nest"], "{kernels}");
+    assert_eq!(gemm(&kernels).epilogue, wengert_core::call::Epilogue::default());
+}
+
+#[test]
+fn a_product_adds_to_another() {
+    let kernels = fused(|f| {
+        let (x, y) = (f.input("x", f32s(&[6, 8])), f.input("y", f32s(&[6, 4])));
+        let (w, v) = (f.input("w", f32s(&[8, 5])), f.input("v", f32s(&[4, 5])));
+        f.output("z", x.dot(&w) + y.dot(&v));
+    });
+    assert_eq!(works(&kernels), ["gemm", "gemm"], "{kernels}");
+}
+
+#[test]
+fn permutations_move_into_products() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[8, 6]));
+        let w = f.input("w", f32s(&[5, 8]));
+        f.output("y", w.dot(&x).permute(&[1, 0]));
+        f.output("z", x.permute(&[1, 0]).dot(&w.permute(&[1, 0])));
+    });
+    // Both are the same product after all.
+    assert_eq!(works(&kernels), ["gemm"], "{kernels}");
+}
+
+#[test]
+fn a_long_sum_is_cut_in_two() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[300, 301]));
+        f.output("y", (&x * &x).sum());
+    });
+    assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
+    // As many rows as there are parts of about a block.
+    let Work::Nest(first) = &kernels.kernels[0].work else { panic!("{kernels}") };
+    assert_eq!(first.rows(), 23, "{first}");
 }

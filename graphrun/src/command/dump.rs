@@ -11,7 +11,7 @@ use wengert::core::plan::account::AccountText;
 use wengert::core::plan::{Plan, account};
 use wengert::core::target::CallKind;
 use wengert::kernels::{Kernels, Work, cost::Cost};
-use wengert::pipeline::{self, Compiled, Options, PASSES, compile_kernels};
+use wengert::pipeline::{self, Compiled, Options, compile_kernels, passes};
 use wengert::{Binding, Diagnostic};
 
 /// Prints the functions.
@@ -47,7 +47,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
             Stage::Opt => {
                 let compiled = compile(function, &binding, &options)?;
                 let after = args.after.as_deref();
-                let stage = compiled.stages.iter().find(|(pass, _)| after == Some(pass));
+                let stage = compiled.stages.iter().rfind(|(pass, _)| after == Some(pass));
                 console.text(print_function(stage.map_or(&compiled.function, |(_, f)| f), &print))?;
             }
             Stage::Nests => {
@@ -120,10 +120,10 @@ fn cost_table(kernels: &Kernels) -> String {
 
 /// Options of the compiler; names of passes are checked.
 fn options(args: &DumpArgs) -> Outcome<Options> {
-    let known = |name: &str| match PASSES.iter().any(|pass| pass.name == name) {
+    let known = |name: &str| match passes().iter().any(|pass| pass.name == name) {
         true => Ok(()),
         false => {
-            let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
+            let names: Vec<&str> = passes().iter().map(|pass| pass.name).collect();
             Err(Diagnostic::new(format!("there is no pass `{name}`"))
                 .help(format!("passes over graphs are, in this order, {}", names.join(", "))))
         }

@@ -1,0 +1,158 @@
+//! What follows a matrix product element by element becomes part of the call.
+//!
+//! The epilogue of a GEMM converts, adds a bias, applies a function and adds a residual, in this order, each step with the bits of the
+//! graph op that it stands for. So absorbing them changes no bit; it saves a trip of the product through memory. Only values
+//! with one use are absorbed: what others need as well has to be stored anyway.
+
+use crate::view::{View, Work};
+use wengert_core::call::{Activation, Call, Gemm};
+use wengert_core::graph::ValueId;
+use wengert_core::id::IdVec;
+use wengert_core::op::{Binary, Cost, DotGeneral, Unary};
+use wengert_core::{DType, Op, Scalar};
+
+/// Gives the products of a view their epilogues.
+pub(crate) fn epilogues(view: &mut View<'_>) {
+    let users = users(view);
+    for n in 0..view.work.len() {
+        let Work::Call(Call::Gemm(gemm)) = &view.work[n] else { continue };
+        let Op::DotGeneral(dot) = &view.body.equations[n].op else { continue };
+        let mut chain = Chain::new(view, &users, n, dot, gemm.clone());
+        while chain.step() {}
+        let Chain { gemm, operands, covered, last, .. } = chain;
+        if last != n {
+            covered.iter().for_each(|c| view.work[*c] = Work::Covered);
+            view.covers[last] = covered;
+            view.work[last] = Work::Call(Call::Gemm(gemm));
+            view.operands[last] = operands;
+        }
+    }
+}
+
+/// The only equation that uses a value, once; nothing if there are more uses, or it is an output.
+fn users(view: &View<'_>) -> IdVec<ValueId, Option<usize>> {
+    let mut count: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
+    let mut user: IdVec<ValueId, Option<usize>> = view.body.values.ids().map(|_| None).collect();
+    view.body.outputs.iter().for_each(|v| count[*v] += 2);
+    for (n, equation) in view.body.equations.iter().enumerate() {
+        for operand in &equation.operands {
+            count[*operand] += 1;
+            user[*operand] = Some(n);
+        }
+    }
+    user.iter().map(|(v, u)| u.filter(|_| count[v] == 1)).collect()
+}
+
+/// A product and what follows it.
+struct Chain<'v, 'a> {
+    view: &'v View<'a>,
+    users: &'v IdVec<ValueId, Option<usize>>,
+    gemm: Gemm,
+    operands: Vec<ValueId>,
+    /// Axes of the result that are columns.
+    columns: usize,
+    covered: Vec<usize>,
+    /// The equation whose result the call gives.
+    last: usize,
+}
+
+impl<'v, 'a> Chain<'v, 'a> {
+    fn new(
+        view: &'v View<'a>,
+        users: &'v IdVec<ValueId, Option<usize>>,
+        n: usize,
+        dot: &DotGeneral,
+        gemm: Gemm,
+    ) -> Self {
+        let equation = &view.body.equations[n];
+        let columns = view.extents[equation.operands[1]].len() - dot.contract.1.len() - dot.batch.1.len();
+        Chain { view, users, gemm, operands: equation.operands.clone(), columns, covered: vec![], last: n }
+    }
+
+    /// Absorbs the next equation, if it can be.
+    fn step(&mut self) -> bool {
+        let value = self.view.body.equations[self.last].results[0];
+        let Some(next) = self.users[value] else { return false };
+        // Another product may have absorbed it.
+        if !matches!(self.view.work[next], Work::Compute(_)) || !self.absorb(next, value) {
+            return false;
+        }
+        self.covered.push(std::mem::replace(&mut self.last, next));
+        true
+    }
+
+    fn absorb(&mut self, next: usize, value: ValueId) -> bool {
+        let equation = &self.view.body.equations[next];
+        let epilogue = &mut self.gemm.epilogue;
+        let (began, activated) =
+            (epilogue.bias || epilogue.activation.is_some(), epilogue.activation.is_some());
+        if epilogue.residual {
+            return false;
+        }
+        match (&equation.op, equation.operands.as_slice()) {
+            (Op::ConvertElementType(op), _) => {
+                let rounds = self.gemm.result == self.gemm.accumulate && op.dtype == self.gemm.operand;
+                if began || !rounds || self.gemm.operand == self.gemm.accumulate {
+                    return false;
+                }
+                self.gemm.result = op.dtype;
+                true
+            }
+            (Op::Unary(Unary::Tanh), _) if !activated => {
+                epilogue.activation = Some(Activation::Tanh);
+                true
+            }
+            (Op::Binary(Binary::Max), [x, y]) if !activated && self.gemm.result.is_float() => {
+                let zero = Scalar::zero(self.gemm.result);
+                if splat(self.view, if *x == value { *y } else { *x }) != Some(zero) {
+                    return false;
+                }
+                epilogue.activation = Some(Activation::Relu);
+                true
+            }
+            (Op::Binary(Binary::Add), [x, y]) if self.gemm.result != DType::Bool => {
+                let other = if *x == value { *y } else { *x };
+                if !began && let Some(bias) = bias(self.view, other, self.columns) {
+                    self.gemm.epilogue.bias = true;
+                    self.operands.push(bias);
+                    return true;
+                }
+                if !is_tensor(self.view, other) {
+                    return false;
+                }
+                self.gemm.epilogue.residual = true;
+                self.operands.push(other);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The element that a value repeats everywhere.
+fn splat(view: &View<'_>, value: ValueId) -> Option<Scalar> {
+    let equation = &view.body.equations[view.definitions[value]?];
+    match (&equation.op, equation.operands.as_slice()) {
+        (Op::Constant(constant), _) => constant.value.splat(),
+        (Op::BroadcastInDim(_), [x]) => splat(view, *x),
+        _ => None,
+    }
+}
+
+/// What is repeated along all axes but the columns.
+fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
+    let equation = &view.body.equations[view.definitions[value]?];
+    let (Op::BroadcastInDim(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+    let rank = view.extents[value].len();
+    let trailing: Vec<usize> = (rank - columns..rank).collect();
+    let fits = op.dims == trailing && view.extents[*x] == view.extents[value][rank - columns..];
+    (fits && splat(view, *x).is_none()).then_some(*x)
+}
+
+/// True if it is worth its place in memory: no repetition of less.
+fn is_tensor(view: &View<'_>, value: ValueId) -> bool {
+    match view.definitions[value] {
+        None => true,
+        Some(n) => view.cost[n] != Cost::Free || view.alias(value).is_some_and(|x| is_tensor(view, x)),
+    }
+}

@@ -1,0 +1,97 @@
+//! Conversions that lose nothing, one behind another. A rounding is never removed.
+
+use super::Rule;
+use wengert_core::op::{BitcastConvertType, ConvertElementType};
+use wengert_core::{DType, Op};
+
+/// True if every value of `from` is one of `to`.
+fn is_exact(from: DType, to: DType) -> bool {
+    use DType::*;
+    from == to
+        || match from {
+            Bool => true,
+            U8 => !matches!(to, Bool | I8),
+            I8 => matches!(to, I32 | I64 | F16 | BF16 | F32 | F64),
+            I32 => matches!(to, I64 | F64),
+            U32 => matches!(to, I64 | U64 | F64),
+            I64 | U64 | F64 => false,
+            F16 | BF16 => matches!(to, F32 | F64),
+            F32 => to == F64,
+        }
+}
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "conversion_to_the_same_dtype",
+        doc: "convert(x) → x if x has the dtype already",
+        examples: &["func @f(%x: f16[33]) -> (f16[33]) {
+               %0: f16[33] = convert_element_type %x {dtype=f16}
+               return %0
+             }"],
+        apply: |cx, equation| {
+            let (Op::ConvertElementType(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            (cx.ty(*x).dtype == op.dtype).then_some(*x)
+        },
+    },
+    Rule {
+        name: "conversion_of_an_exact_conversion",
+        doc: "convert(convert(x, d), e) → convert(x, e) if d has all values of x's dtype; not from integers through floats to integers, which saturate",
+        examples: &[
+            "func @f(%x: f16[33]) -> (f16[33]) {
+               %0: f32[33] = convert_element_type %x {dtype=f32}
+               %1: f16[33] = convert_element_type %0 {dtype=f16}
+               return %1
+             }",
+            "func @f(%x: u8[33]) -> (bf16[33]) {
+               %0: i32[33] = convert_element_type %x {dtype=i32}
+               %1: bf16[33] = convert_element_type %0 {dtype=bf16}
+               return %1
+             }",
+            "func @f(%x: i32[33]) -> (u8[33]) {
+               %0: i64[33] = convert_element_type %x {dtype=i64}
+               %1: u8[33] = convert_element_type %0 {dtype=u8}
+               return %1
+             }",
+            "func @f(%x: bf16[33]) -> (i8[33]) {
+               %0: f64[33] = convert_element_type %x {dtype=f64}
+               %1: i8[33] = convert_element_type %0 {dtype=i8}
+               return %1
+             }",
+        ],
+        apply: |cx, equation| {
+            let (Op::ConvertElementType(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            let (Op::ConvertElementType(inner), [x]) = cx.definition(*y)? else { return None };
+            let (middle, x) = (inner.dtype, *x);
+            let from = cx.ty(x).dtype;
+            let saturates = from.is_integer() && middle.is_float() && outer.dtype.is_integer();
+            if !is_exact(from, middle) || (saturates && !is_exact(from, outer.dtype)) {
+                return None;
+            }
+            cx.emit(ConvertElementType { dtype: outer.dtype }, &[x])
+        },
+    },
+    Rule {
+        name: "bitcast_of_a_bitcast",
+        doc: "bitcast(bitcast(x)) → bitcast(x), and x if it has the dtype already",
+        examples: &["func @f(%x: f32[33]) -> (f32[33]) {
+               %0: u32[33] = bitcast_convert_type %x {dtype=u32}
+               %1: f32[33] = bitcast_convert_type %0 {dtype=f32}
+               return %1
+             }"],
+        apply: |cx, equation| {
+            let (Op::BitcastConvertType(op), [y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            if cx.ty(*y).dtype == op.dtype {
+                return Some(*y);
+            }
+            let (Op::BitcastConvertType(_), [x]) = cx.definition(*y)? else { return None };
+            let x = *x;
+            cx.emit(BitcastConvertType { dtype: op.dtype }, &[x])
+        },
+    },
+];

@@ -1,0 +1,33 @@
+//! Dead code: equations that no output depends on.
+
+use wengert_core::graph::{Body, Function, ValueId};
+use wengert_core::id::IdVec;
+
+/// Removes equations whose results nobody needs; at most `fuel` of them.
+pub(crate) fn dce(mut function: Function, fuel: u64) -> (Function, u64) {
+    let (body, spent) = of_body(function.body, fuel);
+    function.body = body;
+    (function, spent)
+}
+
+fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
+    let mut left = fuel;
+    let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    body.outputs.iter().for_each(|v| live[*v] = true);
+    let mut kept = Vec::with_capacity(body.equations.len());
+    for mut equation in std::mem::take(&mut body.equations).into_iter().rev() {
+        if left > 0 && !equation.results.iter().any(|v| live[*v]) {
+            left -= 1;
+            continue;
+        }
+        equation.operands.iter().for_each(|v| live[*v] = true);
+        for region in &mut equation.regions {
+            let (rewritten, spent) = of_body(std::mem::take(region), left);
+            (*region, left) = (rewritten, left - spent);
+        }
+        kept.push(equation);
+    }
+    kept.reverse();
+    body.equations = kept;
+    (body.renumber(), fuel - left)
+}

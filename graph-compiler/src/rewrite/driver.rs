@@ -1,0 +1,162 @@
+//! The rewriting of a body by rules.
+//!
+//! One pass goes through the equations in order. Each is given the current names of its operands and offered to the rules; the first that applies
+//! puts another value in its place. What a rule emits is offered to the rules at once, so that chains collapse in one pass; what
+//! only shows later is found in the next. Every application spends one unit of fuel.
+
+use super::{Rule, rules};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::id::IdVec;
+use wengert_core::op::{BroadcastInDim, Constant};
+use wengert_core::{Dim, Literal, LocationId, Op, Scalar, TensorType};
+
+/// How deep rules may be applied to what rules emit; the next pass goes on.
+const DEPTH: usize = 8;
+
+/// Applies all rules in one pass; the number of applications is at most `fuel`.
+pub(crate) fn simplify(mut function: Function, fuel: u64) -> (Function, u64) {
+    let rules: Vec<&Rule> = rules().collect();
+    let (body, spent) = Rewriter::run(function.body, &rules, fuel);
+    function.body = body;
+    (function, spent)
+}
+
+/// A body that is being rewritten.
+pub(crate) struct Rewriter<'r> {
+    rules: &'r [&'r Rule],
+    fuel: u64,
+    values: IdVec<ValueId, TensorType>,
+    equations: Vec<Equation>,
+    /// Which of `equations` defines a value.
+    definitions: IdVec<ValueId, Option<usize>>,
+    /// Where the equation at hand comes from; so do those that rules emit for it.
+    location: LocationId,
+    depth: usize,
+}
+
+impl<'r> Rewriter<'r> {
+    /// The body after one pass, and the number of applications.
+    pub fn run(body: Body, rules: &'r [&'r Rule], fuel: u64) -> (Body, u64) {
+        let definitions = body.values.ids().map(|_| None).collect();
+        let mut current: IdVec<ValueId, ValueId> = body.values.ids().collect();
+        let mut rewriter = Rewriter {
+            rules,
+            fuel,
+            values: body.values,
+            equations: Vec::with_capacity(body.equations.len()),
+            definitions,
+            location: LocationId(0),
+            depth: 0,
+        };
+        for mut equation in body.equations {
+            equation.operands.iter_mut().for_each(|v| *v = current[*v]);
+            for region in &mut equation.regions {
+                let (rewritten, spent) = Rewriter::run(std::mem::take(region), rules, rewriter.fuel);
+                *region = rewritten;
+                rewriter.fuel -= spent;
+            }
+            rewriter.location = equation.location;
+            let results = equation.results.clone();
+            let replaced = rewriter.add(equation);
+            for (old, new) in results.into_iter().zip(replaced) {
+                current[old] = new;
+            }
+        }
+        let outputs = body.outputs.iter().map(|v| current[*v]).collect();
+        let body =
+            Body { values: rewriter.values, inputs: body.inputs, equations: rewriter.equations, outputs };
+        (body.renumber(), fuel - rewriter.fuel)
+    }
+
+    /// Adds an equation, or what a rule puts in its place; gives the values of its results.
+    fn add(&mut self, equation: Equation) -> Vec<ValueId> {
+        if self.fuel > 0 && self.depth < DEPTH && equation.results.len() == 1 {
+            self.depth += 1;
+            let found = self.rules.iter().find_map(|rule| (rule.apply)(self, &equation).map(|v| (rule, v)));
+            self.depth -= 1;
+            if let Some((rule, value)) = found {
+                let (was, is) = (&self.values[equation.results[0]], &self.values[value]);
+                assert_eq!(was, is, "rule {} keeps the type of `{}`", rule.name, equation.op.name());
+                self.fuel = self.fuel.saturating_sub(1);
+                return vec![value];
+            }
+        }
+        let results = equation.results.clone();
+        for result in &results {
+            self.definitions[*result] = Some(self.equations.len());
+        }
+        self.equations.push(equation);
+        results
+    }
+
+    /// Emits an equation of one result; nothing if the op does not take the operands.
+    pub fn emit(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Option<ValueId> {
+        let op = op.into();
+        let types: Vec<TensorType> = operands.iter().map(|v| self.values[*v].clone()).collect();
+        let ty = op.infer(&types, &[]).ok()?.pop()?;
+        let result = self.values.push(ty);
+        self.definitions.push(None);
+        let (operands, location) = (operands.to_vec(), self.location);
+        let equation = Equation { op, operands, results: vec![result], regions: vec![], location };
+        self.add(equation).pop()
+    }
+
+    /// Type of a value.
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        &self.values[value]
+    }
+
+    /// Extents of a value.
+    pub fn extents(&self, value: ValueId) -> Vec<usize> {
+        self.values[value].extents().expect("functions are bound before they are rewritten")
+    }
+
+    /// Number of elements of a value.
+    pub fn elements(&self, value: ValueId) -> usize {
+        self.extents(value).iter().product()
+    }
+
+    /// The op that makes a value, and its operands; nothing for inputs.
+    pub fn definition(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {
+        let equation = &self.equations[self.definitions[value]?];
+        Some((&equation.op, &equation.operands))
+    }
+
+    /// The element that all elements of a value are known to be.
+    pub fn splat(&self, value: ValueId) -> Option<Scalar> {
+        match self.definition(value)? {
+            (Op::Constant(constant), _) => constant.value.splat(),
+            (Op::BroadcastInDim(_), [operand]) => match self.definition(*operand)? {
+                (Op::Constant(constant), _) => constant.value.splat(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The elements of a value, if they are in the graph.
+    pub fn literal(&self, value: ValueId) -> Option<Literal> {
+        match self.definition(value)? {
+            (Op::Constant(constant), _) => Some(constant.value.clone()),
+            _ => None,
+        }
+    }
+
+    /// A value of equal elements.
+    pub fn full(&mut self, value: Scalar, shape: &[Dim]) -> Option<ValueId> {
+        let scalar = self.emit(Constant { value: Literal::full(&[], value) }, &[])?;
+        if shape.is_empty() {
+            return Some(scalar);
+        }
+        self.emit(BroadcastInDim { shape: shape.to_vec(), dims: vec![] }, &[scalar])
+    }
+
+    /// A value of equal elements of the type of an equation's result.
+    pub fn full_like(&mut self, value: Scalar, equation: &Equation) -> Option<ValueId> {
+        let shape = self.values[equation.results[0]].shape.clone();
+        self.full(value, &shape)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Both sides of every rule, bit by bit.
+
+use super::*;
+use crate::kernels::interpret::interpret;
+use crate::pipeline::{Options, compile_kernels};
+use crate::rewrite::TOPICS;
+use std::collections::BTreeMap;
+use wengert_core::graph::{parse_program, verify};
+use wengert_core::{DType, Target};
+
+/// Elements on which identities fail that do not hold.
+fn special(dtype: DType) -> Vec<Scalar> {
+    let floats = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        0.5,
+        -2.0,
+        3.0,
+        1e30,
+        -1e30,
+        1e-40,
+        -1e-40,
+        6e-8,
+        65504.0,
+        1e300,
+        5e-324,
+        0.1,
+        -0.3,
+    ];
+    let integers = [
+        0,
+        1,
+        -1,
+        2,
+        -2,
+        7,
+        31,
+        63,
+        127,
+        -128,
+        255,
+        256,
+        i64::from(i32::MAX),
+        i64::from(i32::MIN),
+        i64::MAX,
+        i64::MIN,
+    ];
+    match dtype {
+        DType::Bool => vec![Scalar::of(false), Scalar::of(true)],
+        d if d.is_float() => floats.iter().map(|f| Scalar::from_f64(d, *f)).collect(),
+        d => integers.iter().map(|i| Scalar::from_i64(d, *i)).collect(),
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state >> 33
+}
+
+fn literal(ty: &TensorType, state: &mut u64) -> Literal {
+    let special = special(ty.dtype);
+    let shape = ty.extents().unwrap();
+    let values: Vec<Scalar> = (0..shape.iter().product())
+        .map(|_| match random(state) % 3 {
+            0 if ty.dtype.is_float() => {
+                Scalar::from_f64(ty.dtype, random(state) as f64 / 2f64.powi(28) - 4.0)
+            }
+            0 if ty.dtype.is_integer() => Scalar::from_i64(ty.dtype, random(state) as i64),
+            _ => special[random(state) as usize % special.len()],
+        })
+        .collect();
+    Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
+}
+
+/// The bits that the unfused kernels of a function give; no other pass has touched it.
+fn evaluate(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
+    let none: BTreeMap<String, u64> =
+        ["simplify", "cse", "dce", "split_reductions"].map(|p| (p.to_string(), 0)).into();
+    let options = Options { fuse: false, fuel: none, ..Options::default() };
+    let kernels = compile_kernels(function, &Target::cpu(), &options).unwrap().kernels;
+    interpret(&kernels, inputs, &mut |call, operands| Ok(product(call, operands))).unwrap()
+}
+
+/// Sums of products in the order of k, in f64: exact enough to be the same for the same products.
+fn product(call: &wengert_core::Call, operands: &[Literal]) -> Literal {
+    let wengert_core::Call::Gemm(g) = call else { panic!("no rule is about {call:?}") };
+    let mut values = Vec::new();
+    for b in 0..g.batch {
+        for i in 0..g.m {
+            for j in 0..g.n {
+                let term = |k: usize| {
+                    operands[0].get(b * g.lhs.batch + i * g.lhs.row + k * g.lhs.column).to_f64()
+                        * operands[1].get(b * g.rhs.batch + k * g.rhs.row + j * g.rhs.column).to_f64()
+                };
+                values.push(Scalar::from_f64(g.result, (0..g.k).map(term).sum()));
+            }
+        }
+    }
+    Literal::from_scalars(g.result, &[g.batch, g.m, g.n], &values).unwrap()
+}
+
+/// Equal bits; which NaN is left open.
+fn same(a: &Literal, b: &Literal) -> bool {
+    a.ty() == b.ty()
+        && a.scalars().zip(b.scalars()).all(|(x, y)| x == y || (x.to_f64().is_nan() && y.to_f64().is_nan()))
+}
+
+/// Applies a rule to an example; on which inputs both sides differ, if they do.
+fn differs(rule: &Rule, text: &str) -> Option<String> {
+    let program = parse_program(text, rule.name).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
+    let function = &program.functions()[0];
+    verify(function).unwrap();
+    // The text has literals of a shape: they are brought into normal form first.
+    let normal: Vec<&Rule> =
+        rules().filter(|r| r.name == "constant_of_equal_elements" && r.name != rule.name).collect();
+    let (body, _) = Rewriter::run(function.body.clone(), &normal, u64::MAX);
+    let (body, applied) = Rewriter::run(body, &[rule], u64::MAX);
+    assert!(applied > 0, "{} does not apply to {text}", rule.name);
+    let rewritten = Function { body, ..function.clone() };
+    verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
+    let mut state = 42;
+    (0..40).find_map(|_| {
+        let inputs: Vec<Literal> =
+            (0..function.inputs.len()).map(|i| literal(function.input_type(i), &mut state)).collect();
+        let (before, after) = (evaluate(function, &inputs), evaluate(&rewritten, &inputs));
+        let differ = |(b, a): (&Literal, &Literal)| {
+            (!same(b, a)).then(|| format!("on {inputs:?}:\nbefore {b}\nafter  {a}"))
+        };
+        before.iter().zip(&after).find_map(differ)
+    })
+}
+
+#[test]
+fn every_rule_applies_to_its_examples_and_changes_no_bit() {
+    let mut names = std::collections::BTreeSet::new();
+    for rule in TOPICS.iter().flat_map(|t| t.rules) {
+        assert!(names.insert(rule.name), "two rules are called {}", rule.name);
+        assert!(!rule.examples.is_empty(), "{} has no example", rule.name);
+        for (n, text) in rule.examples.iter().enumerate() {
+            if let Some(how) = differs(rule, text) {
+                panic!("example {n} of {} {how}", rule.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_is_wrong_for_minus_zero_is_found() {
+    let wrong = Rule {
+        name: "wrong",
+        doc: "x + 0.0 → x",
+        examples: &[],
+        apply: |_, equation| match equation.op {
+            Op::Binary(wengert_core::op::Binary::Add) => Some(equation.operands[0]),
+            _ => None,
+        },
+    };
+    let text = "func @f(%x: f32[33]) -> (f32[33]) {
+        %0: f32[33] = constant {value=f32[33] 0.0}
+        %1: f32[33] = add %x, %0
+        return %1
+    }";
+    assert!(differs(&wrong, text).is_some());
+}
+
+#[test]
+fn fuel_stops_after_so_many_changes() {
+    let text = "func @f(%x: f32[3]) -> (f32[3]) {
+        %0: f32[3] = neg %x
+        %1: f32[3] = neg %0
+        %2: f32[3] = neg %1
+        %3: f32[3] = neg %2
+        return %3
+    }";
+    let function = parse_program(text, "fuel").unwrap().functions()[0].clone();
+    for fuel in 0..=2 {
+        let (_, spent) = simplify(function.clone(), fuel);
+        assert_eq!(spent, fuel);
+    }
+    assert_eq!(simplify(function, u64::MAX).1, 2);
+}

@@ -1,0 +1,154 @@
+//! Comparisons, negations, and choices whose outcome is known.
+
+use super::{Rewriter, Rule};
+use wengert_core::graph::ValueId;
+use wengert_core::op::{Compare, Select, Unary};
+use wengert_core::{DType, Op, Scalar};
+
+/// The operand of a negation.
+fn negated(cx: &Rewriter<'_>, value: ValueId) -> Option<ValueId> {
+    match cx.definition(value)? {
+        (Op::Unary(Unary::Not), [x]) => Some(*x),
+        _ => None,
+    }
+}
+
+/// The comparison that holds exactly where this one does not; of an order only for dtypes without NaN.
+fn opposite(compare: Compare, ordered: bool) -> Option<Compare> {
+    match compare {
+        Compare::Eq => Some(Compare::Ne),
+        Compare::Ne => Some(Compare::Eq),
+        _ if !ordered => None,
+        Compare::Lt => Some(Compare::Ge),
+        Compare::Ge => Some(Compare::Lt),
+        Compare::Gt => Some(Compare::Le),
+        Compare::Le => Some(Compare::Gt),
+    }
+}
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "double_negation",
+        doc: "!!x → x; !(x = y) → x ≠ y and so on, for orders of integers only (NaN is unordered)",
+        examples: &[
+            "func @f(%x: u8[33]) -> (u8[33]) {
+               %0: u8[33] = not %x
+               %1: u8[33] = not %0
+               return %1
+             }",
+            "func @f(%x: f32[33], %y: f32[33]) -> (bool[33]) {
+               %0: bool[33] = eq %x, %y
+               %1: bool[33] = not %0
+               return %1
+             }",
+            "func @f(%x: i32[33], %y: i32[33]) -> (bool[33]) {
+               %0: bool[33] = lt %x, %y
+               %1: bool[33] = not %0
+               return %1
+             }",
+        ],
+        apply: |cx, equation| {
+            let (Op::Unary(Unary::Not), [x]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            if let Some(inner) = negated(cx, *x) {
+                return Some(inner);
+            }
+            let (Op::Compare(compare), [a, b]) = cx.definition(*x)? else { return None };
+            let (a, b) = (*a, *b);
+            let compare = opposite(*compare, !cx.ty(a).dtype.is_float())?;
+            cx.emit(compare, &[a, b])
+        },
+    },
+    Rule {
+        name: "comparison_with_itself",
+        doc: "x < x, x > x → false; x = x, x ≤ x, x ≥ x → true and x ≠ x → false for dtypes without NaN",
+        examples: &[
+            "func @f(%x: f32[33]) -> (bool[33]) {
+               %0: bool[33] = lt %x, %x
+               return %0
+             }",
+            "func @f(%x: i64[33]) -> (bool[33]) {
+               %0: bool[33] = le %x, %x
+               return %0
+             }",
+        ],
+        apply: |cx, equation| {
+            let (Op::Compare(compare), [x, y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            let float = cx.ty(*x).dtype.is_float();
+            let outcome = match compare {
+                _ if x != y => return None,
+                Compare::Lt | Compare::Gt => false,
+                _ if float => return None,
+                Compare::Ne => false,
+                Compare::Eq | Compare::Le | Compare::Ge => true,
+            };
+            cx.full_like(Scalar::of(outcome), equation)
+        },
+    },
+    Rule {
+        name: "known_choice",
+        doc: "select(true, x, y) → x; select(false, x, y) → y; select(p, x, x) → x",
+        examples: &[
+            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
+               %0: bool[33] = constant {value=bool[33] true}
+               %1: f32[33] = select %0, %x, %y
+               return %1
+             }",
+            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
+               %0: bool[] = constant {value=bool[] false}
+               %1: f32[33] = select %0, %x, %y
+               return %1
+             }",
+            "func @f(%p: bool[33], %x: f32[33]) -> (f32[33]) {
+               %0: f32[33] = select %p, %x, %x
+               return %0
+             }",
+        ],
+        apply: |cx, equation| {
+            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            if x == y {
+                return Some(*x);
+            }
+            Some(if cx.splat(*p)? == Scalar::of(true) { *x } else { *y })
+        },
+    },
+    Rule {
+        name: "choice_by_a_negation",
+        doc: "select(!p, x, y) → select(p, y, x)",
+        examples: &["func @f(%p: bool[33], %x: f32[33], %y: f32[33]) -> (f32[33]) {
+               %0: bool[33] = not %p
+               %1: f32[33] = select %0, %x, %y
+               return %1
+             }"],
+        apply: |cx, equation| {
+            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            let p = negated(cx, *p)?;
+            cx.emit(Select {}, &[p, *y, *x])
+        },
+    },
+    Rule {
+        name: "choice_of_truth",
+        doc: "select(p, true, false) → p",
+        examples: &["func @f(%p: bool[33]) -> (bool[33]) {
+               %0: bool[33] = constant {value=bool[33] true}
+               %1: bool[33] = constant {value=bool[33] false}
+               %2: bool[33] = select %p, %0, %1
+               return %2
+             }"],
+        apply: |cx, equation| {
+            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            let truth = |v: ValueId, wanted: bool| cx.splat(v) == Some(Scalar::of(wanted));
+            let bools = cx.ty(*x).dtype == DType::Bool && cx.ty(*p) == cx.ty(*x);
+            (bools && truth(*x, true) && truth(*y, false)).then_some(*p)
+        },
+    },
+];

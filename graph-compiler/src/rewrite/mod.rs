@@ -1,0 +1,73 @@
+//! Rewriting graphs: the same bits with less work.
+//!
+//! A **rule** is data: a name, what it does, a function that tries it at an equation, and examples in the graph language. Rules are grouped by
+//! topic, one file each, and tried in order by the [`driver`]. `docs/passes.md` is made from them, and one test evaluates both sides
+//! of every example on random and special values, bit by bit.
+//!
+//! # What a rule may do
+//!
+//! - It changes no bit of any result, but those of NaNs (which machines differ in). `x + 0.0` is not `x`, since −0.0 + 0.0 is 0.0; `x + −0.0` is. `x · 0` is 0 for integers only.
+//!   Sums are never reassociated.
+//! - It makes the graph smaller or cheaper, or brings it into the form that other rules and fusion expect; no two rules undo each other,
+//!   so that rewriting ends.
+//! - It looks at its equation and at the definitions of operands, and emits equations through the [`Rewriter`], which infers their types.
+//!
+//! Normal forms: a value of equal elements is a scalar `constant` or the `broadcast_in_dim` of one; a reshape, permute, or
+//! broadcast follows no other of its kind; an elementwise op on broadcasts is the broadcast of the op.
+
+mod arithmetic;
+mod convert;
+mod cse;
+mod dce;
+mod driver;
+mod fold;
+mod logic;
+mod movement;
+mod product;
+mod reduction;
+mod split;
+mod window;
+
+pub(crate) use cse::cse;
+pub(crate) use dce::dce;
+pub(crate) use driver::{Rewriter, simplify};
+pub(crate) use split::split_reductions;
+
+use wengert_core::graph::{Equation, ValueId};
+
+/// A named rewrite.
+pub struct Rule {
+    /// Unique name.
+    pub name: &'static str,
+    /// Both sides.
+    pub doc: &'static str,
+    /// Functions in the graph language to which it applies.
+    pub examples: &'static [&'static str],
+    /// The value that takes the place of the equation's only result, if the rule applies.
+    pub(crate) apply: fn(&mut Rewriter<'_>, &Equation) -> Option<ValueId>,
+}
+
+/// Rules about one thing.
+pub struct Topic {
+    /// What they are about.
+    pub name: &'static str,
+    /// The rules, in the order in which they are tried.
+    pub rules: &'static [Rule],
+}
+
+/// All rules, topic by topic, in the order in which they are tried.
+pub const TOPICS: &[Topic] = &[
+    Topic { name: "constants", rules: fold::RULES },
+    Topic { name: "arithmetic", rules: arithmetic::RULES },
+    Topic { name: "logic and choice", rules: logic::RULES },
+    Topic { name: "conversions", rules: convert::RULES },
+    Topic { name: "movement", rules: movement::RULES },
+    Topic { name: "windows", rules: window::RULES },
+    Topic { name: "reductions", rules: reduction::RULES },
+    Topic { name: "products", rules: product::RULES },
+];
+
+/// All rules in the order in which they are tried.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    TOPICS.iter().flat_map(|t| t.rules)
+}

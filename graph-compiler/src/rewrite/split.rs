@@ -1,0 +1,130 @@
+//! Long reductions with few results are cut in two, so that many processors take part.
+//!
+//! A sum of 16 million numbers to one is a single row; as 4096 sums of 4096 and a sum of these it is 4096 rows. That is another order of addition, so it
+//! is decided here, by shape and target alone, and holds with and without fusion.
+
+use super::movement::shape;
+use std::ops::Range;
+use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::op::{Constant, ConvertElementType, Pad, Reduce, Reshape};
+use wengert_core::{DType, Dim, Literal, LocationId, Op, Target, TensorType};
+
+/// With so many results there is enough to do side by side.
+const MIN_RESULTS: usize = 64;
+/// A reduction of fewer elements is done before others have begun.
+const MIN_ELEMENTS: usize = 1 << 16;
+
+/// Splits what is worth it; at most `fuel` reductions.
+pub(crate) fn split_reductions(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
+    let mut spent = 0;
+    let mut body = std::mem::take(&mut function.body);
+    let mut equations = Vec::with_capacity(body.equations.len());
+    for equation in std::mem::take(&mut body.equations) {
+        match plan(&body, &equation, target).filter(|_| spent < fuel) {
+            Some(plan) => {
+                spent += 1;
+                plan.apply(&mut body, &mut equations, &equation);
+            }
+            None => equations.push(equation),
+        }
+    }
+    body.equations = equations;
+    function.body = body.renumber();
+    (function, spent)
+}
+
+/// How a reduction is cut: along neighbouring axes taken as one, into parts of one length.
+struct Plan {
+    op: Reduce,
+    /// The axes, which are all reduced.
+    run: Range<usize>,
+    parts: usize,
+    length: usize,
+}
+
+fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
+    let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+    let extents = body.ty(*x).extents()?;
+    let results: usize = body.ty(equation.results[0]).elements()?;
+    let elements: usize = extents.iter().product();
+    if results == 0 || results >= MIN_RESULTS || elements < MIN_ELEMENTS {
+        return None;
+    }
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for axis in &op.axes {
+        match runs.last_mut().filter(|r| r.end == *axis) {
+            Some(run) => run.end += 1,
+            None => runs.push(*axis..axis + 1),
+        }
+    }
+    let count = |run: &Range<usize>| extents[run.clone()].iter().product::<usize>();
+    let run = runs.into_iter().max_by_key(count)?;
+    let count = count(&run);
+    // Parts of a block each: a part is one tree. The last may be short, by less than the number of parts.
+    let parts = count.div_ceil((target.reduction_block as usize).max(2));
+    (parts > 1).then(|| Plan { op: op.clone(), run, parts, length: count.div_ceil(parts) })
+}
+
+impl Plan {
+    fn apply(self, body: &mut Body, equations: &mut Vec<Equation>, equation: &Equation) {
+        let location = equation.location;
+        let mut emit = Emit { body, equations, location };
+        let mut value = equation.operands[0];
+        let dtype = emit.body.ty(value).dtype;
+        // Halves are carried in f32 all the way and rounded once.
+        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        if carried != dtype {
+            value = emit.one(ConvertElementType { dtype: carried }, &[value]);
+        }
+        let mut extents = emit.body.ty(value).extents().expect("functions are bound before they are split");
+        let count: usize = extents[self.run.clone()].iter().product();
+        let missing = self.parts * self.length - count;
+        if missing > 0 {
+            extents.splice(self.run.clone(), [count]);
+            value = emit.one(Reshape { shape: shape(&extents) }, &[value]);
+            let identity = Literal::full(&[], self.op.kind.identity(carried));
+            let identity = emit.one(Constant { value: identity }, &[]);
+            let none = vec![Dim::constant(0); extents.len()];
+            let mut high = none.clone();
+            high[self.run.start] = Dim::from(missing);
+            value = emit.one(Pad { low: none, high, interior: vec![] }, &[value, identity]);
+            extents.splice(self.run.start..=self.run.start, [self.parts, self.length]);
+        } else {
+            extents.splice(self.run.clone(), [self.parts, self.length]);
+        }
+        value = emit.one(Reshape { shape: shape(&extents) }, &[value]);
+        // First everything but the parts, which stand where the run was.
+        let run = self.run.clone();
+        let behind = |a: usize| a + 2 - (run.end - run.start);
+        let before: Vec<usize> = self.op.axes.iter().copied().filter(|a| *a < run.start).collect();
+        let after = self.op.axes.iter().copied().filter(|a| *a >= run.end).map(behind);
+        let parts = run.start - before.len();
+        let axes = before.into_iter().chain([run.start + 1]).chain(after).collect();
+        value = emit.one(Reduce { kind: self.op.kind, axes }, &[value]);
+        let mut last: Op = Reduce { kind: self.op.kind, axes: vec![parts] }.into();
+        if carried != dtype {
+            value = emit.one(last, &[value]);
+            last = ConvertElementType { dtype }.into();
+        }
+        let results = equation.results.clone();
+        emit.equations.push(Equation { op: last, operands: vec![value], results, regions: vec![], location });
+    }
+}
+
+struct Emit<'e> {
+    body: &'e mut Body,
+    equations: &'e mut Vec<Equation>,
+    location: LocationId,
+}
+
+impl Emit<'_> {
+    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
+        let op = op.into();
+        let types: Vec<TensorType> = self.body.types(operands);
+        let ty = op.infer(&types, &[]).expect("the extents were computed to fit").remove(0);
+        let result = self.body.values.push(ty);
+        let (operands, location) = (operands.to_vec(), self.location);
+        self.equations.push(Equation { op, operands, results: vec![result], regions: vec![], location });
+        result
+    }
+}
