@@ -222,6 +222,8 @@ fn a_plan_gives_what_its_function_gives() {
     compile(&["-o", "q.plan", "--bind", "B=1", "--target", "sm_90"])
         .refused(&["does not compile for `sm_90`"]);
     compile(&["-o", "q.plan", "--bind", "B=1000000000000000"]).refused(&["larger than any memory"]);
+    let many = ["--input", "x=zeros", "--bind", "B=100000000000000"];
+    place.run(&[&PREDICT[..], &many].concat()).refused(&["f32[100000000000000,3]", "larger than any memory"]);
     assert!(!place.path("q.plan").exists());
 }
 

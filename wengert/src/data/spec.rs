@@ -183,12 +183,19 @@ pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
     Literal::from_scalars(ty.dtype, &shape, &values)
 }
 
-/// Extents of a bound type, refused where no memory could hold the tensor.
+/// Extents of a bound type, refused where there is no memory for the tensor.
 fn extents(ty: &TensorType) -> Result<Vec<usize>> {
     let too_large = || Diagnostic::new(format!("a tensor {ty} is larger than any memory"));
     let bytes = ty.bytes().ok_or_else(too_large)?;
     // The 2^47 bytes that a process can address on today's 64-bit machines.
-    if bytes >= 1 << 47 { Err(too_large()) } else { ty.extents().ok_or_else(too_large) }
+    if bytes >= 1 << 47 {
+        return Err(too_large());
+    }
+    // A trial, since the allocation itself would end the process.
+    if Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
+        return Err(Diagnostic::new(format!("there is no memory for a tensor {ty} ({bytes} bytes)")));
+    }
+    ty.extents().ok_or_else(too_large)
 }
 
 fn short(text: &str) -> String {
