@@ -7,10 +7,11 @@
 //! A gradient function reads variables and replaces none, so inputs of role `state` become `param`. A jvp keeps all outputs, and so
 //! all roles.
 
+use super::activity::Activity;
 use super::jvp::{jvp as jvp_of_body, zeros};
 use super::linearize::linearize;
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Function, Input, InputRole, Output, OutputRole, Program};
+use wengert_core::graph::{Function, Input, InputRole, Output, OutputRole, Program, verify};
 use wengert_core::{Diagnostic, Literal, LocationId, Result, Scalar, Tensor, TensorType};
 
 /// What to differentiate in reverse.
@@ -164,13 +165,14 @@ impl Maker {
     fn finish(self, name: String, outputs: Vec<Output>, tensors: &[Tensor]) -> Result<Function> {
         let closure = self.scope.close(tensors)?;
         assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
-        Ok(Function {
-            name,
-            inputs: self.inputs,
-            outputs,
-            body: closure.body,
-            locations: self.scope.locations(),
-        })
+        let mut body = closure.body;
+        // The value itself may be of no use to its gradient.
+        let live = Activity::of(&body, &vec![false; tensors.len()]).live;
+        body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+        let locations = self.scope.locations();
+        let function = Function { name, inputs: self.inputs, outputs, body: body.renumber(), locations };
+        verify(&function)?;
+        Ok(function)
     }
 }
 

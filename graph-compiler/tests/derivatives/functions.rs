@@ -89,6 +89,17 @@ fn the_gradient_of_a_function_is_a_function() {
 }
 
 #[test]
+fn a_gradient_computes_nothing_that_it_does_not_need() {
+    let names = |value: bool| {
+        let request = Grad { of: Some("loss"), wrt: &["x"], value, ..Default::default() };
+        let f = grad(&loss(), "loss", &request).unwrap().function;
+        f.body.equations.iter().map(|e| e.op.name()).collect::<Vec<_>>()
+    };
+    assert!(names(true).contains(&"reduce_sum"));
+    assert!(!names(false).contains(&"reduce_sum"), "{:?}", names(false));
+}
+
+#[test]
 fn twice_in_a_row_gives_second_derivatives() {
     let function = FunctionBuilder::build("f", |f| {
         let x = f.input("x", TensorType::scalar(DType::F64));
