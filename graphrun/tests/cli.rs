@@ -198,6 +198,10 @@ fn a_plan_gives_what_its_function_gives() {
     let by = |file: &str| place.run(&[&[file][..], &given].concat());
     assert_eq!(by("p.plan").good(), by("model.graph@predict").good());
     assert_eq!(by("p.plan@predict").good(), by("p.plan").good());
+    let on_cpu = |file: &str| place.graphrun(&[&["run", file][..], &given].concat());
+    assert_eq!(on_cpu("p.plan").good(), on_cpu("model.graph@predict").good());
+    let checked = place.graphrun(&["check", "model.graph@loss"]);
+    assert_eq!(checked.good().matches("  good: ").count(), 3, "{checked:?}");
     assert!(place.graphrun(&["dump", "p.plan", "--stage", "plan"]).good().starts_with("plan @predict {"));
 
     place.run(&["p.plan@loss"]).refused(&["no function `@loss`", "the plan is of @predict"]);
