@@ -175,9 +175,8 @@ impl CompiledConvolution {
                 let lhs = match plain {
                     Some(view) => view.from(tile.start, 0).plain(),
                     None => {
-                        let destination = patches.as_mut_ptr();
-                        self.patches.fill(simd, source, group, tile.clone(), taps.clone(), destination);
-                        View { at: destination.cast_const(), row: depth, column: 1 }
+                        let (rows, taps) = (tile.clone(), taps.clone());
+                        self.patches.fill(simd, source, group, rows, taps, patches.as_mut_ptr())
                     }
                 };
                 let rhs = filter.from(start * channels, 0);
@@ -338,13 +337,12 @@ impl CompiledConvolution {
             let part = start..positions.end.min(start + most);
             // SAFETY: the patches, and the cotangent of halves, fit into the memory taken for them; the sums are this task's own.
             unsafe {
-                let lhs = match if T::HALF { None } else { self.patches.plain(source, group) } {
-                    Some(view) => View { row: 1, column: view.row, ..view.from(part.start, 0).plain() },
-                    None => {
-                        self.patches.fill(simd, source, group, part.clone(), taps.clone(), patches);
-                        View { at: patches.cast_const(), row: 1, column: width }
-                    }
+                let plain = if T::HALF { None } else { self.patches.plain(source, group) };
+                let matrix = match plain {
+                    Some(view) => view.from(part.start, 0).plain(),
+                    None => self.patches.fill(simd, source, group, part.clone(), taps.clone(), patches),
                 };
+                let lhs = View { row: matrix.column, column: matrix.row, ..matrix };
                 let rhs = cotangent.from(part.start, 0);
                 let rhs = if T::HALF {
                     panel::widened(simd, rhs, [part.len(), columns], wide)

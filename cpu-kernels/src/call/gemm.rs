@@ -39,8 +39,12 @@ struct Tiling {
 const LANE: usize = 64;
 /// Most rows of a tile: so many that packing rhs again for each costs next to nothing, and so few that the sums stay in the second cache.
 const ROWS: usize = 512;
-/// Most columns of a tile of few rows, which is bound by reading rhs: long runs of memory.
+/// So few rows that a product takes no longer than reading rhs.
+const FEW: usize = 16;
+/// Most columns of a tile of few rows.
 const WIDE: usize = 4096;
+/// Rows that the crate multiplies with a copied part of rhs without packing it again.
+const STRIP: usize = 48;
 /// Part of k of which operands are copied at a time.
 const DEPTH: usize = 512;
 /// Multiplications and additions (or what takes as long) below which a part is not worth a task of its own: some ten
@@ -54,20 +58,26 @@ fn cost(rows: usize, columns: usize, k: usize) -> usize {
 }
 
 impl Tiling {
-    fn new(batch: usize, m: usize, n: usize, k: usize, packs: bool) -> Self {
+    fn new(batch: usize, m: usize, n: usize, k: usize, copies: bool) -> Self {
         let whole = cost(m, n, k);
         let total = whole.saturating_mul(batch);
         // Enough tiles to keep many threads busy with large products, and a few with small ones.
-        let wanted = if total >= 256 * TASK { 32 } else { 8 };
+        // A product of few rows is bound by reading rhs, which is fastest in long runs.
+        let wanted = match () {
+            () if m <= FEW => 4,
+            () if total >= 256 * TASK => 32,
+            () => 8,
+        };
         let target = (total / wanted).max(TASK);
         if whole <= target {
             return Tiling { rows: m, columns: n, batches: (target / whole.max(1)).clamp(1, batch.max(1)) };
         }
-        let mut rows = divide(m, ROWS, 6);
-        let most = if packs || m > LANE { 2 * LANE } else { WIDE };
+        // Copying rhs takes longer than packing it.
+        let mut rows = divide(m, if copies { 2 * ROWS } else { ROWS }, 6);
+        let most = if copies || m > FEW { 2 * LANE } else { WIDE };
         let mut columns = LANE;
-        while 2 * columns <= most && cost(rows, 2 * columns, k) <= target {
-            columns *= 2;
+        while columns < most && cost(rows, columns + LANE, k) <= target {
+            columns += LANE;
         }
         let columns = divide(n, columns, LANE);
         let tiles = |rows: usize| batch.saturating_mul(n.div_ceil(columns)).saturating_mul(m.div_ceil(rows));
@@ -258,7 +268,16 @@ impl CompiledGemm {
                 } else {
                     (lhs.plain(), panel::transposed(simd, rhs.plain(), [depth, n], right))
                 };
-                T::Wide::product([m, n, depth], sums, sums_row, start > 0, lhs, rhs);
+                for i in (0..m).step_by(STRIP) {
+                    T::Wide::product(
+                        [STRIP.min(m - i), n, depth],
+                        sums.add(i * sums_row),
+                        sums_row,
+                        start > 0,
+                        lhs.from(i, 0),
+                        rhs,
+                    );
+                }
             }
             start += depth;
             if start >= k {

@@ -41,6 +41,7 @@ enum Kind {
 /// What a run wants of a buffer.
 #[derive(Debug)]
 struct Parameter {
+    name: String,
     dtype: DType,
     bytes: usize,
     /// Whether the buffer may be larger.
@@ -60,11 +61,11 @@ impl CompiledCall {
         let parameters = operands.iter().enumerate().map(|(k, ty)| Parameter {
             larger: call.may_be_larger(k),
             in_place: in_place.contains(&k),
-            ..Parameter::new(ty)
+            ..Parameter::new(format!("operand {k}"), ty)
         });
         Ok(CompiledCall {
             name: call.name(),
-            parameters: parameters.chain([Parameter::new(&call.result())]).collect(),
+            parameters: parameters.chain([Parameter::new("result".into(), &call.result())]).collect(),
             kind: match call {
                 Call::Gemm(gemm) => Kind::Gemm(CompiledGemm::new(gemm)),
                 Call::Convolution(convolution) => Kind::Convolution(CompiledConvolution::new(convolution)?),
@@ -121,12 +122,14 @@ impl CompiledCall {
         }
         let last = buffers.len() - 1;
         for (k, (buffer, parameter)) in buffers.iter().zip(&self.parameters).enumerate() {
-            let name = if k == last { "the result".into() } else { format!("operand {k}") };
             let bytes = if parameter.larger { parameter.bytes.max(buffer.bytes()) } else { parameter.bytes };
-            buffer.check(&name, bytes, parameter.dtype.size(), k == last)?;
+            buffer.check(&parameter.name, bytes, parameter.dtype.size(), k == last)?;
             let same = parameter.in_place && std::ptr::eq(buffer.pointer(), buffers[last].pointer());
             if k != last && bytes > 0 && buffer.overlaps(&buffers[last]) && !same {
-                return Err(Diagnostic::new(format!("the buffers of {name} and of the result overlap")));
+                return Err(Diagnostic::new(format!(
+                    "the buffers of {} and of the result overlap",
+                    parameter.name
+                )));
             }
         }
         Ok(())
@@ -134,9 +137,9 @@ impl CompiledCall {
 }
 
 impl Parameter {
-    fn new(ty: &TensorType) -> Self {
+    fn new(name: String, ty: &TensorType) -> Self {
         let elements = ty.elements().expect("a verified call has extents that fit");
-        Parameter { dtype: ty.dtype, bytes: elements * ty.dtype.size(), larger: false, in_place: false }
+        Parameter { name, dtype: ty.dtype, bytes: elements * ty.dtype.size(), larger: false, in_place: false }
     }
 }
 

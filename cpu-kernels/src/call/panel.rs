@@ -117,7 +117,7 @@ pub(super) unsafe fn widened<T: Element>(
 }
 
 /// A dense copy with neighbouring columns side by side, of a matrix whose neighbouring rows are side by side (`row` is 1). Elements of
-/// four bytes are exchanged by vector instructions, 8 × 8 at a time.
+/// four bytes are exchanged by vector instructions.
 ///
 /// # Safety
 ///
@@ -129,16 +129,16 @@ pub(super) unsafe fn transposed<T: Element>(
     destination: *mut T,
 ) -> View<T> {
     assert_eq!(source.row, 1, "chosen when the call was compiled");
-    const SIDE: usize = 8;
     let squares = cfg!(target_arch = "x86_64") && size_of::<T>() == size_of::<f32>() && simd >= Simd::Avx2;
     let whole = |extent: usize| if squares { extent / SIDE * SIDE } else { 0 };
     let (whole_rows, whole_columns) = (whole(rows), whole(columns));
-    // SAFETY: a square of 8 × 8 within the whole rows and columns exists, and the indices of what is left are below the extents; an index of
-    // the result is below their product. If there are squares, the elements have 4 bytes and the machine AVX2.
+    // SAFETY: a square of SIDE × SIDE within the whole rows and columns exists, and the indices of what is left are below the extents; an
+    // index of the result is below their product. If there are squares, the elements have 4 bytes and the machine AVX2.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        for i in (0..whole_rows).step_by(SIDE) {
-            for j in (0..whole_columns).step_by(SIDE) {
+        for j in (0..whole_columns).step_by(SIDE) {
+            // Along the runs of the source, so that the machine foresees what is read.
+            for i in (0..whole_rows).step_by(SIDE) {
                 square(
                     source.element(i, j).cast(),
                     source.column,
@@ -155,6 +155,31 @@ pub(super) unsafe fn transposed<T: Element>(
     View { at: destination, row: columns, column: 1 }
 }
 
+/// Side of a square: a line of the cache, so that each line is read and written in one go, however far apart they are.
+const SIDE: usize = 16;
+
+/// Transposes a square of 16 × 16 numbers.
+///
+/// # Safety
+///
+/// 16 rows of 16 elements at these distances are valid to read from the source and to write to the destination; the
+/// machine has AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn square(source: *const f32, source_row: usize, destination: *mut f32, destination_row: usize) {
+    for (row, column) in [(0, 0), (0, 8), (8, 0), (8, 8)] {
+        // SAFETY: the quarter is a part of the square.
+        unsafe {
+            quarter(
+                source.add(row * source_row + column),
+                source_row,
+                destination.add(column * destination_row + row),
+                destination_row,
+            );
+        }
+    }
+}
+
 /// Transposes a square of 8 × 8 numbers.
 ///
 /// # Safety
@@ -162,7 +187,8 @@ pub(super) unsafe fn transposed<T: Element>(
 /// 8 rows of 8 elements at these distances are valid to read from the source and to write to the destination; the machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn square(source: *const f32, source_row: usize, destination: *mut f32, destination_row: usize) {
+#[inline]
+unsafe fn quarter(source: *const f32, source_row: usize, destination: *mut f32, destination_row: usize) {
     use std::arch::x86_64::{
         _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
         _mm256_unpacklo_ps,

@@ -2,11 +2,13 @@
 //!
 //! A row belongs to a position of the tensor that is computed (or, for a filter's gradient, summed over), a column to a tap of the filter and
 //! a channel of the source; the element is the source's where the tap meets it, and 0 beside it. The matrix is never made as a whole:
-//! a part of some rows and taps fits into the cache.
+//! a part of some rows and taps fits into the cache. Where channels are few, the columns of that part are runs of memory, else the
+//! rows are, so that what is copied at a time is long.
 
 use super::element::{Element, Number};
 use super::panel::{View, widen};
 use crate::simd::Simd;
+use std::ops::Range;
 use wengert_core::call::{Convolution, Window};
 
 /// Where rows and taps meet the source, along one spatial axis: at `(row·step + tap·spread + offset) / divisor`, if that is exact and within the
@@ -38,6 +40,9 @@ impl Axis {
         usize::try_from(at).ok().filter(|at| *at < self.source)
     }
 }
+
+/// So few channels that columns are longer runs than rows.
+const FEW: usize = 4;
 
 /// The patches of a convolution.
 #[derive(Debug)]
@@ -113,7 +118,7 @@ impl Patches {
         self.axes.iter().all(same).then_some(View { at, row: self.all_channels, column: 1 })
     }
 
-    /// Writes the part of `rows` and `taps` of a group's patches, densely, as numbers to compute with.
+    /// Writes the part of `rows` and `taps` of a group's patches, densely, as numbers to compute with, and says how they lie.
     ///
     /// # Safety
     ///
@@ -124,53 +129,137 @@ impl Patches {
         simd: Simd,
         source: *const T,
         group: usize,
-        rows: std::ops::Range<usize>,
-        taps: std::ops::Range<usize>,
+        rows: Range<usize>,
+        taps: Range<usize>,
         destination: *mut T::Wide,
-    ) {
-        if rows.is_empty() {
-            return;
-        }
-        let [first, second, last] = &self.axes;
-        let mut destination = destination;
-        let [mut image, mut r0, mut r1, mut r2] = {
-            let (rest, r2) = (rows.start / last.rows, rows.start % last.rows);
-            let (rest, r1) = (rest / second.rows, rest % second.rows);
-            [rest / first.rows, rest % first.rows, r1, r2]
+    ) -> View<T::Wide> {
+        let width = taps.len() * self.channels;
+        let count = rows.len();
+        let columns = self.channels <= FEW && self.axes[2].divisor == 1 && count > 1;
+        let view = if columns {
+            View { at: destination.cast_const(), row: 1, column: count }
+        } else {
+            View { at: destination.cast_const(), row: width, column: 1 }
         };
-        for _ in rows {
-            // Taps that differ along the last axis only are neighbours.
+        if rows.is_empty() {
+            return view;
+        }
+        let source = source.wrapping_add(group * self.channels);
+        let [first, second, last] = &self.axes;
+        let (line, mut start) = (rows.start / last.rows, rows.start % last.rows);
+        let [mut image, mut r0, mut r1] = {
+            let (rest, r1) = (line / second.rows, line % second.rows);
+            [rest / first.rows, rest % first.rows, r1]
+        };
+        let mut done = 0;
+        while done < count {
+            // Rows that differ along the last axis only are neighbours, and so are taps.
+            let end = last.rows.min(start + count - done);
             let mut tap = taps.start;
             while tap < taps.end {
-                let (rest, start) = (tap / last.taps, tap % last.taps);
+                let (rest, k) = (tap / last.taps, tap % last.taps);
                 let (k0, k1) = (rest / second.taps, rest % second.taps);
-                let end = last.taps.min(start + taps.end - tap);
+                let last_tap = last.taps.min(k + taps.end - tap);
                 let line = first
                     .meets(r0, k0)
                     .zip(second.meets(r1, k1))
-                    .map(|(p0, p1)| ((image * first.source + p0) * second.source + p1) * last.source);
-                // SAFETY: a line that the taps meet exists in the source; the destination has room for the taps.
+                    .map(|(p0, p1)| ((image * first.source + p0) * second.source + p1) * last.source)
+                    .map(|line| source.wrapping_add(line * self.all_channels));
+                let column = (tap - taps.start) * self.channels;
+                // SAFETY: a line that the taps meet exists in the source; the destination has room for rows and taps.
                 unsafe {
-                    match line {
-                        Some(line) => {
-                            let line = source.add(line * self.all_channels + group * self.channels);
-                            self.fill_line(simd, line, r2, start..end, destination);
-                        }
-                        None => zeros(destination, (end - start) * self.channels),
+                    if columns {
+                        let to = destination.add(column * count + done);
+                        self.columns(line, start..end, k..last_tap, to, count);
+                    } else {
+                        let to = destination.add(done * width + column);
+                        self.rows_of_line(simd, line, start..end, k..last_tap, to, width);
                     }
-                    destination = destination.add((end - start) * self.channels);
                 }
-                tap += end - start;
+                tap += last_tap - k;
             }
-            r2 += 1;
-            if r2 == last.rows {
-                (r2, r1) = (0, r1 + 1);
-            }
+            done += end - start;
+            (start, r1) = (0, r1 + 1);
             if r1 == second.rows {
                 (r1, r0) = (0, r0 + 1);
             }
             if r0 == first.rows {
                 (r0, image) = (0, image + 1);
+            }
+        }
+        view
+    }
+
+    /// Rows and taps along the last axis, each column (a tap's channel) a run of memory; `line` is the line of the source that they meet.
+    ///
+    /// # Safety
+    ///
+    /// The line is in the source. The destination is valid to write a number for each row, tap and channel, columns `distance` apart. The
+    /// divisor is 1.
+    #[inline]
+    unsafe fn columns<T: Element>(
+        &self,
+        line: Option<*const T>,
+        rows: Range<usize>,
+        taps: Range<usize>,
+        destination: *mut T::Wide,
+        distance: usize,
+    ) {
+        let axis = &self.axes[2];
+        let count = rows.len();
+        for (n, tap) in taps.enumerate() {
+            // The rows of which this tap is within the source: those from `before` on, `met` of them.
+            let at = rows.start as i64 * axis.step + tap as i64 * axis.spread + axis.offset;
+            let before = if at >= 0 { 0 } else { (-at + axis.step - 1) / axis.step };
+            let beyond = (axis.source as i64 - at + axis.step - 1).max(0) / axis.step;
+            let before = before.min(count as i64) as usize;
+            let met = (beyond.min(count as i64) as usize).saturating_sub(before);
+            let from = at + before as i64 * axis.step;
+            for channel in 0..self.channels {
+                // SAFETY: the rows that are met are so at positions below the extent of the source; the destination has room for all.
+                unsafe {
+                    let to = destination.add((n * self.channels + channel) * distance);
+                    let Some(line) = line.filter(|_| met > 0) else {
+                        zeros(to, count);
+                        continue;
+                    };
+                    zeros(to, before);
+                    let from = line.add(from as usize * self.all_channels + channel);
+                    let stride = axis.step as usize * self.all_channels;
+                    if stride == 1 {
+                        (0..met).for_each(|k| to.add(before + k).write(from.add(k).read().wide()));
+                    } else {
+                        (0..met).for_each(|k| to.add(before + k).write(from.add(k * stride).read().wide()));
+                    }
+                    zeros(to.add(before + met), count - before - met);
+                }
+            }
+        }
+    }
+
+    /// Rows and taps along the last axis, each row a run of memory; `line` is the line of the source that they meet.
+    ///
+    /// # Safety
+    ///
+    /// That of [`columns`](Self::columns), with rows `distance` apart, and any divisor.
+    #[inline]
+    unsafe fn rows_of_line<T: Element>(
+        &self,
+        simd: Simd,
+        line: Option<*const T>,
+        rows: Range<usize>,
+        taps: Range<usize>,
+        destination: *mut T::Wide,
+        distance: usize,
+    ) {
+        for (n, row) in rows.enumerate() {
+            // SAFETY: the caller vouches for line and destination.
+            unsafe {
+                let to = destination.add(n * distance);
+                match line {
+                    Some(line) => self.fill_line(simd, line, row, taps.clone(), to),
+                    None => zeros(to, taps.len() * self.channels),
+                }
             }
         }
     }
@@ -186,7 +275,7 @@ impl Patches {
         simd: Simd,
         line: *const T,
         row: usize,
-        taps: std::ops::Range<usize>,
+        taps: Range<usize>,
         destination: *mut T::Wide,
     ) {
         let axis = &self.axes[2];

@@ -25,6 +25,10 @@ pub(super) struct CompiledScatterAdd {
     update_strides: Vec<usize>,
     /// Extents of the scatter positions, and their distances in the updates.
     positions: Vec<(usize, usize)>,
+    /// The distance of each position from the last, if it is the same for all.
+    even: Option<usize>,
+    /// Whether a window is one run of memory along the last axis.
+    run: bool,
     /// For each component of an index vector, the axis that it moves the window along.
     moved: Vec<usize>,
     /// The axis along which the result is divided, and how far each part extends.
@@ -47,10 +51,13 @@ impl CompiledScatterAdd {
         for (axis, update) in kept.zip(&call.update_window_dims) {
             (window[axis], update_strides[axis]) = (call.updates[*update], in_updates[*update]);
         }
-        let positions = (0..call.updates.len())
+        let positions: Vec<(usize, usize)> = (0..call.updates.len())
             .filter(|a| !call.update_window_dims.contains(a))
             .map(|a| (call.updates[a], in_updates[a]))
             .collect();
+        let even = positions.windows(2).all(|p| p[0].1 == p[1].0 * p[1].1);
+        let others = &window[..rank.saturating_sub(1)];
+        let run = rank > 0 && update_strides[rank - 1] == 1 && others.iter().all(|e| *e == 1);
         let mut result = CompiledScatterAdd {
             dtype: call.dtype,
             index: call.index,
@@ -58,6 +65,8 @@ impl CompiledScatterAdd {
             strides,
             window,
             update_strides,
+            even: even.then(|| positions.last().map_or(0, |p| p.1)),
+            run,
             positions,
             moved: call.scatter_dims_to_operand_dims.clone(),
             axis: 0,
@@ -82,14 +91,14 @@ impl CompiledScatterAdd {
         };
         let free =
             (0..self.shape.len()).filter(|a| !self.moved.contains(a) && self.window[*a] == self.shape[*a]);
-        let longest = free.max_by_key(parts).filter(|a| parts(a) > 1);
-        // Each task reads all indices: not worth while for small windows.
+        let longest = free.max_by_key(parts).filter(|a| parts(a) > 1).map(|a| (a, parts(&a)));
+        // Each task reads all indices, which takes as long as adding half a run.
         let by_index = || {
-            let wide = self.window.iter().product::<usize>() >= RUN;
-            (0..self.shape.len()).max_by_key(parts).filter(|a| wide && parts(a) > 1)
+            let most = 2 * self.window.iter().product::<usize>() / RUN;
+            let axis = (0..self.shape.len()).max_by_key(parts)?;
+            Some((axis, parts(&axis).min(most))).filter(|(_, count)| *count > 1)
         };
-        if let Some(axis) = longest.or_else(by_index) {
-            let count = parts(&axis);
+        if let Some((axis, count)) = longest.or_else(by_index) {
             (self.axis, self.part) = (axis, self.shape[axis].div_ceil(count));
         }
     }
@@ -175,7 +184,15 @@ impl CompiledScatterAdd {
             let from = self.update(position);
             // SAFETY: the window lies within the result, since `start` found so, and its part from `skipped` to `end` within what is
             // owned; the updates have an element for each of its positions.
-            unsafe { self.window(updates.add(from), result.add(to), 0, skipped..end) };
+            unsafe {
+                if self.run {
+                    let last = self.window.len() - 1;
+                    let along = if self.axis == last { skipped..end } else { 0..self.window[last] };
+                    add_run(updates.add(from + along.start), result.add(to + along.start), along.len());
+                } else {
+                    self.window(updates.add(from), result.add(to), 0, skipped..end);
+                }
+            }
         }
     }
 
@@ -210,6 +227,9 @@ impl CompiledScatterAdd {
 
     /// Where the updates of a scatter position begin.
     fn update(&self, position: usize) -> usize {
+        if let Some(distance) = self.even {
+            return position * distance;
+        }
         let mut rest = position;
         let mut from = 0;
         for (extent, stride) in self.positions.iter().rev() {
@@ -235,10 +255,7 @@ impl CompiledScatterAdd {
         // SAFETY: `along` is within the window.
         unsafe {
             if axis + 1 == self.window.len() && (from_stride == 1 || along.len() == 1) {
-                let (from, to) = (from.add(along.start * from_stride), to.add(along.start));
-                let sums = std::slice::from_raw_parts_mut(to, along.len());
-                let terms = std::slice::from_raw_parts(from, along.len());
-                sums.iter_mut().zip(terms).for_each(|(sum, x)| *sum = sum.plus(*x));
+                add_run(from.add(along.start * from_stride), to.add(along.start), along.len());
                 return;
             }
             for i in along {
@@ -246,6 +263,19 @@ impl CompiledScatterAdd {
             }
         }
     }
+}
+
+/// Adds neighbouring elements.
+///
+/// # Safety
+///
+/// So many elements are valid to read and to write, and nobody else uses those that are written; they do not overlap.
+#[inline]
+unsafe fn add_run<T: Element>(from: *const T, to: *mut T, count: usize) {
+    // SAFETY: the caller vouches for the elements.
+    let (sums, terms) =
+        unsafe { (std::slice::from_raw_parts_mut(to, count), std::slice::from_raw_parts(from, count)) };
+    sums.iter_mut().zip(terms).for_each(|(sum, x)| *sum = sum.plus(*x));
 }
 
 /// Distances of the elements of a dense array along its axes.
