@@ -427,7 +427,7 @@ fn defines(body: &Body, value: ValueId, next: usize) -> Result<()> {
 }
 
 /// G6 for a type.
-pub(super) fn well_formed(ty: &TensorType) -> Result<()> {
+pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
     if ty.rank() > MAX_RANK {
         return Err(Diagnostic::new(format!("G6: {} axes; a type has at most {MAX_RANK}", ty.rank())));
     }

@@ -79,6 +79,6 @@ mod tests {
         let y = evaluate::<Unrounded>(&f.body, &f.locations, &[Array::from_literal(&x)]).unwrap();
         assert_eq!(y[0].cells[0].real().0, 3.0f64.exp() / 3.0);
         let rounded = evaluate::<f64>(&f.body, &f.locations, &[Array::from_literal(&x)]).unwrap();
-        assert_eq!(*rounded[0].cells[0].real(), 6.6875);
+        assert_eq!(*rounded[0].cells[0].real(), 6.71875);
     }
 }

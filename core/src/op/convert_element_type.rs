@@ -21,6 +21,20 @@ attributes! {
     }
 }
 
+/// An integer of at most 65 bits rounded once to a float dtype.
+fn rounded(value: i128, dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => value as f64,
+        DType::F32 => f64::from(value as f32),
+        _ => {
+            // More bits than a half and its tie have are cut off; if any was set, the last one that is left is.
+            let cut = (128 - value.unsigned_abs().leading_zeros()).saturating_sub(40);
+            let sticky = (value & ((1 << cut) - 1) != 0) as i128;
+            Scalar::from_f64(dtype, ((value >> cut) | sticky) as f64 * f64::from(cut).exp2()).to_f64()
+        }
+    }
+}
+
 impl Operation for ConvertElementType {
     named!("convert_element_type");
 
@@ -34,8 +48,13 @@ impl Operation for ConvertElementType {
         let convert = |cell: &Cell<R>| match cell {
             Cell::Real(r) if self.dtype.is_float() => Cell::Real(r.clone()),
             Cell::Real(r) => Cell::from_scalar(Scalar::from_f64(self.dtype, r.to_f64())),
+            Cell::Bits(b) if self.dtype.is_float() && R::ROUNDS => {
+                let value = if x.dtype == DType::U64 { i128::from(*b as u64) } else { i128::from(*b) };
+                Cell::Real(R::from_f64(rounded(value, self.dtype)))
+            }
             Cell::Bits(b) if self.dtype.is_float() => Cell::Real(match x.dtype {
-                DType::U64 if *b < 0 => R::from_f64(*b as u64 as f64),
+                // The upper half and the lower half, since an exact number is made of an i64.
+                DType::U64 => R::from_i64(b >> 1 & i64::MAX).mul(&R::from_i64(2)).add(&R::from_i64(b & 1)),
                 _ => R::from_i64(*b),
             }),
             Cell::Bits(b) => Cell::from_scalar(Scalar::from_i64(self.dtype, *b)),

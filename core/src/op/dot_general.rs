@@ -3,7 +3,7 @@
 use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
@@ -237,6 +237,15 @@ impl Operation for DotGeneral {
             };
             Sample::new(op, vec![floats(a, -1.0, 1.0), floats(b, -1.0, 1.0)])
         };
+        // Halves with a result in f32.
+        let half = |value: f32| half::bf16::from_f32(value);
+        let wide = Sample::new(
+            DotGeneral { result: Some(DType::F32), ..DotGeneral::matmul(2) },
+            vec![
+                values(&[1, 3], [half(1.5), half(-2.0), half(0.25)]),
+                values(&[3, 2], [half(3.0), half(1.0), half(-0.5), half(2.0), half(8.0), half(1.0)]),
+            ],
+        );
         vec![Entry {
             name: "dot_general",
             doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32.",
@@ -248,6 +257,7 @@ impl Operation for DotGeneral {
                 sample((&[1], &[3]), (&[0, 2], &[0, 1]), &[2, 5, 3, 4], &[2, 3, 6, 5]),
                 sample((&[0, 1], &[1, 0]), (&[], &[]), &[2, 3, 4], &[3, 2]),
                 sample((&[0], &[0]), (&[], &[]), &[7], &[7]),
+                wide,
             ],
         }]
     }

@@ -19,6 +19,7 @@ mod argument;
 mod binary;
 mod bitcast_convert_type;
 mod broadcast_in_dim;
+mod catalogue;
 mod compare;
 mod concatenate;
 mod constant;
@@ -49,6 +50,7 @@ pub use attribute::{Attribute, AttributeStruct, Attributes};
 pub use binary::Binary;
 pub use bitcast_convert_type::BitcastConvertType;
 pub use broadcast_in_dim::BroadcastInDim;
+pub use catalogue::markdown;
 pub use compare::Compare;
 pub use compute::{Compute, ElementContext};
 pub use concatenate::Concatenate;
@@ -190,7 +192,14 @@ macro_rules! ops {
 
             /// See [`Operation::infer`].
             pub fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
-                match self { $(Op::$variant(op) => op.infer(operands, regions),)* }.map_err(|d| d.context(self.name()))
+                // Whatever the attributes say, no op takes or makes a type that no memory could hold.
+                let well_formed = |types: &[TensorType]| {
+                    types.iter().try_for_each(crate::graph::verify::well_formed)
+                };
+                well_formed(operands)
+                    .and_then(|()| match self { $(Op::$variant(op) => op.infer(operands, regions),)* })
+                    .and_then(|results| well_formed(&results).map(|()| results))
+                    .map_err(|d| d.context(self.name()))
             }
 
             /// See [`Operation::evaluate`].

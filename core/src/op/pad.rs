@@ -7,6 +7,7 @@ use super::sample::{Sample, floats};
 use super::{Cost, Entry, Op, Operation, Reduce, ReduceKind, Slice, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real};
@@ -30,7 +31,7 @@ attributes! {
 impl Pad {
     /// Distance of neighbours of an axis in the result.
     fn step(&self, axis: usize) -> i64 {
-        self.interior.get(axis).copied().unwrap_or(0) + 1
+        self.interior.get(axis).copied().unwrap_or(0).saturating_add(1)
     }
 
     fn low_of(&self, axis: usize) -> i64 {
@@ -145,10 +146,11 @@ impl Operation for Pad {
             let inside = unpadded(ct);
             let sum = |t: &Tensor| Tensor::apply(Reduce::new(ReduceKind::Sum, 0..rank), &[t]);
             let value = t.operands[1].is_linear().then(|| {
-                // Padding receives what does not go to the operand; computed by masking, as a difference of sums would cancel.
-                let ones = inside.ones_like();
-                let mask = Tensor::apply(op.clone(), &[&ones, &zero]);
-                sum(&ct.scaled_by(&(1.0 - mask)))
+                // Padding receives what does not go to the operand; picked by a mask, as a difference of sums would cancel.
+                let constant = |b: bool| Tensor::constant(crate::Literal::from(b));
+                let operand = Tensor::full(&x.with_dtype(DType::Bool), Scalar::of(true));
+                let mask = Tensor::apply(op.clone(), &[&operand, &constant(false)]);
+                sum(&mask.select(&ct.zeros_like(), ct))
             });
             vec![t.operands[0].is_linear().then_some(inside), value]
         })

@@ -197,16 +197,17 @@ fn transpose_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     vec![t.cotangents[0].as_ref().map(|ct| op.restore(ct, t.operands[0].ty()))]
 }
 
+/// The tangents of the elements that equal the extremum, divided by their number.
 fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Reduce(op) = j.op else { unreachable!("the rule of reduce") };
+    let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let x = &j.operands[0];
-    let chosen = x.eq(&op.restore(&j.results[0], x.ty())).convert(x.dtype());
-    let count = Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[&chosen]);
-    let share = chosen / op.restore(&count, x.ty());
-    let sum = |t: &Tensor| {
-        Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[&t.scaled_by(&share)])
-    };
-    vec![j.tangents[0].as_ref().map(sum)]
+    let chosen = x.eq(op.restore(&j.results[0], x.ty()));
+    // A half cannot count far.
+    let counter = if x.dtype().is_half() { DType::F32 } else { x.dtype() };
+    let sum = |t: &Tensor| Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[t]);
+    let share = sum(&chosen.convert(counter)).reciprocal().convert(x.dtype());
+    vec![Some(sum(&chosen.select(tangent, &tangent.zeros_like())).scaled_by(&share))]
 }
 
 /// d Πx = Σᵢ dxᵢ · Π_{j≠i} xⱼ without dividing: a balanced tree over (product, tangent) pairs.
@@ -338,7 +339,7 @@ impl Operation for Reduce {
                     Domain::Bits => super::SampleOperand::Values(
                         crate::Literal::from_vec(
                             shape,
-                            (0..shape.iter().product::<usize>() as i32).map(|i| i * 7 ^ 5).collect(),
+                            (0..shape.iter().product::<usize>() as i32).map(|i| (i * 7) ^ 5).collect(),
                         )
                         .expect("as many elements as the shape says"),
                     ),

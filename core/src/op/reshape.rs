@@ -23,6 +23,10 @@ attributes! {
 /// True if both shapes have the same number of elements whatever the variables: equal dims cancel, the constants' products and
 /// what variables remain must agree.
 fn same_elements(a: &[Dim], b: &[Dim]) -> bool {
+    let empty = |dims: &[Dim]| dims.iter().any(|d| d.as_constant() == Some(0));
+    if empty(a) && empty(b) {
+        return true;
+    }
     let mut rest: Vec<Option<&Dim>> = b.iter().map(Some).collect();
     let mut left = Vec::new();
     for dim in a {
@@ -137,6 +141,7 @@ impl Operation for Reshape {
                 sample(&[24], &[2, 3, 4]),
                 sample(&[6, 4], &[4, 6]),
                 sample(&[1, 6], &[2, 1, 3]),
+                sample(&[0, 5], &[7, 0, 2]),
             ],
         }]
     }

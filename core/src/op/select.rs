@@ -26,7 +26,7 @@ attributes! {
 }
 
 /// The index into an operand that is a scalar or has the result's shape.
-fn aligned<'a>(scalar: bool, index: &'a [Affine]) -> &'a [Affine] {
+fn aligned(scalar: bool, index: &[Affine]) -> &[Affine] {
     if scalar { &[] } else { index }
 }
 

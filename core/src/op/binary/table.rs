@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::graph::operators::Operand;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Cell, Real};
+use crate::nest::scalar::{integer_div, integer_rem};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::Cost;
 use crate::op::compute::ElementContext;
@@ -49,7 +50,7 @@ binary! {
     /// x / y. Integers truncate; see [`ScalarOp::Div`] for division by zero.
     Div div Number Expensive false {
         real: |x, y| x.div(y),
-        bits: |x, y, d| crate::nest::scalar::integer_div(x, y, d),
+        bits: integer_div,
         compute: instruction(ScalarOp::Div),
         derivative: Derivative::LinearIn(
             &[0],
@@ -74,7 +75,7 @@ binary! {
                 Ok(x.sub(&whole.mul(y)))
             })
         },
-        bits: |x, y, d| crate::nest::scalar::integer_rem(x, y, d),
+        bits: integer_rem,
         compute: instruction(ScalarOp::Rem),
         derivative: Derivative::Nonlinear(|j| scaled(
             j,
@@ -227,19 +228,20 @@ binary! {
             (values(&[4], [-1i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
         ],
     }
-    /// x shifted right by y bits, sign bits coming in (zeros for unsigned dtypes); all of them where y is not in 0..bits.
+    /// x shifted right by y bits, its highest bit coming in (of unsigned dtypes too); nothing but that bit where y is not in 0..bits.
     ShiftRightArithmetic shift_right_arithmetic Integer Cheap false {
         real: bits_only,
-        bits: |x, y, d| if d.is_unsigned_integer() {
-            shift(y, d, |y| (zero_extended(x, d) >> y) as i64, 0)
-        } else {
-            shift(y, d, |y| x >> y, x >> 63)
+        bits: |x, y, d| {
+            let unused = 64 - d.bits();
+            let signed = x << unused >> unused;
+            shift(y, d, |y| signed >> y, signed >> 63)
         },
         compute: instruction(ScalarOp::ShiftRightArithmetic),
         derivative: Derivative::Zero,
         samples: [
             (values(&[4], [-1i64, i64::MIN, 5, -7]), values(&[4], [63i64, 64, -1, 1])),
-            (values(&[4], [-128i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
+            (values(&[4], [-128i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1])),
+            (values(&[4], [u32::MAX - 1, 1 << 31, 5, 7]), values(&[4], [1u32, 32, 1, 0]))
         ],
     }
 }

@@ -237,7 +237,12 @@ impl Operation for ConvGeneralDilated {
             }
             shape[specs.out[2 + i]] = self.output(i, input, filter)?;
         }
-        Ok(vec![x.with_shape(shape)])
+        let result = x.with_shape(shape);
+        // Strides, dilations and paddings that no arithmetic of positions holds.
+        if let Some(call) = self.call(x, w, &result) {
+            Call::Convolution(call).verify()?;
+        }
+        Ok(vec![result])
     }
 
     fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
@@ -250,7 +255,8 @@ impl Operation for ConvGeneralDilated {
             .collect();
         let (inputs, outputs) = (w.shape[specs.rhs[1]], w.shape[specs.rhs[0]]);
         let kernel: Vec<usize> = specs.rhs[2..].iter().map(|a| w.shape[*a]).collect();
-        let taps: usize = kernel.iter().product();
+        // Without input features there is nothing to add, however many taps there are.
+        let taps: usize = if inputs == 0 { 0 } else { kernel.iter().product() };
         let batch = x.shape[specs.lhs[0]] / self.batch_group_count;
         let (mut at_x, mut at_w) = (vec![0; n + 2], vec![0; n + 2]);
         Ok(vec![Array::from_fn(&results[0], |index| {
@@ -285,7 +291,8 @@ impl Operation for ConvGeneralDilated {
     fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
         let (specs, n) = (self.specs(), self.spatial());
         if self.batch_group_count == 1 && specs == Specs::canonical(n) {
-            return Compute::Call(Call::Convolution(self.call(operands, &results[0])));
+            let call = self.call(&operands[0], &operands[1], &results[0]);
+            return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
         }
         Compute::Decompose(Box::new(move |tensors| {
             // From the given axes to (batch, spatial…, feature) and (spatial…, input feature, output feature).
@@ -331,27 +338,30 @@ impl Operation for ConvGeneralDilated {
 }
 
 impl ConvGeneralDilated {
-    /// The call, for channels-last operands.
-    fn call(&self, operands: &[TensorType], result: &TensorType) -> call::Convolution {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
-        let (x, w, y, n) = (extents(&operands[0]), extents(&operands[1]), extents(result), self.spatial());
-        let window = |i: usize| Window {
-            input: x[1 + i],
-            filter: w[i],
-            output: y[1 + i],
-            stride: self.stride[i],
-            low: self.padding[i].0.as_constant().expect("compute is asked for bound ops only"),
-            lhs_dilation: self.lhs_dilation(i),
-            rhs_dilation: self.rhs_dilation(i),
+    /// The call, for operands that are brought to channels last and to groups of features; nothing if a dimension is variable.
+    fn call(&self, x: &TensorType, w: &TensorType, y: &TensorType) -> Option<call::Convolution> {
+        let specs = self.specs();
+        let extent = |ty: &TensorType, axis: usize| ty.shape[axis].as_extent();
+        let groups = self.feature_group_count.max(self.batch_group_count);
+        let window = |i: usize| {
+            Some(Window {
+                input: extent(x, specs.lhs[2 + i])?,
+                filter: extent(w, specs.rhs[2 + i])?,
+                output: extent(y, specs.out[2 + i])?,
+                stride: self.stride[i],
+                low: self.padding[i].0.as_constant()?,
+                lhs_dilation: self.lhs_dilation(i),
+                rhs_dilation: self.rhs_dilation(i),
+            })
         };
-        call::Convolution {
+        Some(call::Convolution {
             direction: Direction::Forward,
-            batch: x[0],
-            groups: self.feature_group_count,
-            input_channels: w[n],
-            output_channels: w[n + 1] / self.feature_group_count,
-            window: (0..n).map(window).collect(),
-            dtype: result.dtype,
-        }
+            batch: extent(y, specs.out[0])?,
+            groups,
+            input_channels: extent(w, specs.rhs[1])?,
+            output_channels: extent(w, specs.rhs[0])? / groups,
+            window: (0..self.spatial()).map(window).collect::<Option<_>>()?,
+            dtype: x.dtype,
+        })
     }
 }

@@ -1,0 +1,66 @@
+//! The catalogue as a document: `docs/ops.md` is what [`markdown`] says, and a test keeps it so.
+
+use super::{Entry, Op};
+use crate::dtype::DType;
+use crate::ty::TensorType;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// The catalogue of ops as a Markdown document.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Ops\n\n\
+         Generated from the catalogue (`Op::catalogue()`) by `WENGERT_BLESS=1 cargo nextest run -p wengert-core docs`; do not edit.\n\n\
+         Names are those of `jax.lax` where it has the op. Operands of elementwise ops have one shape (the methods of `Tensor` broadcast); \
+         halves are computed in f32 and rounded once. *Dtypes* are those of the first operand. The derivative of an op is one rule: \
+         `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear` (stated by its jvp), `linear in one` (both), or \
+         `composite` (by decomposition).\n\n\
+         | op | meaning | attributes | dtypes | derivative |\n\
+         |---|---|---|---|---|\n",
+    );
+    for entry in Op::catalogue() {
+        let meaning: Vec<&str> = entry.doc.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let attributes: Vec<String> = attributes(&entry).iter().map(|a| format!("`{a}`")).collect();
+        let row = [
+            format!("`{}`", entry.name),
+            meaning.join(" "),
+            attributes.join(", "),
+            dtypes(&entry),
+            entry.derivative.to_string(),
+        ]
+        .map(|cell| cell.replace('|', "\\|"));
+        writeln!(text, "| {} |", row.join(" | ")).expect("writing to a string cannot fail");
+    }
+    text
+}
+
+/// Names of the attributes that the samples use.
+fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
+    entry.samples.iter().flat_map(|s| s.op.attributes().into_keys()).collect()
+}
+
+/// The dtypes that the op accepts in its first operand, other operands of that dtype changed along.
+fn dtypes(entry: &Entry) -> String {
+    let accepts = |dtype: DType| {
+        entry.samples.iter().any(|sample| {
+            let types: Vec<TensorType> = sample.literals(DType::F32, 0).iter().map(|l| l.ty()).collect();
+            let Some(first) = types.first().map(|t| t.dtype) else { return false };
+            let change = |t: &TensorType| if t.dtype == first { t.with_dtype(dtype) } else { t.clone() };
+            sample.op.infer(&types.iter().map(change).collect::<Vec<_>>(), &[]).is_ok()
+        })
+    };
+    let accepted: Vec<DType> = DType::ALL.into_iter().filter(|d| accepts(*d)).collect();
+    let set = |of: fn(DType) -> bool| DType::ALL.into_iter().filter(|d| of(*d)).collect::<Vec<_>>();
+    let named: [(&str, Vec<DType>); 6] = [
+        ("", vec![]),
+        ("all", set(|_| true)),
+        ("floats", set(DType::is_float)),
+        ("integers", set(DType::is_integer)),
+        ("integers, bool", set(|d| !d.is_float())),
+        ("floats, integers", set(|d| d != DType::Bool)),
+    ];
+    match named.iter().find(|(_, dtypes)| *dtypes == accepted) {
+        Some((name, _)) => name.to_string(),
+        None => accepted.iter().map(|d| d.name()).collect::<Vec<_>>().join(", "),
+    }
+}

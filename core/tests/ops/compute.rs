@@ -1,0 +1,101 @@
+//! `compute` against `evaluate`: every op × sample × float dtype as a nest, a call, or a decomposition, run and compared with its meaning.
+//!
+//! The stated bounds: integers and bool, and floats of ops whose instructions are all exact, agree to the bit. An elementwise nest
+//! is within the sum of its instructions' ULP bounds ([`error_bound`]); a reduction or scan of n elements within n times that, at the size of the sum of
+//! the elements' magnitudes; a call within one ULP a term, likewise; a composite within 16 ULP at the size of its largest operand.
+
+use super::cases;
+use super::lower::{Lowered, error_bound, execute, lower, ulp};
+use wengert_core::interpret::Array;
+use wengert_core::nest::Tree;
+use wengert_core::op::Op;
+use wengert_core::{DType, Literal, TensorType};
+
+/// What the op means, in f64 without a rounding at the end.
+fn meaning(op: &Op, operands: &[Literal]) -> Vec<Array<f64>> {
+    let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+    let results = op.infer(&types, &[]).unwrap();
+    let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
+    op.evaluate(&operands, &results).unwrap()
+}
+
+/// The largest magnitude that is finite, and the sum of all.
+fn magnitudes(operands: &[Literal]) -> (f64, f64) {
+    let all = operands.iter().filter(|o| o.dtype().is_float()).flat_map(Literal::scalars);
+    let finite = all.map(|s| s.to_f64().abs()).filter(|v| v.is_finite());
+    finite.fold((0.0, 0.0), |(max, sum), v| (v.max(max), sum + v))
+}
+
+/// The tolerance for one result with meaning `expected`, by the rules above.
+fn tolerance(op: &Op, operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
+    let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+    let dtype = result.dtype;
+    let (max, sum) = magnitudes(operands);
+    match lower(op, &types, std::slice::from_ref(result), Tree::SEQUENTIAL) {
+        Lowered::Nest(nest) => {
+            let bound = error_bound(&nest, dtype);
+            let reduces = nest.phases.iter().any(|p| !p.axes.is_empty());
+            // The reference itself errs where a function is approximated in f64.
+            let slack = if dtype == DType::F64 && bound > 0.5 { bound + 1.0 } else { bound * (1.0 + 1e-6) };
+            if reduces {
+                let count = operands[0].len() as f64;
+                slack * count * ulp(expected.abs().max(sum), dtype)
+            } else {
+                slack * ulp(expected, dtype)
+            }
+        }
+        Lowered::Call(call) => {
+            let terms = 1.0 + call.flops() as f64 / (2.0 * result.elements().unwrap().max(1) as f64);
+            terms * ulp(expected.abs().max(max * max).max(max), dtype)
+        }
+        Lowered::Body(_) => 16.0 * ulp(expected.abs().max(max), dtype),
+    }
+}
+
+fn compare(what: &str, op: &Op, operands: &[Literal], tree: Tree) {
+    let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+    let results = op.infer(&types, &[]).unwrap();
+    let got = execute(op, operands, tree);
+    for ((got, expected), ty) in got.iter().zip(meaning(op, operands)).zip(&results) {
+        assert_eq!(got.ty(), *ty, "{what}");
+        for (i, (got, expected)) in got.scalars().zip(expected.cells.iter()).enumerate() {
+            let rounded = expected.to_scalar(ty.dtype);
+            let both_nan = got.to_f64().is_nan() && rounded.to_f64().is_nan();
+            if got == rounded || both_nan {
+                continue;
+            }
+            assert!(ty.dtype.is_float(), "{what}, element {i}: {got:?}, expected {rounded:?}");
+            let (value, expected) = (got.to_f64(), *expected.real());
+            let tolerance = tolerance(op, operands, ty, expected);
+            assert!(
+                (value - expected).abs() <= tolerance,
+                "{what}, element {i}: {got:?}, expected {expected:e} ± {tolerance:e}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_op_computes_what_it_means() {
+    for (entry, sample, operands) in cases() {
+        let types: Vec<String> = operands.iter().map(|o| o.ty().to_string()).collect();
+        let what = format!("{} {:?} of {}", entry.name, sample.op.attributes(), types.join(", "));
+        for tree in [Tree::SEQUENTIAL, Tree { lanes: 8, block: 0 }, Tree { lanes: 4, block: 8 }] {
+            compare(&what, &sample.op, &operands, tree);
+        }
+    }
+}
+
+#[test]
+fn commutative_ops_commute_to_the_bit() {
+    let mut compared = 0;
+    for (entry, sample, operands) in cases() {
+        if sample.op.traits().commutative {
+            let swapped = [operands[1].clone(), operands[0].clone()];
+            let there = execute(&sample.op, &operands, Tree::SEQUENTIAL);
+            assert_eq!(there, execute(&sample.op, &swapped, Tree::SEQUENTIAL), "{}", entry.name);
+            compared += 1;
+        }
+    }
+    assert!(compared > 20);
+}

@@ -1,0 +1,158 @@
+//! Ops over rational numbers, with zero tolerance: laws of arithmetic that floats keep only approximately, and closeness of the
+//! f64 meaning to the exact one.
+
+use super::cases;
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use std::sync::Arc;
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::interpret::{Array, Cell, Real, evaluate};
+use wengert_core::op::ConvGeneralDilated;
+use wengert_core::{DType, Literal, Tensor, TensorType};
+
+fn rational(numerator: i64, denominator: i64) -> BigRational {
+    BigRational::new(BigInt::from(numerator), BigInt::from(denominator))
+}
+
+/// Fractions without a finite binary expansion, by a seed.
+fn fractions(shape: &[usize], seed: i64) -> Array<BigRational> {
+    let count = shape.iter().product::<usize>() as i64;
+    let cell = |i: i64| Cell::Real(rational((i * 7 + seed) % 19 - 9, 3 + (i * 5 + seed) % 7 * 2));
+    Array::new(DType::F64, shape.to_vec(), (0..count).map(cell).collect())
+}
+
+fn run(shapes: &[&[usize]], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Vec<Array<BigRational>> {
+    let function = FunctionBuilder::build("f", |b| {
+        let ty = |shape: &[usize]| TensorType::new(DType::F64, shape.iter().copied());
+        let inputs: Vec<Tensor> =
+            shapes.iter().enumerate().map(|(i, s)| b.input(&format!("x{i}"), ty(s))).collect();
+        for (i, y) in f(&inputs).into_iter().enumerate() {
+            b.output(&format!("y{i}"), y);
+        }
+    })
+    .unwrap();
+    let inputs: Vec<_> = shapes.iter().enumerate().map(|(i, s)| fractions(s, i as i64 * 3 + 1)).collect();
+    evaluate(&function.body, &function.locations, &inputs).unwrap()
+}
+
+fn assert_same(pairs: &[Array<BigRational>]) {
+    for pair in pairs.chunks(2) {
+        assert_eq!(pair[0], pair[1]);
+        let zero = Cell::Real(rational(0, 1));
+        assert!(pair[0].cells.iter().any(|c| *c != zero), "the law is tested on something");
+    }
+}
+
+#[test]
+fn arithmetic_is_that_of_a_field() {
+    assert_same(&run(&[&[2, 3], &[2, 3], &[2, 3]], |x| {
+        let (a, b, c) = (&x[0], &x[1], &(&x[2] + 100.0));
+        vec![
+            (a + b) * c,
+            a * c + b * c,
+            (a / c) * c,
+            a.clone(),
+            (a - b) / c,
+            a / c - b / c,
+            (a * b).square(),
+            a.square() * b.square(),
+            (a * c).reciprocal() * a * c,
+            a.ones_like(),
+            a.rem(b),
+            a - &((a / b).sign() * (a / b).abs().floor()) * b,
+        ]
+    }));
+}
+
+#[test]
+fn reductions_products_and_scans_agree() {
+    assert_same(&run(&[&[3, 4], &[4, 2]], |x| {
+        let (a, b) = (&x[0], &x[1]);
+        let broadcast = a.reshape([3i64, 4, 1]) * b.reshape([1i64, 4, 2]);
+        let last = |t: &Tensor| t.slice_axis(1, 3, 4).reshape([3usize]);
+        vec![
+            a.dot(b),
+            broadcast.sum_axes(&[1]),
+            a.sum_axes(&[0, 1]),
+            a.sum_axes(&[1]).sum(),
+            last(&a.cumsum(1)),
+            a.sum_axes(&[1]),
+            last(&a.cumprod(1)),
+            (0..4).map(|i| a.slice_axis(1, i, i + 1).reshape([3usize])).reduce(|p, q| p * q).unwrap(),
+            last(&a.cummax(1)),
+            a.max_axes(&[1]),
+            a.mean_axes(&[0]) * 3.0,
+            a.sum_axes(&[0]),
+            // The variance is the mean of squares less the square of the mean, exactly.
+            a.var(),
+            a.square().mean() - a.mean().square(),
+        ]
+    }));
+}
+
+#[test]
+fn a_convolution_is_a_product_of_polynomials() {
+    // With full padding and a reversed filter, coefficients convolve: (Σ aᵢ zⁱ)(Σ bⱼ zʲ).
+    let (n, m) = (5usize, 3usize);
+    let product = run(&[&[1, n, 1], &[m, 1, 1]], |x| {
+        let pad = wengert_core::Dim::from(m - 1);
+        let conv = ConvGeneralDilated { padding: vec![(pad.clone(), pad)], ..ConvGeneralDilated::new(1) };
+        vec![Tensor::apply(conv, &[&x[0], &x[1].reverse(&[0])])]
+    });
+    let (a, b) = (fractions(&[n], 1), fractions(&[m], 4));
+    let mut expected = vec![rational(0, 1); n + m - 1];
+    for i in 0..n {
+        for j in 0..m {
+            expected[i + j] += a.cells[i].real() * b.cells[j].real();
+        }
+    }
+    let expected: Vec<_> = expected.into_iter().map(Cell::Real).collect();
+    assert_eq!(product[0].cells, Arc::new(expected));
+}
+
+#[test]
+fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
+    let (mut exact, mut refused) = (0, 0);
+    for (entry, sample, operands) in cases() {
+        let finite = operands.iter().flat_map(Literal::scalars).all(|s| s.to_f64().is_finite());
+        if !finite || operands.iter().any(|o| o.dtype().is_float() && o.dtype() != DType::F64) {
+            continue;
+        }
+        let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+        let results = sample.op.infer(&types, &[]).unwrap();
+        let rationals: Vec<Array<BigRational>> = operands.iter().map(Array::from_literal).collect();
+        let floats: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
+        let meaning = match sample.op.evaluate(&rationals, &results) {
+            Ok(meaning) => meaning,
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    text.contains("is not rational") || text.contains("have no bits"),
+                    "{}: {text}",
+                    entry.name
+                );
+                refused += 1;
+                continue;
+            }
+        };
+        exact += 1;
+        let scale: f64 =
+            operands.iter().flat_map(Literal::scalars).map(|s| s.to_f64().abs().max(1.0)).product();
+        for (f, r) in sample.op.evaluate(&floats, &results).unwrap().iter().zip(meaning) {
+            for (f, r) in f.cells.iter().zip(r.cells.iter()) {
+                match (f, r) {
+                    (Cell::Real(f), Cell::Real(r)) => {
+                        let error = Real::to_f64(&(r - BigRational::from_float(*f).unwrap()));
+                        assert!(
+                            error.abs() <= 1e-13 * scale.max(f.abs()),
+                            "{}: {f} − {r} = {error}",
+                            entry.name
+                        );
+                    }
+                    (f, r) => assert_eq!(f.bits(), r.bits(), "{}", entry.name),
+                }
+            }
+        }
+    }
+    assert!(exact > 60 && refused > 10, "{exact} exact, {refused} refused");
+}

@@ -1,0 +1,38 @@
+//! Facets of ops, over the whole catalogue: an op that is added is tested here without a change.
+// Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)]
+
+mod compute;
+mod docs;
+mod exact;
+mod facets;
+mod hostile;
+mod lower;
+mod methods;
+mod special;
+
+use wengert_core::op::{Entry, Sample};
+use wengert_core::{DType, Literal, Op};
+
+/// The dtypes that samples of floats are tested in.
+const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+
+/// Every op × sample × float dtype, with the operands; samples without random floats once.
+fn cases() -> impl Iterator<Item = (Entry, Sample, Vec<Literal>)> {
+    Op::catalogue().into_iter().flat_map(|entry| {
+        let samples = entry.samples.clone().into_iter();
+        samples.flat_map(move |sample| {
+            let entry = entry.clone();
+            let mut seen: Vec<Vec<Literal>> = Vec::new();
+            for dtype in FLOATS {
+                let literals = sample.literals(dtype, 0x5eed);
+                // A sample may mix given floats of one dtype with random ones of any: only some mixtures are operands.
+                let types: Vec<_> = literals.iter().map(Literal::ty).collect();
+                if !seen.contains(&literals) && (seen.is_empty() || sample.op.infer(&types, &[]).is_ok()) {
+                    seen.push(literals);
+                }
+            }
+            seen.into_iter().map(move |literals| (entry.clone(), sample.clone(), literals))
+        })
+    })
+}

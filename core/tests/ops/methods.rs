@@ -1,0 +1,155 @@
+//! Methods of tensors that are made of several ops.
+
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::{Binding, DType, Dim, Literal, Tensor, TensorType, cross_entropy, interpret};
+
+/// Runs a function of one input, which may have dimension variables.
+fn run(ty: TensorType, binding: &Binding, x: &Literal, f: impl FnOnce(&Tensor) -> Tensor) -> Literal {
+    let function = FunctionBuilder::build("f", |b| {
+        let x = b.input("x", ty);
+        b.output("y", f(&x));
+    })
+    .unwrap();
+    interpret::run(&function.bind(binding).unwrap(), std::slice::from_ref(x)).unwrap().swap_remove(0)
+}
+
+fn plain(x: &Literal, f: impl FnOnce(&Tensor) -> Tensor) -> Literal {
+    run(x.ty(), &Binding::new(), x, f)
+}
+
+fn matrix(rows: usize, values: &[f32]) -> Literal {
+    Literal::from_vec(&[rows, values.len() / rows], values.to_vec()).unwrap()
+}
+
+#[test]
+fn means_count_variable_extents() {
+    let ty = TensorType::new(DType::F32, [Dim::variable("B"), Dim::linear(1, [("T".into(), 2)]).unwrap()]);
+    let binding = Binding::new().with("B", 2).with("T", 1);
+    let x = matrix(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 9.0]);
+    assert_eq!(run(ty.clone(), &binding, &x, Tensor::mean), Literal::from(4.0f32));
+    let rows = run(ty.clone(), &binding, &x, |x| x.mean_axes(&[1]));
+    assert_eq!(rows.as_slice::<f32>().unwrap(), [2.0, 6.0]);
+    assert_eq!(
+        run(ty, &binding, &x, |x| x.var_axes(&[1])).as_slice::<f32>().unwrap(),
+        [2.0 / 3.0, 14.0 / 3.0]
+    );
+}
+
+#[test]
+fn a_mean_of_halves_does_not_overflow() {
+    let x = Literal::full(&[100_000], half::f16::from_f32(10.0).into());
+    assert_eq!(plain(&x, Tensor::mean), Literal::from(half::f16::from_f32(10.0)));
+}
+
+#[test]
+fn operators_broadcast_and_take_numbers() {
+    let x = matrix(2, &[1.0, -2.0, 3.0, -4.0]);
+    let relu = plain(&x, |x| x.max(0.0));
+    assert_eq!(relu.as_slice::<f32>().unwrap(), [1.0, 0.0, 3.0, 0.0]);
+    let positive = plain(&x, |x| x.gt(0).select(x, &(x * 10)));
+    assert_eq!(positive.as_slice::<f32>().unwrap(), [1.0, -20.0, 3.0, -40.0]);
+    let clamped = plain(&x, |x| x.clamp(-1.0, 2.0));
+    assert_eq!(clamped.as_slice::<f32>().unwrap(), [1.0, -1.0, 2.0, -1.0]);
+    let rows = plain(&x, |x| x.min(x.mean_axes(&[0]).reshape([1usize, 2])));
+    assert_eq!(rows.as_slice::<f32>().unwrap(), [1.0, -3.0, 2.0, -4.0]);
+}
+
+#[test]
+fn shapes() {
+    let x = matrix(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(plain(&x, |x| x.flatten(0)).shape(), [6]);
+    assert_eq!(plain(&x, |x| x.reshape([1usize, 2, 3]).flatten(1)).shape(), [1, 6]);
+    let padded = plain(&x, |x| x.pad(&[(1, 0), (-1, 1)], 7.0));
+    assert_eq!(padded, matrix(3, &[7.0, 7.0, 7.0, 2.0, 3.0, 7.0, 5.0, 6.0, 7.0]));
+    let reversed = plain(&x, |x| x.reverse(&[0]));
+    assert_eq!(reversed, matrix(2, &[4.0, 5.0, 6.0, 1.0, 2.0, 3.0]));
+}
+
+#[test]
+fn lookups_and_classes() {
+    let x = matrix(3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let rows =
+        plain(&x, |x| x.gather_rows(&Tensor::constant(Literal::from_vec(&[2, 1], vec![2u8, 0]).unwrap())));
+    assert_eq!(rows.shape(), [2, 1, 2]);
+    assert_eq!(rows.as_slice::<f32>().unwrap(), [5.0, 6.0, 1.0, 2.0]);
+    let labels = Literal::from_vec(&[3], vec![1i8, 0, 5]).unwrap();
+    let hot = plain(&labels, |x| x.one_hot(2, DType::F32));
+    assert_eq!(hot, matrix(3, &[0.0, 1.0, 1.0, 0.0, 0.0, 0.0]));
+    let best = plain(&x, |x| x.argmax(1));
+    assert_eq!(best.as_slice::<i32>().unwrap(), [1, 1, 1]);
+    let loss = plain(&x, |x| cross_entropy(x, &x.argmax(1)));
+    let expected = (1.0 + (-1.0f64).exp()).ln();
+    assert!((loss.get(0).to_f64() - expected).abs() < 1e-7);
+}
+
+fn numbers(shape: usize, draw: impl FnOnce(&Tensor) -> Tensor) -> Vec<f64> {
+    let key = Literal::from_vec(&[2], vec![17u32, 4]).unwrap();
+    let values: Vec<f64> = plain(&key, draw).scalars().map(|s| s.to_f64()).collect();
+    assert_eq!(values.len(), shape);
+    values
+}
+
+fn moments(x: &[f64]) -> (f64, f64) {
+    let mean = x.iter().sum::<f64>() / x.len() as f64;
+    (mean, x.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / x.len() as f64)
+}
+
+#[test]
+fn uniform_numbers_fill_the_half_open_interval() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let x = numbers(40_000, |key| key.uniform(dtype, [200usize, 200]));
+        assert!(x.iter().all(|v| (0.0..1.0).contains(v)), "{dtype}");
+        let (mean, variance) = moments(&x);
+        // Four standard errors, and half a step of a half's mantissa.
+        assert!(
+            (mean - 0.5).abs() < 0.006 + 0.004 && (variance - 1.0 / 12.0).abs() < 0.003,
+            "{dtype}: {mean} {variance}"
+        );
+        let below: usize = x.iter().filter(|v| **v < 0.25).count();
+        assert!((below as f64 / 40_000.0 - 0.25).abs() < 0.01, "{dtype}: {below}");
+    }
+}
+
+#[test]
+fn normal_numbers_have_the_moments_of_the_normal_distribution() {
+    for dtype in [DType::BF16, DType::F32, DType::F64] {
+        let x = numbers(40_000, |key| key.normal(dtype, [40_000usize]));
+        let (mean, variance) = moments(&x);
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "{dtype}: {mean} {variance}");
+        let fourth = x.iter().map(|v| v.powi(4)).sum::<f64>() / x.len() as f64;
+        assert!((fourth - 3.0).abs() < 0.25, "{dtype}: {fourth}");
+        let within = x.iter().filter(|v| v.abs() < 1.0).count() as f64 / x.len() as f64;
+        assert!((within - 0.6827).abs() < 0.01, "{dtype}: {within}");
+    }
+}
+
+#[test]
+fn new_keys_differ_from_one_another() {
+    let x = numbers(30, |key| {
+        let keys = key.split_key(3);
+        let draws: Vec<Tensor> = keys.iter().map(|k| k.uniform(DType::F64, [10usize])).collect();
+        Tensor::concatenate(&draws.iter().collect::<Vec<_>>(), 0)
+    });
+    let mut sorted = x.clone();
+    sorted.sort_by(f64::total_cmp);
+    sorted.dedup();
+    assert_eq!(sorted.len(), 30);
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let message = |f: &dyn Fn(&Tensor) -> Tensor| {
+        let built = FunctionBuilder::build("f", |b| {
+            let x = b.input("x", TensorType::new(DType::I32, [Dim::variable("B"), Dim::variable("T")]));
+            b.output("y", f(&x));
+        });
+        built.unwrap_err().to_string()
+    };
+    assert!(message(&Tensor::mean).contains("the mean of i32[B,T]"));
+    assert!(message(&|x| x.flatten(0)).contains("no linear product"));
+    assert!(message(&|x| x.flatten(3)).contains("flatten from axis 3"));
+    assert!(message(&|x| x.exp()).contains("exp: takes floats, found i32"));
+    assert!(message(&|x| x.mean_axes(&[5])).contains("methods.rs"));
+    assert!(message(&|x| x.uniform(DType::F32, [2usize])).contains("a key is u32[2]"));
+    assert!(message(&|x| x.softmax(2)).contains("softmax"));
+}
