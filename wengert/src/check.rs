@@ -183,7 +183,7 @@ pub fn device(
     let mut given = Vec::new();
     for (input, value) in bound.inputs.iter().zip(inputs) {
         match is_variable(input.role) {
-            true => session.set_variable(&input.name, value.clone()),
+            true => session.set_variable(&input.name, value)?,
             false => given.push((input.name.as_str(), value)),
         }
     }

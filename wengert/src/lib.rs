@@ -26,6 +26,7 @@ pub mod random;
 pub mod recipe;
 pub mod session;
 pub mod signature;
+mod store;
 pub mod train;
 pub mod types;
 

@@ -27,12 +27,13 @@ use crate::data::{Arrays, listed, safetensors};
 use crate::device::Device;
 use crate::executable::Executable;
 use crate::signature::{InputPort, Signature, is_variable};
+use crate::store::Store;
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::Plan;
-use wengert_core::{Binding, Diagnostic, Literal, Result};
+use wengert_core::{Binding, Diagnostic, Literal, Result, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -53,10 +54,10 @@ pub struct Session {
 
 /// Variables, shared by a session and its functions.
 #[derive(Clone, Debug, Default)]
-struct Variables(Arc<Mutex<Arrays>>);
+struct Variables(Arc<Mutex<Store>>);
 
 impl Variables {
-    fn lock(&self) -> MutexGuard<'_, Arrays> {
+    fn lock(&self) -> MutexGuard<'_, Store> {
         self.0.lock().expect("nothing panics while it holds the variables")
     }
 }
@@ -112,30 +113,39 @@ impl Session {
     /// The variable of this key path.
     pub fn variable(&self, path: &str) -> Result<Literal> {
         let variables = self.variables.lock();
-        variables.get(path).cloned().ok_or_else(|| missing(path, &variables))
+        let stored = variables.get(path).ok_or_else(|| missing(path, &variables))?;
+        Ok(stored.to_literal())
     }
 
     /// Creates or replaces a variable.
-    pub fn set_variable(&mut self, path: &str, value: Literal) {
-        self.variables.lock().insert(path.into(), value);
+    ///
+    /// Error: there is not enough memory.
+    pub fn set_variable(&mut self, path: &str, value: &Literal) -> Result<()> {
+        self.variables.lock().set(path, value)
     }
 
-    /// All variables by key path.
+    /// Copies of all variables by key path.
     pub fn variables(&self) -> Arrays {
-        self.variables.lock().clone()
+        self.variables.lock().to_arrays()
     }
 
-    /// Replaces all variables.
-    pub fn set_variables(&mut self, variables: Arrays) {
-        *self.variables.lock() = variables;
+    /// Replaces all variables: those that are not given are gone.
+    ///
+    /// Error: there is not enough memory.
+    pub fn set_variables<'a>(
+        &mut self,
+        variables: impl IntoIterator<Item = (&'a String, &'a Literal)>,
+    ) -> Result<()> {
+        let mut store = self.variables.lock();
+        store.clear();
+        variables.into_iter().try_for_each(|(path, value)| store.set(path, value))
     }
 
     /// Reads variables from a safetensors file; those that the file does not name stay.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
-        self.variables.lock().extend(read);
-        Ok(())
+        let mut store = self.variables.lock();
+        read.iter().try_for_each(|(path, value)| store.set(path, value))
     }
 
     /// Writes all variables to a safetensors file.
@@ -156,8 +166,8 @@ impl Session {
     }
 }
 
-fn missing(path: &str, variables: &Arrays) -> Diagnostic {
-    let names: Vec<_> = variables.keys().collect();
+fn missing(path: &str, variables: &Store) -> Diagnostic {
+    let names: Vec<_> = variables.paths().collect();
     Diagnostic::new(format!("variable `{path}` has no value")).help(format!(
         "run the program's `init` function, or load a weights file; variables with a value are {}",
         listed(&names)
@@ -189,25 +199,25 @@ impl Compiled {
         let mut given = Vec::with_capacity(inputs.len());
         for port in &signature.inputs {
             let InputPort { name, role, ty } = port;
-            let (found, what) = if port.is_variable() {
-                (variables.get(name), "variable")
-            } else {
-                let found = inputs.iter().find(|(given, _)| given == name);
-                (found.map(|(_, literal)| literal.borrow()), "input")
+            let wrong = |what: &str, found: &TensorType| {
+                let message = format!("{what} `{name}` is {ty} here, the tensor given is {found}");
+                context(Diagnostic::new(message))
             };
-            let literal = found.ok_or_else(|| match port.is_variable() {
-                true => context(missing(name, &variables)),
-                false => context(Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name()))),
+            if port.is_variable() {
+                let stored = variables.get(name).ok_or_else(|| context(missing(name, &variables)))?;
+                if stored.ty() != ty {
+                    return Err(wrong("variable", stored.ty()));
+                }
+                continue;
+            }
+            let found = inputs.iter().find(|(input, _)| input == name).map(|(_, literal)| literal.borrow());
+            let literal = found.ok_or_else(|| {
+                context(Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name())))
             })?;
             if literal.ty() != *ty {
-                return Err(context(Diagnostic::new(format!(
-                    "{what} `{name}` is {ty} here, the tensor given is {}",
-                    literal.ty()
-                ))));
+                return Err(wrong("input", &literal.ty()));
             }
-            if !port.is_variable() {
-                given.push(literal.clone());
-            }
+            given.push(literal.clone());
         }
         let results = self.executable.run(&given, &mut variables).map_err(context)?;
         let names = signature.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| o.name.clone());

@@ -80,7 +80,7 @@ fn a_loaded_plan_runs_as_the_program_does() {
     let mut session = Session::open(Device::Interpreter).unwrap();
     let mut loaded = session.load_plan(plan::from_bytes(&bytes).unwrap()).unwrap();
     assert!(loaded.run(&[("x", &x)]).unwrap_err().to_string().contains("variable `w` has no value"));
-    session.set_variable("w", Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap());
+    session.set_variable("w", &Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap()).unwrap();
     let y = loaded.run(&[("x", &x)]).unwrap();
     assert_eq!(y.get("y").unwrap().as_slice::<f32>().unwrap(), [5.0, 7.0, 18.0]);
     assert_eq!(session.variable("w").unwrap().as_slice::<f32>().unwrap(), [2.0, 3.0, 6.0]);
@@ -89,7 +89,7 @@ fn a_loaded_plan_runs_as_the_program_does() {
     assert_eq!(names, ["w", "x"]);
 
     let mut other = Session::open(Device::Interpreter).unwrap();
-    other.set_variable("w", Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap());
+    other.set_variable("w", &Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap()).unwrap();
     let mut built = other.compile(&program(), "step", bind!(B = 2)).unwrap();
     assert_eq!(built.run(&[("x", &x)]).unwrap(), y);
     assert_eq!(other.variables(), session.variables());

@@ -41,7 +41,7 @@ fn program() -> Program {
 }
 
 fn devices() -> Vec<Device> {
-    vec![Device::Interpreter]
+    Device::all()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn state_is_shared_and_replaced() {
         // A failed run changes nothing; neither does a run that only reads.
         assert!(step.run(&[("x", &Literal::zeros(DType::F64, &[3]))]).is_err());
         assert_eq!(session.variable("w").unwrap(), vector(&[2.0, 3.0, 4.0]));
-        session.set_variable("w", vector(&[0.0]));
+        session.set_variable("w", &vector(&[0.0])).unwrap();
         let error = step.run(&[("x", &x)]).unwrap_err().to_string();
         assert!(error.contains("variable `w` is f32[3] here, the tensor given is f32[1]"), "{error}");
     }
@@ -118,8 +118,8 @@ fn variables_travel_through_files() {
     let path = folder.path().join("w.safetensors");
     let program = program();
     let mut session = Session::open(Device::Interpreter).unwrap();
-    session.set_variable("w", vector(&[1.0, 2.0, 3.0]));
-    session.set_variable("optimizer.step", 7u32.into());
+    session.set_variable("w", &vector(&[1.0, 2.0, 3.0])).unwrap();
+    session.set_variable("optimizer.step", &7u32.into()).unwrap();
     session.save(&path).unwrap();
     let mut other = Session::open(Device::Interpreter).unwrap();
     other.load(&path).unwrap();

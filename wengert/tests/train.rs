@@ -97,7 +97,7 @@ fn run(
     options: Options<'_>,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Report, Session), TrainError> {
-    let mut session = Session::open(Device::Interpreter)?;
+    let mut session = Session::open(Device::Cpu)?;
     let report = train(&mut session, program, recipe, &data(), options, observe)?;
     Ok((report, session))
 }
@@ -189,7 +189,7 @@ fn resuming_is_exact_and_guarded() {
     other.checkpoint = Cadence::Never;
     let (report, _) = run(&other, &program, resume, &mut |_| {}).unwrap();
     assert_eq!((report.resumed_at, report.metrics.len()), (280, 1));
-    let mut session = Session::open(Device::Interpreter).unwrap();
+    let mut session = Session::open(Device::Cpu).unwrap();
     let mut changed = data();
     changed.insert("y_train".into(), Literal::zeros(DType::F32, &[50]));
     let error = train(&mut session, &program, &recipe(), &changed, resume, &mut |_| {}).unwrap_err();

@@ -30,7 +30,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let given = gather(&source, &signature, &args.values, &args.function.binds, None)?;
     tracing::info!("running @{} on {device} with {{{}}}", signature.name, given.binding);
     let mut session = Session::open(device)?;
-    session.set_variables(given.variables.clone());
+    session.set_variables(&given.variables)?;
     let mut compiled = source.compile(&mut session, &given.binding)?;
     let results = compiled.run(&given.inputs())?;
     let result = |name: &str| match results.get(name) {

@@ -1,137 +1,73 @@
-//! Plans on the CPU, with literals as their memory.
+//! Plans on the CPU, on the memory of the session.
 //!
-//! Inputs are read where they lie, and variables are written where they lie (copied first only if someone else still holds the literal), so that a
-//! training step moves no parameter. Outputs are new.
+//! Inputs are read where the caller's literals lie, variables are read and written where the session keeps them, so a training step moves
+//! no parameter; outputs are written into memory that belongs to the executable and copied out. Of the size of tensors, a run allocates
+//! nothing but the literals that it returns.
 
-use crate::data::Arrays;
+use crate::store::Store;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use wengert_core::plan::Plan;
-use wengert_core::{DType, Literal, Result, Scalar};
-use wengert_cpu::{Buffer, Executable, Memory};
+use wengert_core::{Diagnostic, Literal, Result, with_native};
+use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory};
 
-/// A plan on the CPU.
+/// A plan on the CPU. A run has it to itself: there is one arena.
 #[derive(Debug)]
-pub(super) struct CpuRunner(Mutex<Executable>);
+pub(super) struct CpuRunner(Mutex<Running>);
+
+#[derive(Debug)]
+struct Running {
+    executable: Executable,
+    /// Where outputs are written, run after run.
+    outputs: Vec<AlignedBytes>,
+    /// Numbers of the plan's variables by key path.
+    variables: BTreeMap<String, usize>,
+}
 
 impl CpuRunner {
     /// Makes a plan ready.
+    ///
+    /// Errors: the plan is for another target; there is not enough memory.
     pub(super) fn new(plan: &Plan) -> Result<Self> {
-        Ok(CpuRunner(Mutex::new(Executable::new(plan)?)))
+        let executable = Executable::new(plan)?;
+        let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
+        let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));
+        let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
+        Ok(CpuRunner(Mutex::new(Running { executable, outputs: outputs.collect::<Result<_>>()?, variables })))
     }
 
-    /// Runs it on inputs in the plan's order and the session's variables.
-    ///
-    /// A variable that the plan replaces is taken out of `variables` while it runs; if a kernel fails then (a bug), those variables are
-    /// gone rather than half written.
-    pub(super) fn run(&self, given: &[Literal], variables: &mut Arrays) -> Result<Vec<Literal>> {
-        // A panic of a kernel leaves nothing in the executable that the next run relies on.
-        let mut executable = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = executable.plan();
-        let mut outputs: Vec<Host> = plan
-            .outputs
-            .iter()
-            .map(|o| Host::zeros(plan.values[o.value].dtype, &plan.values[o.value].shape))
-            .collect();
-        let shapes: Vec<Vec<usize>> = plan.outputs.iter().map(|o| o.shape.clone()).collect();
-        let names: Vec<(String, bool)> =
-            plan.variables.iter().map(|v| (v.name.clone(), v.before != Some(v.after))).collect();
-        let mut held: Vec<Held> = plan
-            .variables
-            .iter()
-            .map(|v| match v.before {
-                Some(before) if before == v.after => Held::Read(variables[&v.name].clone()),
-                Some(_) => Held::Written(Host::new(
-                    variables.remove(&v.name).expect("the session has checked that the variable is there"),
-                )),
-                None => Held::Written(Host::zeros(v.dtype, &v.shape)),
-            })
-            .collect();
-        {
-            let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
-            let outputs: Vec<Buffer<'_>> = outputs.iter_mut().map(Host::writing).collect();
-            let variables: Vec<Buffer<'_>> = held.iter_mut().map(Held::buffer).collect();
-            executable.run(Memory { inputs: &inputs, outputs: &outputs, variables: &variables })?;
+    /// Runs it on inputs in the plan's order and the session's variables, which have the plan's types.
+    pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
+        // A run that panicked leaves nothing in arena and outputs that the next one relies on.
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Running { executable, outputs, variables } = &mut *running;
+        for variable in executable.plan().variables.iter().filter(|v| v.before.is_none()) {
+            store.make(&variable.name, variable.dtype, &variable.shape)?;
         }
-        for ((name, written), held) in names.into_iter().zip(held) {
-            if let (true, Held::Written(host)) = (written, held) {
-                variables.insert(name, host.into_literal()?);
+        let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
+        let written: Vec<Buffer<'_>> = outputs.iter_mut().map(|bytes| Buffer::writing(&mut bytes[..])).collect();
+        let mut stored: Vec<Option<Buffer<'_>>> = vec![None; variables.len()];
+        for (path, variable) in store.iter_mut() {
+            if let Some(i) = variables.get(path) {
+                let declared = &executable.plan().variables[*i];
+                stored[*i] = Some(match declared.before == Some(declared.after) {
+                    true => Buffer::reading(variable.bytes()),
+                    false => Buffer::writing(variable.bytes_mut()),
+                });
             }
         }
-        outputs.into_iter().zip(shapes).map(|(host, shape)| host.into_literal()?.reshape(&shape)).collect()
+        let stored = stored.into_iter().collect::<Option<Vec<_>>>();
+        let stored = stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
+        executable.run(Memory { inputs: &inputs, outputs: &written, variables: &stored })?;
+        let plan = executable.plan();
+        let results = plan.outputs.iter().zip(outputs);
+        results.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes)).collect()
     }
 }
 
-/// A variable during a run.
-enum Held {
-    Read(Literal),
-    Written(Host),
-}
-
-impl Held {
-    fn buffer(&mut self) -> Buffer<'_> {
-        match self {
-            Held::Read(literal) => reading(literal),
-            Held::Written(host) => host.writing(),
-        }
-    }
-}
-
-/// Memory that a run writes. Not every byte is a `bool`, so those are checked when they are done.
-enum Host {
-    Literal(Literal),
-    Bools(Vec<usize>, Vec<u8>),
-}
-
-impl Host {
-    fn new(literal: Literal) -> Self {
-        match literal.dtype() {
-            DType::Bool => Host::Bools(literal.shape().to_vec(), literal.to_bytes()),
-            _ => Host::Literal(literal),
-        }
-    }
-
-    fn zeros(dtype: DType, shape: &[usize]) -> Self {
-        match dtype {
-            DType::Bool => Host::Bools(shape.to_vec(), vec![0; shape.iter().product()]),
-            _ => Host::Literal(Literal::full(shape, Scalar::zero(dtype))),
-        }
-    }
-
-    fn writing(&mut self) -> Buffer<'_> {
-        macro_rules! writing {
-            ($array:expr) => {
-                Buffer::writing($array.as_slice_mut().expect("literals are in standard layout"))
-            };
-        }
-        match self {
-            Host::Bools(_, bytes) => Buffer::writing(bytes.as_mut_slice()),
-            Host::Literal(literal) => match literal {
-                Literal::U8(a) => writing!(a),
-                Literal::I8(a) => writing!(a),
-                Literal::I32(a) => writing!(a),
-                Literal::I64(a) => writing!(a),
-                Literal::U32(a) => writing!(a),
-                Literal::U64(a) => writing!(a),
-                Literal::F16(a) => writing!(a),
-                Literal::BF16(a) => writing!(a),
-                Literal::F32(a) => writing!(a),
-                Literal::F64(a) => writing!(a),
-                Literal::Bool(_) => unreachable!("bools are kept as bytes"),
-            },
-        }
-    }
-
-    fn into_literal(self) -> Result<Literal> {
-        match self {
-            Host::Literal(literal) => Ok(literal),
-            Host::Bools(shape, bytes) => Literal::from_bytes(DType::Bool, &shape, &bytes),
-        }
-    }
-}
-
-/// A literal to read from.
+/// The elements of a literal, lent.
 fn reading(literal: &Literal) -> Buffer<'_> {
-    wengert_core::with_native!(literal.dtype(), T => {
+    with_native!(literal.dtype(), T => {
         Buffer::reading(literal.as_slice::<T>().expect("the dtype is its own"))
     })
 }

@@ -2,11 +2,11 @@
 
 mod cpu;
 
-use crate::data::Arrays;
 use crate::device::Device;
 use crate::signature::Signature;
+use crate::store::Store;
 use cpu::CpuRunner;
-use wengert_compiler::pipeline;
+use wengert_compiler::pipeline::{self, Options};
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::{self, Plan};
 use wengert_core::{Binding, Literal, Result, Target, interpret};
@@ -26,7 +26,7 @@ enum Runner {
     /// The plan interpreter.
     Plan(Plan),
     /// The CPU's threads.
-    Cpu(CpuRunner),
+    Cpu(Box<CpuRunner>),
 }
 
 impl Executable {
@@ -42,9 +42,9 @@ impl Executable {
         let runner = match device {
             Device::Interpreter => Runner::Graph(bound),
             Device::Cpu => {
-                let options = pipeline::Options::default();
+                let options = Options::default();
                 let plan = pipeline::compile(program, &function.name, binding, &Target::cpu(), &options)?;
-                Runner::Cpu(CpuRunner::new(&plan)?)
+                Runner::Cpu(Box::new(CpuRunner::new(&plan)?))
             }
         };
         Ok(Executable { signature, runner })
@@ -56,7 +56,7 @@ impl Executable {
         let runner = match device {
             // It follows the steps as they stand, whatever the target.
             Device::Interpreter => Runner::Plan(plan),
-            Device::Cpu => Runner::Cpu(CpuRunner::new(&plan)?),
+            Device::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan)?)),
         };
         Ok(Executable { signature, runner })
     }
@@ -67,39 +67,40 @@ impl Executable {
     }
 
     /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the `variables` that it reads are
-    /// there and of its types. State outputs replace their variables; the others are returned in the signature's order. On
-    /// an error the variables are as they were.
-    pub fn run(&self, given: &[Literal], variables: &mut Arrays) -> Result<Vec<Literal>> {
+    /// there and of its types. State outputs replace their variables; the others are returned in the signature's order.
+    pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
         match &self.runner {
             Runner::Cpu(runner) => runner.run(given, variables),
-            Runner::Graph(function) => {
-                let mut given = given.iter();
-                let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
-                    true => variables[&input.name].clone(),
-                    false => given.next().expect("as many are given as the signature has").clone(),
-                });
-                let results = interpret::run(function, &inputs.collect::<Vec<_>>())?;
-                let mut returned = Vec::new();
-                for (output, value) in self.signature.outputs.iter().zip(results) {
-                    match output.role {
-                        OutputRole::State => drop(variables.insert(output.name.clone(), value)),
-                        OutputRole::Output => returned.push(value),
-                    }
-                }
-                Ok(returned)
-            }
+            Runner::Graph(function) => self.run_graph(function, given, variables),
             Runner::Plan(plan) => {
                 let before: Vec<Option<Literal>> = plan
                     .variables
                     .iter()
-                    .map(|v| v.before.is_some().then(|| variables[&v.name].clone()))
+                    .map(|v| v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())))
                     .collect();
                 let run = plan::interpret(plan, given, &before)?;
-                for (variable, value) in plan.variables.iter().zip(run.variables) {
-                    variables.insert(variable.name.clone(), value);
+                for (variable, value) in plan.variables.iter().zip(&run.variables) {
+                    variables.set(&variable.name, value)?;
                 }
                 Ok(run.outputs)
             }
         }
+    }
+
+    fn run_graph(&self, function: &Function, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
+        let mut given = given.iter().cloned();
+        let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
+            true => variables.get(&input.name).map(|stored| stored.to_literal()),
+            false => given.next(),
+        });
+        let inputs = inputs.collect::<Option<Vec<_>>>().expect("the caller has checked that all are there");
+        let mut returned = Vec::new();
+        for (output, value) in self.signature.outputs.iter().zip(interpret::run(function, &inputs)?) {
+            match output.role {
+                OutputRole::State => variables.set(&output.name, &value)?,
+                OutputRole::Output => returned.push(value),
+            }
+        }
+        Ok(returned)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn begin<'a>(
                     return Err(mismatch(folder, progress.fingerprint, fingerprint).into());
                 }
                 checkpoint::remove_litter(folder)?;
-                session.set_variables(variables);
+                session.set_variables(&variables)?;
                 let log = Log::open(folder, progress.step)?;
                 return Ok((progress, Some(Output { folder, log })));
             }
@@ -44,11 +44,11 @@ pub(super) fn begin<'a>(
         }
     }
     if let Some(init) = &recipe.init {
-        session.set_variables(Arrays::new());
+        session.set_variables(&Arrays::new())?;
         Function::new(program, init).run(session, vec![], &recipe.key_for(0))?;
     }
     for (name, value) in options.weights.into_iter().flatten() {
-        session.set_variable(name, value.clone());
+        session.set_variable(name, value)?;
     }
     let progress = Progress { fingerprint, ..Progress::default() };
     let Some(folder) = options.folder else { return Ok((progress, None)) };
