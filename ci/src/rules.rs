@@ -46,7 +46,11 @@ pub const RULES: &[Rule] = &[
         name: "no utils",
         reason: "a name that fits everything says nothing",
         find: |sources| {
-            let bad = |p: &str| ["utils", "util", "misc", "helpers", "common"].iter().any(|n| p.split(['/', '.']).any(|x| x == *n));
+            let bad = |p: &str| {
+                ["utils", "util", "misc", "helpers", "common"]
+                    .iter()
+                    .any(|n| p.split(['/', '.']).any(|x| x == *n))
+            };
             sources.iter().filter(|s| bad(&s.path)).map(|s| s.path.clone()).collect()
         },
         offender: || Source::new("core/src/utils.rs", "//! x\n"),
@@ -73,7 +77,9 @@ pub const RULES: &[Rule] = &[
         reason: "what is not supported is a clear error, and every test runs",
         find: |sources| {
             let words = ["todo!(", "unimplemented!(", "#[ignore", "FIXME", "XXX"];
-            lines(sources.iter().filter(|s| s.is_rust() && !s.path.starts_with("ci/")), |l| words.iter().any(|w| l.contains(w)))
+            lines(sources.iter().filter(|s| s.is_rust() && !s.path.starts_with("ci/")), |l| {
+                words.iter().any(|w| l.contains(w))
+            })
         },
         offender: || Source::new("core/src/x.rs", "//! x\nfn f() { todo!() }\n"),
     },
@@ -83,7 +89,9 @@ pub const RULES: &[Rule] = &[
         find: |sources| {
             lines(
                 rust(sources).filter(|s| {
-                    !UNSAFE_ALLOWED.iter().any(|a| s.path.starts_with(a)) && !s.is_test() && !s.path.starts_with("ci/")
+                    !UNSAFE_ALLOWED.iter().any(|a| s.path.starts_with(a))
+                        && !s.is_test()
+                        && !s.path.starts_with("ci/")
                 }),
                 |l| {
                     let code = l.split("//").next().unwrap_or("");
@@ -112,7 +120,16 @@ pub const RULES: &[Rule] = &[
         name: "no I/O in core and compiler",
         reason: "they are pure and deterministic: text in, text out",
         find: |sources| {
-            let bad = ["std::fs", "std::net", "std::time", "std::env", "std::process", "println!", "eprintln!", "thread::"];
+            let bad = [
+                "std::fs",
+                "std::net",
+                "std::time",
+                "std::env",
+                "std::process",
+                "println!",
+                "eprintln!",
+                "thread::",
+            ];
             product(
                 &sources
                     .iter()
@@ -148,7 +165,9 @@ pub const RULES: &[Rule] = &[
             }
             found
         },
-        offender: || Source::new("graph-compiler/Cargo.toml", "[dependencies]\nwengert-cpu.workspace = true\n"),
+        offender: || {
+            Source::new("graph-compiler/Cargo.toml", "[dependencies]\nwengert-cpu.workspace = true\n")
+        },
     },
     Rule {
         name: "bincode is pinned",
@@ -158,7 +177,9 @@ pub const RULES: &[Rule] = &[
                 .iter()
                 .filter(|s| s.path.ends_with("Cargo.toml"))
                 .flat_map(|s| s.text.lines().map(move |l| (s, l)))
-                .filter(|(_, l)| l.starts_with("bincode") && !l.contains("workspace = true") && !l.contains("=2.0.1"))
+                .filter(|(_, l)| {
+                    l.starts_with("bincode") && !l.contains("workspace = true") && !l.contains("=2.0.1")
+                })
                 .map(|(s, l)| format!("{}: {l}", s.path))
                 .collect()
         },
@@ -173,7 +194,8 @@ pub const RULES: &[Rule] = &[
                 let folder = source.path.rsplit_once('/').map_or("", |(f, _)| f);
                 for target in source.text.split("](").skip(1).filter_map(|t| t.split([')', '#']).next()) {
                     let local = !target.is_empty() && !target.contains("://");
-                    let path = if folder.is_empty() { target.to_string() } else { format!("{folder}/{target}") };
+                    let path =
+                        if folder.is_empty() { target.to_string() } else { format!("{folder}/{target}") };
                     if local && !crate::sources::root().join(&path).exists() {
                         found.push(format!("{}: {target}", source.path));
                     }

@@ -64,7 +64,8 @@ fn visit(root: &Path, folder: &Path, found: &mut Vec<Source>) {
             }
             continue;
         }
-        let kept = [".rs", ".toml", ".md", ".sh"].iter().any(|e| name.ends_with(e)) || path.ends_with(".ci/run");
+        let kept =
+            [".rs", ".toml", ".md", ".sh"].iter().any(|e| name.ends_with(e)) || path.ends_with(".ci/run");
         if kept && file_type.is_file() {
             let relative = path.strip_prefix(root).expect("found below the root");
             let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

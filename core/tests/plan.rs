@@ -5,6 +5,8 @@
 //! each variable after, compared bit for bit. There may be several runs, one after another. `// error: TEXT` stands on the line that the
 //! parser or the verifier must blame, with that text. Every plan that parses must print to a text that reads back to the same plan.
 
+#![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
+
 use std::path::Path;
 use wengert_core::plan::account::AccountText;
 use wengert_core::plan::{Plan, account, interpret, parse_plan, verify_at};

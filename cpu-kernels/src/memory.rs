@@ -24,6 +24,12 @@ pub struct Buffer<'a> {
     borrow: PhantomData<&'a mut [u8]>,
 }
 
+// SAFETY: a buffer is an address and a length of plain bytes (`NoUninit` elements have no threads of their own). Nothing outside this
+// crate can reach the bytes through it; inside, whoever does argues for it, threads included.
+unsafe impl Send for Buffer<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer<'_> {}
+
 impl<'a> Buffer<'a> {
     /// Elements that are only read.
     pub fn reading<T: bytemuck::NoUninit>(elements: &'a [T]) -> Self {

@@ -1,5 +1,7 @@
 //! The plan executor against the plan interpreter, bit for bit, on the corpus of plans that `core` keeps; and what a run allocates.
 
+#![allow(clippy::unwrap_used)] // It is a test.
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ pub struct Source {
 /// What a file holds.
 pub enum Contents {
     /// Functions.
-    Program(GraphFile),
+    Program(Box<GraphFile>),
     /// One function, compiled.
     Plan(Box<Plan>),
 }
@@ -32,10 +32,10 @@ impl Source {
         let is_plan = Path::new(path).extension().is_some_and(|e| e == "plan");
         let contents = match &console.text {
             Some((name, text)) if *name == path => {
-                Contents::Program(GraphFile::new(parse_program(text, name)?))
+                Contents::Program(Box::new(GraphFile::new(parse_program(text, name)?)))
             }
             _ if is_plan => Contents::Plan(Box::new(format::plan::read(path)?)),
-            _ => Contents::Program(GraphFile::read(path)?),
+            _ => Contents::Program(Box::new(GraphFile::read(path)?)),
         };
         let source = Source { path: path.into(), contents, function: function.map(str::to_owned) };
         match (&source.contents, &source.function) {

@@ -240,6 +240,13 @@ impl Compiled {
     }
 }
 
+/// Sessions and functions may go to other threads.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Session>();
+    is_send::<Compiled>();
+};
+
 /// What a run gave, by name, in the order of the function's outputs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outputs(Vec<(String, Literal)>);

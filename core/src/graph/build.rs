@@ -480,6 +480,32 @@ impl FunctionBuilder {
     }
 }
 
+impl Program {
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. The first error while building is
+    /// returned, and so is a name that is taken.
+    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+        self.add(FunctionBuilder::build(name, f)?)
+    }
+}
+
+/// What may be given where a type is wanted: a [`TensorType`], or a fallible description of one.
+pub trait IntoType {
+    /// The type.
+    fn into_type(self) -> Result<TensorType>;
+}
+
+impl IntoType for TensorType {
+    fn into_type(self) -> Result<TensorType> {
+        Ok(self)
+    }
+}
+
+impl IntoType for Result<TensorType> {
+    fn into_type(self) -> Result<TensorType> {
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -515,7 +541,7 @@ mod tests {
         // The same depth and value id as `escaped`, in another scope.
         let captured = b.input(scalar());
         inner.value_of(&captured).unwrap();
-        let error = inner.close(&[escaped.clone()]).unwrap_err();
+        let error = inner.close(std::slice::from_ref(&escaped)).unwrap_err();
         assert!(error.message.contains("escaped"), "{error}");
         assert!((&escaped + &captured).error().is_some());
     }
@@ -532,31 +558,5 @@ mod tests {
         let (scope, _) = closure.captures[0].traced_value().unwrap();
         assert!(scope.is_within(&middle));
         assert_eq!(middle.close(&[]).unwrap().captures.len(), 1);
-    }
-}
-
-impl Program {
-    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. The first error while building is
-    /// returned, and so is a name that is taken.
-    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
-        self.add(FunctionBuilder::build(name, f)?)
-    }
-}
-
-/// What may be given where a type is wanted: a [`TensorType`], or a fallible description of one.
-pub trait IntoType {
-    /// The type.
-    fn into_type(self) -> Result<TensorType>;
-}
-
-impl IntoType for TensorType {
-    fn into_type(self) -> Result<TensorType> {
-        Ok(self)
-    }
-}
-
-impl IntoType for Result<TensorType> {
-    fn into_type(self) -> Result<TensorType> {
-        self
     }
 }

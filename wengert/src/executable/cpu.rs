@@ -45,7 +45,8 @@ impl CpuRunner {
             store.make(&variable.name, variable.dtype, &variable.shape)?;
         }
         let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
-        let written: Vec<Buffer<'_>> = outputs.iter_mut().map(|bytes| Buffer::writing(&mut bytes[..])).collect();
+        let written: Vec<Buffer<'_>> =
+            outputs.iter_mut().map(|bytes| Buffer::writing(&mut bytes[..])).collect();
         let mut stored: Vec<Option<Buffer<'_>>> = vec![None; variables.len()];
         for (path, variable) in store.iter_mut() {
             if let Some(i) = variables.get(path) {

@@ -87,7 +87,12 @@ impl Executable {
         }
     }
 
-    fn run_graph(&self, function: &Function, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
+    fn run_graph(
+        &self,
+        function: &Function,
+        given: &[Literal],
+        variables: &mut Store,
+    ) -> Result<Vec<Literal>> {
         let mut given = given.iter().cloned();
         let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
             true => variables.get(&input.name).map(|stored| stored.to_literal()),
