@@ -1,0 +1,75 @@
+//! Every op × sample × float dtype through the whole compiler, on the CPU: bit for bit with the interpreter of plans (which runs nests
+//! by the nest interpreter) where there is no call, within the call's bound where there is one; and near the graph interpreter.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use wengert::check::{self, Finding};
+use wengert::core::graph::build::FunctionBuilder;
+use wengert::core::graph::{Function, Program};
+use wengert::core::op::Sample;
+use wengert::core::plan::{Plan, Step, interpret};
+use wengert::core::{DType, Literal, Op, Scalar, Target, Tensor};
+use wengert::pipeline::{Options, compile};
+use wengert::{Binding, Device, Session};
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+fn function(sample: &Sample, operands: &[Literal]) -> Option<Function> {
+    let types: Vec<_> = operands.iter().map(Literal::ty).collect();
+    // An op that does not take the dtype says so; that is tested with its inference.
+    sample.op.infer(&types, &[]).ok()?;
+    let built = FunctionBuilder::build("f", |f| {
+        let inputs: Vec<Tensor> =
+            types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone())).collect();
+        let results = Tensor::apply_many(sample.op.clone(), &inputs.iter().collect::<Vec<_>>());
+        for (i, result) in results.iter().enumerate() {
+            f.output(&format!("y{i}"), result);
+        }
+    });
+    Some(built.unwrap())
+}
+
+/// Equal bits; a NaN equals any NaN, whose bits arithmetic leaves open.
+fn same(a: &Literal, b: &Literal) -> bool {
+    let nan = |s: Scalar| s.dtype().is_float() && s.to_f64().is_nan();
+    a.ty() == b.ty() && a.scalars().zip(b.scalars()).all(|(x, y)| x == y || (nan(x) && nan(y)))
+}
+
+fn has_calls(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step, Step::Call { .. }))
+}
+
+#[test]
+fn every_op_and_sample_in_every_float_dtype() {
+    let (mut nests, mut calls) = (0, 0);
+    for entry in Op::catalogue() {
+        for (number, sample) in entry.samples.iter().enumerate() {
+            for dtype in FLOATS {
+                let operands = sample.literals(dtype, number as u64 + 1);
+                let Some(function) = function(sample, &operands) else { continue };
+                let name = format!("{} sample {number} in {dtype}", entry.name);
+                let mut program = Program::new();
+                program.add(function.clone()).unwrap();
+                let plan =
+                    compile(&program, "f", &Binding::new(), &Target::cpu(), &Options::default()).unwrap();
+                let mut session = Session::open(Device::Cpu).unwrap();
+                let mut compiled = session.load_plan(plan.clone()).unwrap();
+                let inputs: Vec<(String, &Literal)> =
+                    plan.inputs.iter().zip(&operands).map(|(i, l)| (i.name.clone(), l)).collect();
+                let inputs: Vec<(&str, &Literal)> = inputs.iter().map(|(n, l)| (n.as_str(), *l)).collect();
+                let found = compiled.run(&inputs).unwrap();
+                if has_calls(&plan) {
+                    calls += 1;
+                } else {
+                    let expected = interpret(&plan, &operands, &[]).unwrap();
+                    for ((output, found), expected) in found.iter().zip(&expected.outputs) {
+                        assert!(same(found, expected), "{name}, {output}: {found}\nexpected {expected}");
+                    }
+                    nests += 1;
+                }
+                let near = check::device(Device::Cpu, &program, "f", &Binding::new(), &operands).unwrap();
+                assert!(!matches!(near, Finding::Bad(_)), "{name}: {near:?}");
+            }
+        }
+    }
+    assert!(nests > 500 && calls > 40, "{nests} plans of nests and {calls} with calls compared");
+}
