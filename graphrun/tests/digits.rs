@@ -117,7 +117,7 @@ fn every_stage_of_every_function_reads_back() {
     good(&Command::new(example()).current_dir(place.path()).output().unwrap());
     let program = GraphFile::read(place.path().join("digits.graph")).unwrap().program;
     assert!(program.functions().len() >= 4);
-    let options = PrintOptions { locations: true, ..PrintOptions::default() };
+    let options = PrintOptions { locations: true };
     assert_eq!(parse_program(&print(&program, &options), "x").unwrap(), program);
     for function in program.functions() {
         let mut binding = bind!();
