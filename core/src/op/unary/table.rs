@@ -233,6 +233,24 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| 1.0 - y * y)),
         samples: [floats(&[3, 5], -2.0, 2.0)],
     }
+    /// cosh x = (eˣ + e⁻ˣ) / 2, from t = e^(|x|/2), whose square would overflow where the result does not.
+    Cosh cosh Float Expensive {
+        real: |x| x.apply("cosh", libm::cosh),
+        bits: floats_only,
+        compute: |c, x| {
+            let half = c.constant(Scalar::from_f64(c.dtype(x), 0.5));
+            let magnitude = c.scalar(ScalarOp::Abs, &[x]);
+            let exponent = c.scalar(ScalarOp::Mul, &[magnitude, half]);
+            let t = c.scalar(ScalarOp::Exp, &[exponent]);
+            let half_t = c.scalar(ScalarOp::Mul, &[half, t]);
+            let large = c.scalar(ScalarOp::Mul, &[half_t, t]);
+            let inverse = c.scalar(ScalarOp::Div, &[half, t]);
+            let small = c.scalar(ScalarOp::Div, &[inverse, t]);
+            c.scalar(ScalarOp::Add, &[large, small])
+        },
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.exp() - (-x).exp()) * 0.5)),
+        samples: [floats(&[3, 5], -3.0, 3.0)],
+    }
     /// erf x = 2/√π ∫₀ˣ e^(−t²) dt.
     Erf erf Float Expensive {
         real: |x| x.apply("erf", libm::erf),
