@@ -4,6 +4,7 @@
 
 pub mod autodiff;
 mod calls;
+pub mod catalogue;
 mod fuse;
 pub mod kernels;
 mod lower;

@@ -1,5 +1,6 @@
 //! Kernels over buffers from clusters and calls over values.
 
+use super::name::{Names, stem};
 use super::{Lowered, lower};
 use crate::fuse::{self, Fused};
 use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
@@ -20,6 +21,7 @@ pub(crate) fn assemble(
         view,
         kernels: Kernels { function: function.name.clone(), ..Kernels::default() },
         buffers: BTreeMap::new(),
+        names: Names::default(),
     };
     for (input, value) in function.inputs.iter().zip(&function.body.inputs) {
         let buffer = assembly.buffer(*value, &input.name);
@@ -47,6 +49,7 @@ struct Assembly<'f> {
     view: &'f View<'f>,
     kernels: Kernels,
     buffers: BTreeMap<ValueId, BufferId>,
+    names: Names,
 }
 
 impl Assembly<'_> {
@@ -71,9 +74,10 @@ impl Assembly<'_> {
     fn kernel(&mut self, fused: &Fused, kernel: &fuse::Kernel, target: &Target) -> Result<()> {
         let kernel = match kernel {
             fuse::Kernel::Cluster(cluster) => {
-                let name = self.name(&cluster.equations);
-                let Lowered { nest, reads, writes } = lower(self.view, &fused.memory, cluster, target, &name)
-                    .map_err(|d| d.context(format!("pass lower, kernel {name}")))?;
+                let stem = stem(self.function, self.view, &cluster.equations);
+                let Lowered { nest, reads, writes } = lower(self.view, &fused.memory, cluster, target, &stem)
+                    .map_err(|d| d.context(format!("pass lower, kernel {stem}")))?;
+                let nest = self.names.name(&stem, nest);
                 Kernel {
                     work: Work::Nest(Box::new(nest)),
                     reads: reads.iter().map(|v| self.buffers[v]).collect(),
@@ -104,11 +108,5 @@ impl Assembly<'_> {
         let mut seen = BTreeSet::new();
         let all = equations.iter().map(|e| self.view.body.equations[*e].location);
         all.filter(|l| seen.insert(*l)).collect()
-    }
-
-    /// A name that says what a kernel does.
-    fn name(&self, equations: &[usize]) -> String {
-        let last = equations.last().expect("a cluster has equations");
-        format!("{}_{}", self.view.body.equations[*last].op.name(), self.kernels.kernels.len())
     }
 }

@@ -185,6 +185,9 @@ impl Hoisting<'_> {
     /// An instruction with its operands' current names.
     fn rename(&self, instr: &Instr) -> Instr {
         let mut instr = instr.clone();
+        if self.renamed.is_empty() {
+            return instr;
+        }
         let affine = |e: &mut Affine| *e = e.substitute(&Affine::axis, &|r| Affine::reg(self.name(r)));
         match &mut instr {
             Instr::Scalar { operands, .. } => operands.iter_mut().for_each(|r| *r = self.name(*r)),

@@ -13,6 +13,7 @@ mod assemble;
 mod collapse;
 mod emit;
 mod hoist;
+mod name;
 
 pub(crate) use affine::simplify;
 pub(crate) use assemble::assemble;

@@ -67,7 +67,7 @@ fn elementwise_chains_are_one_loop() {
     });
     assert_eq!(
         nest(&kernels),
-        "nest @tanh_0(in %x: f32[640], in %x_2: f32[640], out %y: f32[640]) {
+        "nest @mul_add_tanh_0(in %x: f32[640], in %x_2: f32[640], out %y: f32[640]) {
   parallel i: 640
   phase {
     %0: f32 = load %x[i]
@@ -91,7 +91,7 @@ fn softmax_is_one_nest() {
     });
     assert_eq!(
         nest(&kernels),
-        "nest @div_0(in %x: f32[64,10], out %y: f32[64,10]) {
+        "nest @softmax_0(in %x: f32[64,10], out %y: f32[64,10]) {
   row %r: f32[10]
   parallel i: 64
   phase k: 10 {

@@ -1,0 +1,74 @@
+//! Names of kernels: what they do, in a word or three, and a number.
+//!
+//! A kernel that holds equations of a composite is called after it, others after their ops. Kernels that compute the same have one
+//! name, so that a plan stores their nest once.
+
+use crate::view::View;
+use std::collections::HashMap;
+use wengert_core::graph::Function;
+use wengert_core::nest::Nest;
+use wengert_core::op::Cost;
+use wengert_core::{Location, LocationId};
+
+/// Words of a name.
+const WORDS: usize = 3;
+
+/// The names given so far.
+#[derive(Default)]
+pub(super) struct Names {
+    /// Nests without their name; looked up, never gone through.
+    known: HashMap<Nest, String>,
+}
+
+impl Names {
+    /// The nest with its name.
+    pub fn name(&mut self, stem: &str, mut nest: Nest) -> Nest {
+        nest.name.clear();
+        let number = self.known.len();
+        let name = self.known.entry(nest.clone()).or_insert_with(|| format!("{stem}_{number}"));
+        nest.name.clone_from(name);
+        nest
+    }
+}
+
+/// What a kernel of these equations, ascending, is called after.
+pub(super) fn stem(function: &Function, view: &View<'_>, equations: &[usize]) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for equation in equations.iter().map(|e| &view.body.equations[*e]) {
+        if let Some(word) = composite(function, equation.location)
+            && !words.contains(&word)
+        {
+            words.push(word);
+        }
+    }
+    if words.is_empty() {
+        let working = equations.iter().filter(|e| view.cost[**e] != Cost::Free);
+        for name in working.map(|e| view.body.equations[*e].op.name()) {
+            if !words.contains(&name) {
+                words.push(name);
+            }
+        }
+    }
+    if words.is_empty() {
+        words.extend(equations.last().map(|e| view.body.equations[*e].op.name()));
+    }
+    // The last says most about the result.
+    if words.len() > WORDS {
+        words.drain(WORDS - 1..words.len() - 1);
+    }
+    words.join("_")
+}
+
+/// The composite that a location says an equation is part of.
+fn composite(function: &Function, mut location: LocationId) -> Option<&str> {
+    while let Location::Derived { of, rule } = function.locations.get(location) {
+        if let Some(name) = rule.strip_prefix("decompose(").and_then(|r| r.strip_suffix(')')) {
+            return Some(name);
+        }
+        if *of >= location {
+            break;
+        }
+        location = *of;
+    }
+    None
+}
