@@ -75,7 +75,7 @@ pub(super) unsafe fn widen<T: Element>(
         // SAFETY: the count is a multiple of CHUNK; the kernel was looked up for these dtypes and the machine's vector instructions, which,
         // like the blocks, the caller vouches for. It reads no second and third block.
         unsafe {
-            kernel(destination.cast(), source.cast(), std::ptr::null(), std::ptr::null(), whole);
+            kernel(destination.cast(), source.cast(), std::ptr::null(), std::ptr::null(), whole, 0);
         }
     }
     for k in whole..count {

@@ -12,7 +12,14 @@ use std::arch::x86_64::{
 ///
 /// That of [`super::Kernel`]; the machine has AVX and F16C.
 #[target_feature(enable = "avx,f16c")]
-pub(super) unsafe fn widen(destination: *mut u8, a: *const u8, _: *const u8, _: *const u8, count: usize) {
+pub(super) unsafe fn widen(
+    destination: *mut u8,
+    a: *const u8,
+    _: *const u8,
+    _: *const u8,
+    count: usize,
+    _: u32,
+) {
     let (destination, a) = (destination.cast::<f32>(), a.cast::<u16>());
     for k in (0..count).step_by(CHUNK / 2) {
         // SAFETY: the count is a multiple of CHUNK, so k + 8 is at most the count.
@@ -29,7 +36,14 @@ pub(super) unsafe fn widen(destination: *mut u8, a: *const u8, _: *const u8, _: 
 ///
 /// That of [`super::Kernel`]; the machine has AVX and F16C.
 #[target_feature(enable = "avx,f16c")]
-pub(super) unsafe fn narrow(destination: *mut u8, a: *const u8, _: *const u8, _: *const u8, count: usize) {
+pub(super) unsafe fn narrow(
+    destination: *mut u8,
+    a: *const u8,
+    _: *const u8,
+    _: *const u8,
+    count: usize,
+    _: u32,
+) {
     let (destination, a) = (destination.cast::<u16>(), a.cast::<f32>());
     for k in (0..count).step_by(CHUNK / 2) {
         // SAFETY: the count is a multiple of CHUNK, so k + 8 is at most the count.

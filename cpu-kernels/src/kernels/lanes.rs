@@ -1,11 +1,8 @@
 //! Loops over chunks.
 
-use super::CHUNK;
 use super::operations::{Binary, Ternary, Unary};
+use super::{CHUNK, TURN};
 use std::mem::MaybeUninit;
-
-/// Elements a turn of the main loop: several vectors, so that their latencies overlap.
-const WIDE: usize = 4 * CHUNK;
 
 /// `destination[k] = f(k)` for k in `0..C`, where `f` reads from what was loaded before.
 ///
@@ -35,13 +32,19 @@ unsafe fn load<const C: usize, T: Copy>(source: *const T) -> [T; C] {
     unsafe { source.cast::<[T; C]>().read_unaligned() }
 }
 
+/// What to mask a position with: operand n has every position, or, if repeated, only the first.
+#[inline(always)]
+fn mask(repeat: u32, n: u32) -> usize {
+    if repeat >> n & 1 == 0 { usize::MAX } else { 0 }
+}
+
 /// Calls `wide` for as many elements as fill whole turns, and `narrow` for the chunks that are left.
 #[inline(always)]
 fn turns(count: usize, wide: impl Fn(usize), narrow: impl Fn(usize)) {
     let mut k = 0;
-    while k + WIDE <= count {
+    while k + TURN <= count {
         wide(k);
-        k += WIDE;
+        k += TURN;
     }
     while k < count {
         narrow(k);
@@ -70,7 +73,7 @@ pub(super) unsafe fn unary<O: Unary<T>, T: Copy>(destination: *mut u8, a: *const
     // SAFETY: the turns stay within the count, a multiple of CHUNK.
     turns(
         count,
-        |k| unsafe { chunk::<WIDE, O, T>(destination, a, k) },
+        |k| unsafe { chunk::<TURN, O, T>(destination, a, k) },
         |k| unsafe {
             chunk::<CHUNK, O, T>(destination, a, k);
         },
@@ -86,7 +89,9 @@ pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
     a: *const u8,
     b: *const u8,
     count: usize,
+    repeat: u32,
 ) {
+    let (x_mask, y_mask) = (mask(repeat, 0), mask(repeat, 1));
     let (destination, a, b) = (destination.cast::<O::Result>(), a.cast::<T>(), b.cast::<T>());
     #[inline(always)]
     unsafe fn chunk<const C: usize, O: Binary<T>, T: Copy>(
@@ -95,18 +100,19 @@ pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
         b: *const T,
         k: usize,
     ) {
-        // SAFETY: k + C is at most the count, to which all blocks are valid.
+        // SAFETY: the blocks have C elements from there on, as said below.
         unsafe {
-            let (x, y): ([T; C], [T; C]) = (load(a.add(k)), load(b.add(k)));
+            let (x, y): ([T; C], [T; C]) = (load(a), load(b));
             store::<C, _>(destination.add(k), |i| O::apply(x[i], y[i]));
         }
     }
-    // SAFETY: the turns stay within the count, a multiple of CHUNK.
+    let (a, b) = (|k: usize| a.wrapping_add(k & x_mask), |k: usize| b.wrapping_add(k & y_mask));
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the elements of a turn.
     turns(
         count,
-        |k| unsafe { chunk::<WIDE, O, T>(destination, a, b, k) },
+        |k| unsafe { chunk::<TURN, O, T>(destination, a(k), b(k), k) },
         |k| unsafe {
-            chunk::<CHUNK, O, T>(destination, a, b, k);
+            chunk::<CHUNK, O, T>(destination, a(k), b(k), k);
         },
     );
 }
@@ -121,7 +127,9 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
     b: *const u8,
     c: *const u8,
     count: usize,
+    repeat: u32,
 ) {
+    let masks = [mask(repeat, 0), mask(repeat, 1), mask(repeat, 2)];
     let (destination, a, b, c) = (destination.cast::<T>(), a.cast::<A>(), b.cast::<T>(), c.cast::<T>());
     #[inline(always)]
     unsafe fn chunk<const C: usize, O: Ternary<A, T>, A: Copy, T: Copy>(
@@ -131,19 +139,22 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
         c: *const T,
         k: usize,
     ) {
-        // SAFETY: k + C is at most the count, to which all blocks are valid.
+        // SAFETY: the blocks have C elements from there on, as said below.
         unsafe {
-            let x: [A; C] = load(a.add(k));
-            let (y, z): ([T; C], [T; C]) = (load(b.add(k)), load(c.add(k)));
+            let x: [A; C] = load(a);
+            let (y, z): ([T; C], [T; C]) = (load(b), load(c));
             store::<C, _>(destination.add(k), |i| O::apply(x[i], y[i], z[i]));
         }
     }
-    // SAFETY: the turns stay within the count, a multiple of CHUNK.
+    let a = |k: usize| a.wrapping_add(k & masks[0]);
+    let b = |k: usize| b.wrapping_add(k & masks[1]);
+    let c = |k: usize| c.wrapping_add(k & masks[2]);
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the elements of a turn.
     turns(
         count,
-        |k| unsafe { chunk::<WIDE, O, A, T>(destination, a, b, c, k) },
+        |k| unsafe { chunk::<TURN, O, A, T>(destination, a(k), b(k), c(k), k) },
         |k| unsafe {
-            chunk::<CHUNK, O, A, T>(destination, a, b, c, k);
+            chunk::<CHUNK, O, A, T>(destination, a(k), b(k), c(k), k);
         },
     );
 }

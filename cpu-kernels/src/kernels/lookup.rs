@@ -74,7 +74,7 @@ macro_rules! level {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn unary<O: Unary<T>, T: Copy>(
-                destination: *mut u8, a: *const u8, _: *const u8, _: *const u8, count: usize,
+                destination: *mut u8, a: *const u8, _: *const u8, _: *const u8, count: usize, _: u32,
             ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { lanes::unary::<O, T>(destination, a, count) }
@@ -82,18 +82,18 @@ macro_rules! level {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn binary<O: Binary<T>, T: Copy>(
-                destination: *mut u8, a: *const u8, b: *const u8, _: *const u8, count: usize,
+                destination: *mut u8, a: *const u8, b: *const u8, _: *const u8, count: usize, repeat: u32,
             ) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { lanes::binary::<O, T>(destination, a, b, count) }
+                unsafe { lanes::binary::<O, T>(destination, a, b, count, repeat) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
-                destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize,
+                destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize, repeat: u32,
             ) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { lanes::ternary::<O, A, T>(destination, a, b, c, count) }
+                unsafe { lanes::ternary::<O, A, T>(destination, a, b, c, count, repeat) }
             }
 
             $(#[target_feature(enable = $features)])?

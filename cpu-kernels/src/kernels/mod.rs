@@ -6,6 +6,7 @@
 //! not think about it), and compiled for each set by `#[target_feature]`; what they compute is written once, in
 //! [`operations`] and [`convert`], and has the same bits everywhere.
 
+pub(crate) mod chain;
 pub(crate) mod convert;
 #[cfg(target_arch = "x86_64")]
 mod half_precision;
@@ -19,15 +20,21 @@ pub(crate) use lookup::{convert, copy, fold, lane_fold, scalar, scan};
 /// Elements that a kernel does at least: blocks are padded to a multiple.
 pub(crate) const CHUNK: usize = 16;
 
+/// Elements that a kernel does at a time, where there are so many: several vectors, so that their latencies overlap.
+pub(crate) const TURN: usize = 4 * CHUNK;
+
 /// `destination[k] = f(a[k], b[k], c[k])` for k in `0..count`; what a kernel does not read may be null.
+///
+/// If bit n of `repeat` is set, operand n is a block of [`TURN`] equal elements instead, to be read again and again: so a constant
+/// takes little room in the cache.
 ///
 /// # Safety
 ///
-/// `count` is a multiple of [`CHUNK`]; each block that the kernel reads or writes has `count` elements of the dtype that it was
+/// `count` is a multiple of [`CHUNK`]; each block that the kernel reads or writes has `count` elements (or is repeated) of the dtype that it was
 /// looked up for, is aligned to an element, and is valid to read or write. A block that is read is the written one or
 /// does not overlap it, unless the count is [`CHUNK`]. The machine has the vector instructions that the kernel was looked up for.
 pub(crate) type Kernel =
-    unsafe fn(destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize);
+    unsafe fn(destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize, repeat: u32);
 
 /// `accumulators[k % CHUNK] = combine(accumulators[k % CHUNK], values[k])` for k in `0..count`, in order.
 ///

@@ -79,7 +79,7 @@ fn check(kernel: Kernel, op: ScalarOp, operands: &[DType], result: DType, what: 
         let pointer = |k: usize| memory.get(k).map_or(std::ptr::null(), |m| m.as_ptr().cast::<u8>());
         let mut out = to_bytes(result, &vec![0; COUNT]);
         // SAFETY: the blocks have COUNT elements, a multiple of CHUNK, and only available sets are tested.
-        unsafe { kernel(out.as_mut_ptr().cast(), pointer(0), pointer(1), pointer(2), COUNT) };
+        unsafe { kernel(out.as_mut_ptr().cast(), pointer(0), pointer(1), pointer(2), COUNT, 0) };
         for k in 0..COUNT {
             let mut bits = [0; 3];
             bits.iter_mut().zip(&blocks).for_each(|(b, block)| *b = block[k]);
@@ -152,6 +152,7 @@ fn every_half_and_its_neighbourhood_converts() {
                     std::ptr::null(),
                     std::ptr::null(),
                     floats.len(),
+                    0,
                 );
             }
             for (bits, got) in floats.iter().zip(&out) {
@@ -223,6 +224,86 @@ fn folds_and_scans_combine_in_order() {
                     assert!(same(dtype, at(dtype, &state, 0), running));
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn chains_round_after_every_link() {
+    use chain::{LONGEST, Link, chain};
+    let blocks: Vec<Vec<u64>> =
+        (0..=LONGEST as u64).map(|k| elements(DType::F32, COUNT, k * 31 + 2)).collect();
+    let memory: Vec<Vec<u64>> = blocks.iter().map(|b| to_bytes(DType::F32, b)).collect();
+    let pointers: Vec<*mut u8> = memory.iter().map(|m| m.as_ptr().cast::<u8>().cast_mut()).collect();
+    let apply = |link: Link, value: u64, operand: u64| {
+        let (op, operands) = match link {
+            Link::Add => (ScalarOp::Add, [value, operand, 0]),
+            Link::Mul => (ScalarOp::Mul, [value, operand, 0]),
+            Link::Sub => (ScalarOp::Sub, [value, operand, 0]),
+            Link::SubFrom => (ScalarOp::Sub, [operand, value, 0]),
+        };
+        evaluator(op, &[DType::F32; 2], DType::F32).expect("exists")(operands)
+    };
+    let all = [Link::Add, Link::Mul, Link::Sub, Link::SubFrom];
+    let mut lists: Vec<Vec<Link>> = all[..3].iter().map(|l| vec![*l]).collect();
+    for length in 1..LONGEST {
+        let longer: Vec<Vec<Link>> = lists
+            .iter()
+            .filter(|l| l.len() == length)
+            .flat_map(|l| all.map(|link| l.iter().copied().chain([link]).collect()))
+            .collect();
+        lists.extend(longer);
+    }
+    assert_eq!(lists.len(), 3 * (1 + 4 + 16 + 64));
+    for simd in Simd::available() {
+        for links in &lists {
+            let mut out = vec![0u64; COUNT / 2];
+            // SAFETY: there are COUNT elements in every block, a multiple of CHUNK, and a block for each link and one more.
+            unsafe { chain(links, simd)(out.as_mut_ptr().cast(), pointers.as_ptr(), COUNT, 0) };
+            for k in 0..COUNT {
+                let first = apply(links[0], blocks[0][k], blocks[1][k]);
+                let rest = links[1..].iter().zip(&blocks[2..]);
+                let want = rest.fold(first, |value, (link, block)| apply(*link, value, block[k]));
+                let got = at(DType::F32, &out, k);
+                assert!(same(DType::F32, got, want), "{simd:?} {links:?} {k}: {got:#x}, not {want:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn repeated_operands_are_read_again_and_again() {
+    let x = elements(DType::F32, COUNT, 4);
+    let memory = to_bytes(DType::F32, &x);
+    let constant = to_bytes(DType::F32, &[x[20]; TURN]);
+    let mask = to_bytes(DType::Bool, &[1; TURN]);
+    let define = evaluator(ScalarOp::Sub, &[DType::F32; 2], DType::F32).expect("exists");
+    let (varying, fixed) = (memory.as_ptr().cast::<u8>(), constant.as_ptr().cast::<u8>());
+    for simd in Simd::available() {
+        let sub = scalar(ScalarOp::Sub, DType::F32, simd).expect("exists");
+        let select = scalar(ScalarOp::Select, DType::F32, simd).expect("exists");
+        let links = chain::chain(&[chain::Link::Sub, chain::Link::Sub], simd);
+        let null = std::ptr::null();
+        let run = |f: &dyn Fn(*mut u8)| {
+            let mut out = vec![0u64; COUNT / 2];
+            f(out.as_mut_ptr().cast());
+            (0..COUNT).map(|k| at(DType::F32, &out, k)).collect::<Vec<_>>()
+        };
+        // SAFETY: `varying` has COUNT elements, the others a turn, and are repeated.
+        let right = run(&|out| unsafe { sub(out, varying, fixed, null, COUNT, 0b10) });
+        // SAFETY: as above.
+        let left = run(&|out| unsafe { sub(out, fixed, varying, null, COUNT, 0b01) });
+        // SAFETY: as above.
+        let chosen = run(&|out| unsafe { select(out, mask.as_ptr().cast(), varying, fixed, COUNT, 0b101) });
+        let operands = [varying, fixed, varying].map(<*const u8>::cast_mut);
+        // SAFETY: as above.
+        let chained = run(&|out| unsafe { links(out, operands.as_ptr(), COUNT, 0b010) });
+        for k in 0..COUNT {
+            let difference = define([x[k], x[20], 0]);
+            assert!(same(DType::F32, right[k], difference), "{simd:?} {k}");
+            assert!(same(DType::F32, left[k], define([x[20], x[k], 0])), "{simd:?} {k}");
+            assert_eq!(chosen[k], x[k]);
+            assert!(same(DType::F32, chained[k], define([difference, x[k], 0])), "{simd:?} {k}");
         }
     }
 }

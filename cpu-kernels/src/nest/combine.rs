@@ -133,7 +133,7 @@ impl Program {
         unsafe {
             if let Some(kernel) = self.single {
                 let (left, right) = blocks(0);
-                return kernel(left, left, right, std::ptr::null(), count);
+                return kernel(left, left, right, std::ptr::null(), count, 0);
             }
             let table = frame.at(self.table).cast::<*mut u8>();
             let tuple = self.tuple();
@@ -147,7 +147,7 @@ impl Program {
             }
             for (kernel, result, [a, b, c]) in &self.steps {
                 let at = |reg: usize| table.add(reg).read();
-                kernel(at(*result), at(*a), at(*b), at(*c), count);
+                kernel(at(*result), at(*a), at(*b), at(*c), count, 0);
             }
             for k in 0..tuple {
                 let (from, to) = (table.add(self.results[k]).read(), table.add(k).read());

@@ -5,11 +5,13 @@
 //! any rank is often a single axis.
 
 use super::sum::{Sum, Term};
+use crate::kernels::chain::Link;
 use wengert_core::nest::bounds::Ranges;
 use wengert_core::nest::{Access, AxisId, Instr, Nest, Prefix, Reduction, Reg, ScalarOp};
 use wengert_core::{Id, Scalar, nest};
 
 /// A nest with flat accesses and merged axes.
+#[derive(Clone)]
 pub(super) struct Lowered<'n> {
     pub nest: &'n Nest,
     /// By axis; a merged axis keeps the id of the innermost one.
@@ -18,6 +20,7 @@ pub(super) struct Lowered<'n> {
     pub phases: Vec<Phase<'n>>,
 }
 
+#[derive(Clone)]
 pub(super) struct Phase<'n> {
     pub axes: Vec<AxisId>,
     pub body: Vec<Op<'n>>,
@@ -28,13 +31,40 @@ pub(super) struct Phase<'n> {
     pub reverse: bool,
 }
 
+#[derive(Clone)]
 pub(super) enum Op<'n> {
-    Scalar { result: Reg, op: ScalarOp, operands: &'n [Reg] },
-    Const { result: Reg, value: Scalar },
-    Index { result: Reg, value: Sum },
-    Test { result: Reg, guards: Vec<Guard> },
-    Load { result: Reg, place: Place, fill: Option<Reg> },
-    Store { place: Place, value: Reg },
+    Scalar {
+        result: Reg,
+        op: ScalarOp,
+        operands: &'n [Reg],
+    },
+    /// `links[0]` on the first two operands, then each link on the value before and its own operand.
+    Chain {
+        result: Reg,
+        links: Vec<Link>,
+        operands: Vec<Reg>,
+    },
+    Const {
+        result: Reg,
+        value: Scalar,
+    },
+    Index {
+        result: Reg,
+        value: Sum,
+    },
+    Test {
+        result: Reg,
+        guards: Vec<Guard>,
+    },
+    Load {
+        result: Reg,
+        place: Place,
+        fill: Option<Reg>,
+    },
+    Store {
+        place: Place,
+        value: Reg,
+    },
     Prefix(&'n Prefix),
 }
 
@@ -177,6 +207,7 @@ impl Op<'_> {
     pub fn results(&self) -> &[Reg] {
         match self {
             Op::Scalar { result, .. }
+            | Op::Chain { result, .. }
             | Op::Const { result, .. }
             | Op::Index { result, .. }
             | Op::Test { result, .. }
@@ -186,10 +217,16 @@ impl Op<'_> {
         }
     }
 
+    /// True for an instruction that computes lane by lane, all operands before the result.
+    pub fn is_arithmetic(&self) -> bool {
+        matches!(self, Op::Scalar { .. } | Op::Chain { .. })
+    }
+
     /// Calls `f` for every register whose block it reads as elements: operands, fills, stored and scanned values.
     pub fn visit_values(&self, f: &mut impl FnMut(Reg)) {
         match self {
             Op::Scalar { operands, .. } => operands.iter().for_each(|r| f(*r)),
+            Op::Chain { operands, .. } => operands.iter().for_each(|r| f(*r)),
             Op::Load { fill, .. } => fill.iter().for_each(|r| f(*r)),
             Op::Store { value, .. } => f(*value),
             Op::Prefix(prefix) => prefix.values.iter().for_each(|r| f(*r)),

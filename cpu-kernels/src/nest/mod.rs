@@ -6,6 +6,8 @@
 //!
 //! - [`lower`]: accesses become flat offsets, axes are merged.
 //! - [`schedule`]: lanes are elements of a row, or rows, whichever costs less.
+//! - [`analyse`]: which registers are the same in all lanes, and the outermost loop each can be computed in.
+//! - [`fuse`]: runs of arithmetic become chains.
 //! - [`compile`]: every instruction gets the outermost loop it can stand in; registers get blocks. Loads of contiguous
 //!   memory cost nothing (the register's block *is* the memory) where nothing is written there too early, and a stored value
 //!   is computed in its place.
@@ -15,9 +17,11 @@
 //! a lane never meets another one but in reductions, and those follow the nest's tree.
 
 mod address;
+mod analyse;
 mod combine;
 mod compile;
 mod frame;
+mod fuse;
 mod layout;
 mod lower;
 mod program;

@@ -3,21 +3,26 @@
 use super::address::{Condition, Offset, VectorAxes};
 use super::combine::{Program, Reduction};
 use crate::kernels::Kernel;
+use crate::kernels::chain::{Chain, LONGEST};
 use wengert_core::{DType, Scalar};
 
 /// What runs once for a block.
 #[derive(Debug)]
 pub(super) enum Step {
     /// `result = kernel(arguments)`.
-    Kernel { kernel: Kernel, result: u32, arguments: [u32; 3], uniform: bool },
-    /// Spreads a register's first lane over a full block.
-    Splat { reg: u32, size: usize },
+    Kernel { kernel: Kernel, result: u32, arguments: [u32; 3], uniform: bool, repeat: u32 },
+    /// The same for a chain, whose lanes differ.
+    Chain { chain: Chain, result: u32, arguments: [u32; LONGEST + 1], repeat: u32 },
+    /// Spreads a register's first lane over so many.
+    Splat { reg: u32, size: usize, lanes: usize },
     /// Fills a register with a number.
     Const { result: u32, value: Scalar, lanes: usize },
     /// The value of an index expression.
     Index { result: u32, value: Offset, dtype: DType, spread: usize },
     /// Whether conditions hold.
     Test { result: u32, conditions: Vec<Condition>, spread: usize },
+    /// Reads neighbouring elements of a parameter without conditions, a block for a block.
+    Stream { result: u32, parameter: u32, size: u32, direct: Direct, offset: Offset },
     /// Reads memory.
     Load(Box<Load>),
     /// Makes the next kernel that defines a register write straight to where it is to be stored.

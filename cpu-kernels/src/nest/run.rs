@@ -40,26 +40,44 @@ impl Runner<'_> {
 
     /// Runs some units: rows, or blocks of rows.
     pub fn units(&mut self, units: std::ops::Range<usize>) {
-        for unit in units {
-            let mut rest = unit;
-            if let Some(vector) = &self.nest.rows {
-                let positions = vector.positions();
-                let blocks = positions.div_ceil(self.nest.lanes);
-                let position = rest % blocks * self.nest.lanes;
-                rest /= blocks;
-                let period = vector.period();
-                self.frame.set_block(position, self.nest.lanes.min(positions - position), period);
-                self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
-            } else {
-                self.frame.set_block(0, 1, 1);
-            }
-            for outer in self.nest.outer.iter().rev() {
-                self.frame.counters[outer.axis as usize] = (rest % outer.extent) as i64;
-                rest /= outer.extent;
+        let (positions, period, axis) = match &self.nest.rows {
+            Some(vector) => (vector.positions(), vector.period(), Some(vector.axes[0])),
+            None => (1, 1, None),
+        };
+        let lanes = self.nest.lanes;
+        let blocks = positions.div_ceil(lanes);
+        let mut block = units.start % blocks;
+        let mut rest = units.start / blocks;
+        for outer in self.nest.outer.iter().rev() {
+            self.frame.counters[outer.axis as usize] = (rest % outer.extent) as i64;
+            rest /= outer.extent;
+        }
+        for _ in units {
+            let position = block * lanes;
+            self.frame.set_block(position, lanes.min(positions - position), period);
+            if let Some(axis) = axis.filter(|_| period > 1) {
+                self.frame.counters[axis.0 as usize] = (position / period) as i64;
             }
             for phase in &self.nest.phases {
                 self.phase(phase);
             }
+            block += 1;
+            if block == blocks {
+                block = 0;
+                self.advance();
+            }
+        }
+    }
+
+    /// Goes to the next iteration of the outer axes.
+    fn advance(&mut self) {
+        for outer in self.nest.outer.iter().rev() {
+            let counter = &mut self.frame.counters[outer.axis as usize];
+            *counter += 1;
+            if *counter < outer.extent as i64 {
+                return;
+            }
+            *counter = 0;
         }
     }
 
@@ -112,7 +130,9 @@ impl Runner<'_> {
             let block = if phase.reverse { blocks - 1 - block } else { block };
             let position = block * lanes;
             self.frame.set_block(position, lanes.min(positions - position), period);
-            self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
+            if period > 1 {
+                self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
+            }
             self.steps(steps, Some(phase));
         }
     }
@@ -136,19 +156,25 @@ impl Runner<'_> {
     fn steps(&mut self, steps: &[Step], phase: Option<&PhaseProgram>) {
         for step in steps {
             match step {
-                Step::Kernel { kernel, result, arguments, uniform } => {
+                Step::Kernel { kernel, result, arguments, uniform, repeat } => {
                     let count = if *uniform { CHUNK } else { self.frame.padded };
                     let [a, b, c] = arguments.map(|reg| self.frame.pointers[reg as usize]);
                     // SAFETY: the registers have blocks of at least that many elements of the dtypes the kernel was looked up
                     // for: homes have room for a block (uniform ones for a chunk, and those who need more have more),
                     // and memory takes the place of a home only for whole chunks of valid elements. Blocks are the same or do not
                     // overlap: homes of live registers are distinct, and memory is written early only where nothing else reads it.
-                    unsafe { kernel(self.frame.pointers[*result as usize], a, b, c, count) };
+                    unsafe { kernel(self.frame.pointers[*result as usize], a, b, c, count, *repeat) };
                 }
-                Step::Splat { reg, size } => {
+                Step::Chain { chain, result, arguments, repeat } => {
+                    let operands = arguments.map(|reg| self.frame.pointers[reg as usize]);
+                    let target = self.frame.pointers[*result as usize];
+                    // SAFETY: as above; a chain has a pointer for each operand, and some that it does not read.
+                    unsafe { chain(target, operands.as_ptr(), self.frame.padded, *repeat) };
+                }
+                Step::Splat { reg, size, lanes } => {
                     let home = self.home(*reg);
-                    // SAFETY: a register that is spread has a full block.
-                    unsafe { moves::splat(home, home, *size, self.nest.lanes) };
+                    // SAFETY: the home has that many lanes.
+                    unsafe { moves::splat(home, home, *size, *lanes) };
                 }
                 Step::Const { result, value, lanes } => {
                     // SAFETY: the home has that many lanes.
@@ -190,6 +216,22 @@ impl Runner<'_> {
                             }
                         }
                     }
+                }
+                Step::Stream { result, parameter, size, direct, offset } => {
+                    let (k, size) = (*parameter as usize, *size as usize);
+                    let (count, first) = (self.frame.count, offset.base(&self.frame));
+                    self.assert_inside(Some(k), first, size);
+                    self.assert_inside(Some(k), first + count as i64 - 1, size);
+                    let source = self.frame.buffers[k].pointer().wrapping_add(first as usize * size);
+                    let pointer = if count.is_multiple_of(CHUNK) && self.is_direct(*direct, Some(k)) {
+                        source
+                    } else {
+                        let home = self.home(*result);
+                        // SAFETY: the elements are in bounds, as the verifier proved; the home has a block's lanes.
+                        unsafe { std::ptr::copy_nonoverlapping(source, home, count * size) };
+                        home
+                    };
+                    self.frame.pointers[*result as usize] = pointer;
                 }
                 Step::Load(load) => self.load(load),
                 Step::Bind(store) => self.bind(store),

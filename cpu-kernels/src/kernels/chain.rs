@@ -1,0 +1,194 @@
+//! Chains: up to four additions, subtractions and multiplications of f32, each on the result of the one before, in one pass.
+//!
+//! `(x·w + b)·x + r` is one chain. Intermediate results stay in vector registers, which saves a store and a load an operation; and
+//! all operands are read side by side, as the machine's prefetchers like it. Every step rounds as the instruction does that it stands
+//! for: nothing is contracted.
+
+use super::{CHUNK, TURN};
+use crate::simd::Simd;
+use std::mem::MaybeUninit;
+
+/// Operations of a chain at most.
+pub(crate) const LONGEST: usize = 4;
+
+/// What a chain does to its value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Link {
+    /// `value + operand`
+    Add,
+    /// `value · operand`
+    Mul,
+    /// `value − operand`
+    Sub,
+    /// `operand − value`
+    SubFrom,
+}
+
+/// `destination[k] = links(operands[0][k], operands[1][k]; operands[2][k]; …)` for k in `0..count`.
+///
+/// # Safety
+///
+/// That of [`super::Kernel`]: the count is a multiple of [`CHUNK`], there are as many operands as the chain has links and one
+/// more, each the destination or apart from it, or repeated where a bit is set; and the machine has the vector instructions.
+pub(crate) type Chain = unsafe fn(destination: *mut u8, operands: *const *mut u8, count: usize, repeat: u32);
+
+const NONE: u8 = 0;
+const ADD: u8 = 1;
+const MUL: u8 = 2;
+const SUB: u8 = 3;
+const SUB_FROM: u8 = 4;
+
+#[inline(always)]
+fn link<const L: u8>(value: f32, operand: f32) -> f32 {
+    match L {
+        ADD => value + operand,
+        MUL => value * operand,
+        SUB => value - operand,
+        SUB_FROM => operand - value,
+        _ => value,
+    }
+}
+
+/// # Safety
+///
+/// That of [`Chain`].
+#[inline(always)]
+unsafe fn chunk<const C: usize, const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
+    destination: *mut f32,
+    operands: [*const f32; LONGEST + 1],
+    k: usize,
+) {
+    // SAFETY: the blocks have C elements from there on, as said below; operands that are not there are not read.
+    unsafe {
+        let read = |n: usize, there: bool| {
+            if there { operands[n].cast::<[f32; C]>().read_unaligned() } else { [0.0; C] }
+        };
+        let values =
+            [read(0, true), read(1, true), read(2, L1 != NONE), read(3, L2 != NONE), read(4, L3 != NONE)];
+        let mut out = MaybeUninit::<[f32; C]>::uninit();
+        for i in 0..C {
+            let value = link::<L0>(values[0][i], values[1][i]);
+            let value = link::<L1>(value, values[2][i]);
+            let value = link::<L2>(value, values[3][i]);
+            let value = link::<L3>(value, values[4][i]);
+            out.as_mut_ptr().cast::<f32>().add(i).write(value);
+        }
+        destination.add(k).cast::<[f32; C]>().write_unaligned(out.assume_init());
+    }
+}
+
+/// # Safety
+///
+/// That of [`Chain`].
+#[inline(always)]
+unsafe fn run<const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
+    destination: *mut u8,
+    operands: *const *mut u8,
+    count: usize,
+    repeat: u32,
+) {
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; there is an operand for each link, and one more.
+    unsafe {
+        let destination = destination.cast::<f32>();
+        let links = 1 + usize::from(L1 != NONE) + usize::from(L2 != NONE) + usize::from(L3 != NONE);
+        let mut pointers = [std::ptr::null::<f32>(); LONGEST + 1];
+        let mut masks = [0; LONGEST + 1];
+        for n in 0..=links {
+            pointers[n] = operands.add(n).read().cast_const().cast();
+            // A repeated operand is read at its beginning every time.
+            masks[n] = if repeat >> n & 1 == 0 { usize::MAX } else { 0 };
+        }
+        let at = |k: usize| std::array::from_fn(|n| pointers[n].wrapping_add(k & masks[n]));
+        let mut k = 0;
+        while k + TURN <= count {
+            chunk::<TURN, L0, L1, L2, L3>(destination, at(k), k);
+            k += TURN;
+        }
+        while k < count {
+            chunk::<CHUNK, L0, L1, L2, L3>(destination, at(k), k);
+            k += CHUNK;
+        }
+    }
+}
+
+macro_rules! level {
+    ($level:ident $(, $features:literal)?) => {
+        mod $level {
+            use super::*;
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn chain<const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
+                destination: *mut u8, operands: *const *mut u8, count: usize, repeat: u32,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { run::<L0, L1, L2, L3>(destination, operands, count, repeat) }
+            }
+
+            fn last<const L0: u8, const L1: u8, const L2: u8>(link: u8) -> Chain {
+                match link {
+                    NONE => chain::<L0, L1, L2, NONE>,
+                    ADD => chain::<L0, L1, L2, ADD>,
+                    MUL => chain::<L0, L1, L2, MUL>,
+                    SUB => chain::<L0, L1, L2, SUB>,
+                    _ => chain::<L0, L1, L2, SUB_FROM>,
+                }
+            }
+
+            fn third<const L0: u8, const L1: u8>([link, rest]: [u8; 2]) -> Chain {
+                match link {
+                    NONE => chain::<L0, L1, NONE, NONE>,
+                    ADD => last::<L0, L1, ADD>(rest),
+                    MUL => last::<L0, L1, MUL>(rest),
+                    SUB => last::<L0, L1, SUB>(rest),
+                    _ => last::<L0, L1, SUB_FROM>(rest),
+                }
+            }
+
+            fn second<const L0: u8>([link, rest @ ..]: [u8; 3]) -> Chain {
+                match link {
+                    NONE => chain::<L0, NONE, NONE, NONE>,
+                    ADD => third::<L0, ADD>(rest),
+                    MUL => third::<L0, MUL>(rest),
+                    SUB => third::<L0, SUB>(rest),
+                    _ => third::<L0, SUB_FROM>(rest),
+                }
+            }
+
+            pub(super) fn lookup([link, rest @ ..]: [u8; 4]) -> Chain {
+                match link {
+                    ADD => second::<ADD>(rest),
+                    MUL => second::<MUL>(rest),
+                    _ => second::<SUB>(rest),
+                }
+            }
+        }
+    };
+}
+
+level!(portable);
+#[cfg(target_arch = "x86_64")]
+level!(avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
+
+/// The function for these links; the first is no [`Link::SubFrom`], since its operands can be exchanged.
+pub(crate) fn chain(links: &[Link], simd: Simd) -> Chain {
+    let mut codes = [NONE; LONGEST];
+    for (code, link) in codes.iter_mut().zip(links) {
+        *code = match link {
+            Link::Add => ADD,
+            Link::Mul => MUL,
+            Link::Sub => SUB,
+            Link::SubFrom => SUB_FROM,
+        };
+    }
+    match simd {
+        Simd::Portable => portable::lookup(codes),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => avx2::lookup(codes),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => avx512::lookup(codes),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => portable::lookup(codes),
+    }
+}
