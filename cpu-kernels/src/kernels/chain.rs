@@ -66,6 +66,7 @@ unsafe fn chunk<const C: usize, const L0: u8, const L1: u8, const L2: u8, const 
         let values =
             [read(0, true), read(1, true), read(2, L1 != NONE), read(3, L2 != NONE), read(4, L3 != NONE)];
         let mut out = MaybeUninit::<[f32; C]>::uninit();
+        #[allow(clippy::needless_range_loop)] // Five arrays run together.
         for i in 0..C {
             let value = link::<L0>(values[0][i], values[1][i]);
             let value = link::<L1>(value, values[2][i]);
