@@ -24,7 +24,7 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ("graph-compiler/Cargo.toml", &["wengert-core"]),
     ("cpu-kernels/Cargo.toml", &["wengert-core"]),
     ("cuda-kernels/Cargo.toml", &["wengert-core"]),
-    ("cuda-kernels/emulator/Cargo.toml", &["wengert-core", "wengert-cuda"]),
+    ("cuda-kernels/emulator/Cargo.toml", &[]),
     ("graphrun/Cargo.toml", &["wengert"]),
     ("python-free-examples/Cargo.toml", &["wengert"]),
 ];

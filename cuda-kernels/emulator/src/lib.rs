@@ -1,0 +1,2 @@
+//! Executes PTX on the CPU, and watches what it does.
+#![forbid(unsafe_code)]

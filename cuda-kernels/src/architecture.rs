@@ -1,0 +1,97 @@
+//! What a compute capability means to the kernels: one row each.
+
+use wengert_core::{Diagnostic, Result};
+
+/// A compute capability, by its numbers.
+///
+/// Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications; PTX ISA, `.target`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Architecture {
+    /// Major · 10 + minor: 90 for `sm_90`.
+    pub number: u32,
+    /// Bytes of shared memory that one thread block may use when it asks for them.
+    pub shared_per_block: u32,
+    /// Bytes of shared memory of a multiprocessor.
+    pub shared_per_multiprocessor: u32,
+    /// Threads that are resident on a multiprocessor at most.
+    pub threads_per_multiprocessor: u32,
+    /// Thread blocks that are resident on a multiprocessor at most.
+    pub blocks_per_multiprocessor: u32,
+}
+
+/// 32-bit registers of a multiprocessor; the same for every row.
+pub const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
+/// Bytes of shared memory that a block may use without asking.
+pub const STATIC_SHARED: u32 = 48 << 10;
+/// Threads of a warp.
+pub const WARP: u32 = 32;
+/// Threads of a block at most.
+pub const MAX_BLOCK: u32 = 1024;
+/// The version of the PTX text; every driver since CUDA 12.0 reads it.
+pub const PTX_VERSION: &str = "8.0";
+
+const fn row(number: u32, block: u32, multiprocessor: u32, threads: u32, blocks: u32) -> Architecture {
+    Architecture {
+        number,
+        shared_per_block: block << 10,
+        shared_per_multiprocessor: multiprocessor << 10,
+        threads_per_multiprocessor: threads,
+        blocks_per_multiprocessor: blocks,
+    }
+}
+
+impl Architecture {
+    /// Every row, oldest first.
+    pub const ALL: [Architecture; 6] = [
+        row(80, 163, 164, 2048, 32),
+        row(86, 99, 100, 1536, 16),
+        row(89, 99, 100, 1536, 24),
+        row(90, 227, 228, 2048, 32),
+        row(100, 227, 228, 2048, 32),
+        row(120, 99, 100, 1536, 24),
+    ];
+
+    /// `sm_90` and the like.
+    pub fn name(&self) -> String {
+        format!("sm_{}", self.number)
+    }
+
+    /// The row of that name.
+    ///
+    /// Errors: there is no such row.
+    pub fn from_name(name: &str) -> Result<Architecture> {
+        Architecture::ALL.into_iter().find(|a| a.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Architecture::ALL.iter().map(Architecture::name).collect();
+            Diagnostic::new(format!("unknown architecture `{name}`"))
+                .help(format!("architectures are {}", names.join(", ")))
+        })
+    }
+
+    /// The row for a device of this compute capability: its own, or the latest one before it of the same major number, whose PTX it runs.
+    ///
+    /// Errors: the device is older than every row, or of a generation without one.
+    pub fn of_device(major: u32, minor: u32) -> Result<Architecture> {
+        let number = major * 10 + minor;
+        let fits = |a: &Architecture| a.number <= number && a.number / 10 == major;
+        Architecture::ALL.into_iter().rfind(fits).ok_or_else(|| {
+            Diagnostic::new(format!("a device of compute capability {major}.{minor} is not supported"))
+                .help("use a GPU of compute capability 8.0 or later (Ampere, Ada, Hopper, Blackwell)")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_name_and_by_device() {
+        for row in Architecture::ALL {
+            assert_eq!(Architecture::from_name(&row.name()).unwrap(), row);
+            assert_eq!(Architecture::of_device(row.number / 10, row.number % 10).unwrap(), row);
+        }
+        assert_eq!(Architecture::of_device(8, 7).unwrap().number, 86);
+        assert!(Architecture::of_device(7, 5).is_err());
+        assert!(Architecture::from_name("sm_75").unwrap_err().to_string().contains("sm_80"));
+    }
+}

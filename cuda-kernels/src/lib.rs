@@ -1,0 +1,12 @@
+//! Plans on NVIDIA GPUs.
+//!
+//! ```text
+//! Plan ─► Lowered: one PTX module, launches ─► driver (cudarc)
+//!                                           └► emulator (wengert-emulator, joined by `wengert`)
+//! ```
+//!
+//! Everything up to [`launch`] is pure: it needs no GPU, no driver and no toolkit, and gives the same text for the same plan. Only
+//! `driver` talks to a machine.
+#![deny(unsafe_code)]
+
+pub mod architecture;
