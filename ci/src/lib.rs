@@ -6,3 +6,4 @@
 
 pub mod rules;
 pub mod sources;
+pub mod toolkit;

@@ -1,0 +1,173 @@
+//! NVIDIA's assembler and compiler, found or installed.
+//!
+//! The checks of the CUDA back end need `ptxas` (does NVIDIA's assembler accept our kernels, and at what price in registers?) and `nvcc` (an
+//! independent source of PTX for the emulator). Neither needs a GPU or a driver, and both are published as Python packages, so a machine
+//! with Python and a network can always have them. A check that needs them never skips itself: it gets them, or it fails with an
+//! error that says what is missing.
+//!
+//! `WENGERT_CUDA_TOOLKIT` names a toolkit that is there already (`/usr/local/cuda`, or the `nvidia/cu13` of some site-packages). Without it
+//! the packages go into a private folder below cargo's target directory, once per target directory: a file lock keeps
+//! test processes that start together from installing twice, and a marker, written last, tells a finished installation from one
+//! that was killed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, io};
+
+use wengert_core::{Diagnostic, Result};
+
+/// The packages, with the versions that the project's records were made with.
+pub const PACKAGES: [&str; 5] = [
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-cccl==13.0.85",
+    "nvidia-cuda-runtime==13.0.96",
+];
+
+/// The environment variable that names a toolkit.
+pub const VARIABLE: &str = "WENGERT_CUDA_TOOLKIT";
+
+/// A CUDA toolkit: a folder with `bin/ptxas`, `bin/nvcc` and `include`.
+#[derive(Clone, Debug)]
+pub struct Toolkit {
+    root: PathBuf,
+}
+
+impl Toolkit {
+    /// The toolkit that [`VARIABLE`] names, else the installed one, else a fresh installation.
+    ///
+    /// Errors: the variable names a folder without `bin/ptxas`; `python3`, its `venv` module or the network is missing.
+    pub fn find() -> Result<Toolkit> {
+        match env::var_os(VARIABLE) {
+            Some(root) => Toolkit::at(Path::new(&root)).map_err(|e| e.context(VARIABLE)),
+            None => Toolkit::installed_below(&target_directory().join("cuda-toolkit")),
+        }
+    }
+
+    /// The toolkit in that folder.
+    ///
+    /// Errors: it has no `bin/ptxas`.
+    pub fn at(root: &Path) -> Result<Toolkit> {
+        let toolkit = Toolkit { root: root.to_path_buf() };
+        if toolkit.tool("ptxas").is_file() {
+            return Ok(toolkit);
+        }
+        Err(Diagnostic::new(format!("`{}` is no CUDA toolkit: it has no `bin/ptxas`", root.display()))
+            .help("name a folder such as /usr/local/cuda, or leave the variable out: the toolkit is then installed from PyPI"))
+    }
+
+    /// The toolkit installed in `folder`, installing it if it is not there or of other versions. Safe to call from several processes.
+    ///
+    /// Errors: `python3`, its `venv` module or the network is missing; the folder cannot be written.
+    pub fn installed_below(folder: &Path) -> Result<Toolkit> {
+        let broken = |what: &str, e: io::Error| {
+            Diagnostic::new(format!("{what} `{}`: {e}", folder.display()))
+                .help("the CUDA toolkit is installed there")
+        };
+        fs::create_dir_all(folder).map_err(|e| broken("cannot make", e))?;
+        let lock = File::create(folder.join("lock")).map_err(|e| broken("cannot write to", e))?;
+        lock.lock().map_err(|e| broken("cannot lock", e))?;
+        let (environment, marker) = (folder.join("venv"), folder.join("complete"));
+        let wanted = PACKAGES.join("\n");
+        if fs::read_to_string(&marker).is_ok_and(|found| found == wanted)
+            && let Ok(toolkit) = Toolkit::in_environment(&environment)
+        {
+            return Ok(toolkit);
+        }
+        if marker.exists() {
+            fs::remove_file(&marker).map_err(|e| broken("cannot clear", e))?;
+        }
+        let python = env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+        let help = format!("install Python 3 with its venv module, or set {VARIABLE} to a CUDA toolkit");
+        let mut make = Command::new(&python);
+        run(make.args(["-m", "venv", "--clear"]).arg(&environment), &help)?;
+        let mut install = Command::new(environment.join("bin/python"));
+        let help = format!(
+            "the packages come from PyPI, so this needs the network once; or set {VARIABLE} to a CUDA toolkit"
+        );
+        run(install.args(["-m", "pip", "install", "--quiet", "--no-input"]).args(PACKAGES), &help)?;
+        let toolkit = Toolkit::in_environment(&environment)?;
+        fs::write(&marker, wanted).map_err(|e| broken("cannot write to", e))?;
+        Ok(toolkit)
+    }
+
+    fn in_environment(environment: &Path) -> Result<Toolkit> {
+        let nowhere =
+            || Diagnostic::new(format!("no CUDA packages in the environment `{}`", environment.display()));
+        let folders = fs::read_dir(environment.join("lib")).map_err(|_| nowhere())?;
+        folders
+            .filter_map(|entry| Some(entry.ok()?.path().join("site-packages/nvidia/cu13")))
+            .find(|root| root.is_dir())
+            .ok_or_else(nowhere)
+            .and_then(|root| Toolkit::at(&root))
+    }
+
+    fn tool(&self, name: &str) -> PathBuf {
+        self.root.join("bin").join(name)
+    }
+
+    /// NVIDIA's PTX assembler.
+    pub fn ptxas(&self) -> Command {
+        Command::new(self.tool("ptxas"))
+    }
+
+    /// The PTX that nvcc makes of a file of CUDA C++, for `compute_80`.
+    ///
+    /// Errors: nvcc or its host compiler is missing, or refuses the file; nvcc's words are in the message.
+    pub fn compile_to_ptx(&self, source: &Path, options: &[&str]) -> Result<String> {
+        let scratch =
+            tempfile::tempdir().map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
+        let output = scratch.path().join("module.ptx");
+        let mut nvcc = Command::new(self.tool("nvcc"));
+        // nvcc leaves temporary files where it runs, unless told otherwise.
+        nvcc.env("TMPDIR", scratch.path());
+        nvcc.args(["-ptx", "-arch=compute_80", "-std=c++17"]).args(options);
+        nvcc.arg("-I").arg(self.root.join("include")).arg("-o").arg(&output).arg(source);
+        let help = "nvcc also needs a host compiler: install g++";
+        run(&mut nvcc, help).map_err(|e| e.context(source.display()))?;
+        fs::read_to_string(&output)
+            .map_err(|e| Diagnostic::new(format!("{}: nvcc wrote nothing: {e}", source.display())))
+    }
+
+    /// Assembles a module for an architecture (`sm_90`) and throws the machine code away: a syntax check.
+    ///
+    /// Errors: ptxas refuses the text; its words are in the message.
+    pub fn check_ptx(&self, text: &str, architecture: &str) -> Result<()> {
+        let scratch =
+            tempfile::tempdir().map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
+        let source = scratch.path().join("module.ptx");
+        fs::write(&source, text).map_err(|e| Diagnostic::new(format!("{}: {e}", source.display())))?;
+        let mut ptxas = self.ptxas();
+        ptxas.arg(format!("-arch={architecture}")).args(["-o", "/dev/null"]).arg(&source);
+        run(&mut ptxas, "the line numbers are those of the PTX text").map(|_| ())
+    }
+}
+
+/// Runs a command to its end.
+///
+/// Errors: it is not there, or reports failure; what it wrote is in the message.
+pub(crate) fn run(command: &mut Command, help: &str) -> Result<Output> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|e| Diagnostic::new(format!("cannot run `{name}`: {e}")).help(help.to_string()))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let words = [&output.stdout[..], &output.stderr[..]].concat();
+    let words = String::from_utf8_lossy(&words).trim().to_string();
+    Err(Diagnostic::new(format!("`{name}` failed ({}): {words}", output.status)).help(help.to_string()))
+}
+
+/// Cargo's target directory: the one that the running program was built in, else `CARGO_TARGET_DIR`, else the repository's.
+pub fn target_directory() -> PathBuf {
+    let built_in = env::current_exe().ok().and_then(|exe| {
+        // Cargo marks its target directories as caches.
+        exe.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_path_buf)
+    });
+    built_in
+        .or_else(|| env::var_os("CARGO_TARGET_DIR").map(PathBuf::from))
+        .unwrap_or_else(|| crate::sources::root().join("target"))
+}
