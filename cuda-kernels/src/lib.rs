@@ -10,3 +10,4 @@
 #![deny(unsafe_code)]
 
 pub mod architecture;
+pub mod ptx;

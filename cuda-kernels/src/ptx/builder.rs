@@ -1,0 +1,252 @@
+//! Writing code: registers as they are needed, one method for each kind of instruction, and loops and branches that nest.
+
+use super::instruction::{Binary, Compare, Inst, Line, Rounding, Statement, Ternary, Unary};
+use super::types::{Operand, Reg, Space, Type, Width};
+use std::fmt;
+
+/// A place in the code of one function.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Label(u32);
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "$L{}", self.0)
+    }
+}
+
+/// The body of a kernel or function, as it is written.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Code {
+    /// Registers of each width.
+    counts: [u32; 4],
+    labels: u32,
+    pub(super) lines: Vec<Line>,
+}
+
+impl Code {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Code::default()
+    }
+
+    /// Lines so far.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// How many registers of that width there are.
+    pub fn registers(&self, width: Width) -> u32 {
+        self.counts[width as usize]
+    }
+
+    /// A new register, undefined.
+    pub fn reg(&mut self, width: Width) -> Reg {
+        let count = &mut self.counts[width as usize];
+        *count += 1;
+        Reg { width, number: *count - 1 }
+    }
+
+    /// A new register for a value of that type, undefined.
+    pub fn reg_of(&mut self, ty: Type) -> Reg {
+        self.reg(ty.width())
+    }
+
+    /// Says what follows.
+    pub fn comment(&mut self, text: impl Into<String>) {
+        self.lines.push(Line::Comment(text.into().replace('\n', " ")));
+    }
+
+    /// An instruction.
+    pub fn push(&mut self, inst: Inst) {
+        self.lines.push(Line::Statement(Statement { guard: None, inst }));
+    }
+
+    /// An instruction that is done only where `predicate` holds.
+    pub fn push_if(&mut self, predicate: Reg, inst: Inst) {
+        self.lines.push(Line::Statement(Statement { guard: Some((predicate, false)), inst }));
+    }
+
+    /// An instruction that is done only where `predicate` does not hold.
+    pub fn push_unless(&mut self, predicate: Reg, inst: Inst) {
+        self.lines.push(Line::Statement(Statement { guard: Some((predicate, true)), inst }));
+    }
+
+    /// A copy in a new register.
+    pub fn mov(&mut self, ty: Type, from: impl Into<Operand>) -> Reg {
+        self.unary(Unary::Mov, ty, from)
+    }
+
+    /// Copies into a register that exists: a variable.
+    pub fn assign(&mut self, ty: Type, to: Reg, from: impl Into<Operand>) {
+        self.push(Inst::Unary(Unary::Mov, ty, to, from.into()));
+    }
+
+    /// `op x`; counts of bits are 32 bits wide.
+    pub fn unary(&mut self, op: Unary, ty: Type, x: impl Into<Operand>) -> Reg {
+        let counts = matches!(op, Unary::Popc | Unary::Clz);
+        let result = self.reg(if counts { Width::B32 } else { ty.width() });
+        self.push(Inst::Unary(op, ty, result, x.into()));
+        result
+    }
+
+    /// `x op y`. A wide product is twice as wide as `ty`.
+    pub fn binary(&mut self, op: Binary, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
+        let result = self.reg(if op == Binary::MulWide { Width::B64 } else { ty.width() });
+        self.push(Inst::Binary(op, ty, result, x.into(), y.into()));
+        result
+    }
+
+    /// `x op y` into a register that exists.
+    pub fn binary_into(
+        &mut self,
+        result: Reg,
+        op: Binary,
+        ty: Type,
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+    ) {
+        self.push(Inst::Binary(op, ty, result, x.into(), y.into()));
+    }
+
+    /// `x · y + z` in one of its forms.
+    pub fn ternary(
+        &mut self,
+        op: Ternary,
+        ty: Type,
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+        z: impl Into<Operand>,
+    ) -> Reg {
+        let result = self.reg(if op == Ternary::MadWide { Width::B64 } else { ty.width() });
+        self.push(Inst::Ternary(op, ty, result, x.into(), y.into(), z.into()));
+        result
+    }
+
+    /// A predicate.
+    pub fn compare(&mut self, op: Compare, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
+        let result = self.reg(Width::Pred);
+        self.push(Inst::Compare(op, ty, result, x.into(), y.into()));
+        result
+    }
+
+    /// `predicate ? x : y`.
+    pub fn select(&mut self, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>, predicate: Reg) -> Reg {
+        let result = self.reg_of(ty);
+        self.push(Inst::Select(ty, result, x.into(), y.into(), predicate));
+        result
+    }
+
+    /// A conversion.
+    pub fn convert(&mut self, rounding: Rounding, to: Type, from: Type, x: impl Into<Operand>) -> Reg {
+        let result = self.reg_of(to);
+        self.push(Inst::Convert { rounding, saturate: false, to, from, result, operand: x.into() });
+        result
+    }
+
+    /// One element from memory.
+    pub fn load(&mut self, space: Space, ty: Type, base: impl Into<Operand>, offset: i64) -> Reg {
+        let result = self.reg_of(ty);
+        let (base, results) = (base.into(), vec![result]);
+        self.push(Inst::Load { space, cache: Default::default(), ty, results, base, offset });
+        result
+    }
+
+    /// One element to memory.
+    pub fn store(
+        &mut self,
+        space: Space,
+        ty: Type,
+        base: impl Into<Operand>,
+        offset: i64,
+        value: impl Into<Operand>,
+    ) {
+        let (base, values) = (base.into(), vec![value.into()]);
+        self.push(Inst::Store { space, cache: Default::default(), ty, base, offset, values });
+    }
+
+    /// A label that is not placed yet.
+    pub fn label(&mut self) -> Label {
+        self.labels += 1;
+        Label(self.labels - 1)
+    }
+
+    /// Places a label here.
+    pub fn place(&mut self, label: Label) {
+        self.lines.push(Line::Label(label));
+    }
+
+    /// Goes to a label.
+    pub fn branch(&mut self, label: Label) {
+        self.push(Inst::Branch(label));
+    }
+
+    /// Goes to a label where the predicate holds.
+    pub fn branch_if(&mut self, predicate: Reg, label: Label) {
+        self.push_if(predicate, Inst::Branch(label));
+    }
+
+    /// Goes to a label where the predicate does not hold.
+    pub fn branch_unless(&mut self, predicate: Reg, label: Label) {
+        self.push_unless(predicate, Inst::Branch(label));
+    }
+
+    /// Code for the threads in which the predicate holds.
+    pub fn when<T>(&mut self, predicate: Reg, body: impl FnOnce(&mut Code) -> T) -> T {
+        let end = self.label();
+        self.branch_unless(predicate, end);
+        let value = body(self);
+        self.place(end);
+        value
+    }
+
+    /// Code for the threads in which the predicate holds, and code for the others.
+    pub fn either(
+        &mut self,
+        predicate: Reg,
+        then: impl FnOnce(&mut Code),
+        otherwise: impl FnOnce(&mut Code),
+    ) {
+        let (other, end) = (self.label(), self.label());
+        self.branch_unless(predicate, other);
+        then(self);
+        self.branch(end);
+        self.place(other);
+        otherwise(self);
+        self.place(end);
+    }
+
+    /// `for i in (from..to).step_by(step)` over 32-bit signed integers, for which `to + step` does not overflow. `i` is a register that the
+    /// body may read.
+    pub fn count<T>(
+        &mut self,
+        from: impl Into<Operand>,
+        to: impl Into<Operand>,
+        step: impl Into<Operand>,
+        body: impl FnOnce(&mut Code, Reg) -> T,
+    ) -> T {
+        self.count_in(Type::S32, from, to, step, body)
+    }
+
+    /// [`count`](Self::count) over integers of a type.
+    pub fn count_in<T>(
+        &mut self,
+        ty: Type,
+        from: impl Into<Operand>,
+        to: impl Into<Operand>,
+        step: impl Into<Operand>,
+        body: impl FnOnce(&mut Code, Reg) -> T,
+    ) -> T {
+        let (to, step) = (to.into(), step.into());
+        let i = self.mov(ty, from);
+        let (begin, end) = (self.label(), self.label());
+        let none = self.compare(Compare::Ge, ty, i, to.clone());
+        self.branch_if(none, end);
+        self.place(begin);
+        let value = body(self, i);
+        self.binary_into(i, Binary::Add, ty, i, step);
+        let more = self.compare(Compare::Lt, ty, i, to);
+        self.branch_if(more, begin);
+        self.place(end);
+        value
+    }
+}

@@ -1,0 +1,190 @@
+//! Kernels, functions and the module that holds them.
+
+use super::builder::Code;
+use super::instruction::Line;
+use super::types::{Reg, Type, Width};
+use crate::architecture::PTX_VERSION;
+use std::fmt;
+
+/// One PTX file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Module {
+    /// Functions that kernels call, each name once.
+    pub functions: Vec<Function>,
+    /// Kernels, each name once.
+    pub kernels: Vec<Kernel>,
+}
+
+/// A kernel.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Kernel {
+    /// Its name: letters, digits and `_`.
+    pub name: String,
+    /// What it does, in a line or several.
+    pub remark: String,
+    /// What is given at launch.
+    pub parameters: Vec<Parameter>,
+    /// Threads of a block, exactly.
+    pub threads: u32,
+    /// Blocks that shall be resident on a multiprocessor, which bounds the registers of a thread; 0: as it comes.
+    pub resident: u32,
+    /// Arrays in shared memory.
+    pub shared: Vec<SharedArray>,
+    /// Whether it uses [`Kernel::DYNAMIC`], whose size the launch gives.
+    pub dynamic_shared: bool,
+    /// Arrays of each thread.
+    pub local: Vec<SharedArray>,
+    /// What it does.
+    pub code: Code,
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its type. `U64` with an alignment is an address in global memory.
+    pub ty: Type,
+    /// Bytes to which the address is known to be aligned; 0 if it is no address.
+    pub align: u32,
+}
+
+/// An array of bytes in shared (or local) memory.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SharedArray {
+    /// Its name.
+    pub name: String,
+    /// Bytes to which it is aligned.
+    pub align: u32,
+    /// Its length.
+    pub bytes: u32,
+}
+
+/// A function that kernels call. Parameters and results are registers of its code.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// What it does, in a line.
+    pub remark: String,
+    /// Registers that receive the arguments.
+    pub parameters: Vec<(Type, Reg)>,
+    /// Registers that hold the results where the code ends.
+    pub results: Vec<(Type, Reg)>,
+    /// What it does; it ends by running to its end.
+    pub code: Code,
+}
+
+impl Kernel {
+    /// The name of the shared memory whose size the launch gives.
+    pub const DYNAMIC: &'static str = "dynamic_shared";
+
+    /// Bytes of shared memory that are known beforehand.
+    pub fn static_shared(&self) -> u32 {
+        self.shared.iter().map(|s| s.bytes.next_multiple_of(s.align)).sum()
+    }
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text runs on every architecture since; the driver or `ptxas` compiles it for the one at hand.
+        writeln!(f, ".version {PTX_VERSION}\n.target sm_80\n.address_size 64")?;
+        if self.kernels.iter().any(|k| k.dynamic_shared) {
+            writeln!(f, ".extern .shared .align 16 .b8 {}[];", Kernel::DYNAMIC)?;
+        }
+        for function in &self.functions {
+            write!(f, "\n{function}")?;
+        }
+        for kernel in &self.kernels {
+            write!(f, "\n{kernel}")?;
+        }
+        Ok(())
+    }
+}
+
+fn remark(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    text.lines().try_for_each(|line| writeln!(f, "// {line}"))
+}
+
+fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
+    items.iter().map(show).collect::<Vec<_>>().join(",\n    ")
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        remark(f, &self.remark)?;
+        let parameter = |p: &Parameter| match p.align {
+            0 => format!(".param {} {}", p.ty.name(), p.name),
+            align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
+        };
+        writeln!(f, ".visible .entry {}(\n    {}\n)", self.name, list(&self.parameters, parameter))?;
+        writeln!(f, ".reqntid {}, 1, 1", self.threads)?;
+        if self.resident > 0 {
+            writeln!(f, ".minnctapersm {}", self.resident)?;
+        }
+        writeln!(f, "{{")?;
+        for (space, arrays) in [(".shared", &self.shared), (".local", &self.local)] {
+            for SharedArray { name, align, bytes } in arrays {
+                writeln!(f, "    {space} .align {align} .b8 {name}[{bytes}];")?;
+            }
+        }
+        body(f, &self.code)?;
+        writeln!(f, "    ret;\n}}")
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        remark(f, &self.remark)?;
+        let of = |prefix: &str, regs: &[(Type, Reg)]| {
+            let one =
+                |(n, (ty, _)): (usize, &(Type, Reg))| format!(".param {} {prefix}{n}", ty.bits().name());
+            regs.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
+        };
+        let (results, parameters) = (of("result", &self.results), of("given", &self.parameters));
+        writeln!(f, ".func ({results}) {}({parameters})\n{{", self.name)?;
+        declare(f, &self.code)?;
+        for (n, (ty, reg)) in self.parameters.iter().enumerate() {
+            writeln!(f, "    ld.param{} {reg}, [given{n}];", ty.bits().name())?;
+        }
+        lines(f, &self.code)?;
+        for (n, (ty, reg)) in self.results.iter().enumerate() {
+            writeln!(f, "    st.param{} [result{n}], {reg};", ty.bits().name())?;
+        }
+        writeln!(f, "    ret;\n}}")
+    }
+}
+
+fn body(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
+    declare(f, code)?;
+    lines(f, code)
+}
+
+fn declare(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
+    for width in Width::ALL {
+        let count = code.registers(width);
+        if count > 0 {
+            writeln!(f, "    .reg {} {}<{count}>;", width.declaration(), width.prefix())?;
+        }
+    }
+    Ok(())
+}
+
+fn lines(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
+    for line in &code.lines {
+        match line {
+            Line::Label(label) => writeln!(f, "{label}:")?,
+            Line::Comment(text) => writeln!(f, "    // {text}")?,
+            Line::Statement(statement) => {
+                f.write_str("    ")?;
+                match statement.guard {
+                    Some((predicate, true)) => write!(f, "@!{predicate} ")?,
+                    Some((predicate, false)) => write!(f, "@{predicate} ")?,
+                    None => {}
+                }
+                writeln!(f, "{}{}", statement.inst, if statement.inst.is_simple() { ";" } else { "" })?;
+            }
+        }
+    }
+    Ok(())
+}
