@@ -5,9 +5,10 @@
 //!                                           └► emulator (wengert-emulator, joined by `wengert`)
 //! ```
 //!
-//! Everything up to [`launch`] is pure: it needs no GPU, no driver and no toolkit, and gives the same text for the same plan. Only
+//! Everything up to the driver is pure: it needs no GPU, no driver and no toolkit, and gives the same text for the same plan. Only
 //! `driver` talks to a machine.
 #![deny(unsafe_code)]
 
 pub mod architecture;
 pub mod ptx;
+pub mod stage;

@@ -477,7 +477,7 @@ fn vector_suffix(count: usize) -> String {
 }
 
 fn address(base: &Operand, offset: i64) -> String {
-    if offset == 0 { format!("[{base}]") } else { format!("[{base}{offset:+}]") }
+    if offset == 0 { format!("[{base}]") } else { format!("[{base}+{offset}]") }
 }
 
 impl fmt::Display for Inst {

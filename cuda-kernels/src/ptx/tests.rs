@@ -84,7 +84,7 @@ $L0:
     add.rn.f32 %r3, %r2, 0f3F800000;
     setp.lt.f32 %p1, %r3, 0f40000000;
     @!%p1 bra $L2;
-    st.global.f32 [%d1-4], %r3;
+    st.global.f32 [%d1+-4], %r3;
 $L2:
     add.s32 %r1, %r1, 1;
     setp.lt.s32 %p2, %r1, 8;
