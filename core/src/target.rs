@@ -13,17 +13,30 @@ use std::collections::BTreeMap;
 
 /// Greatest alignment of buffers.
 const MAX_ALIGNMENT: u64 = 1 << 20;
+/// Results that keep the threads of a CPU busy.
+const BUSY: u32 = 64;
 
 /// A kind of device.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Target {
     /// `cpu`, later `sm_90` and the like.
     pub name: String,
-    /// Lanes of a reduction whose last axis is contiguous in memory, for each element; a power of two. The same for every instruction
+    /// Lanes of a reduction whose last axis is contiguous in memory, at most; a power of two. The same for every instruction
     /// set of the device, so that its bits are.
     pub reduction_lanes: u32,
+    /// Lanes that such a reduction has even where it has fewer elements; a power of two up to `reduction_lanes`.
+    pub least_lanes: u32,
+    /// Lanes of a reduction whose neighbours in memory belong to different results, at most; a power of two.
+    pub column_lanes: u32,
     /// Elements of a block of a reduction ([`Tree::block`]); a multiple of the lanes.
     pub reduction_block: u32,
+    /// A long reduction along the contiguous axis with fewer results than this is cut into parts, so that there is enough to do side by
+    /// side.
+    pub busy_rows: u32,
+    /// The same for a reduction along other axes.
+    pub busy_columns: u32,
+    /// Elements that such a part has at least.
+    pub least_part: u32,
     /// Bytes to which buffers are aligned; a power of two.
     pub alignment: u64,
     /// Bytes of row storage that a nest may use for one row.
@@ -34,7 +47,14 @@ pub struct Target {
     pub calls: Vec<CallKind>,
     /// Whether a GEMM's epilogue is done by the call.
     pub gemm_epilogue: bool,
+    /// Whether calls get memory of their own in the arena while they run: as much as [`Target::workspace`] says.
+    pub workspace: bool,
 }
+
+/// Most bytes of workspace of a product: what cuBLASLt's algorithms ask for on Hopper.
+const MAX_WORKSPACE: u64 = 32 << 20;
+/// Parts into which the sum of a product may be split.
+const SPLITS: u64 = 8;
 
 /// The kind of a call, without its extents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -76,12 +96,42 @@ impl Target {
         Target {
             name: "cpu".into(),
             reduction_lanes: 16,
+            least_lanes: 16,
+            column_lanes: 1,
             reduction_block: 4096,
+            busy_rows: BUSY,
+            busy_columns: BUSY,
+            least_part: 4096,
             alignment: 64,
             row_storage: 256 << 10,
             row_bytes: 1 << 20,
             calls: CallKind::ALL.to_vec(),
             gemm_epilogue: true,
+            workspace: false,
+        }
+    }
+
+    /// An NVIDIA GPU of that architecture, `sm_90` and the like. The numbers are the same for all, and so are the bits but for those of
+    /// calls.
+    ///
+    /// 1024 lanes are a block of 256 threads with 16 bytes of f32 each; 32 lanes of a column are the warps of a block whose lanes are 32
+    /// neighbouring columns. A row's storage fits into the shared memory of every architecture, with room for a second block.
+    pub fn cuda(architecture: &str) -> Self {
+        Target {
+            name: architecture.into(),
+            reduction_lanes: 1024,
+            least_lanes: 1,
+            column_lanes: 32,
+            reduction_block: 1 << 16,
+            busy_rows: 256,
+            busy_columns: 16384,
+            least_part: 1024,
+            alignment: 256,
+            row_storage: 44 << 10,
+            row_bytes: 1 << 20,
+            calls: CallKind::ALL.to_vec(),
+            gemm_epilogue: true,
+            workspace: true,
         }
     }
 
@@ -94,6 +144,11 @@ impl Target {
         }
         if !lanes.is_power_of_two() || lanes > MAX_LANES || !block.is_multiple_of(lanes) {
             return wrong(format!("{lanes} lanes and blocks of {block} make no reduction tree"));
+        }
+        let (least, column) = (self.least_lanes, self.column_lanes);
+        let fits = |n: u32| n.is_power_of_two() && (block == 0 || block.is_multiple_of(n));
+        if !fits(least) || least > lanes || !fits(column) || column > MAX_LANES {
+            return wrong(format!("{least} lanes at least and {column} in columns make no reduction tree"));
         }
         if !self.alignment.is_power_of_two() || self.alignment > MAX_ALIGNMENT {
             return wrong(format!("alignment {} is no power of two up to {MAX_ALIGNMENT}", self.alignment));
@@ -112,7 +167,7 @@ impl Target {
         // Numbers beyond 2^63 are refused by `verify`; here they only must not panic.
         let number = |n: u64| Attribute::Dim(Dim::constant(i64::try_from(n).unwrap_or(i64::MAX)));
         let calls = self.calls.iter().map(|c| Attribute::Text(c.name().into())).collect();
-        Attributes::from([
+        let mut attributes = Attributes::from([
             ("alignment", number(self.alignment)),
             ("calls", Attribute::List(calls)),
             ("gemm_epilogue", Attribute::Bool(self.gemm_epilogue)),
@@ -120,21 +175,43 @@ impl Target {
             ("reduction_lanes", number(self.reduction_lanes.into())),
             ("row_bytes", number(self.row_bytes)),
             ("row_storage", number(self.row_storage)),
-        ])
+        ]);
+        // Omitted where they are what they were before they existed.
+        for (name, value, usual) in [
+            ("busy_columns", self.busy_columns, BUSY),
+            ("busy_rows", self.busy_rows, BUSY),
+            ("column_lanes", self.column_lanes, 1),
+            ("least_lanes", self.least_lanes, self.reduction_lanes),
+            ("least_part", self.least_part, self.reduction_block),
+        ] {
+            if value != usual {
+                attributes.insert(name, number(value.into()));
+            }
+        }
+        if self.workspace {
+            attributes.insert("workspace", Attribute::Bool(true));
+        }
+        attributes
     }
 
     /// The target of that name and attributes.
     pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Target> {
         let map = &mut attributes;
-        let mut number = |key: &str| {
-            let n: usize = take(map, key, None)?;
+        let mut number = |key: &str, usual: Option<u32>| {
+            let n: usize = take(map, key, usual.map(|n| n as usize))?;
             Ok(n as u64)
         };
         let narrow = |n: u64| u32::try_from(n).map_err(|_| Diagnostic::new(format!("{n} is too large")));
-        let alignment = number("alignment")?;
-        let reduction_block = narrow(number("reduction_block")?)?;
-        let reduction_lanes = narrow(number("reduction_lanes")?)?;
-        let (row_bytes, row_storage) = (number("row_bytes")?, number("row_storage")?);
+        let alignment = number("alignment", None)?;
+        let reduction_block = narrow(number("reduction_block", None)?)?;
+        let reduction_lanes = narrow(number("reduction_lanes", None)?)?;
+        let least_lanes = narrow(number("least_lanes", Some(reduction_lanes))?)?;
+        let column_lanes = narrow(number("column_lanes", Some(1))?)?;
+        let busy_rows = narrow(number("busy_rows", Some(BUSY))?)?;
+        let busy_columns = narrow(number("busy_columns", Some(BUSY))?)?;
+        let least_part = narrow(number("least_part", Some(reduction_block))?)?;
+        let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
+        let workspace = take(map, "workspace", Some(false))?;
         let gemm_epilogue = take(map, "gemm_epilogue", None)?;
         let Some(Attribute::List(calls)) = map.remove("calls") else {
             return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
@@ -150,12 +227,18 @@ impl Target {
         Ok(Target {
             name: name.into(),
             reduction_lanes,
+            least_lanes,
+            column_lanes,
             reduction_block,
+            busy_rows,
+            busy_columns,
+            least_part,
             alignment,
             row_storage,
             row_bytes,
             calls,
             gemm_epilogue,
+            workspace,
         })
     }
 
@@ -164,16 +247,60 @@ impl Target {
         self.calls.contains(&CallKind::of(call))
     }
 
+    /// Bytes that a call may use in the arena while it runs: a bound, known before any algorithm is chosen. Saturates.
+    ///
+    /// A product may split its sum into parts, which are added up afterwards in a fixed order; a scatter sorts the numbers of its updates.
+    pub fn workspace(&self, call: &Call) -> u64 {
+        if !self.workspace {
+            return 0;
+        }
+        let elements = |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
+        match call {
+            Call::Gemm(_) | Call::Convolution(_) => {
+                let result = call.result().extents().unwrap_or_default();
+                elements(&result).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
+            }
+            Call::ScatterAdd(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
+        }
+    }
+
+    /// Whether neighbours in memory belong to one result of a reduction: whether the operand's last axis (of extent above 1) is reduced.
+    fn is_contiguous(extents: &[usize], axes: &[usize]) -> bool {
+        let last = extents.iter().rposition(|e| *e > 1);
+        last.is_some_and(|axis| axes.contains(&axis))
+    }
+
     /// The tree of a reduction of an operand: depends on its extents and the reduced axes alone, never on how it is fused.
     ///
-    /// If the operand's last axis (of extent above 1) is reduced, neighbours go to different lanes. If not, neighbours belong
-    /// to different results, and each result adds up one element after the other in blocks.
+    /// If neighbours belong to one result, they go to different lanes. If not, each result adds up one element after the other in
+    /// blocks, or in few lanes.
     pub fn reduction_tree(&self, _dtype: DType, extents: &[usize], axes: &[usize]) -> Tree {
-        let last = extents.iter().rposition(|e| *e > 1);
-        let contiguous = last.is_some_and(|axis| axes.contains(&axis));
         let count = axes.iter().fold(1usize, |n, axis| n.saturating_mul(extents[*axis]));
         let block = if count > self.reduction_block as usize { self.reduction_block } else { 0 };
-        Tree { lanes: if contiguous { self.reduction_lanes } else { 1 }, block }
+        let (least, most) = match Target::is_contiguous(extents, axes) {
+            true => (self.least_lanes, self.reduction_lanes),
+            false => (1, self.column_lanes),
+        };
+        // Lanes beyond the elements would be nothing but identities.
+        let wanted =
+            u32::try_from(count.max(1).checked_next_power_of_two().unwrap_or(1 << 31)).unwrap_or(1 << 31);
+        Tree { lanes: wanted.clamp(least, most), block }
+    }
+
+    /// Into how many parts a reduction is cut, of which it reduces `count` elements to each of `results`; 1: not at all.
+    ///
+    /// A part is at most a block, so that it is one tree; it is shorter where there would be too little to do side by side.
+    pub fn reduction_parts(&self, extents: &[usize], axes: &[usize], results: usize, count: usize) -> usize {
+        let busy = match Target::is_contiguous(extents, axes) {
+            true => self.busy_rows,
+            false => self.busy_columns,
+        } as usize;
+        if results == 0 || results >= busy {
+            return 1;
+        }
+        let blocks = count.div_ceil((self.reduction_block as usize).max(2));
+        let busy = busy.div_ceil(results).min(count.div_ceil((self.least_part as usize).max(2)));
+        blocks.max(busy)
     }
 }
 
@@ -185,8 +312,11 @@ mod tests {
     fn text_round_trips_and_bad_numbers_are_refused() {
         let cpu = Target::cpu();
         cpu.verify().unwrap();
+        let cuda = Target::cuda("sm_90");
+        cuda.verify().unwrap();
         let owned = |t: &Target| t.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
         assert_eq!(Target::from_attributes("cpu", owned(&cpu)).unwrap(), cpu);
+        assert_eq!(Target::from_attributes("sm_90", owned(&cuda)).unwrap(), cuda);
         for bad in [
             Target { alignment: 0, ..cpu.clone() },
             Target { alignment: 48, ..cpu.clone() },
@@ -194,6 +324,9 @@ mod tests {
             Target { reduction_lanes: 0, ..cpu.clone() },
             Target { reduction_lanes: 12, ..cpu.clone() },
             Target { reduction_block: 17, ..cpu.clone() },
+            Target { least_lanes: 32, ..cpu.clone() },
+            Target { least_lanes: 3, ..cuda.clone() },
+            Target { column_lanes: 0, ..cuda.clone() },
             Target { name: "a b".into(), ..cpu.clone() },
             Target { calls: vec![CallKind::Gemm, CallKind::Gemm], ..cpu.clone() },
         ] {
@@ -202,5 +335,56 @@ mod tests {
         let mut map: BTreeMap<String, Attribute> = owned(&cpu);
         map.insert("calls".into(), Attribute::List(vec![Attribute::Text("fft".into())]));
         assert!(Target::from_attributes("cpu", map).is_err());
+    }
+
+    #[test]
+    fn trees_and_parts_depend_on_shape_and_target() {
+        let (cpu, cuda) = (Target::cpu(), Target::cuda("sm_80"));
+        let tree = |target: &Target, extents: &[usize], axes: &[usize]| {
+            let tree = target.reduction_tree(DType::F32, extents, axes);
+            (tree.lanes, tree.block)
+        };
+        // A row, a short row, a column, everything.
+        assert_eq!(tree(&cpu, &[64, 768], &[1]), (16, 0));
+        assert_eq!(tree(&cuda, &[64, 768], &[1]), (1024, 0));
+        assert_eq!(tree(&cpu, &[64, 10], &[1]), (16, 0));
+        assert_eq!(tree(&cuda, &[64, 10], &[1]), (16, 0));
+        assert_eq!(tree(&cuda, &[64, 1], &[1]), (1, 0));
+        assert_eq!(tree(&cpu, &[64, 768], &[0]), (1, 0));
+        assert_eq!(tree(&cuda, &[64, 768], &[0]), (32, 0));
+        assert_eq!(tree(&cpu, &[64, 768], &[0, 1]), (16, 4096));
+        assert_eq!(tree(&cuda, &[640, 768], &[0, 1]), (1024, 65536));
+        assert_eq!(tree(&cuda, &[0, 768], &[0]), (1, 0));
+        let parts = |target: &Target, extents: &[usize], axes: &[usize], results, count| {
+            target.reduction_parts(extents, axes, results, count)
+        };
+        assert_eq!(parts(&cpu, &[1 << 24], &[0], 1, 1 << 24), 4096);
+        assert_eq!(parts(&cuda, &[1 << 24], &[0], 1, 1 << 24), 256);
+        assert_eq!(parts(&cuda, &[1 << 26], &[0], 1, 1 << 26), 1024);
+        assert_eq!(parts(&cpu, &[8192, 768], &[0], 768, 8192), 1);
+        assert_eq!(parts(&cuda, &[8192, 768], &[0], 768, 8192), 8);
+        assert_eq!(parts(&cuda, &[8192, 768], &[1], 8192, 768), 1);
+    }
+
+    #[test]
+    fn workspace_is_bounded() {
+        let gemm = |m| {
+            let matrix = |row| crate::call::Matrix { batch: 0, row, column: 1 };
+            Call::Gemm(crate::call::Gemm {
+                batch: 1,
+                m,
+                n: 16,
+                k: 8,
+                lhs: matrix(8),
+                rhs: matrix(16),
+                operand: DType::F32,
+                accumulate: DType::F32,
+                result: DType::F32,
+                epilogue: Default::default(),
+            })
+        };
+        assert_eq!(Target::cpu().workspace(&gemm(8)), 0);
+        assert_eq!(Target::cuda("sm_90").workspace(&gemm(8)), 8 * 16 * 32);
+        assert_eq!(Target::cuda("sm_90").workspace(&gemm(1 << 20)), 32 << 20);
     }
 }

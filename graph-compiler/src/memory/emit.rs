@@ -77,7 +77,10 @@ impl Emitter<'_> {
                 let nest = self.nests.of_kernel[k].expect("every nest kernel has its nest in the table");
                 Step::Nest { nest, arguments }
             }
-            Work::Call(call) => Step::Call { call: call.clone(), arguments, workspace: None },
+            Work::Call(call) => {
+                let workspace = self.slots.workspace(self.arena, k);
+                Step::Call { call: call.clone(), arguments, workspace }
+            }
         }
     }
 

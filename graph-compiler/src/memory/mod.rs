@@ -40,7 +40,7 @@ pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Re
     let order = schedule::order(kernels, &homes.arena_bytes(kernels));
     let homes = homes.donate(kernels, &order, &mut nests);
     let moves = moves::moves(kernels, &homes);
-    let slots = Slots::new(kernels, &order, homes, &moves, &mut nests);
+    let slots = Slots::new(kernels, &order, target, homes, &moves, &mut nests);
     let arena = slots.solve(target.alignment)?;
     Ok(emit::Emitter { kernels, order: &order, slots: &slots, arena: &arena, nests }
         .plan(target, binding, &moves))

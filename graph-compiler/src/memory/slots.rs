@@ -6,10 +6,10 @@ use super::homes::{Homes, bytes};
 use super::moves::{Move, Moves};
 use super::nests::Nests;
 use super::problem::{Buffer, Problem};
-use crate::kernels::{BufferId, Kernels};
+use crate::kernels::{BufferId, Kernels, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Target};
 
 /// Bytes that hold one buffer after another, each made in place of the one before.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ struct Slot {
     lower: u64,
     upper: u64,
     bytes: u64,
-    /// The buffer it holds last.
-    tail: BufferId,
+    /// The buffer it holds last; nothing for the workspace of a call.
+    tail: Option<BufferId>,
     /// The memory of an output or a new variable, if its last buffer goes there; else the arena.
     outside: Option<Space>,
 }
@@ -39,6 +39,8 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     /// Slots of old values that wait, in the order of their copies.
     temporaries: Vec<(BufferId, usize)>,
+    /// For each kernel the slot of its workspace, with its bytes.
+    workspaces: Vec<Option<(usize, u64)>>,
 }
 
 /// The arena, laid out.
@@ -52,7 +54,14 @@ pub(super) struct Arena {
 }
 
 impl Slots {
-    pub fn new(kernels: &Kernels, order: &[usize], homes: Homes, moves: &Moves, nests: &mut Nests) -> Slots {
+    pub fn new(
+        kernels: &Kernels,
+        order: &[usize],
+        target: &Target,
+        homes: Homes,
+        moves: &Moves,
+        nests: &mut Nests,
+    ) -> Slots {
         let end = order.len() as u64;
         let mut last: IdVec<BufferId, u64> = kernels.buffers.ids().map(|_| 0).collect();
         for (moment, k) in order.iter().enumerate() {
@@ -64,7 +73,8 @@ impl Slots {
         }
         let place =
             kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
-        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new() };
+        let workspaces = vec![None; kernels.kernels.len()];
+        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new(), workspaces };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
             // Buffers of the arena choose first: there, a slot saved is memory saved.
@@ -73,6 +83,15 @@ impl Slots {
             for write in inside.into_iter().chain(outside) {
                 all.write(kernels, *k, write, moment as u64, &last, nests);
             }
+            let bytes = match &kernels.kernels[*k].work {
+                Work::Call(call) => target.workspace(call),
+                Work::Nest(_) => 0,
+            };
+            if bytes > 0 {
+                all.workspaces[*k] = Some((all.slots.len(), bytes));
+                let (lower, upper) = (moment as u64, moment as u64 + 1);
+                all.slots.push(Slot { lower, upper, bytes, tail: None, outside: None });
+            }
         }
         for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| m.to.is_none()) {
             let bytes = bytes(kernels, step.buffer);
@@ -80,7 +99,7 @@ impl Slots {
             let last = moves.last.iter().rposition(reads).unwrap_or(n);
             all.temporaries.push((step.buffer, all.slots.len()));
             let (lower, upper) = (end + n as u64, end + last as u64 + 1);
-            all.slots.push(Slot { lower, upper, bytes, tail: step.buffer, outside: None });
+            all.slots.push(Slot { lower, upper, bytes, tail: Some(step.buffer), outside: None });
         }
         all
     }
@@ -105,7 +124,7 @@ impl Slots {
             _ => None,
         };
         let dying = kernels.kernels[k].distinct_reads().find_map(|read| match self.place[read] {
-            Place::Slot(slot) if last[read] == moment && self.slots[slot].tail == read => {
+            Place::Slot(slot) if last[read] == moment && self.slots[slot].tail == Some(read) => {
                 let fits = self.slots[slot].bytes == bytes && self.slots[slot].outside.is_none();
                 (fits && nests.may_alias(kernels, k, read, write)).then_some(slot)
             }
@@ -114,13 +133,13 @@ impl Slots {
         match (dying, outside) {
             (Some(slot), _) => {
                 let slot_of = &mut self.slots[slot];
-                *slot_of = Slot { upper: last[buffer] + 1, tail: buffer, outside, ..slot_of.clone() };
+                *slot_of = Slot { upper: last[buffer] + 1, tail: Some(buffer), outside, ..slot_of.clone() };
                 self.place[buffer] = Place::Slot(slot);
             }
             (None, None) => {
                 self.place[buffer] = Place::Slot(self.slots.len());
                 let (lower, upper) = (moment, last[buffer] + 1);
-                self.slots.push(Slot { lower, upper, bytes, tail: buffer, outside });
+                self.slots.push(Slot { lower, upper, bytes, tail: Some(buffer), outside });
             }
             (None, Some(_)) => {}
         }
@@ -158,6 +177,11 @@ impl Slots {
             Place::Slot(slot) => self.slot_address(arena, slot),
             Place::Nowhere => Address::new(Space::Arena, 0),
         }
+    }
+
+    /// The workspace of kernel `k`, with its bytes.
+    pub fn workspace(&self, arena: &Arena, k: usize) -> Option<(Address, u64)> {
+        self.workspaces[k].map(|(slot, bytes)| (self.slot_address(arena, slot), bytes))
     }
 
     /// Where the temporary copy of a buffer lies.

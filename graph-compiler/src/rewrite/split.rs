@@ -9,8 +9,6 @@ use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::op::{Constant, ConvertElementType, Pad, Reduce, Reshape};
 use wengert_core::{DType, Dim, Literal, LocationId, Op, Target, TensorType};
 
-/// With so many results there is enough to do side by side.
-const MIN_RESULTS: usize = 64;
 /// A reduction of fewer elements is done before others have begun.
 const MIN_ELEMENTS: usize = 1 << 16;
 
@@ -47,7 +45,7 @@ fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
     let extents = body.ty(*x).extents()?;
     let results: usize = body.ty(equation.results[0]).elements()?;
     let elements: usize = extents.iter().product();
-    if results == 0 || results >= MIN_RESULTS || elements < MIN_ELEMENTS {
+    if elements < MIN_ELEMENTS {
         return None;
     }
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -60,8 +58,8 @@ fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
     let count = |run: &Range<usize>| extents[run.clone()].iter().product::<usize>();
     let run = runs.into_iter().max_by_key(count)?;
     let count = count(&run);
-    // Parts of a block each: a part is one tree. The last may be short, by less than the number of parts.
-    let parts = count.div_ceil((target.reduction_block as usize).max(2));
+    // The last part may be short, by less than the number of parts.
+    let parts = target.reduction_parts(&extents, &op.axes, results, count);
     (parts > 1).then(|| Plan { op: op.clone(), run, parts, length: count.div_ceil(parts) })
 }
 
