@@ -7,18 +7,66 @@
 //! `mul_add` (one instruction where the target has it, a call with the same result where not), and Rust never contracts.
 //! The sign and the payload of a NaN are the one thing that is not fixed.
 //!
-//! The f32 functions are straight-line code without tables, calls and branches, so that a loop over them
-//! vectorises. The hard ones (`sin`, `cos`, `pow`, `atan2`) work in f64 inside; the frequent ones stay in f32. The f64 functions are
-//! those of the `libm` crate, which is pure Rust.
+//! **One definition, several machines.** Each function is written once, generic over its numbers ([`value`]): straight-line code
+//! of exact scalar instructions, without tables, calls and branches; a choice is a [`select`](value::select) between values that are
+//! both there. On Rust's own floats it is a Rust function, and a loop over it vectorises. On symbols ([`record`]) it
+//! writes itself down, and [`program`] has the result: the same function as a list of scalar instructions, for a back end
+//! that cannot call Rust. A GPU's code generator puts the program in the place of the instruction and gets the CPU's bits.
+//!
+//! The hard functions of f32 (`sin`, `cos`, `pow`, `atan2`) work in f64 inside; the frequent ones stay in f32. The f64
+//! functions are those of the `libm` crate, which is pure Rust, but have tables and branches, and so no program yet.
+//!
+//! **To add a function**: write it in [`f32`](mod@f32) and [`f64`](mod@f64) over `V: Single` and `V: Double`; name it in
+//! `PROGRAMS` below, in `nest::evaluate`, and in the tests, which compare the program with the native function bit by bit and the
+//! function with references; state its bound in [`ulp_bound`]. Beware of what looks harmless on one machine: the bits of
+//! a NaN (they may reach a result only if that is a NaN), and products that a result does not need but that overflow (they
+//! cost nothing, `select` drops them). A shift count is a constant, or see [`value::Integer::shift_left_by`].
 //!
 //! [`ulp_bound`] is the contract about accuracy. The bounds were measured (f32: over all 2³² arguments of the functions of one
 //! argument), and the tests hold a sample of every exponent against them.
 
 pub mod f32;
 pub mod f64;
+pub mod record;
+pub mod value;
 
 use crate::dtype::DType;
 use crate::nest::ScalarOp;
+pub use record::MathProgram;
+use record::Recorder;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The program of an approximated instruction on a dtype: the steps of the native function, of which each is an exact scalar
+/// instruction. Nothing for other instructions, and for dtypes on which the instruction is not defined.
+pub fn program(op: ScalarOp, dtype: DType) -> Option<&'static MathProgram> {
+    PROGRAMS.get(&(op, dtype))
+}
+
+static PROGRAMS: LazyLock<BTreeMap<(ScalarOp, DType), MathProgram>> = LazyLock::new(|| {
+    let mut programs = BTreeMap::new();
+    macro_rules! record {
+        ($dtype:ident $t:ident: $($op:ident $function:ident($($operand:ident),*);)*) => {$({
+            let recorder = Recorder::default();
+            $(let $operand = recorder.operand::<core::primitive::$t>();)*
+            let result = $t::$function($($operand),*).register();
+            programs.insert((ScalarOp::$op, DType::$dtype), recorder.finish(result, DType::$dtype));
+        })*};
+    }
+    record! { F32 f32:
+        Exp exp(x);
+        Expm1 expm1(x);
+        Log log(x);
+        Log1p log1p(x);
+        Sin sin(x);
+        Cos cos(x);
+        Tanh tanh(x);
+        Erf erf(x);
+        Pow pow(x, y);
+        Atan2 atan2(y, x);
+    }
+    programs
+});
 
 /// The largest error of `op` on `dtype`, in units in the last place of the exact result (`2^(max(e, e_min) − p + 1)` for a
 /// result in `2^e..2^(e+1)` and a significand of p bits; an infinity counts as the next power of two beyond the largest
@@ -48,6 +96,8 @@ pub fn ulp_bound(op: ScalarOp, dtype: DType) -> Option<core::primitive::f64> {
     })
 }
 
+#[cfg(test)]
+mod programs;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]

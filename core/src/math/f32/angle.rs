@@ -1,6 +1,7 @@
 //! Sine, cosine, and the angle of a point. Inside they work in f64.
 
 use super::{ROUND_WIDE, polynomial_wide, round_wide};
+use crate::math::value::{Double, Float, Integer, Single, Value, select};
 
 /// 2/π from bit 27·i on, for i = 0, 1, 2, 3: three parts of 27 bits, whose products with an f32 are exact in
 /// f64, and the rest.
@@ -25,33 +26,38 @@ const FROM: [f32; 3] =
 /// one leaves above its nearest integer. The third is below ¼, the fourth below 2⁻²⁸ with an error below 2⁻⁸¹. No f32 but 0
 /// is closer to a multiple of π/2 than 2⁻³¹ of it, so the relative error of the rest stays below 2⁻⁴⁸.
 #[inline(always)]
-fn reduce(x: f32) -> (u32, f64) {
+fn reduce<V: Single>(x: V) -> (<V::Wide as Float>::Bits, V::Wide) {
     let a = x.abs();
+    let x = x.widen();
+    let c = |value| x.literal(value);
+    let bits = x.to_bits();
+    let b = |value| bits.literal(value);
     // Constants are chosen by masking the differences of their bits: of selects, the compiler would make a load from a
     // chosen address, and no vector.
-    let mask = |k: usize| if a >= FROM[k] { u64::MAX } else { 0 };
+    let mask = |k: usize| select(a.is_at_least(a.literal(FROM[k])), b(u64::MAX), b(0));
     let masks = [mask(0), mask(1), mask(2)];
     let pick = |k: usize| {
-        let bits = |i: usize| TWO_OVER_PI[i][k].to_bits();
-        let change = |i: usize| masks[i] & (bits(i) ^ bits(i + 1));
-        f64::from_bits(bits(0) ^ change(0) ^ change(1) ^ change(2))
+        let part = |i: usize| TWO_OVER_PI[i][k].to_bits();
+        let change = |i: usize| masks[i] & b(part(i) ^ part(i + 1));
+        V::Wide::from_bits(b(part(0)) ^ change(0) ^ change(1) ^ change(2))
     };
-    let x = f64::from(x);
-    let modulo_4 = |product: f64| product - 4.0 * round_wide(product * 0.25);
-    let mut quadrant = 0.0;
+    let modulo_4 = |product: V::Wide| product - c(4.0) * round_wide(product * c(0.25));
+    let mut quadrant = c(0.0);
     let mut rest = modulo_4(x * pick(0));
     for term in [modulo_4(x * pick(1)), x * pick(2), x * pick(3)] {
         let whole = round_wide(rest);
-        quadrant += whole;
+        quadrant = quadrant + whole;
         rest = (rest - whole) + term;
     }
     // |quadrant| ≤ 6: the low bits of the sum are its own, in two's complement.
-    ((quadrant + ROUND_WIDE).to_bits() as u32, rest * std::f64::consts::FRAC_PI_2)
+    ((quadrant + c(ROUND_WIDE)).to_bits(), rest * c(std::f64::consts::FRAC_PI_2))
 }
 
 /// sin of the quadrant and the rest.
 #[inline(always)]
-fn sine_of(quadrant: u32, y: f64) -> f64 {
+fn sine_of<W: Double>(quadrant: W::Bits, y: W) -> W {
+    let c = |value| y.literal(value);
+    let b = |value| quadrant.literal(value);
     let s = y * y;
     let sine = polynomial_wide(
         s,
@@ -63,7 +69,7 @@ fn sine_of(quadrant: u32, y: f64) -> f64 {
             -2.476_140_702_345_739e-8,
         ],
     );
-    let sine = y * (1.0 + s * sine);
+    let sine = y * (c(1.0) + s * sine);
     let cosine = polynomial_wide(
         s,
         [
@@ -73,36 +79,37 @@ fn sine_of(quadrant: u32, y: f64) -> f64 {
             -2.720_989_322_318_669_5e-7,
         ],
     );
-    let cosine = (1.0 - 0.5 * s) + (s * s) * cosine;
-    let value = if quadrant & 1 == 0 { sine } else { cosine };
+    let cosine = (c(1.0) - c(0.5) * s) + (s * s) * cosine;
+    let value = select((quadrant & b(1)).equals(b(0)), sine, cosine);
     // Bit 1 of the quadrant is the sign.
-    f64::from_bits(value.to_bits() ^ (u64::from(quadrant & 2) << 62))
+    W::from_bits(value.to_bits() ^ (quadrant & b(2)).shift_left(62))
 }
 
 /// sin x for every x (the argument is reduced with all bits of π that it needs); error at most 0.51 ULP. NaN at ±∞.
 #[inline(always)]
-pub fn sin(x: f32) -> f32 {
+pub fn sin<V: Single>(x: V) -> V {
     let (quadrant, y) = reduce(x);
-    sine_of(quadrant, y) as f32
+    V::narrow(sine_of(quadrant, y))
 }
 
 /// cos x for every x (the argument is reduced with all bits of π that it needs); error at most 0.51 ULP. NaN at ±∞.
 #[inline(always)]
-pub fn cos(x: f32) -> f32 {
+pub fn cos<V: Single>(x: V) -> V {
     let (quadrant, y) = reduce(x);
-    sine_of(quadrant.wrapping_add(1), y) as f32
+    V::narrow(sine_of(quadrant.wrapping_add(quadrant.literal(1)), y))
 }
 
 /// Angle of the point (x, y) in −π..=π; error at most 0.51 ULP. Signs of zeros and infinities as in C99's `atan2`.
 #[inline(always)]
-pub fn atan2(y: f32, x: f32) -> f32 {
-    let (ay, ax) = (f64::from(y).abs(), f64::from(x).abs());
-    let steep = ay > ax;
-    let (low, high) = if steep { (ax, ay) } else { (ay, ax) };
+pub fn atan2<V: Single>(y: V, x: V) -> V {
+    let (ay, ax) = (y.widen().abs(), x.widen().abs());
+    let c = |value| ax.literal(value);
+    let steep = ay.is_above(ax);
+    let (low, high) = (select(steep, ax, ay), select(steep, ay, ax));
     let ratio = low / high;
     // 0/0 stands for 0, ∞/∞ for 1; a NaN operand is not equal to anything and stays.
-    let ratio = if high == 0.0 { 0.0 } else { ratio };
-    let ratio = if low == f64::INFINITY { 1.0 } else { ratio };
+    let ratio = select(high.equals(c(0.0)), c(0.0), ratio);
+    let ratio = select(low.equals(c(f64::INFINITY)), c(1.0), ratio);
     let s = ratio * ratio;
     let p = polynomial_wide(
         s,
@@ -121,8 +128,8 @@ pub fn atan2(y: f32, x: f32) -> f32 {
         ],
     );
     let angle = ratio + ratio * (s * p);
-    let angle = if steep { std::f64::consts::FRAC_PI_2 - angle } else { angle };
-    let angle = if x.is_sign_negative() { std::f64::consts::PI - angle } else { angle };
-    let angle = if x.is_nan() || y.is_nan() { f64::NAN } else { angle };
-    (angle as f32).copysign(y)
+    let angle = select(steep, c(std::f64::consts::FRAC_PI_2) - angle, angle);
+    let angle = select(x.is_negative(), c(std::f64::consts::PI) - angle, angle);
+    let angle = select(x.is_nan() | y.is_nan(), c(f64::NAN), angle);
+    V::narrow(angle).with_sign_of(y)
 }

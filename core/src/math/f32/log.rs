@@ -1,23 +1,28 @@
 //! Natural logarithms.
 
 use super::polynomial;
+use crate::math::value::{Integer, Single, Value, select};
 
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;
 const LN_2_LOW: f32 = -1.904_654_2e-9;
 /// Bits of √½, where the significand's interval starts.
 const SQRT_HALF: u32 = 0x3f35_04f3;
 
-/// `x = 2^k · m` with √½ ≤ m < √2, for a normal positive x; anything else gives garbage that callers replace.
+/// `x = 2^k · m` with √½ ≤ m < √2, for a normal positive x; anything else gives garbage that callers replace. The integer k is
+/// in two's complement.
 #[inline(always)]
-fn split(x: f32) -> (i32, f32) {
-    let shifted = x.to_bits().wrapping_sub(SQRT_HALF);
-    let k = (shifted as i32) >> 23;
-    (k, f32::from_bits((shifted & 0x007f_ffff).wrapping_add(SQRT_HALF)))
+fn split<V: Single>(x: V) -> (V::Bits, V) {
+    let bits = x.to_bits();
+    let c = |value| bits.literal(value);
+    let shifted = bits.wrapping_sub(c(SQRT_HALF));
+    let k = shifted.shift_right_signed(23);
+    (k, V::from_bits((shifted & c(0x007f_ffff)).wrapping_add(c(SQRT_HALF))))
 }
 
 /// `k·ln 2 + ln(1 + f)` for √½ − 1 ≤ f < √2 − 1.
 #[inline(always)]
-fn assemble(k: f32, f: f32) -> f32 {
+fn assemble<V: Single>(k: V, f: V) -> V {
+    let c = |value| f.literal(value);
     let p = polynomial(
         f,
         [
@@ -33,44 +38,48 @@ fn assemble(k: f32, f: f32) -> f32 {
         ],
     );
     // ln(1 + f) = f − f²/2 + f³·P(f); everything but f itself is small.
-    let small = (f * f) * f.mul_add(p, -0.5);
-    let small = k.mul_add(LN_2_LOW, small);
-    k.mul_add(LN_2_HIGH, f + small)
+    let small = (f * f) * f.mul_add(p, c(-0.5));
+    let small = k.mul_add(c(LN_2_LOW), small);
+    k.mul_add(c(LN_2_HIGH), f + small)
 }
 
 /// Replaces the result where x ≤ 0, x is infinite or not a number: `low` is the greatest argument without logarithm.
 #[inline(always)]
-fn mend(result: f32, x: f32, low: f32) -> f32 {
-    let result = if x == low { f32::NEG_INFINITY } else { result };
-    let result = if x < low { f32::NAN } else { result };
-    let result = if x == f32::INFINITY { f32::INFINITY } else { result };
-    if x.is_nan() { x } else { result }
+fn mend<V: Single>(result: V, x: V, low: f32) -> V {
+    let c = |value| x.literal(value);
+    let result = select(x.equals(c(low)), c(f32::NEG_INFINITY), result);
+    let result = select(x.is_below(c(low)), c(f32::NAN), result);
+    let result = select(x.equals(c(f32::INFINITY)), c(f32::INFINITY), result);
+    select(x.is_nan(), x, result)
 }
 
 /// ln x; error at most 0.9 ULP. −∞ at ±0, NaN below.
 #[inline(always)]
-pub fn log(x: f32) -> f32 {
-    let subnormal = x < f32::MIN_POSITIVE;
-    let normal = if subnormal { x * 8_388_608.0 } else { x };
+pub fn log<V: Single>(x: V) -> V {
+    let c = |value| x.literal(value);
+    let subnormal = x.is_below(c(f32::MIN_POSITIVE));
+    let normal = select(subnormal, x * c(8_388_608.0), x);
     let (k, m) = split(normal);
-    let k = k as f32 - if subnormal { 23.0 } else { 0.0 };
-    mend(assemble(k, m - 1.0), x, 0.0)
+    let k = V::from_signed(k) - select(subnormal, c(23.0), c(0.0));
+    mend(assemble(k, m - c(1.0)), x, 0.0)
 }
 
 /// ln(1 + x); error at most 1.5 ULP. −∞ at −1, NaN below.
 #[inline(always)]
-pub fn log1p(x: f32) -> f32 {
-    // 1 + x = u + c exactly.
-    let u = 1.0 + x;
-    let b = u - 1.0;
-    let c = (1.0 - (u - b)) + (x - b);
+pub fn log1p<V: Single>(x: V) -> V {
+    let c = |value| x.literal(value);
+    // 1 + x = u + rest exactly.
+    let u = c(1.0) + x;
+    let b = u - c(1.0);
+    let rest = (c(1.0) - (u - b)) + (x - b);
     let (k, m) = split(u);
-    // c/2^k; beyond 2¹²⁶ it no longer matters.
-    let shift = if k > 126 { 126 } else { k };
-    let scale = f32::from_bits((127_i32.wrapping_sub(shift) as u32) << 23);
+    // The rest divided by 2^k; beyond 2¹²⁶ it no longer matters. Where it does, k + 128 is not negative.
+    let large = k.wrapping_add(k.literal(128)).is_above(k.literal(126 + 128));
+    let shift = select(large, k.literal(126), k);
+    let scale = V::from_bits(k.literal(127).wrapping_sub(shift).shift_left(23));
     // For k = 0 this is x itself, without error.
-    let f = (m - 1.0) + c * scale;
-    let result = mend(assemble(k as f32, f), x, -1.0);
+    let f = (m - c(1.0)) + rest * scale;
+    let result = mend(assemble(V::from_signed(k), f), x, -1.0);
     // Below 2⁻²⁵ the result is x, and so is its sign for −0.
-    if x.abs() < 2.98e-8 { x } else { result }
+    select(x.abs().is_below(c(2.98e-8)), x, result)
 }

@@ -15,14 +15,16 @@ pub use exp::{erf, exp, expm1, tanh};
 pub use log::{log, log1p};
 pub use pow::pow;
 
+use super::value::{Double, Single};
+
 /// Σ `coefficients[k] · x^k` by Horner's rule with fused multiply-adds.
 #[inline(always)]
-fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
-    let mut sum = coefficients[N - 1];
+fn polynomial<V: Single, const N: usize>(x: V, coefficients: [f32; N]) -> V {
+    let mut sum = x.literal(coefficients[N - 1]);
     let mut k = N - 1;
     while k > 0 {
         k -= 1;
-        sum = sum.mul_add(x, coefficients[k]);
+        sum = sum.mul_add(x, x.literal(coefficients[k]));
     }
     sum
 }
@@ -30,12 +32,12 @@ fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
 /// Σ `coefficients[k] · x^k` by Horner's rule. In f64 there are bits to spare, so products are rounded as well, which
 /// is cheaper than a fused multiply-add where the machine has none.
 #[inline(always)]
-fn polynomial_wide<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
-    let mut sum = coefficients[N - 1];
+fn polynomial_wide<W: Double, const N: usize>(x: W, coefficients: [f64; N]) -> W {
+    let mut sum = x.literal(coefficients[N - 1]);
     let mut k = N - 1;
     while k > 0 {
         k -= 1;
-        sum = sum * x + coefficients[k];
+        sum = sum * x + x.literal(coefficients[k]);
     }
     sum
 }
@@ -45,6 +47,6 @@ const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
 
 /// Nearest integer, ties to even, for |x| < 2⁵¹.
 #[inline(always)]
-fn round_wide(x: f64) -> f64 {
-    (x + ROUND_WIDE) - ROUND_WIDE
+fn round_wide<W: Double>(x: W) -> W {
+    (x + x.literal(ROUND_WIDE)) - x.literal(ROUND_WIDE)
 }

@@ -1,0 +1,259 @@
+//! The recorded programs against the native functions: bit for bit.
+
+use super::{MathProgram, f32 as single, program};
+use crate::dtype::DType;
+use crate::id::IdVec;
+use crate::nest::evaluate::{Evaluator, evaluator};
+use crate::nest::{
+    Instr, Reg,
+    ScalarOp::{self, *},
+};
+use crate::scalar::{Native, Scalar};
+
+/// A program whose instructions have been looked up: one evaluator each, and places of operands and result.
+struct Machine<'a> {
+    program: &'a MathProgram,
+    steps: Vec<(Evaluator, [usize; 3])>,
+    values: Vec<u64>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(program: &'a MathProgram) -> Self {
+        let mut steps = Vec::new();
+        let mut values: Vec<u64> = vec![0; program.registers.len()];
+        for instr in &program.body {
+            match instr {
+                Instr::Scalar { result, op, operands } => {
+                    let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
+                    let function = evaluator(*op, &dtypes, program.registers[*result]).expect("well typed");
+                    let mut places = [0; 3];
+                    for (place, operand) in places.iter_mut().zip(operands) {
+                        *place = crate::id::Id::index(*operand);
+                    }
+                    steps.push((function, places));
+                }
+                Instr::Const { result, value } => {
+                    values[crate::id::Id::index(*result)] = value.bits();
+                    // A constant is there before the program runs; its step does nothing.
+                    steps.push((|[x, ..]| x, [crate::id::Id::index(*result); 3]));
+                }
+                other => panic!("{other:?} is no scalar instruction"),
+            }
+        }
+        Machine { program, steps, values }
+    }
+
+    fn run(&mut self, operands: &[u64]) -> u64 {
+        self.values[..operands.len()].copy_from_slice(operands);
+        for (index, (function, places)) in self.steps.iter().enumerate() {
+            self.values[operands.len() + index] = function(places.map(|p| self.values[p]));
+        }
+        self.values[crate::id::Id::index(self.program.result)]
+    }
+}
+
+/// Pseudo-random bits (splitmix64).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A float type as the tests see it.
+trait Sample: Native {
+    const MANTISSA: u32;
+    const EXPONENT: u32;
+    /// Where functions change their formula, and values that are special to some of them.
+    fn seams() -> Vec<Self>;
+
+    fn is_nan(bits: u64) -> bool {
+        bits & !(1 << (Self::MANTISSA + Self::EXPONENT)) > ((1 << Self::EXPONENT) - 1) << Self::MANTISSA
+    }
+
+    /// Every exponent with several mantissas and both signs, and the neighbourhood of the seams.
+    fn arguments() -> Vec<u64> {
+        let mut state = 1;
+        let mask = (1 << Self::MANTISSA) - 1;
+        let mut all = Vec::new();
+        for exponent in 0..1_u64 << Self::EXPONENT {
+            let mantissas = [0, 1, 2, mask, mask - 1, mask / 2, random(&mut state), random(&mut state)];
+            all.extend(mantissas.map(|m| (exponent << Self::MANTISSA) | (m & mask)));
+        }
+        for seam in Self::seams() {
+            all.extend((0..65).map(|k| seam.to_bits64().wrapping_add(k).saturating_sub(32)));
+        }
+        let sign = 1 << (Self::MANTISSA + Self::EXPONENT);
+        all.iter().flat_map(|bits| [*bits, bits ^ sign]).collect()
+    }
+}
+
+impl Sample for f32 {
+    const MANTISSA: u32 = 23;
+    const EXPONENT: u32 = 8;
+    fn seams() -> Vec<f32> {
+        let powers = [52, 79, 106].map(|k| 2.0_f32.powi(k));
+        let quarters = (1..100).map(|k| k as f32 * std::f32::consts::FRAC_PI_4);
+        let others = [
+            0.55,
+            0.92,
+            1.0,
+            4.0,
+            10.0,
+            18.0,
+            89.0,
+            104.0,
+            103.97,
+            2.98e-8,
+            0.707_106_77,
+            16_777_216.0,
+            8_388_607.5,
+            1e38,
+            105_032.87,
+        ];
+        others.into_iter().chain(powers).chain(quarters).collect()
+    }
+}
+
+fn same<T: Sample>(op: ScalarOp, operands: &[u64], recorded: u64, native: T) {
+    let native = native.to_bits64();
+    assert!(
+        recorded == native || (T::is_nan(recorded) && T::is_nan(native)),
+        "{op:?} {:?}: recorded {recorded:#x}, native {native:#x}",
+        operands.iter().map(|bits| Scalar::from_bits(T::DTYPE, *bits)).collect::<Vec<_>>(),
+    );
+}
+
+fn unary<T: Sample>(op: ScalarOp, native: fn(T) -> T) {
+    let mut machine = Machine::new(program(op, T::DTYPE).expect("it has a program"));
+    let mut check = |bits: u64| same(op, &[bits], machine.run(&[bits]), native(T::from_bits64(bits)));
+    T::arguments().into_iter().for_each(&mut check);
+    let mut state = 2;
+    for _ in 0..1 << 20 {
+        check(T::from_bits64(random(&mut state)).to_bits64());
+    }
+}
+
+fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
+    let mut machine = Machine::new(program(op, T::DTYPE).expect("it has a program"));
+    let mut check = |x: u64, y: u64| {
+        let (x, y) = (T::from_bits64(x).to_bits64(), T::from_bits64(y).to_bits64());
+        same(op, &[x, y], machine.run(&[x, y]), native(T::from_bits64(x), T::from_bits64(y)));
+    };
+    let arguments = T::arguments();
+    let mut state = 3;
+    let some = |state: &mut u64| arguments[(random(state) % arguments.len() as u64) as usize];
+    for &x in &arguments {
+        for special in [0.0, 1.0, 2.0, 3.0, 0.5, f64::INFINITY, f64::NAN] {
+            for special in [special, -special] {
+                let special = <T as Native>::from_f64(special).to_bits64();
+                check(x, special);
+                check(special, x);
+            }
+        }
+        check(x, x);
+        check(x, random(&mut state));
+        check(random(&mut state), x);
+        check(x, some(&mut state));
+    }
+    for k in 0..1 << 20 {
+        let (x, y) = (random(&mut state), random(&mut state));
+        // Half of them near 1 and 32, where a power is neither 0 nor infinite.
+        let near = |bits: u64, exponent: i32| {
+            let unit =
+                <T as Native>::from_f64((f64::from((bits >> 33) as u32) / f64::powi(2.0, 31) - 0.5) * 2.0);
+            <T as Native>::from_f64(unit.to_f64() * f64::powi(2.0, exponent)).to_bits64()
+        };
+        if k % 2 == 0 { check(x, y) } else { check(near(x, 2), near(y, 5)) }
+    }
+}
+
+#[test]
+fn f32_exponentials_are_their_programs() {
+    unary(Exp, single::exp::<f32>);
+    unary(Expm1, single::expm1::<f32>);
+    unary(Tanh, single::tanh::<f32>);
+    unary(Erf, single::erf::<f32>);
+}
+
+#[test]
+fn f32_logarithms_and_angles_are_their_programs() {
+    unary(Log, single::log::<f32>);
+    unary(Log1p, single::log1p::<f32>);
+    unary(Sin, single::sin::<f32>);
+    unary(Cos, single::cos::<f32>);
+}
+
+#[test]
+fn f32_pow_and_atan2_are_their_programs() {
+    binary(Pow, single::pow::<f32>);
+    binary(Atan2, single::atan2::<f32>);
+}
+
+/// The machine above and [`MathProgram::evaluate`] are two evaluators of one thing.
+#[test]
+fn a_program_evaluates_itself() {
+    for op in ScalarOp::ALL.iter().filter(|op| op.is_approximate()) {
+        for dtype in [DType::F32, DType::F64] {
+            let Some(program) = program(*op, dtype) else { continue };
+            let mut machine = Machine::new(program);
+            for (x, y) in [(0.5, 1.5), (-3.25, 2.0), (1e30, -1e-3), (f64::INFINITY, 0.0)] {
+                let operands: Vec<Scalar> =
+                    [x, y].iter().take(op.arity()).map(|v| Scalar::from_f64(dtype, *v)).collect();
+                let bits: Vec<u64> = operands.iter().map(|s| s.bits()).collect();
+                assert_eq!(program.evaluate(&operands).bits(), machine.run(&bits), "{op:?} {dtype}");
+            }
+        }
+    }
+}
+
+#[test]
+fn programs_are_exact_typed_and_without_waste() {
+    for op in ScalarOp::ALL {
+        for dtype in DType::ALL {
+            let Some(program) = program(*op, dtype) else {
+                assert!(!op.is_approximate() || dtype != DType::F32, "{op:?} {dtype} lacks a program");
+                continue;
+            };
+            assert!(op.is_approximate());
+            assert_eq!(program.operands, op.arity());
+            let mut defined: IdVec<Reg, bool> = (0..program.operands).map(|_| false).collect();
+            for instr in &program.body {
+                if let Instr::Scalar { result, op, operands } = instr {
+                    assert!(!op.is_approximate());
+                    let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
+                    op.check(&dtypes, program.registers[*result]).expect("well typed");
+                }
+                instr.visit_operands(&mut |r| defined[r] = true);
+                assert_eq!(instr.results(), [defined.push(false)], "registers in order");
+            }
+            defined[program.result] = true;
+            assert!(defined.iter().all(|(_, used)| *used), "{op:?} {dtype}: a register is of no use");
+        }
+    }
+}
+
+/// What a GPU's code grows by: instructions, constants not counted.
+#[test]
+fn sizes_of_programs() {
+    let sizes = |dtype: DType| {
+        let ops = ScalarOp::ALL.iter().filter(|op| op.is_approximate());
+        ops.filter_map(|op| Some((op.name(), program(*op, dtype)?.size()))).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        sizes(DType::F32),
+        [
+            ("exp", 27),
+            ("expm1", 26),
+            ("log", 36),
+            ("log1p", 48),
+            ("sin", 100),
+            ("cos", 101),
+            ("tanh", 39),
+            ("erf", 43),
+            ("pow", 91),
+            ("atan2", 53),
+        ]
+    );
+}

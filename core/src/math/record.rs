@@ -1,0 +1,317 @@
+//! Elementary functions written down: symbols that record what is done to them.
+//!
+//! A [`Symbol`] stands for a value of a Rust type; an operation on symbols appends a scalar instruction to the [`Recorder`] they all
+//! refer to. Calling a function of this module on symbols therefore leaves the function's straight-line program: a
+//! [`MathProgram`]. The recorder keeps one register for each constant, and one for equal instructions on
+//! equal operands; at the end what the result does not need is left out. Nothing is folded, so the program computes
+//! step by step what the native function computes.
+
+use super::value::{Double, Float, Integer, Single, Value};
+use crate::dtype::DType;
+use crate::id::{Id, IdVec};
+use crate::nest::{Instr, Reg, ScalarOp, evaluate::evaluate};
+use crate::scalar::{Native, Scalar};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
+
+/// An approximated scalar instruction, spelt with exact ones.
+///
+/// Registers are the program's own: the first ones stand for the operands, then come those that the body defines, in order.
+/// No instruction is there twice or for nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MathProgram {
+    /// Number of operands.
+    pub operands: usize,
+    /// The dtype of every register.
+    pub registers: IdVec<Reg, DType>,
+    /// Only `Scalar` instructions that are not approximated, and `Const`.
+    pub body: Vec<Instr>,
+    /// The register that holds the result.
+    pub result: Reg,
+}
+
+impl MathProgram {
+    /// What the program computes, instruction by instruction. The operands must have its dtype.
+    pub fn evaluate(&self, operands: &[Scalar]) -> Scalar {
+        assert_eq!(operands.len(), self.operands, "as many operands as the instruction has");
+        let mut values: IdVec<Reg, Scalar> = operands.iter().copied().collect();
+        for instr in &self.body {
+            let value = match instr {
+                Instr::Scalar { result, op, operands } => {
+                    let operands: Vec<Scalar> = operands.iter().map(|r| values[*r]).collect();
+                    evaluate(*op, &operands, self.registers[*result])
+                }
+                Instr::Const { value, .. } => *value,
+                _ => unreachable!("the recorder makes no other instructions"),
+            };
+            values.push(value);
+        }
+        values[self.result]
+    }
+
+    /// Number of scalar instructions, constants not counted.
+    pub fn size(&self) -> usize {
+        self.body.iter().filter(|i| matches!(i, Instr::Scalar { .. })).count()
+    }
+}
+
+/// How a register came to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Operand(usize),
+    Const(Scalar),
+    /// An instruction, its operands (as many as it has), and the dtype of its result.
+    Scalar(ScalarOp, [Option<Reg>; 3], DType),
+}
+
+#[derive(Default)]
+struct Tape {
+    origins: Vec<Origin>,
+    known: BTreeMap<Origin, Reg>,
+}
+
+/// Where symbols write.
+#[derive(Default)]
+pub struct Recorder {
+    tape: RefCell<Tape>,
+}
+
+/// A register of a [`Recorder`], used as a value of type `T`.
+pub struct Symbol<'a, T> {
+    recorder: &'a Recorder,
+    register: Reg,
+    kind: PhantomData<T>,
+}
+
+impl<T> Clone for Symbol<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Symbol<'_, T> {}
+
+impl Recorder {
+    /// The next operand of the program. Operands come before all instructions.
+    pub fn operand<T: Native>(&self) -> Symbol<'_, T> {
+        let index = self.tape.borrow().origins.len();
+        self.add(Origin::Operand(index))
+    }
+
+    fn add<T: Native>(&self, origin: Origin) -> Symbol<'_, T> {
+        let mut tape = self.tape.borrow_mut();
+        let tape = &mut *tape;
+        let register = *tape.known.entry(origin).or_insert_with(|| {
+            tape.origins.push(origin);
+            Reg::new(tape.origins.len() - 1)
+        });
+        Symbol { recorder: self, register, kind: PhantomData }
+    }
+
+    fn emit<T: Native>(&self, op: ScalarOp, operands: &[Reg]) -> Symbol<'_, T> {
+        let mut registers = [None; 3];
+        for (slot, operand) in registers.iter_mut().zip(operands) {
+            *slot = Some(*operand);
+        }
+        self.add(Origin::Scalar(op, registers, T::DTYPE))
+    }
+
+    /// The program of what leads to `result`, whose operands all have the dtype `dtype`.
+    pub fn finish(&self, result: Reg, dtype: DType) -> MathProgram {
+        let tape = self.tape.borrow();
+        let mut needed = vec![false; tape.origins.len()];
+        needed[result.index()] = true;
+        for (index, origin) in tape.origins.iter().enumerate().rev() {
+            match origin {
+                Origin::Operand(_) => needed[index] = true,
+                Origin::Scalar(_, operands, _) if needed[index] => {
+                    operands.iter().flatten().for_each(|r| needed[r.index()] = true);
+                }
+                Origin::Scalar(..) | Origin::Const(_) => {}
+            }
+        }
+        let mut program =
+            MathProgram { operands: 0, registers: IdVec::new(), body: Vec::new(), result: Reg::new(0) };
+        let mut places = vec![Reg::new(0); tape.origins.len()];
+        for (index, origin) in tape.origins.iter().enumerate().filter(|(index, _)| needed[*index]) {
+            let result = Reg::new(program.registers.len());
+            places[index] = result;
+            program.registers.push(match origin {
+                Origin::Operand(_) => {
+                    program.operands += 1;
+                    dtype
+                }
+                Origin::Const(value) => {
+                    program.body.push(Instr::Const { result, value: *value });
+                    value.dtype()
+                }
+                Origin::Scalar(op, operands, dtype) => {
+                    let operands = operands.iter().flatten().map(|r| places[r.index()]).collect();
+                    program.body.push(Instr::Scalar { result, op: *op, operands });
+                    *dtype
+                }
+            });
+        }
+        program.result = places[result.index()];
+        program
+    }
+}
+
+impl<'a, T: Native> Symbol<'a, T> {
+    /// Where it is recorded.
+    pub fn register(self) -> Reg {
+        self.register
+    }
+
+    fn unary<R: Native>(self, op: ScalarOp) -> Symbol<'a, R> {
+        self.recorder.emit(op, &[self.register])
+    }
+
+    fn binary<R: Native>(self, op: ScalarOp, other: Self) -> Symbol<'a, R> {
+        self.recorder.emit(op, &[self.register, other.register])
+    }
+
+    fn constant(self, value: T) -> Self {
+        self.recorder.add(Origin::Const(Scalar::of(value)))
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident;)*) => {$(
+        impl<T: Native> $trait for Symbol<'_, T> {
+            type Output = Self;
+            fn $method(self, other: Self) -> Self {
+                self.binary(ScalarOp::$op, other)
+            }
+        }
+    )*};
+}
+operators! {
+    Add add Add;
+    Sub sub Sub;
+    Mul mul Mul;
+    Div div Div;
+    BitAnd bitand And;
+    BitOr bitor Or;
+    BitXor bitxor Xor;
+}
+
+impl<T: Native> Neg for Symbol<'_, T> {
+    type Output = Self;
+    fn neg(self) -> Self {
+        self.unary(ScalarOp::Neg)
+    }
+}
+
+impl<T: Native> Not for Symbol<'_, T> {
+    type Output = Self;
+    fn not(self) -> Self {
+        self.unary(ScalarOp::Not)
+    }
+}
+
+impl<'a, T: Native> Value for Symbol<'a, T> {
+    type Literal = T;
+    type Mask = Symbol<'a, bool>;
+    fn literal(self, value: T) -> Self {
+        self.constant(value)
+    }
+    fn choose(condition: Self::Mask, yes: Self, no: Self) -> Self {
+        yes.recorder.emit(ScalarOp::Select, &[condition.register, yes.register, no.register])
+    }
+    fn equals(self, other: Self) -> Self::Mask {
+        self.binary(ScalarOp::Eq, other)
+    }
+    fn differs(self, other: Self) -> Self::Mask {
+        self.binary(ScalarOp::Ne, other)
+    }
+    fn is_below(self, other: Self) -> Self::Mask {
+        self.binary(ScalarOp::Lt, other)
+    }
+    fn is_at_most(self, other: Self) -> Self::Mask {
+        self.binary(ScalarOp::Le, other)
+    }
+}
+
+macro_rules! symbols {
+    ($($float:ident $bits:ident;)*) => {$(
+        impl Integer for Symbol<'_, $bits> {
+            fn wrapping_add(self, other: Self) -> Self {
+                self.binary(ScalarOp::Add, other)
+            }
+            fn wrapping_sub(self, other: Self) -> Self {
+                self.binary(ScalarOp::Sub, other)
+            }
+            fn wrapping_mul(self, other: Self) -> Self {
+                self.binary(ScalarOp::Mul, other)
+            }
+            fn mul_high(self, other: Self) -> Self {
+                self.binary(ScalarOp::MulHigh, other)
+            }
+            fn shift_left(self, count: u32) -> Self {
+                self.shift_left_by(self.constant(count.into()))
+            }
+            fn shift_right(self, count: u32) -> Self {
+                self.shift_right_by(self.constant(count.into()))
+            }
+            fn shift_right_signed(self, count: u32) -> Self {
+                self.binary(ScalarOp::ShiftRightArithmetic, self.constant(count.into()))
+            }
+            fn shift_left_by(self, count: Self) -> Self {
+                self.binary(ScalarOp::ShiftLeft, count)
+            }
+            fn shift_right_by(self, count: Self) -> Self {
+                self.binary(ScalarOp::ShiftRightLogical, count)
+            }
+        }
+
+        impl<'a> Float for Symbol<'a, $float> {
+            type Bits = Symbol<'a, $bits>;
+            fn mul_add(self, factor: Self, term: Self) -> Self {
+                self.recorder.emit(ScalarOp::Fma, &[self.register, factor.register, term.register])
+            }
+            fn abs(self) -> Self {
+                self.unary(ScalarOp::Abs)
+            }
+            fn round_even(self) -> Self {
+                self.unary(ScalarOp::RoundEven)
+            }
+            fn to_bits(self) -> Self::Bits {
+                self.unary(ScalarOp::Bitcast)
+            }
+            fn from_bits(bits: Self::Bits) -> Self {
+                bits.unary(ScalarOp::Bitcast)
+            }
+            fn with_sign_of(self, other: Self) -> Self {
+                let sign = self.to_bits().constant(1 << ($bits::BITS - 1));
+                let magnitude = self.to_bits() & self.to_bits().constant(!(1 << ($bits::BITS - 1)));
+                Self::from_bits(magnitude | (other.to_bits() & sign))
+            }
+            fn is_negative(self) -> Symbol<'a, bool> {
+                let sign = self.to_bits().constant(1 << ($bits::BITS - 1));
+                self.to_bits().is_at_least(sign)
+            }
+        }
+    )*};
+}
+symbols! {
+    f32 u32;
+    f64 u64;
+}
+
+impl<'a> Single for Symbol<'a, f32> {
+    type Wide = Symbol<'a, f64>;
+    fn widen(self) -> Self::Wide {
+        self.unary(ScalarOp::Convert)
+    }
+    fn narrow(wide: Self::Wide) -> Self {
+        wide.unary(ScalarOp::Convert)
+    }
+    fn from_signed(integer: Self::Bits) -> Self {
+        integer.unary::<i32>(ScalarOp::Bitcast).unary(ScalarOp::Convert)
+    }
+}
+
+impl Double for Symbol<'_, f64> {}
