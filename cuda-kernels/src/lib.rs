@@ -10,5 +10,6 @@
 #![deny(unsafe_code)]
 
 pub mod architecture;
+pub mod driver;
 pub mod ptx;
 pub mod stage;

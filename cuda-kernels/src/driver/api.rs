@@ -1,0 +1,247 @@
+//! The driver's functions as a table of pointers.
+//!
+//! The signatures are those of cudarc's `sys`, and the compiler checks each against it (see the `const _` in [`table`]). The functions
+//! themselves are looked up here, by their exported names, for three reasons:
+//!
+//! - cudarc panics where a library or a symbol is missing; here that is an error that names them.
+//! - cudarc's status is a Rust `enum`, and a driver newer than the bindings may return a code that the `enum` does not have, which would
+//!   be undefined behaviour. Here a status is a number ([`Code`]).
+//! - A table can be filled with other functions, so that everything above it is tested on machines without a GPU (`fake`).
+//!
+//! Names carry the suffix that they have in the library (`cuMemAlloc_v2`): a name without it would be another, older function. All of
+//! them are exported by every driver since CUDA 12.0, so cudarc's version feature decides nothing but which constants have names.
+
+use super::error::{Cause, DeviceError};
+use cudarc::driver::sys::{self, *};
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
+
+/// What a call returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Code {
+    /// Name of the function.
+    pub call: &'static str,
+    /// 0 is success.
+    pub code: u32,
+}
+
+/// Makes a table of functions: the struct, the lookup, one method a function that calls it.
+macro_rules! table {
+    (
+        $(#[$meta:meta])* $table:ident, $sys:ident, $status:ty;
+        $( fn $f:ident ( $($argument:ident : $ty:ty),* $(,)? ); )*
+    ) => {
+        $(#[$meta])*
+        #[allow(non_snake_case)]
+        pub struct $table {
+            $( pub(in crate::driver) $f: unsafe extern "C" fn($($ty),*) -> u32, )*
+        }
+
+        // A signature that differs from cudarc's does not compile.
+        $( const _: unsafe fn($($ty),*) -> $status = $sys::$f; )*
+
+        #[allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
+        impl $table {
+            /// Looks up every function; an error lists the names that the library lacks.
+            ///
+            /// # Safety
+            /// The library is the one that these functions belong to, and stays open as long as the table is used.
+            pub unsafe fn from_library(library: &libloading::Library) -> Result<Self, Vec<&'static str>> {
+                let mut missing = Vec::new();
+                $(
+                    // SAFETY: the caller says that the library is the one whose header the signature comes from.
+                    let $f = unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> u32>(stringify!($f)) };
+                    if $f.is_err() {
+                        missing.push(stringify!($f));
+                    }
+                )*
+                if !missing.is_empty() {
+                    return Err(missing);
+                }
+                Ok($table { $( $f: *$f.expect("nothing is missing"), )* })
+            }
+
+            $(
+                #[doc = concat!("`", stringify!($f), "`; what the CUDA documentation demands of its arguments, the caller must keep.")]
+                pub unsafe fn $f(&self, $($argument: $ty),*) -> $crate::driver::api::Code {
+                    // SAFETY: the pointer is that function; the caller keeps its rules.
+                    let code = unsafe { (self.$f)($($argument),*) };
+                    $crate::driver::api::Code { call: stringify!($f), code }
+                }
+            )*
+        }
+    };
+}
+pub(super) use table;
+
+table! {
+    /// Functions of `libcuda.so.1`.
+    DriverApi, sys, CUresult;
+    fn cuInit(flags: c_uint);
+    fn cuDriverGetVersion(version: *mut c_int);
+    fn cuGetErrorName(error: CUresult, name: *mut *const c_char);
+    fn cuGetErrorString(error: CUresult, text: *mut *const c_char);
+    fn cuDeviceGetCount(count: *mut c_int);
+    fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    fn cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    fn cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    fn cuCtxSetCurrent(context: CUcontext);
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    fn cuMemFree_v2(address: CUdeviceptr);
+    fn cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+    fn cuMemFreeHost(memory: *mut c_void);
+    fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemsetD8Async(to: CUdeviceptr, byte: c_uchar, bytes: usize, stream: CUstream);
+    fn cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    fn cuStreamDestroy_v2(stream: CUstream);
+    fn cuStreamSynchronize(stream: CUstream);
+    fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+    fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    fn cuEventCreate(event: *mut CUevent, flags: c_uint);
+    fn cuEventDestroy_v2(event: CUevent);
+    fn cuEventRecord(event: CUevent, stream: CUstream);
+    fn cuEventQuery(event: CUevent);
+    fn cuEventSynchronize(event: CUevent);
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
+    fn cuGraphInstantiateWithFlags(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+    fn cuGraphUpload(executable: CUgraphExec, stream: CUstream);
+    fn cuGraphLaunch(executable: CUgraphExec, stream: CUstream);
+    fn cuGraphExecUpdate_v2(executable: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo);
+    fn cuGraphExecDestroy(executable: CUgraphExec);
+    fn cuGraphDestroy(graph: CUgraph);
+    fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
+    fn cuModuleLoadDataEx(
+        module: *mut CUmodule,
+        image: *const c_void,
+        count: c_uint,
+        options: *mut CUjit_option,
+        values: *mut *mut c_void,
+    );
+    fn cuModuleUnload(module: CUmodule);
+    fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    fn cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction);
+    fn cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int,
+        function: CUfunction,
+        threads: c_int,
+        shared: usize,
+    );
+    fn cuLaunchKernel(
+        function: CUfunction,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared: c_uint,
+        stream: CUstream,
+        arguments: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    );
+    fn cuLinkCreate_v2(
+        count: c_uint,
+        options: *mut CUjit_option,
+        values: *mut *mut c_void,
+        state: *mut CUlinkState,
+    );
+    fn cuLinkAddData_v2(
+        state: CUlinkState,
+        kind: CUjitInputType,
+        data: *mut c_void,
+        bytes: usize,
+        name: *const c_char,
+        count: c_uint,
+        options: *mut CUjit_option,
+        values: *mut *mut c_void,
+    );
+    fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize);
+    fn cuLinkDestroy(state: CUlinkState);
+}
+
+/// The driver: its functions and where they came from. Never unloaded: other libraries of the process hold on to it.
+pub struct Driver {
+    /// The functions.
+    pub api: DriverApi,
+    /// The library, as it was opened.
+    pub path: String,
+    /// 1000 · major + 10 · minor of the CUDA version that the driver implements.
+    pub version: u32,
+}
+
+impl Driver {
+    /// Looks up the functions and asks for the version. [`super::probe`] opens the library and says what is missing.
+    ///
+    /// # Safety
+    /// The library is NVIDIA's driver.
+    pub(super) unsafe fn new(library: Library, path: String) -> Result<Driver, String> {
+        // SAFETY: the caller says so; the library is never closed, see below.
+        let api = unsafe { DriverApi::from_library(&library) };
+        // Closing it would leave dangling what cuBLASLt and the driver's own threads hold.
+        std::mem::forget(library);
+        let api = api.map_err(|names| format!("it lacks {}", names.join(", ")))?;
+        let mut version = 0;
+        // SAFETY: the pointer is valid for a write; this function may be called before `cuInit`.
+        let code = unsafe { api.cuDriverGetVersion(&mut version) };
+        if code.code != 0 || version <= 0 {
+            return Err(format!("its version is unknown ({} gave {})", code.call, code.code));
+        }
+        Ok(Driver { api, path, version: version as u32 })
+    }
+
+    /// Success, or the error with its name and text. `doing` says what was being done.
+    pub fn check(&self, code: Code, doing: impl FnOnce() -> String) -> Result<(), DeviceError> {
+        if code.code == 0 {
+            return Ok(());
+        }
+        let (name, text) = self.describe(code.code);
+        Err(DeviceError::new(doing(), Cause::Call { call: code.call, code: code.code, name, text }))
+    }
+
+    /// Name and text of a code, as the driver knows them.
+    fn describe(&self, code: u32) -> (String, String) {
+        let ask = |f: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| {
+            let mut text = std::ptr::null();
+            // SAFETY: both functions take any number, write a pointer to a static string or null, and return a status.
+            let status = unsafe { f(code, &mut text) };
+            if status != 0 || text.is_null() {
+                return None;
+            }
+            // SAFETY: the driver's strings are static and end with a zero.
+            Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        type Asked = unsafe extern "C" fn(CUresult, *mut *const c_char) -> u32;
+        type Number = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+        // SAFETY: `CUresult` is `repr(u32)`, so both types are called alike; a number that the enum lacks is passed as a number only.
+        let (name, text) = unsafe {
+            (
+                std::mem::transmute::<Asked, Number>(self.api.cuGetErrorName),
+                std::mem::transmute::<Asked, Number>(self.api.cuGetErrorString),
+            )
+        };
+        let name = ask(name).unwrap_or_else(|| "an unknown error".into());
+        (name, ask(text).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_the_driver_is_refused_by_names() {
+        // SAFETY: the C library is loaded already; only lookups happen.
+        let library = unsafe { Library::new("libc.so.6") }.unwrap();
+        // SAFETY: no function is called, since none is found.
+        let error = unsafe { Driver::new(library, "libc.so.6".into()) }.err().unwrap();
+        assert!(error.contains("it lacks cuInit") && error.contains("cuLinkDestroy"), "{error}");
+    }
+}

@@ -1,0 +1,3 @@
+//! cuBLASLt.
+mod api;
+pub use api::Lt;

@@ -1,0 +1,357 @@
+//! A device that is open: its primary context, one stream, and what is known about both.
+//!
+//! [`Device`] is a handle that may be cloned and sent to other threads; the last one closes. Everything that lives on the device (memory,
+//! modules, events, graphs) holds such a handle, so the context outlives them, whatever the order in which they are dropped.
+//!
+//! A context is current *for a thread*, so each entry of this crate makes it current first; that costs nanoseconds and asks nothing of
+//! the caller.
+
+use super::api::{Code, Driver};
+use super::error::{DeviceError, Result};
+use super::memory::Regions;
+use super::probe::{self, DeviceFound};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+/// A GPU that is open: a context and one stream.
+#[derive(Clone)]
+pub struct Device {
+    pub(super) context: Arc<Context>,
+}
+
+/// What a [`Device`] is.
+pub(super) struct Context {
+    pub(super) driver: Arc<Driver>,
+    pub(super) found: DeviceFound,
+    device: CUdevice,
+    handle: CUcontext,
+    pub(super) stream: CUstream,
+    /// Allocations, so that copies are checked against them.
+    regions: Mutex<Regions>,
+    /// The thread that captures the stream.
+    capturing: Mutex<Option<ThreadId>>,
+    /// The fault that lost the context.
+    first_fault: OnceLock<DeviceError>,
+}
+
+// SAFETY: contexts and streams are handles of the driver, which is thread-safe: any thread may use them once the context is current for
+// it, which `Context::enter` sees to.
+unsafe impl Send for Context {}
+// SAFETY: as above; everything that Rust itself keeps here is behind a mutex or written once.
+unsafe impl Sync for Context {}
+
+impl Device {
+    /// Opens `cuda:ordinal`.
+    ///
+    /// Errors: no driver, an old driver, no such GPU, or a context cannot be made. Never another device instead.
+    pub fn open(ordinal: u32) -> Result<Device> {
+        let opening = || format!("opening `cuda:{ordinal}`");
+        let opened = probe::guarded(|| Device::open_with(probe::driver()?, ordinal));
+        opened.unwrap_or_else(|why| Err(DeviceError::refused(opening(), why, "please report it")))
+    }
+
+    /// Opens `cuda:ordinal` of this driver.
+    pub(super) fn open_with(driver: Arc<Driver>, ordinal: u32) -> Result<Device> {
+        let found = probe::device(&driver, ordinal)?;
+        let device = probe::handle(&driver, ordinal)?;
+        let doing = || format!("opening `cuda:{ordinal}` ({})", found.name);
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; the retain is matched by the release in `drop`, or below.
+        driver.check(unsafe { driver.api.cuDevicePrimaryCtxRetain(&mut handle, device) }, doing)?;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the context was just retained. A non-blocking stream does not wait for the legacy default stream, which other
+        // libraries of the process may use.
+        let code = unsafe {
+            let set = driver.api.cuCtxSetCurrent(handle);
+            let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+            if set.code == 0 { driver.api.cuStreamCreate(&mut stream, flags) } else { set }
+        };
+        if let Err(error) = driver.check(code, doing) {
+            // SAFETY: matches the retain above, and nothing uses the context.
+            let _ = unsafe { driver.api.cuDevicePrimaryCtxRelease_v2(device) };
+            return Err(error);
+        }
+        tracing::debug!(device = %found, "opened");
+        let context = Context {
+            driver,
+            found,
+            device,
+            handle,
+            stream,
+            regions: Mutex::default(),
+            capturing: Mutex::default(),
+            first_fault: OnceLock::new(),
+        };
+        Ok(Device { context: Arc::new(context) })
+    }
+
+    /// What the device says about itself; `free` is as of opening.
+    pub fn found(&self) -> &DeviceFound {
+        &self.context.found
+    }
+
+    /// `cuda:0` and the like.
+    pub fn name(&self) -> String {
+        format!("cuda:{}", self.context.found.ordinal)
+    }
+
+    /// CUDA version that the driver implements: 1000 · major + 10 · minor.
+    pub fn driver_version(&self) -> u32 {
+        self.context.driver.version
+    }
+
+    /// Bytes of memory that are free, and bytes that there are.
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        let context = &*self.context;
+        context.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are valid for writes; the context is current.
+        let code = unsafe { context.driver.api.cuMemGetInfo_v2(&mut free, &mut total) };
+        context.check(code, || "asking for free memory".into())?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Waits until everything that was given to the stream is done. Faults of kernels show here.
+    pub fn synchronise(&self) -> Result<()> {
+        let context = &*self.context;
+        context.enter()?;
+        context.not_capturing("waiting for the device")?;
+        // SAFETY: the stream lives as long as the context.
+        let code = unsafe { context.driver.api.cuStreamSynchronize(context.stream) };
+        context.check(code, || "waiting for the device".into())
+    }
+
+    /// An event that has not been recorded. `timed` events cost a little more and can be subtracted.
+    pub fn event(&self, timed: bool) -> Result<Event> {
+        let context = &*self.context;
+        context.enter()?;
+        let flags = if timed { 0 } else { CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32 };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; the event is destroyed in `drop`.
+        let code = unsafe { context.driver.api.cuEventCreate(&mut handle, flags) };
+        context.check(code, || "making an event".into())?;
+        Ok(Event { device: self.clone(), handle, timed })
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.context.found)
+    }
+}
+
+impl Context {
+    /// Makes the context current for this thread.
+    pub(super) fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained until `drop`.
+        let code = unsafe { self.driver.api.cuCtxSetCurrent(self.handle) };
+        self.check(code, || format!("entering `cuda:{}`", self.found.ordinal))
+    }
+
+    /// Success, or the error; remembers the fault that loses the context and names it with every error after it.
+    pub(super) fn check(&self, code: Code, doing: impl FnOnce() -> String) -> Result<()> {
+        self.driver.check(code, doing).map_err(|error| self.remember(error))
+    }
+
+    /// Notes a fault that loses the context; adds the first one to a later error.
+    pub(super) fn remember(&self, mut error: DeviceError) -> DeviceError {
+        if error.is_sticky() && self.first_fault.get().is_none() {
+            let _ = self.first_fault.set(error.clone());
+        } else if let Some(first) = self.first_fault.get() {
+            error.earlier = Some(Box::new(first.clone()));
+        }
+        error
+    }
+
+    /// For destructors: an error cannot be returned, and after a fault every call fails, so it is logged.
+    pub(super) fn log(&self, code: Code) {
+        if let Err(error) = self.driver.check(code, || "freeing".into()) {
+            tracing::debug!(%error, "while dropping");
+        }
+    }
+
+    /// An error if this stream is being captured: `what` would end the capture in failure.
+    pub(super) fn not_capturing(&self, what: &str) -> Result<()> {
+        if self.capturing().is_none() {
+            return Ok(());
+        }
+        let help = "end the capture first; a CUDA graph holds launches and copies on the device only";
+        Err(DeviceError::refused(what, "the stream is being captured into a CUDA graph", help))
+    }
+
+    pub(super) fn capturing(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.capturing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: this is the last handle, so nothing that lives in the context is left; each is released once. Destroying a stream with
+        // work in it is allowed: it is freed when the work is done.
+        unsafe {
+            self.log(self.driver.api.cuCtxSetCurrent(self.handle));
+            self.log(self.driver.api.cuStreamDestroy_v2(self.stream));
+            self.log(self.driver.api.cuCtxSetCurrent(std::ptr::null_mut()));
+            self.log(self.driver.api.cuDevicePrimaryCtxRelease_v2(self.device));
+        }
+    }
+}
+
+/// A point in the stream.
+pub struct Event {
+    device: Device,
+    handle: CUevent,
+    timed: bool,
+}
+
+// SAFETY: an event is a handle of the driver, which is thread-safe.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Puts the event behind everything that is in the stream now; recorded again, it moves.
+    pub fn record(&self) -> Result<()> {
+        let context = &*self.device.context;
+        context.enter()?;
+        context.not_capturing("recording an event")?;
+        // SAFETY: event and stream live, and belong to the same context.
+        let code = unsafe { context.driver.api.cuEventRecord(self.handle, context.stream) };
+        context.check(code, || "recording an event".into())
+    }
+
+    /// True if the stream has come past it (or it was never recorded). Faults of kernels may show here.
+    pub fn is_done(&self) -> Result<bool> {
+        const NOT_READY: u32 = 600;
+        let context = &*self.device.context;
+        context.enter()?;
+        // SAFETY: the event lives.
+        let code = unsafe { context.driver.api.cuEventQuery(self.handle) };
+        if code.code == NOT_READY {
+            return Ok(false);
+        }
+        context.check(code, || "asking for an event".into()).map(|()| true)
+    }
+
+    /// Waits until the stream has come past it; at once if it was never recorded. Faults of kernels may show here.
+    pub fn wait(&self) -> Result<()> {
+        let context = &*self.device.context;
+        context.enter()?;
+        // SAFETY: the event lives.
+        let code = unsafe { context.driver.api.cuEventSynchronize(self.handle) };
+        context.check(code, || "waiting for an event".into())
+    }
+
+    /// Milliseconds from `start` to this event; both are timed, recorded and done.
+    pub fn milliseconds_since(&self, start: &Event) -> Result<f32> {
+        if !(self.timed && start.timed) {
+            let help = "make both events with `timed`";
+            return Err(DeviceError::refused("measuring time", "an event is not timed", help));
+        }
+        let context = &*self.device.context;
+        context.enter()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: the pointer is valid for a write, both events live.
+        let code =
+            unsafe { context.driver.api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) };
+        context.check(code, || "measuring time".into())?;
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let context = &*self.device.context;
+        if context.enter().is_ok() {
+            // SAFETY: destroyed once; an event that is still in the stream is freed when it is done.
+            context.log(unsafe { context.driver.api.cuEventDestroy_v2(self.handle) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::Fake;
+    use super::*;
+
+    #[test]
+    fn opening_and_closing_leaves_nothing() {
+        let fake = Fake::new();
+        let device = Device::open_with(fake.driver(), 1).unwrap();
+        assert_eq!(device.name(), "cuda:1");
+        assert_eq!(device.driver_version(), 13_000);
+        let other = device.clone();
+        drop(device);
+        other.synchronise().unwrap();
+        assert_eq!(other.memory_info().unwrap(), (64 << 20, 64 << 20));
+        drop(other);
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn a_failed_opening_leaves_nothing() {
+        // The probe asks for free memory in a context first; there a failure is no error.
+        for (call, before) in [
+            ("cuDevicePrimaryCtxRetain", 1),
+            ("cuCtxSetCurrent", 2),
+            ("cuStreamCreate", 0),
+            ("cuDeviceGetName", 0),
+        ] {
+            let fake = Fake::new();
+            let driver = fake.driver();
+            fake.fail_after(call, before, 999);
+            let error = Device::open_with(driver, 0).unwrap_err();
+            assert_eq!(error.code(), Some(999), "{call}");
+            assert!(error.doing.contains("cuda:0"), "{error}");
+            fake.nothing_left();
+        }
+        let fake = Fake::new();
+        assert!(Device::open_with(fake.driver(), 9).unwrap_err().to_string().contains("there are 2 GPUs"));
+    }
+
+    #[test]
+    fn the_first_fault_is_named_with_every_later_error() {
+        let fake = Fake::new();
+        let device = Device::open_with(fake.driver(), 0).unwrap();
+        fake.fail("cuStreamSynchronize", 700);
+        let first = device.synchronise().unwrap_err();
+        assert!(first.is_sticky() && first.earlier.is_none());
+        fake.fail("cuMemGetInfo_v2", 700);
+        let later = device.memory_info().unwrap_err();
+        assert_eq!(later.earlier.as_deref(), Some(&first));
+        assert!(later.to_string().contains("the first fault: waiting for the device"), "{later}");
+        drop(device);
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn events_are_recorded_waited_for_and_subtracted() {
+        let fake = Fake::new();
+        let device = Device::open_with(fake.driver(), 0).unwrap();
+        let (start, end) = (device.event(true).unwrap(), device.event(true).unwrap());
+        start.record().unwrap();
+        end.record().unwrap();
+        fake.fail("cuEventQuery", 600);
+        assert!(!end.is_done().unwrap());
+        assert!(end.is_done().unwrap());
+        end.wait().unwrap();
+        assert!(end.milliseconds_since(&start).unwrap() > 0.0);
+        let untimed = device.event(false).unwrap();
+        untimed.record().unwrap();
+        assert!(untimed.milliseconds_since(&start).unwrap_err().to_string().contains("not timed"));
+        drop((start, end, untimed, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn a_device_goes_to_other_threads() {
+        fn sent<T: Send + Sync>() {}
+        sent::<Device>();
+        sent::<Event>();
+    }
+}

@@ -1,0 +1,638 @@
+//! A driver made of Rust functions on the host's memory, for tests of everything above [`super::api`].
+//!
+//! It is strict where the real one is: handles are checked, contexts must be current, a stream works *later* (at a wait, not at the call,
+//! so that memory reused too early shows), waiting during a capture spoils the capture, memory is bounded, and what was made must be
+//! destroyed ([`Fake::nothing_left`]). Any call can be made to fail ([`Fake::fail`]). Each thread has a driver of its own.
+
+mod lt;
+mod stream;
+
+use stream::{Node, Work};
+
+use super::api::{Driver, DriverApi};
+use super::context::Device;
+use cudarc::driver::sys::*;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bytes of memory of a fake GPU.
+const MEMORY: usize = 64 << 20;
+const INVALID_VALUE: u32 = 1;
+const OUT_OF_MEMORY: u32 = 2;
+const INVALID_IMAGE: u32 = 200;
+const INVALID_CONTEXT: u32 = 201;
+const INVALID_PTX: u32 = 218;
+const INVALID_HANDLE: u32 = 400;
+const NOT_FOUND: u32 = 500;
+const NOT_READY: u32 = 600;
+const CAPTURE_UNSUPPORTED: u32 = 900;
+const CAPTURE_INVALIDATED: u32 = 901;
+
+/// What a kernel does: grid, block, bytes of dynamic shared memory, arguments.
+pub type Kernel = Rc<dyn Fn([u32; 3], [u32; 3], u32, &[u64])>;
+
+/// A kernel of a loaded module.
+struct Function {
+    module: usize,
+    name: String,
+    parameters: usize,
+    max_shared: c_int,
+}
+
+/// A link: the cubin, the buffer for errors and its length.
+struct Link {
+    cubin: Vec<u8>,
+    log: (*mut u8, usize),
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    calls: Vec<&'static str>,
+    /// For each function: how many calls still succeed, and what the next one then returns.
+    failures: BTreeMap<&'static str, VecDeque<(usize, u32)>>,
+    next: usize,
+    retained: i64,
+    current: bool,
+    /// Address and bytes, on the device and pinned.
+    memory: BTreeMap<usize, usize>,
+    pinned: BTreeMap<usize, usize>,
+    streams: BTreeSet<usize>,
+    queue: VecDeque<Work>,
+    capture: Option<Result<Vec<Node>, ()>>,
+    events: BTreeMap<usize, u64>,
+    graphs: BTreeMap<usize, Vec<Node>>,
+    executables: BTreeMap<usize, Vec<Node>>,
+    modules: BTreeMap<usize, String>,
+    functions: BTreeMap<usize, Function>,
+    links: BTreeMap<usize, Link>,
+    kernels: BTreeMap<String, Kernel>,
+    launches: Vec<String>,
+    clock: u64,
+    lt: lt::LtState,
+}
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+fn with<T>(f: impl FnOnce(&mut State) -> T) -> T {
+    STATE.with(|s| f(&mut s.borrow_mut()))
+}
+
+impl State {
+    fn handle(&mut self) -> usize {
+        self.next += 16;
+        0x10_0000 + self.next
+    }
+
+    fn used(&self) -> usize {
+        self.memory.values().sum()
+    }
+
+    /// Logs the call; the failure that a test has asked for.
+    fn enter(&mut self, call: &'static str) -> Result<(), u32> {
+        self.calls.push(call);
+        let Some(queue) = self.failures.get_mut(call) else { return Ok(()) };
+        match queue.front_mut() {
+            Some((0, code)) => {
+                let code = *code;
+                queue.pop_front();
+                Err(code)
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn in_context(&mut self, call: &'static str) -> Result<(), u32> {
+        self.enter(call)?;
+        if self.current { Ok(()) } else { Err(INVALID_CONTEXT) }
+    }
+
+    /// For what no capture allows.
+    fn outside_capture(&mut self) -> Result<(), u32> {
+        match &mut self.capture {
+            Some(capture) => {
+                *capture = Err(());
+                Err(CAPTURE_UNSUPPORTED)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn status(result: Result<(), u32>) -> u32 {
+    result.err().unwrap_or(0)
+}
+
+/// The fake driver of this thread.
+pub struct Fake(());
+
+impl Fake {
+    /// A fresh one.
+    pub fn new() -> Fake {
+        with(|s| *s = State::default());
+        Fake(())
+    }
+
+    /// Its functions.
+    pub fn driver(&self) -> Arc<Driver> {
+        Arc::new(Driver { api: api(), path: "fake".into(), version: 13_000 })
+    }
+
+    /// Its first device, open.
+    pub fn device(&self) -> Device {
+        Device::open_with(self.driver(), 0).unwrap()
+    }
+
+    /// The next call of this function fails.
+    pub fn fail(&self, call: &'static str, code: u32) {
+        self.fail_after(call, 0, code);
+    }
+
+    /// The call of this function after so many more fails.
+    pub fn fail_after(&self, call: &'static str, successes: usize, code: u32) {
+        with(|s| s.failures.entry(call).or_default().push_back((successes, code)));
+    }
+
+    /// Says what a kernel does; one that is not told does nothing.
+    pub fn kernel(&self, name: &str, kernel: impl Fn([u32; 3], [u32; 3], u32, &[u64]) + 'static) {
+        with(|s| s.kernels.insert(name.into(), Rc::new(kernel)));
+    }
+
+    /// Number of calls so far.
+    pub fn calls(&self) -> usize {
+        with(|s| s.calls.iter().filter(|c| **c != "cuCtxSetCurrent").count())
+    }
+
+    /// Number of calls of a function so far.
+    pub fn count(&self, call: &str) -> usize {
+        with(|s| s.calls.iter().filter(|c| **c == call).count())
+    }
+
+    /// Kernels that ran, in order, with grid, block, shared memory.
+    pub fn launches(&self) -> Vec<String> {
+        with(|s| s.launches.clone())
+    }
+
+    /// Everything that was made is destroyed.
+    pub fn nothing_left(&self) {
+        with(|s| {
+            assert_eq!(s.retained, 0, "contexts");
+            assert!(s.memory.is_empty() && s.pinned.is_empty(), "memory");
+            assert!(s.streams.is_empty() && s.events.is_empty(), "streams and events");
+            assert!(s.graphs.is_empty() && s.executables.is_empty(), "graphs");
+            assert!(s.modules.is_empty() && s.functions.is_empty() && s.links.is_empty(), "modules");
+            assert!(s.lt.is_empty(), "descriptors of cuBLASLt");
+        });
+    }
+}
+
+/// Bytes of the fake device's memory, for kernels of tests.
+pub fn bytes_at<'a>(address: u64, bytes: usize) -> &'a mut [u8] {
+    // SAFETY: tests name allocations of the fake device, which is memory of this process, and hold one such slice at a time.
+    unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) }
+}
+
+/// Writes through an out-pointer of the API.
+///
+/// # Safety
+/// The pointer is valid for a write.
+unsafe fn put<T>(to: *mut T, value: T) {
+    // SAFETY: the caller says so.
+    unsafe { to.write(value) };
+}
+
+fn api() -> DriverApi {
+    type Text = unsafe extern "C" fn(CUresult, *mut *const c_char) -> u32;
+    type Number = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+    // SAFETY: `CUresult` is `repr(u32)`; these are called with numbers only.
+    let (name, text) = unsafe {
+        (std::mem::transmute::<Number, Text>(error_name), std::mem::transmute::<Number, Text>(error_string))
+    };
+    DriverApi {
+        cuInit,
+        cuDriverGetVersion,
+        cuGetErrorName: name,
+        cuGetErrorString: text,
+        cuDeviceGetCount,
+        cuDeviceGet,
+        cuDeviceGetName,
+        cuDeviceGetAttribute,
+        cuDeviceTotalMem_v2,
+        cuDevicePrimaryCtxRetain,
+        cuDevicePrimaryCtxRelease_v2,
+        cuCtxSetCurrent,
+        cuMemGetInfo_v2,
+        cuMemAlloc_v2,
+        cuMemFree_v2,
+        cuMemHostAlloc,
+        cuMemFreeHost,
+        cuMemcpyHtoDAsync_v2: stream::cuMemcpyHtoDAsync_v2,
+        cuMemcpyDtoHAsync_v2: stream::cuMemcpyDtoHAsync_v2,
+        cuMemcpyDtoDAsync_v2: stream::cuMemcpyDtoDAsync_v2,
+        cuMemsetD8Async: stream::cuMemsetD8Async,
+        cuStreamCreate: stream::cuStreamCreate,
+        cuStreamDestroy_v2: stream::cuStreamDestroy_v2,
+        cuStreamSynchronize: stream::cuStreamSynchronize,
+        cuStreamBeginCapture_v2: stream::cuStreamBeginCapture_v2,
+        cuStreamEndCapture: stream::cuStreamEndCapture,
+        cuEventCreate: stream::cuEventCreate,
+        cuEventDestroy_v2: stream::cuEventDestroy_v2,
+        cuEventRecord: stream::cuEventRecord,
+        cuEventQuery: stream::cuEventQuery,
+        cuEventSynchronize: stream::cuEventSynchronize,
+        cuEventElapsedTime: stream::cuEventElapsedTime,
+        cuGraphInstantiateWithFlags: stream::cuGraphInstantiateWithFlags,
+        cuGraphUpload: stream::cuGraphUpload,
+        cuGraphLaunch: stream::cuGraphLaunch,
+        cuGraphExecUpdate_v2: stream::cuGraphExecUpdate_v2,
+        cuGraphExecDestroy: stream::cuGraphExecDestroy,
+        cuGraphDestroy: stream::cuGraphDestroy,
+        cuGraphGetNodes: stream::cuGraphGetNodes,
+        cuModuleLoadDataEx,
+        cuModuleUnload,
+        cuModuleGetFunction,
+        cuFuncGetAttribute,
+        cuFuncSetAttribute,
+        cuOccupancyMaxActiveBlocksPerMultiprocessor,
+        cuLaunchKernel: stream::cuLaunchKernel,
+        cuLinkCreate_v2,
+        cuLinkAddData_v2,
+        cuLinkComplete,
+        cuLinkDestroy,
+    }
+}
+
+unsafe extern "C" fn error_name(code: u32, text: *mut *const c_char) -> u32 {
+    let name: &CStr = match code {
+        INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
+        OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+        100 => c"CUDA_ERROR_NO_DEVICE",
+        INVALID_PTX => c"CUDA_ERROR_INVALID_PTX",
+        700 => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+        CAPTURE_UNSUPPORTED => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        CAPTURE_INVALIDATED => c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        999 => c"CUDA_ERROR_UNKNOWN",
+        _ => return INVALID_VALUE,
+    };
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(text, name.as_ptr()) };
+    0
+}
+
+unsafe extern "C" fn error_string(_code: u32, text: *mut *const c_char) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(text, c"as the fake driver was told".as_ptr()) };
+    0
+}
+
+extern "C" fn cuInit(_flags: c_uint) -> u32 {
+    status(with(|s| s.enter("cuInit")))
+}
+
+unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(version, 13_000) };
+    0
+}
+
+unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(count, 2) };
+    status(with(|s| s.enter("cuDeviceGetCount")))
+}
+
+unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(device, ordinal) };
+    status(with(|s| s.enter("cuDeviceGet")))
+}
+
+unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, _device: CUdevice) -> u32 {
+    assert!(length >= 9);
+    // SAFETY: the buffer is as long as it says.
+    unsafe { std::ptr::copy_nonoverlapping(c"Fake GPU".as_ptr(), name, 9) };
+    status(with(|s| s.enter("cuDeviceGetName")))
+}
+
+unsafe extern "C" fn cuDeviceGetAttribute(
+    value: *mut c_int,
+    attribute: CUdevice_attribute,
+    _: CUdevice,
+) -> u32 {
+    use CUdevice_attribute_enum as A;
+    let number = match attribute {
+        A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => 9,
+        A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => 0,
+        A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => 132,
+        A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => 227 << 10,
+        _ => return INVALID_VALUE,
+    };
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(value, number) };
+    status(with(|s| s.enter("cuDeviceGetAttribute")))
+}
+
+unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: CUdevice) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(bytes, MEMORY) };
+    0
+}
+
+unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(context, (0x1000 + device as usize) as CUcontext) };
+    status(with(|s| {
+        s.enter("cuDevicePrimaryCtxRetain")?;
+        s.retained += 1;
+        Ok(())
+    }))
+}
+
+extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: CUdevice) -> u32 {
+    with(|s| s.retained -= 1);
+    0
+}
+
+extern "C" fn cuCtxSetCurrent(context: CUcontext) -> u32 {
+    status(with(|s| {
+        s.enter("cuCtxSetCurrent")?;
+        s.current = !context.is_null();
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
+    status(with(|s| {
+        s.in_context("cuMemGetInfo_v2")?;
+        // SAFETY: out-pointers of the API.
+        unsafe { (put(free, MEMORY - s.used()), put(total, MEMORY)) };
+        Ok(())
+    }))
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, 256).unwrap()
+}
+
+unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> u32 {
+    status(with(|s| {
+        s.in_context("cuMemAlloc_v2")?;
+        s.outside_capture()?;
+        if bytes == 0 || s.used() + bytes > MEMORY {
+            return Err(if bytes == 0 { INVALID_VALUE } else { OUT_OF_MEMORY });
+        }
+        // SAFETY: the layout is not empty; `address` is an out-pointer of the API.
+        unsafe {
+            let memory = alloc_zeroed(layout(bytes));
+            // Not zero, as on a device: who relies on it must fail.
+            memory.write_bytes(0xCD, bytes);
+            s.memory.insert(memory as usize, bytes);
+            put(address, memory as CUdeviceptr);
+        }
+        Ok(())
+    }))
+}
+
+extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> u32 {
+    stream::flush();
+    status(with(|s| {
+        s.in_context("cuMemFree_v2")?;
+        let bytes = s.memory.remove(&(address as usize)).ok_or(INVALID_VALUE)?;
+        // SAFETY: allocated above with this layout, freed once.
+        unsafe { dealloc(address as *mut u8, layout(bytes)) };
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, _flags: c_uint) -> u32 {
+    status(with(|s| {
+        s.in_context("cuMemHostAlloc")?;
+        s.outside_capture()?;
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the layout is not empty; `memory` is an out-pointer of the API.
+        unsafe {
+            let address = alloc_zeroed(layout(bytes));
+            s.pinned.insert(address as usize, bytes);
+            put(memory, address.cast());
+        }
+        Ok(())
+    }))
+}
+
+extern "C" fn cuMemFreeHost(memory: *mut c_void) -> u32 {
+    stream::flush();
+    status(with(|s| {
+        s.in_context("cuMemFreeHost")?;
+        let bytes = s.pinned.remove(&(memory as usize)).ok_or(INVALID_VALUE)?;
+        // SAFETY: allocated above with this layout, freed once.
+        unsafe { dealloc(memory.cast(), layout(bytes)) };
+        Ok(())
+    }))
+}
+
+/// A cubin of the fake: magic, length of the PTX, the PTX.
+const CUBIN: &[u8; 8] = b"\x7FFAKEBIN";
+
+/// The buffer for errors among the options.
+///
+/// # Safety
+/// Both arrays have `count` elements.
+unsafe fn error_log(count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) -> (*mut u8, usize) {
+    let (mut buffer, mut length) = (std::ptr::null_mut::<u8>(), 0);
+    for n in 0..count as usize {
+        // SAFETY: the caller says so.
+        let (option, value) = unsafe { (*options.add(n), *values.add(n)) };
+        match option {
+            CUjit_option_enum::CU_JIT_ERROR_LOG_BUFFER => buffer = value.cast(),
+            CUjit_option_enum::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => length = value as usize,
+            _ => {}
+        }
+    }
+    (buffer, length)
+}
+
+unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut CUmodule,
+    image: *const c_void,
+    _count: c_uint,
+    _options: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> u32 {
+    status(with(|s| {
+        s.in_context("cuModuleLoadDataEx")?;
+        s.outside_capture()?;
+        // SAFETY: an image is a cubin of ours, or at least 8 bytes of something else.
+        let ptx = unsafe {
+            if std::slice::from_raw_parts(image.cast::<u8>(), 8) != CUBIN {
+                return Err(INVALID_IMAGE);
+            }
+            let length = image.cast::<u8>().add(8).cast::<u64>().read_unaligned() as usize;
+            let text = std::slice::from_raw_parts(image.cast::<u8>().add(16), length);
+            String::from_utf8_lossy(text).into_owned()
+        };
+        let handle = s.handle();
+        s.modules.insert(handle, ptx);
+        // SAFETY: an out-pointer of the API.
+        unsafe { put(module, handle as CUmodule) };
+        Ok(())
+    }))
+}
+
+extern "C" fn cuModuleUnload(module: CUmodule) -> u32 {
+    stream::flush();
+    status(with(|s| {
+        s.in_context("cuModuleUnload")?;
+        s.modules.remove(&(module as usize)).ok_or(INVALID_HANDLE)?;
+        s.functions.retain(|_, f| f.module != module as usize);
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuModuleGetFunction(
+    function: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> u32 {
+    status(with(|s| {
+        s.in_context("cuModuleGetFunction")?;
+        let ptx = s.modules.get(&(module as usize)).ok_or(INVALID_HANDLE)?;
+        // SAFETY: names end with a zero.
+        let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap().to_string();
+        let at = ptx.find(&format!(".entry {name}(")).ok_or(NOT_FOUND)?;
+        let header = &ptx[at..at + ptx[at..].find(')').unwrap()];
+        let parameters = header.matches(".param").count();
+        let handle = s.handle();
+        let module = module as usize;
+        s.functions.insert(handle, Function { module, name, parameters, max_shared: 48 << 10 });
+        // SAFETY: an out-pointer of the API.
+        unsafe { put(function, handle as CUfunction) };
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuFuncGetAttribute(
+    value: *mut c_int,
+    attribute: CUfunction_attribute,
+    f: CUfunction,
+) -> u32 {
+    use CUfunction_attribute_enum as A;
+    status(with(|s| {
+        s.in_context("cuFuncGetAttribute")?;
+        let function = s.functions.get(&(f as usize)).ok_or(INVALID_HANDLE)?;
+        let number = match attribute {
+            A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
+            A::CU_FUNC_ATTRIBUTE_NUM_REGS => 32,
+            A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => 1024,
+            A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => 0,
+            A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => function.max_shared,
+            _ => return Err(INVALID_VALUE),
+        };
+        // SAFETY: an out-pointer of the API.
+        unsafe { put(value, number) };
+        Ok(())
+    }))
+}
+
+extern "C" fn cuFuncSetAttribute(f: CUfunction, attribute: CUfunction_attribute, value: c_int) -> u32 {
+    status(with(|s| {
+        s.in_context("cuFuncSetAttribute")?;
+        let function = s.functions.get_mut(&(f as usize)).ok_or(INVALID_HANDLE)?;
+        if attribute != CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            || value + 1024 > 227 << 10
+        {
+            return Err(INVALID_VALUE);
+        }
+        function.max_shared = value;
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut c_int,
+    _function: CUfunction,
+    threads: c_int,
+    _shared: usize,
+) -> u32 {
+    // SAFETY: an out-pointer of the API.
+    unsafe { put(blocks, 2048 / threads) };
+    status(with(|s| s.in_context("cuOccupancyMaxActiveBlocksPerMultiprocessor")))
+}
+
+unsafe extern "C" fn cuLinkCreate_v2(
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    state: *mut CUlinkState,
+) -> u32 {
+    status(with(|s| {
+        s.in_context("cuLinkCreate_v2")?;
+        let handle = s.handle();
+        // SAFETY: the options are arrays of `count`.
+        let log = unsafe { error_log(count, options, values) };
+        assert!(!log.0.is_null() && log.1 > 1000, "a log is asked for");
+        s.links.insert(handle, Link { cubin: Vec::new(), log });
+        // SAFETY: an out-pointer of the API.
+        unsafe { put(state, handle as CUlinkState) };
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuLinkAddData_v2(
+    state: CUlinkState,
+    kind: CUjitInputType,
+    data: *mut c_void,
+    bytes: usize,
+    _name: *const c_char,
+    _count: c_uint,
+    _options: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> u32 {
+    status(with(|s| {
+        s.in_context("cuLinkAddData_v2")?;
+        assert_eq!(kind, CUjitInputType_enum::CU_JIT_INPUT_PTX);
+        // SAFETY: `data` has that many bytes.
+        let ptx = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) };
+        let (end, ptx) = ptx.split_last().ok_or(INVALID_VALUE)?;
+        assert_eq!(*end, 0, "PTX ends with a zero");
+        let link = s.links.get_mut(&(state as usize)).ok_or(INVALID_HANDLE)?;
+        if !ptx.starts_with(b".version") {
+            let text = c"ptxas fake, line 1; fatal : Missing .version directive".to_bytes_with_nul();
+            // SAFETY: the buffer lives as long as the link, and has more bytes than this.
+            unsafe { link.log.0.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+            return Err(INVALID_PTX);
+        }
+        let mut cubin = CUBIN.to_vec();
+        cubin.extend((ptx.len() as u64).to_le_bytes());
+        cubin.extend(ptx);
+        link.cubin = cubin;
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize) -> u32 {
+    status(with(|s| {
+        s.in_context("cuLinkComplete")?;
+        let data = &mut s.links.get_mut(&(state as usize)).ok_or(INVALID_HANDLE)?.cubin;
+        // SAFETY: out-pointers of the API; the vector lives until the link is destroyed.
+        unsafe { (put(cubin, data.as_mut_ptr().cast()), put(bytes, data.len())) };
+        Ok(())
+    }))
+}
+
+extern "C" fn cuLinkDestroy(state: CUlinkState) -> u32 {
+    status(with(|s| {
+        s.in_context("cuLinkDestroy")?;
+        s.links.remove(&(state as usize)).map(|_| ()).ok_or(INVALID_HANDLE)
+    }))
+}

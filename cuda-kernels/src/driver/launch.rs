@@ -1,0 +1,177 @@
+//! Launching kernels.
+//!
+//! A kernel's parameters are addresses and counters of 64 bits each. How many there are is known from the PTX, and checked: the driver
+//! reads one pointer a parameter from the list that it is given, whatever its length.
+//!
+//! More than 48 KiB of shared memory a block must be asked for, once a kernel; [`Device::launch`] does so when it is needed.
+
+use super::context::Device;
+use super::error::{DeviceError, Result};
+use super::module::Function;
+use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+/// Blocks along x; along y and z there are fewer.
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+
+impl Device {
+    /// Puts a kernel into the stream: blocks of the grid, threads of a block, bytes of dynamic shared memory, and the arguments. A grid of
+    /// no blocks does nothing. May be captured.
+    ///
+    /// Errors: the arguments are not as many as the kernel's parameters; more threads, blocks or shared memory than there can be. Faults
+    /// of the kernel itself show later, where something waits.
+    pub fn launch(
+        &self,
+        function: &Function,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        arguments: &[u64],
+    ) -> Result<()> {
+        let name = function.name();
+        let refused = |why: String| {
+            let help = "this is a fault of the plan's kernels: please report it with the kernel's name";
+            Err(DeviceError::refused(format!("launching `{name}`"), why, help))
+        };
+        if arguments.len() != function.parameters() {
+            return refused(format!(
+                "it has {} parameters, {} are given",
+                function.parameters(),
+                arguments.len()
+            ));
+        }
+        let threads = block.iter().try_fold(1u32, |n, b| n.checked_mul(*b)).unwrap_or(u32::MAX);
+        if threads == 0 || threads > function.max_threads() {
+            return refused(format!("blocks of {block:?} threads, and 1 to {} fit", function.max_threads()));
+        }
+        if grid.iter().zip(MAX_GRID).any(|(g, max)| *g > max) {
+            return refused(format!("a grid of {grid:?} blocks, and {MAX_GRID:?} fit"));
+        }
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        let context = &*self.context;
+        context.enter()?;
+        self.allow_shared(function, shared)?;
+        let mut pointers: Vec<*mut c_void> =
+            arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast::<c_void>()).collect();
+        let [x, y, z] = grid;
+        let [i, j, k] = block;
+        // SAFETY: the function lives, since its module is borrowed through it; there is a pointer to 8 bytes for each of its
+        // parameters, which the driver copies before it returns. What the kernel does to the device's memory is the plan's affair,
+        // whose verifier has proven each address; the GPU's page tables keep it from all memory of the host but pinned buffers,
+        // which are plain bytes.
+        let code = unsafe {
+            context.driver.api.cuLaunchKernel(
+                function.handle(),
+                x,
+                y,
+                z,
+                i,
+                j,
+                k,
+                shared,
+                context.stream,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        context.check(code, || {
+            format!("launching `{name}` (grid {grid:?}, block {block:?}, {shared} bytes shared)")
+        })
+    }
+
+    /// Asks for dynamic shared memory beyond what a block gets anyway.
+    fn allow_shared(&self, function: &Function, shared: u32) -> Result<()> {
+        if shared <= function.allowed_shared.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let most = self.found().shared_per_block.saturating_sub(function.static_shared());
+        if shared > most {
+            let why =
+                format!("it needs {shared} bytes of dynamic shared memory, and a block may have {most}");
+            let help = "the plan was made for another GPU: compile it for this one";
+            return Err(DeviceError::refused(format!("launching `{}`", function.name()), why, help));
+        }
+        let context = &*self.context;
+        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function lives; the value is within the device's bound.
+        let code =
+            unsafe { context.driver.api.cuFuncSetAttribute(function.handle(), attribute, shared as i32) };
+        context.check(code, || {
+            format!("asking for {shared} bytes of shared memory for `{}`", function.name())
+        })?;
+        function.allowed_shared.fetch_max(shared, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cache::Cache;
+    use super::super::fake::{Fake, bytes_at};
+    use super::super::module::tests::PTX;
+    use crate::architecture::Architecture;
+
+    fn sm80() -> Architecture {
+        Architecture::from_name("sm_80").unwrap()
+    }
+
+    #[test]
+    fn a_kernel_gets_its_arguments() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let scale = module.function("scale").unwrap();
+        let memory = device.allocate(16, "the state").unwrap();
+        device.write(memory.address(), &[1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        fake.kernel("scale", |grid, block, _, arguments| {
+            assert_eq!(arguments.len(), 3);
+            for n in 0..(grid[0] * block[0]) as usize {
+                bytes_at(arguments[1], 16)[8 + n] = bytes_at(arguments[0], 16)[n] * arguments[2] as u8;
+            }
+        });
+        let at = memory.address().0;
+        device.launch(&scale, [2, 1, 1], [4, 1, 1], 0, &[at, at, 3]).unwrap();
+        assert!(fake.launches().is_empty(), "launches do not wait");
+        let mut back = [0; 16];
+        device.read(memory.address(), &mut back).unwrap();
+        assert_eq!(back[8..], [3, 6, 9, 12, 15, 18, 21, 24]);
+        assert_eq!(fake.launches(), ["scale [2, 1, 1] [4, 1, 1] 0"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_before_the_driver_sees_it() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let scale = module.function("scale").unwrap();
+        for (grid, block, shared, arguments, says) in [
+            ([1, 1, 1], [32, 1, 1], 0, 2, "3 parameters, 2 are given"),
+            ([1, 1, 1], [32, 33, 1], 0, 3, "1 to 1024 fit"),
+            ([1, 1, 1], [0, 1, 1], 0, 3, "1 to 1024 fit"),
+            ([1, 1, 1], [u32::MAX, 3, 1], 0, 3, "1 to 1024 fit"),
+            ([1, 65_536, 1], [32, 1, 1], 0, 3, "a grid of"),
+            ([1, 1, 1], [32, 1, 1], 227 << 10, 3, "a block may have 231424"),
+        ] {
+            let error = device.launch(&scale, grid, block, shared, &[0; 3][..arguments]).unwrap_err();
+            assert!(error.to_string().contains(says) && error.to_string().contains("`scale`"), "{error}");
+        }
+        device.launch(&scale, [0, 1, 1], [32, 1, 1], 0, &[0; 3]).unwrap();
+        assert_eq!(fake.count("cuLaunchKernel"), 0);
+    }
+
+    #[test]
+    fn more_shared_memory_is_asked_for_once() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let scale = module.function("scale").unwrap();
+        for shared in [0, 40 << 10, 100 << 10, 60 << 10, 100 << 10] {
+            device.launch(&scale, [1, 1, 1], [32, 1, 1], shared, &[0; 3]).unwrap();
+        }
+        assert_eq!(fake.count("cuFuncSetAttribute"), 1);
+        assert_eq!(fake.count("cuLaunchKernel"), 5);
+    }
+}

@@ -1,0 +1,45 @@
+//! A GPU, through NVIDIA's driver: the only part of this crate that talks to a machine, and the only one with `unsafe`.
+//!
+//! ```text
+//! probe ─► Device ─┬─ allocate ─► Memory            one for state, one for the arena
+//!                  ├─ load_module ─► Module ─► Function   (cache: cubins made before)
+//!                  ├─ launch, copy, fill, read, write
+//!                  └─ event, synchronise
+//! ```
+//!
+//! **Libraries** are opened at run time, so the same binary runs with and without CUDA. cudarc gives the types, the constants and the
+//! signatures; the functions are looked up by ourselves ([`probe`] says what is missing, and nothing panics). What is built from them is as
+//! small as a planned program needs: one context, one stream, memory that is allocated once.
+//!
+//! **Order.** Everything goes into the one stream of the [`Device`] and happens in that order, while the host goes on. Only
+//! [`Device::synchronise`], [`Device::read`], [`Device::write`] and [`Event::wait`] wait.
+//!
+//! **Errors** name the call, its code and what was being done ([`DeviceError`]); whoever runs a plan adds the step and the source line with
+//! [`DeviceError::context`]. Faults of kernels show late, at whatever waits next, and lose the context; the first is remembered and told
+//! with every error after it. There is no retry, and no other device instead.
+//!
+//! **Memory** is asked for with its size known beforehand, so that "not enough" is told before anything runs. Copies are checked against
+//! the allocations; kernels are held by the plan's proof.
+//!
+//! **Tests** run everything here on a driver made of Rust functions (`fake`), which is stricter than the real one about order, handles and
+//! leaks. What only a GPU can tell is tested where one is.
+#![allow(unsafe_code)]
+
+mod api;
+pub mod blas;
+pub mod cache;
+mod context;
+mod error;
+#[cfg(test)]
+#[allow(non_snake_case, clippy::too_many_arguments)]
+mod fake;
+mod launch;
+mod library;
+mod memory;
+mod module;
+pub mod probe;
+
+pub use context::{Device, Event};
+pub use error::{Cause, DeviceError, Result, size_text};
+pub use memory::{Address, Memory};
+pub use module::{Function, Module, Resources};

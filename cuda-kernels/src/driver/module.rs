@@ -1,0 +1,517 @@
+//! From PTX to functions that can be launched.
+//!
+//! PTX is made into a cubin by the driver's linker, which is its compiler with logs that can be read, and the cubin is loaded. Between the
+//! two stands the cache ([`super::cache`]): a cubin that was made before from the same text, for the same GPU, by the same driver, is not
+//! made again. A cubin that the driver refuses is made anew; the cache can cost time, never correctness.
+//!
+//! A [`Function`] knows how many parameters its kernel declares, since nothing else would notice a launch with too few.
+
+use super::cache::{Cache, Key};
+use super::context::Device;
+use super::error::{Cause, DeviceError, Result};
+use crate::architecture::Architecture;
+use cudarc::driver::sys::{
+    CUfunction, CUfunction_attribute, CUfunction_attribute_enum as Attribute, CUjit_option,
+    CUjit_option_enum, CUjitInputType_enum, CUmodule,
+};
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// Kernels on a device, from one PTX text.
+#[derive(Clone)]
+pub struct Module {
+    loaded: Arc<Loaded>,
+}
+
+struct Loaded {
+    device: Device,
+    handle: CUmodule,
+    /// Parameters of each kernel.
+    kernels: BTreeMap<String, usize>,
+    from_cache: bool,
+    log: String,
+}
+
+// SAFETY: a module is a handle of the driver, which is thread-safe.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
+
+/// A kernel of a module.
+pub struct Function {
+    /// Keeps the module loaded.
+    module: Module,
+    handle: CUfunction,
+    name: String,
+    parameters: usize,
+    resources: Resources,
+    /// Bytes of dynamic shared memory that were asked for.
+    pub(super) allowed_shared: AtomicU32,
+}
+
+// SAFETY: a function is a handle of the driver, which is thread-safe.
+unsafe impl Send for Function {}
+// SAFETY: as above; the counter is atomic.
+unsafe impl Sync for Function {}
+
+/// What a kernel takes, as the driver compiled it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resources {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of static shared memory of a block.
+    pub static_shared: u32,
+    /// Bytes of local memory of a thread: spills, above all.
+    pub local: u32,
+    /// Threads that a block may have at most.
+    pub max_threads: u32,
+}
+
+impl Module {
+    /// The kernel of that name.
+    ///
+    /// Errors: there is none.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let loaded = &*self.loaded;
+        let doing = || format!("looking for kernel `{name}`");
+        let Some(parameters) = loaded.kernels.get(name) else {
+            let why =
+                format!("the module has {}", loaded.kernels.keys().cloned().collect::<Vec<_>>().join(", "));
+            return Err(DeviceError::refused(doing(), why, "please report it"));
+        };
+        let c_name = CString::new(name).expect("a name found in PTX holds no zero");
+        let context = &*loaded.device.context;
+        context.enter()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a zero.
+        let code =
+            unsafe { context.driver.api.cuModuleGetFunction(&mut handle, loaded.handle, c_name.as_ptr()) };
+        context.check(code, doing)?;
+        // Asking also loads the function, which the driver would else do at the first launch.
+        let ask = |attribute: CUfunction_attribute| -> Result<u32> {
+            let mut value = 0;
+            // SAFETY: the pointer is valid for a write, the function was just found.
+            let code = unsafe { context.driver.api.cuFuncGetAttribute(&mut value, attribute, handle) };
+            context.check(code, || format!("asking what kernel `{name}` takes"))?;
+            Ok(value.max(0) as u32)
+        };
+        let resources = Resources {
+            registers: ask(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            static_shared: ask(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            local: ask(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            max_threads: ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        };
+        let allowed_shared = ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?.into();
+        let (name, parameters) = (name.to_string(), *parameters);
+        Ok(Function { module: self.clone(), handle, name, parameters, resources, allowed_shared })
+    }
+
+    /// Names of the kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.loaded.kernels.keys().map(String::as_str)
+    }
+
+    /// True if the cubin came from the cache.
+    pub fn from_cache(&self) -> bool {
+        self.loaded.from_cache
+    }
+
+    /// What the driver's compiler said; empty for a cubin from the cache.
+    pub fn log(&self) -> &str {
+        &self.loaded.log
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let context = &*self.device.context;
+        if context.enter().is_ok() {
+            // SAFETY: loaded once, unloaded once; no function is left, since each holds the module. Work in the stream may still use it:
+            // the driver waits for that before it unloads.
+            context.log(unsafe { context.driver.api.cuModuleUnload(self.handle) });
+        }
+    }
+}
+
+impl Function {
+    /// Its name in PTX.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of its parameters.
+    pub fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    /// What it takes.
+    pub fn resources(&self) -> Resources {
+        self.resources
+    }
+
+    /// Threads that a block may have at most.
+    pub fn max_threads(&self) -> u32 {
+        self.resources.max_threads
+    }
+
+    /// Bytes of static shared memory.
+    pub fn static_shared(&self) -> u32 {
+        self.resources.static_shared
+    }
+
+    pub(super) fn handle(&self) -> CUfunction {
+        self.handle
+    }
+
+    /// Blocks of so many threads and bytes of dynamic shared memory that are resident on a multiprocessor.
+    pub fn blocks_per_multiprocessor(&self, threads: u32, shared: u32) -> Result<u32> {
+        let context = &*self.module.loaded.device.context;
+        context.enter()?;
+        let mut blocks = 0;
+        // SAFETY: the pointer is valid for a write, the function lives.
+        let code = unsafe {
+            context.driver.api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.handle,
+                threads.min(i32::MAX as u32) as i32,
+                shared as usize,
+            )
+        };
+        context.check(code, || format!("asking for the occupancy of `{}`", self.name))?;
+        Ok(blocks.max(0) as u32)
+    }
+}
+
+impl Device {
+    /// Loads kernels.
+    ///
+    /// Errors: the PTX is for a later architecture; the driver's compiler refuses it (its log is in the error); a parameter is not a
+    /// number of at most 64 bits.
+    pub fn load_module(&self, ptx: &str, architecture: Architecture, cache: &Cache) -> Result<Module> {
+        let doing = || format!("loading kernels for {}", architecture.name());
+        self.context.not_capturing(&doing())?;
+        let (major, minor) = self.found().capability;
+        if architecture.number > 10 * major + minor {
+            let why = format!("{} is sm_{major}{minor}", self.name());
+            return Err(DeviceError::refused(doing(), why, "compile the plan for this GPU"));
+        }
+        let kernels = kernels(ptx).map_err(|why| DeviceError::refused(doing(), why, "please report it"))?;
+        let key = Key { ptx, capability: 10 * major + minor, driver: self.driver_version() };
+        let load = |cubin: &[u8], from_cache, log| -> Result<Module> {
+            let handle = self.load_cubin(cubin)?;
+            let loaded = Loaded { device: self.clone(), handle, kernels: kernels.clone(), from_cache, log };
+            Ok(Module { loaded: Arc::new(loaded) })
+        };
+        if let Some(cubin) = cache.get(&key) {
+            match load(&cubin, true, String::new()) {
+                Ok(module) => return Ok(module),
+                Err(error) if error.is_sticky() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "a cubin of the cache is refused, and made anew");
+                    cache.remove(&key);
+                }
+            }
+        }
+        let (cubin, log) = self.assemble(ptx)?;
+        let module = load(&cubin, false, log)?;
+        cache.put(&key, &cubin);
+        Ok(module)
+    }
+
+    fn load_cubin(&self, cubin: &[u8]) -> Result<CUmodule> {
+        let context = &*self.context;
+        context.enter()?;
+        let mut logs = Logs::new();
+        let mut handle = std::ptr::null_mut();
+        // A cubin says its own length in its header; a shorter text is refused here, since the driver does not know the length.
+        if cubin.len() < 64 {
+            let why = format!("a cubin of {} bytes is none", cubin.len());
+            return Err(DeviceError::refused(
+                "loading kernels",
+                why,
+                "remove the cubin cache (WENGERT_CACHE)",
+            ));
+        }
+        // SAFETY: the image is a whole cubin, as the linker gave it (the cache checks sums); the options live through the call.
+        let code = unsafe {
+            context.driver.api.cuModuleLoadDataEx(
+                &mut handle,
+                cubin.as_ptr().cast::<c_void>(),
+                logs.count(),
+                logs.options.as_mut_ptr(),
+                logs.values.as_mut_ptr(),
+            )
+        };
+        context.check(code, || "loading kernels".into()).map_err(|e| logs.explain(e))?;
+        Ok(handle)
+    }
+
+    /// The cubin of a PTX text for this GPU, and what the compiler said.
+    fn assemble(&self, ptx: &str) -> Result<(Vec<u8>, String)> {
+        let context = &*self.context;
+        context.enter()?;
+        let doing = || "compiling PTX".to_string();
+        let text = CString::new(ptx)
+            .map_err(|_| DeviceError::refused(doing(), "the text holds a zero byte", "please report it"))?;
+        let mut logs = Logs::new();
+        let mut link = Link { device: self, state: std::ptr::null_mut() };
+        // SAFETY: the options and the buffers in them outlive the link, which is declared after them and so dropped before.
+        let code = unsafe {
+            context.driver.api.cuLinkCreate_v2(
+                logs.count(),
+                logs.options.as_mut_ptr(),
+                logs.values.as_mut_ptr(),
+                &mut link.state,
+            )
+        };
+        context.check(code, doing).map_err(|e| logs.explain(e))?;
+        // SAFETY: the text ends with a zero, which the size counts; the driver reads it only.
+        let code = unsafe {
+            context.driver.api.cuLinkAddData_v2(
+                link.state,
+                CUjitInputType_enum::CU_JIT_INPUT_PTX,
+                text.as_ptr().cast_mut().cast::<c_void>(),
+                text.as_bytes_with_nul().len(),
+                c"wengert.ptx".as_ptr(),
+                0,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        context.check(code, doing).map_err(|e| logs.explain(e))?;
+        let (mut cubin, mut bytes) = (std::ptr::null_mut(), 0);
+        // SAFETY: both pointers are valid for writes; the link has its input.
+        let code = unsafe { context.driver.api.cuLinkComplete(link.state, &mut cubin, &mut bytes) };
+        context.check(code, doing).map_err(|e| logs.explain(e))?;
+        if cubin.is_null() || bytes == 0 {
+            return Err(DeviceError::refused(doing(), "the driver gave an empty cubin", "please report it"));
+        }
+        // SAFETY: the driver owns that many bytes there until the link is destroyed, which is after the copy.
+        let cubin = unsafe { std::slice::from_raw_parts(cubin.cast::<u8>(), bytes) }.to_vec();
+        drop(link);
+        Ok((cubin, logs.info()))
+    }
+}
+
+/// A link in progress, destroyed when dropped.
+struct Link<'a> {
+    device: &'a Device,
+    state: cudarc::driver::sys::CUlinkState,
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        if !self.state.is_null() {
+            let context = &*self.device.context;
+            // SAFETY: made once, destroyed once.
+            context.log(unsafe { context.driver.api.cuLinkDestroy(self.state) });
+        }
+    }
+}
+
+/// Buffers for the compiler's words, and the options that name them. The driver writes lengths into `values`, so both must stay where they
+/// are while it may.
+struct Logs {
+    info: Vec<u8>,
+    error: Vec<u8>,
+    options: [CUjit_option; 5],
+    values: [*mut c_void; 5],
+}
+
+impl Logs {
+    const BYTES: usize = 16 << 10;
+
+    fn new() -> Box<Logs> {
+        use CUjit_option_enum as O;
+        let mut logs = Box::new(Logs {
+            info: vec![0; Self::BYTES],
+            error: vec![0; Self::BYTES],
+            options: [
+                O::CU_JIT_INFO_LOG_BUFFER,
+                O::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                O::CU_JIT_ERROR_LOG_BUFFER,
+                O::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+                O::CU_JIT_LOG_VERBOSE,
+            ],
+            values: [std::ptr::null_mut(); 5],
+        });
+        // The API passes numbers as pointers.
+        let number = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
+        logs.values = [
+            logs.info.as_mut_ptr().cast(),
+            number(Self::BYTES),
+            logs.error.as_mut_ptr().cast(),
+            number(Self::BYTES),
+            number(1),
+        ];
+        logs
+    }
+
+    fn count(&self) -> c_uint {
+        self.options.len() as c_uint
+    }
+
+    /// Up to the first zero.
+    fn text(buffer: &[u8]) -> String {
+        let end = buffer.iter().position(|b| *b == 0).unwrap_or(buffer.len());
+        String::from_utf8_lossy(&buffer[..end]).trim().to_string()
+    }
+
+    fn info(&self) -> String {
+        Self::text(&self.info)
+    }
+
+    /// Adds the compiler's words to an error.
+    fn explain(&self, mut error: DeviceError) -> DeviceError {
+        let log = Self::text(&self.error);
+        if let Cause::Call { text, .. } = &mut error.cause
+            && !log.is_empty()
+        {
+            *text = format!("{text}\n{log}");
+        }
+        error
+    }
+}
+
+/// Each kernel of a PTX text and the number of its parameters.
+fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
+    let lines: Vec<_> = ptx.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
+    let text = lines.join("\n");
+    let mut found = BTreeMap::new();
+    for part in text.split(".entry").skip(1) {
+        let end = part.find(['(', '{', ';']).ok_or("an `.entry` without a body")?;
+        let name = part[..end].trim();
+        if name.is_empty() || name.contains(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c))) {
+            // `.entry name .maxntid …` has no parameters; everything else is not understood.
+            return Err(format!("an `.entry` named `{name}`"));
+        }
+        let list = match part[end..].strip_prefix('(') {
+            Some(rest) => rest.split(')').next().unwrap_or(""),
+            None => "",
+        };
+        let parameters: Vec<_> = list.split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
+        const TYPES: [&str; 16] = [
+            "b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f16", "bf16",
+            "f32", "f64",
+        ];
+        for parameter in &parameters {
+            let scalar = parameter.starts_with(".param")
+                && !parameter.contains('[')
+                && parameter.split_whitespace().any(|w| TYPES.iter().any(|t| w.strip_prefix('.') == Some(t)));
+            if !scalar {
+                return Err(format!("kernel `{name}` has a parameter that is no number: `{parameter}`"));
+            }
+        }
+        found.insert(name.to_string(), parameters.len());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::fake::Fake;
+    use super::*;
+
+    /// Two kernels, for the fake driver, which does not run them.
+    pub(in crate::driver) const PTX: &str = "\
+.version 8.0
+.target sm_80
+.address_size 64
+// .entry not_me(
+.visible .entry scale(
+    .param .u64 from, // the first
+    .param .u64 .ptr .global .align 16 to,
+    .param .u32 factor
+)
+.reqntid 128
+{
+    ret;
+}
+.visible .entry nothing()
+{
+    ret;
+}
+";
+
+    fn sm(number: u32) -> Architecture {
+        Architecture::from_name(&format!("sm_{number}")).unwrap()
+    }
+
+    #[test]
+    fn kernels_and_their_parameters_are_read_from_the_text() {
+        let found = kernels(PTX).unwrap();
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [("nothing".into(), 0), ("scale".into(), 3)]);
+        for (bad, says) in [
+            (".entry f(.param .align 8 .b8 x[16])", "`.param .align 8 .b8 x[16]`"),
+            (".entry f(.u64 x)", "`.u64 x`"),
+            (".entry f", "without a body"),
+            (".entry ()", "named ``"),
+        ] {
+            assert!(kernels(bad).unwrap_err().contains(says), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_module_is_loaded_and_unloaded_after_its_last_function() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let module = device.load_module(PTX, sm(80), &Cache::off()).unwrap();
+        let scale = module.function("scale").unwrap();
+        assert_eq!(scale.parameters(), 3);
+        let expected = Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
+        assert_eq!(scale.resources(), expected);
+        assert_eq!(scale.blocks_per_multiprocessor(256, 0).unwrap(), 8);
+        assert_eq!(module.kernels().collect::<Vec<_>>(), ["nothing", "scale"]);
+        assert!(module.function("none").err().unwrap().to_string().contains("nothing, scale"));
+        drop((module, device));
+        assert_eq!(fake.count("cuModuleUnload"), 0);
+        drop(scale);
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn the_compilers_words_are_in_the_error() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let error = device.load_module("oops", sm(80), &Cache::off()).err().unwrap();
+        let text = error.to_string();
+        assert!(
+            text.contains("compiling PTX: cuLinkAddData_v2 failed with CUDA_ERROR_INVALID_PTX (218)"),
+            "{text}"
+        );
+        assert!(text.contains("Missing .version directive"), "{text}");
+        for call in ["cuLinkCreate_v2", "cuLinkComplete", "cuModuleLoadDataEx", "cuModuleGetFunction"] {
+            fake.fail(call, 999);
+            let loaded = device.load_module(PTX, sm(80), &Cache::off()).and_then(|m| m.function("scale"));
+            assert_eq!(loaded.err().unwrap().code(), Some(999), "{call}");
+        }
+        drop(device);
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn a_plan_for_a_later_gpu_is_refused() {
+        let fake = Fake::new();
+        let error = fake.device().load_module(PTX, sm(100), &Cache::off()).err().unwrap().to_string();
+        assert!(error.contains("loading kernels for sm_100: cuda:0 is sm_90"), "{error}");
+    }
+
+    #[test]
+    fn the_second_time_comes_from_the_cache() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned(), 1 << 20);
+        assert!(!device.load_module(PTX, sm(80), &cache).unwrap().from_cache());
+        assert!(device.load_module(PTX, sm(80), &cache).unwrap().from_cache());
+        assert_eq!(fake.count("cuLinkComplete"), 1);
+        // What the driver refuses is made anew, and kept.
+        fake.fail("cuModuleLoadDataEx", 209);
+        let module = device.load_module(PTX, sm(80), &cache).unwrap();
+        assert!(!module.from_cache() && module.function("scale").is_ok());
+        assert!(device.load_module(PTX, sm(80), &cache).unwrap().from_cache());
+        assert_eq!(fake.count("cuLinkComplete"), 2);
+    }
+}
