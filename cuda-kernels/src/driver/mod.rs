@@ -30,9 +30,6 @@ pub mod blas;
 pub mod cache;
 mod context;
 mod error;
-#[cfg(test)]
-#[allow(non_snake_case, clippy::too_many_arguments)]
-mod fake;
 mod launch;
 mod library;
 mod memory;
@@ -43,3 +40,7 @@ pub use context::{Device, Event};
 pub use error::{Cause, DeviceError, Result, size_text};
 pub use memory::{Address, Memory};
 pub use module::{Function, Module, Resources};
+
+#[cfg(test)]
+#[allow(non_snake_case, clippy::too_many_arguments)]
+mod fake;

@@ -149,7 +149,7 @@ impl Fake {
 
     /// Its first device, open.
     pub fn device(&self) -> Device {
-        Device::open_with(self.driver(), 0).unwrap()
+        Device::open_with(self.driver(), 0).expect("the fake opens")
     }
 
     /// The next call of this function fails.
@@ -380,7 +380,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32
 }
 
 fn layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes, 256).unwrap()
+    Layout::from_size_align(bytes, 256).expect("bounded by the fake's memory")
 }
 
 unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> u32 {
@@ -508,9 +508,9 @@ unsafe extern "C" fn cuModuleGetFunction(
         s.in_context("cuModuleGetFunction")?;
         let ptx = s.modules.get(&(module as usize)).ok_or(INVALID_HANDLE)?;
         // SAFETY: names end with a zero.
-        let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap().to_string();
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let at = ptx.find(&format!(".entry {name}(")).ok_or(NOT_FOUND)?;
-        let header = &ptx[at..at + ptx[at..].find(')').unwrap()];
+        let header = &ptx[at..at + ptx[at..].find(')').ok_or(INVALID_PTX)?];
         let parameters = header.matches(".param").count();
         let handle = s.handle();
         let module = module as usize;
