@@ -4,6 +4,7 @@
 //! and over a planted offender for each rule, so that no rule can pass by finding nothing.
 #![forbid(unsafe_code)]
 
+pub mod gate;
 pub mod rules;
 pub mod sources;
 pub mod toolkit;

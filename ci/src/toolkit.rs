@@ -104,6 +104,11 @@ impl Toolkit {
             .and_then(|root| Toolkit::at(&root))
     }
 
+    /// Its folder, with `bin` and `include`.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     fn tool(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)
     }

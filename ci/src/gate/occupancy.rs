@@ -1,0 +1,100 @@
+//! How many blocks of a kernel are resident on a multiprocessor.
+
+use wengert_cuda::architecture::{Architecture, MAX_BLOCK, REGISTERS_PER_MULTIPROCESSOR, WARP};
+
+/// What keeps more blocks from being resident.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Registers.
+    Registers,
+    /// Shared memory.
+    Shared,
+    /// Threads that a multiprocessor holds.
+    Threads,
+    /// Blocks that a multiprocessor holds.
+    Blocks,
+}
+
+/// Blocks and warps that are resident on a multiprocessor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Occupancy {
+    /// Thread blocks; at least 1.
+    pub blocks: u32,
+    /// Their warps.
+    pub warps: u32,
+    /// Warps that a multiprocessor could hold.
+    pub of: u32,
+    /// What keeps more from being resident.
+    pub limit: Limit,
+}
+
+impl Occupancy {
+    /// Resident warps per hundred.
+    pub fn percent(&self) -> u32 {
+        self.warps * 100 / self.of
+    }
+}
+
+/// Shared memory that the system takes of each block, since compute capability 8.0.
+const RESERVED_SHARED: u32 = 1024;
+
+/// The occupancy of a kernel with so many threads a block, registers a thread and bytes of shared memory a block; none if one block
+/// does not fit.
+///
+/// Source: the occupancy calculator of Nsight Compute, for compute capabilities 8.x and later: registers are given to warps 256 at a time, and
+/// to warps by fours; shared memory to blocks 128 bytes at a time, with 1 KiB of the system's.
+pub fn occupancy(architecture: Architecture, threads: u32, registers: u32, shared: u32) -> Option<Occupancy> {
+    if threads == 0 || threads > MAX_BLOCK || shared > architecture.shared_per_block {
+        return None;
+    }
+    let warps = threads.div_ceil(WARP);
+    let per_warp = (registers.max(1) * WARP).next_multiple_of(256);
+    let with_registers = REGISTERS_PER_MULTIPROCESSOR / per_warp / 4 * 4;
+    let limits = [
+        (with_registers / warps, Limit::Registers),
+        (
+            architecture.shared_per_multiprocessor / (shared + RESERVED_SHARED).next_multiple_of(128),
+            Limit::Shared,
+        ),
+        (architecture.threads_per_multiprocessor / WARP / warps, Limit::Threads),
+        (architecture.blocks_per_multiprocessor, Limit::Blocks),
+    ];
+    let (blocks, limit) = limits.into_iter().min_by_key(|(blocks, _)| *blocks).expect("there are four");
+    (blocks > 0).then_some(Occupancy {
+        blocks,
+        warps: blocks * warps,
+        of: architecture.threads_per_multiprocessor / WARP,
+        limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(name: &str, threads: u32, registers: u32, shared: u32) -> Option<(u32, u32, Limit)> {
+        let architecture = Architecture::from_name(name).unwrap();
+        occupancy(architecture, threads, registers, shared).map(|o| (o.blocks, o.percent(), o.limit))
+    }
+
+    #[test]
+    fn known_cases() {
+        // 32 registers · 2048 threads are just the registers of a multiprocessor.
+        assert_eq!(on("sm_80", 256, 32, 0), Some((8, 100, Limit::Registers)));
+        assert_eq!(on("sm_80", 256, 33, 0), Some((6, 75, Limit::Registers)));
+        assert_eq!(on("sm_86", 256, 32, 0), Some((6, 100, Limit::Threads)));
+        assert_eq!(on("sm_90", 32, 16, 0), Some((32, 50, Limit::Blocks)));
+        assert_eq!(on("sm_90", 128, 255, 0), Some((2, 12, Limit::Registers)));
+        // 49 + 1 KiB: four blocks of the 228.
+        assert_eq!(on("sm_90", 128, 32, 49 << 10), Some((4, 25, Limit::Shared)));
+        assert_eq!(on("sm_80", 1024, 64, 0), Some((1, 50, Limit::Registers)));
+    }
+
+    #[test]
+    fn what_does_not_fit() {
+        assert_eq!(on("sm_80", 1025, 16, 0), None);
+        assert_eq!(on("sm_80", 1024, 72, 0), None);
+        assert_eq!(on("sm_86", 128, 16, 100 << 10), None);
+        assert!(on("sm_80", 128, 16, 100 << 10).is_some());
+    }
+}

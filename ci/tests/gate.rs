@@ -1,0 +1,94 @@
+//! The ptxas gate passes what is good, and fails what is not.
+
+use std::fs;
+
+use wengert_ci::gate::{Allowed, Report, Source, assemble};
+use wengert_ci::toolkit::Toolkit;
+
+const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+fn kernel(name: &str, directives: &str, body: &str) -> String {
+    format!("{HEAD}.visible .entry {name}(.param .u64 p)\n{directives}\n{{\n{body}\nret;\n}}\n")
+}
+
+fn gate(sources: &[Source], allowed: &str) -> Report {
+    assemble(sources, &Allowed::parse(allowed).unwrap()).unwrap()
+}
+
+/// A kernel of 1024 threads, and so of 64 registers at most, that keeps a hundred values alive.
+fn spilling() -> String {
+    let mut body = String::from(".reg .b64 %l<2>;\n.reg .f32 %f<102>;\nld.param.u64 %l0, [p];\n");
+    (0..100).for_each(|i| body += &format!("ld.volatile.global.f32 %f{i}, [%l0+{}];\n", 4 * i));
+    (0..100).for_each(|i| body += &format!("st.volatile.global.f32 [%l0+{}], %f{i};\n", 4 * (99 - i)));
+    kernel("crowded", ".reqntid 1024, 1, 1", &body)
+}
+
+#[test]
+fn a_good_kernel_passes_on_every_architecture() {
+    let body = ".shared .align 4 .b8 s[512];\n.reg .b32 %r<2>;\nmov.u32 %r0, s;\nst.shared.u32 [%r0], 1;\nbar.sync 0;";
+    let text = format!("// dynamic_shared tidy 1000\n{}", kernel("tidy", ".reqntid 64, 2, 1", body));
+    let report = gate(&[Source::parse("one", text).unwrap()], "");
+    assert!(report.passed(), "{:?}", report.failures);
+    assert_eq!(report.measures.len(), 6);
+    for m in &report.measures {
+        assert_eq!((m.threads, m.spills, m.stack), (Some(128), (0, 0), 0));
+        assert_eq!(m.shared, 1512, "512 of the kernel, 1000 of the launch");
+        assert_eq!(m.occupancy.unwrap().blocks, m.architecture.threads_per_multiprocessor / 128);
+    }
+    assert!(report.markdown().contains("| sm_120 | 1 |"), "{}", report.markdown());
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(json["kernels"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn a_spill_fails_unless_it_is_allowed() {
+    let sources = [Source::new("plan", spilling())];
+    let report = gate(&sources, "");
+    assert_eq!(report.failures.len(), 6, "{:?}", report.failures);
+    assert!(report.failures[0].contains("plan / crowded for sm_80: spills"), "{}", report.failures[0]);
+    let report = gate(&sources, "crow* all 1000 a hundred values are meant to be alive\n");
+    assert!(report.passed() && report.allowed.len() == 6);
+    assert!(report.allowed[0].contains("meant to be alive"));
+    // Not as much, and not there.
+    assert_eq!(gate(&sources, "crowded all 4 a few bytes").failures.len(), 6);
+    assert_eq!(gate(&sources, "crowded sm_90 1000 only here").failures.len(), 5);
+    assert!(Allowed::parse("crowded all 4").is_err(), "a reason is wanted");
+}
+
+#[test]
+fn what_ptxas_refuses_and_what_does_not_fit_fails() {
+    let refused = gate(&[Source::new("typo", kernel("k", "", "add.f32 %f1, %f2;"))], "");
+    assert_eq!(refused.failures.len(), 6);
+    assert!(refused.failures[0].contains("typo for sm_80"), "{}", refused.failures[0]);
+    let text = format!("// dynamic_shared large 110000\n{}", kernel("large", ".reqntid 128, 1, 1", ""));
+    let large = gate(&[Source::parse("plan", text).unwrap()], "");
+    let places: Vec<_> = large.failures.iter().map(|f| f.split(':').next().unwrap()).collect();
+    assert_eq!(places, ["sm_86", "sm_89", "sm_120"].map(|a| format!("plan / large for {a}")));
+    let elsewhere = gate(&[Source::new("old", kernel("k", "", "").replace("sm_80", "sm_999"))], "");
+    assert!(!elsewhere.passed());
+}
+
+#[test]
+fn a_module_for_a_later_architecture_is_assembled_from_there_on() {
+    let report = gate(&[Source::new("late", kernel("k", "", "").replace("sm_80", "sm_90"))], "");
+    let numbers: Vec<_> = report.measures.iter().map(|m| m.architecture.number).collect();
+    assert_eq!(numbers, [90, 100, 120]);
+}
+
+#[test]
+fn the_command_reads_a_folder_and_tells_by_its_exit_status() {
+    let toolkit = Toolkit::find();
+    assert!(toolkit.is_ok());
+    let folder = tempfile::tempdir().unwrap();
+    let status = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gate"));
+        command.arg(folder.path()).output().unwrap().status.code()
+    };
+    assert_eq!(status(), Some(2), "nothing to assemble");
+    fs::write(folder.path().join("good.ptx"), kernel("k", "", "")).unwrap();
+    assert_eq!(status(), Some(0));
+    assert!(fs::read_to_string(folder.path().join("gate.md")).unwrap().contains("| good | k |"));
+    fs::write(folder.path().join("bad.ptx"), spilling()).unwrap();
+    assert_eq!(status(), Some(1));
+    assert!(fs::read_to_string(folder.path().join("gate.json")).unwrap().contains("crowded"));
+}
