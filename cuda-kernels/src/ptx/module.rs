@@ -103,7 +103,12 @@ impl fmt::Display for Module {
 }
 
 fn remark(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.lines().try_for_each(|line| writeln!(f, "// {line}"))
+    text.lines().try_for_each(|line| writeln!(f, "// {}", ascii(line)))
+}
+
+/// `ptxas` reads ASCII only, also in comments.
+fn ascii(text: &str) -> String {
+    text.replace('…', "...").replace(|c: char| !c.is_ascii(), "?")
 }
 
 fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
@@ -174,7 +179,7 @@ fn lines(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
     for line in &code.lines {
         match line {
             Line::Label(label) => writeln!(f, "{label}:")?,
-            Line::Comment(text) => writeln!(f, "    // {text}")?,
+            Line::Comment(text) => writeln!(f, "    // {}", ascii(text))?,
             Line::Statement(statement) => {
                 f.write_str("    ")?;
                 match statement.guard {

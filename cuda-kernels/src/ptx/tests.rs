@@ -75,7 +75,7 @@ fn a_kernel_prints() {
     ld.param.u64 %d0, [x];
     mov.b32 %r0, %tid.x;
     mad.wide.u32 %d1, %r0, 4, %d0;
-    // %0: f32 = load %x[i] %1: …
+    // %0: f32 = load %x[i] %1: ...
     mov.b32 %r1, 0;
     setp.ge.s32 %p0, %r1, 8;
     @%p0 bra $L1;

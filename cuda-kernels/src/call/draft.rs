@@ -1,0 +1,83 @@
+//! A kernel while it is written: its code, and the parameters that the code asked for so far.
+
+use super::index::INDICES;
+use crate::ptx::{Code, Function, Kernel, Operand, Parameter, Reg, SharedArray, Space, Special, Type};
+use crate::stage::{Slot, Stage};
+use wengert_core::{Diagnostic, Result};
+
+/// A kernel to be.
+#[derive(Default)]
+pub(super) struct Draft {
+    /// What it does.
+    pub code: Code,
+    /// Functions that it calls.
+    pub functions: Vec<Function>,
+    parameters: Vec<Parameter>,
+    arguments: Vec<Slot>,
+    shared: Vec<SharedArray>,
+}
+
+impl Draft {
+    pub fn new() -> Draft {
+        Draft::default()
+    }
+
+    /// The address of a buffer.
+    pub fn pointer(&mut self, name: &str, slot: Slot) -> Reg {
+        self.parameters.push(Parameter { name: name.into(), ty: Type::U64, align: 256 });
+        self.arguments.push(slot);
+        self.code.load(Space::Param, Type::U64, Operand::Symbol(name.into()), 0)
+    }
+
+    /// The address of a new array in shared memory.
+    pub fn shared(&mut self, name: &str, bytes: u32) -> Reg {
+        self.shared.push(SharedArray { name: name.into(), align: 16, bytes });
+        self.code.mov(Type::U32, Operand::Symbol(name.into()))
+    }
+
+    /// The number of the thread in its block.
+    pub fn thread(&mut self) -> Reg {
+        self.code.mov(Type::U32, Special::TidX)
+    }
+
+    /// The number of the block.
+    pub fn block(&mut self) -> Reg {
+        self.code.mov(Type::U32, Special::CtaidX)
+    }
+
+    /// The stage that launches so many blocks of so many threads.
+    ///
+    /// Errors: there are more blocks than a grid has.
+    pub fn stage(
+        self,
+        name: String,
+        remark: String,
+        threads: u32,
+        resident: u32,
+        blocks: usize,
+    ) -> Result<Stage> {
+        if blocks >= INDICES {
+            return Err(Diagnostic::new(format!(
+                "`{name}` needs {blocks} thread blocks, and a grid has 2^31"
+            ))
+            .help("divide the call into several"));
+        }
+        Ok(Stage {
+            kernel: Kernel {
+                name,
+                remark,
+                parameters: self.parameters,
+                threads,
+                resident,
+                shared: self.shared,
+                dynamic_shared: false,
+                local: vec![],
+                code: self.code,
+            },
+            functions: self.functions,
+            grid: [blocks as u32, 1, 1],
+            dynamic_shared: 0,
+            arguments: self.arguments,
+        })
+    }
+}

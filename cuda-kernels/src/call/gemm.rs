@@ -1,0 +1,35 @@
+//! Matrix products as calls: a [`Product`] whose operands lie as the call says.
+
+use super::number::Number;
+use super::product::{Gather, Out, Product};
+use wengert_core::call::Gemm;
+
+/// The product that a GEMM is.
+pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
+    let (lhs, rhs, number) = (&gemm.lhs, &gemm.rhs, Number(gemm.operand));
+    let mut product = Product {
+        name: "gemm".into(),
+        batch: gemm.batch,
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        lhs: Gather::matrix(number, lhs, [gemm.m, lhs.row], [gemm.k, lhs.column]),
+        rhs: Gather::matrix(number, rhs, [gemm.n, rhs.column], [gemm.k, rhs.row]),
+        arguments: [0, 1],
+        operand: gemm.operand,
+        result: gemm.result,
+        out: Out { batch: (gemm.m * gemm.n) as i64, row: gemm.n as i64 },
+        epilogue: gemm.epilogue,
+        result_argument: 2 + gemm.epilogue.bias as usize + gemm.epilogue.residual as usize,
+        in_place,
+        workspace,
+    };
+    // Products with one rhs are one product of more rows, if the rows of lhs follow each other.
+    let row = if gemm.m == 1 { lhs.batch } else { lhs.row };
+    if gemm.batch > 1 && rhs.batch == 0 && lhs.batch == gemm.m * row {
+        product.m = gemm.batch * gemm.m;
+        product.batch = 1;
+        product.lhs = Gather::matrix(number, lhs, [product.m, row], [gemm.k, lhs.column]);
+    }
+    product
+}

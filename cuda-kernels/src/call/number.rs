@@ -1,0 +1,164 @@
+//! How elements of a dtype lie in memory and in registers, and what they are computed with.
+//!
+//! Halves are stored as halves and computed with in f32, one rounding for each operation. Integers of 8 bits are computed with in 32 bits, of
+//! which the lower 8 are stored: wrapping arithmetic does not mind. Every other dtype is computed with as it is.
+
+use crate::ptx::{Binary, Code, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
+use wengert_core::DType;
+
+/// A dtype as the kernels see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Number(pub DType);
+
+impl Number {
+    /// Bytes of an element in memory.
+    pub fn size(self) -> i64 {
+        self.0.size() as i64
+    }
+
+    /// The type that loads and stores have.
+    pub fn memory(self) -> Type {
+        match self.0 {
+            DType::Bool | DType::U8 => Type::U8,
+            DType::I8 => Type::S8,
+            DType::I32 => Type::S32,
+            DType::U32 => Type::U32,
+            DType::I64 => Type::S64,
+            DType::U64 => Type::U64,
+            DType::F16 | DType::BF16 => Type::B16,
+            DType::F32 => Type::F32,
+            DType::F64 => Type::F64,
+        }
+    }
+
+    /// The type of arithmetic.
+    pub fn wide(self) -> Type {
+        match self.0 {
+            DType::F16 | DType::BF16 | DType::F32 => Type::F32,
+            DType::F64 => Type::F64,
+            DType::I64 | DType::U64 => Type::S64,
+            DType::Bool | DType::U8 | DType::I8 | DType::I32 | DType::U32 => Type::S32,
+        }
+    }
+
+    /// The dtype of arithmetic, as memory holds it.
+    pub fn widened(self) -> Number {
+        Number(match self.0 {
+            DType::F16 | DType::BF16 => DType::F32,
+            DType::Bool | DType::U8 | DType::I8 => DType::I32,
+            other => other,
+        })
+    }
+
+    /// Elements of 16 bytes, at most four: what one load or store takes.
+    pub fn vector(self) -> usize {
+        (16 / self.0.size()).min(4)
+    }
+
+    /// 0, to compute with.
+    pub fn zero(self) -> Operand {
+        match self.wide() {
+            Type::F32 => 0f32.into(),
+            Type::F64 => 0f64.into(),
+            _ => 0.into(),
+        }
+    }
+
+    /// What memory held, to compute with.
+    pub fn widen(self, code: &mut Code, raw: Reg) -> Reg {
+        match self.0 {
+            DType::F16 => code.convert(Rounding::Exact, Type::F32, Type::F16, raw),
+            DType::BF16 => {
+                let bits = code.convert(Rounding::Exact, Type::U32, Type::U16, raw);
+                code.binary(Binary::Shl, Type::B32, bits, 16)
+            }
+            _ => raw,
+        }
+    }
+
+    /// The element nearest to a result, as memory shall hold it.
+    pub fn narrow(self, code: &mut Code, wide: Reg) -> Reg {
+        match self.0 {
+            DType::F16 => code.convert(Rounding::Nearest, Type::F16, Type::F32, wide),
+            DType::BF16 => code.convert(Rounding::Nearest, Type::BF16, Type::F32, wide),
+            _ => wide,
+        }
+    }
+
+    /// The element nearest to a result, to compute with.
+    pub fn round(self, code: &mut Code, wide: Reg) -> Reg {
+        if self.0.is_half() {
+            let raw = self.narrow(code, wide);
+            self.widen(code, raw)
+        } else {
+            wide
+        }
+    }
+
+    /// x + y, rounded.
+    pub fn add(self, code: &mut Code, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
+        let sum = code.binary(Binary::Add, self.wide(), x, y);
+        self.round(code, sum)
+    }
+
+    /// `sum += x · y` in the dtype of arithmetic, rounded once.
+    pub fn accumulate(self, code: &mut Code, sum: Reg, x: Reg, y: Reg) {
+        let op = if self.0.is_float() { Ternary::Fma } else { Ternary::Mad };
+        code.push(Inst::Ternary(op, self.wide(), sum, x.into(), y.into(), sum.into()));
+    }
+
+    /// Neighbouring elements as memory holds them; zeros where the predicate does not hold.
+    pub fn load(self, code: &mut Code, space: Space, from: Place, count: usize) -> Vec<Reg> {
+        let ty = self.memory();
+        let results: Vec<Reg> = (0..count).map(|_| code.reg_of(ty)).collect();
+        let base = from.address.into();
+        let load = Inst::Load {
+            space,
+            cache: Default::default(),
+            ty,
+            results: results.clone(),
+            base,
+            offset: from.offset,
+        };
+        match from.valid {
+            None => code.push(load),
+            Some(valid) => {
+                for result in &results {
+                    let bits = if ty.width() == Width::B32 { Type::B32 } else { ty.bits() };
+                    code.assign(bits, *result, 0);
+                }
+                code.push_if(valid, load);
+            }
+        }
+        results
+    }
+
+    /// Neighbouring elements to memory, where the predicate holds.
+    pub fn store(self, code: &mut Code, space: Space, to: Place, values: &[Reg]) {
+        let values = values.iter().map(Operand::from).collect();
+        let (base, offset) = (to.address.into(), to.offset);
+        let store = Inst::Store { space, cache: Default::default(), ty: self.memory(), base, offset, values };
+        match to.valid {
+            None => code.push(store),
+            Some(valid) => code.push_if(valid, store),
+        }
+    }
+}
+
+/// A place in memory, and whether it is there at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Register that holds the address.
+    pub address: Reg,
+    /// Bytes from there.
+    pub offset: i64,
+    /// Predicate that holds if there is such an element; none if there always is.
+    pub valid: Option<Reg>,
+}
+
+impl Place {
+    /// A place that is there.
+    pub fn at(address: Reg, offset: i64) -> Place {
+        Place { address, offset, valid: None }
+    }
+}

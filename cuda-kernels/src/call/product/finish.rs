@@ -1,0 +1,144 @@
+//! What becomes of a sum before it is stored: the epilogue, each step of which has the bits of the graph op that it stands for.
+
+use super::super::draft::Draft;
+use super::super::index::advance;
+use super::super::number::{Number, Place};
+use super::Product;
+use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
+use crate::stage::{Access, Memory, Slot};
+use wengert_core::call::Activation;
+use wengert_core::{Diagnostic, Result};
+
+/// Where the sums of a kernel go.
+pub(super) struct Destination {
+    /// The result, or the parts of it that another stage adds up.
+    out: Reg,
+    bias: Option<Reg>,
+    residual: Option<Reg>,
+    finishes: bool,
+    /// Elements of `out`.
+    number: Number,
+    /// Distances of elements of `out`: parts, batch, rows.
+    strides: [i64; 3],
+    /// Elements that are stored together: their columns begin at a multiple of so many.
+    pub vector: usize,
+}
+
+impl Destination {
+    /// The result.
+    pub fn result(draft: &mut Draft, product: &Product) -> Result<Destination> {
+        if matches!(product.epilogue.activation, Some(Activation::Tanh | Activation::GeluTanh)) {
+            return Err(Diagnostic::new("this product has no kernel with a tanh in its epilogue")
+                .help("leave the activation to a kernel of its own"));
+        }
+        let bias = product.bias_argument().map(|n| draft.pointer("bias", Slot::read(n)));
+        let residual = product.residual_argument();
+        let in_place = residual.is_some() && residual == product.in_place;
+        let access = if in_place { Access::ReadWrite } else { Access::Write };
+        let memory = Memory::Argument(product.result_argument);
+        let out = draft.pointer("out", Slot { memory, access });
+        let residual = match residual {
+            Some(_) if in_place => Some(out),
+            Some(n) => Some(draft.pointer("residual", Slot::read(n))),
+            None => None,
+        };
+        let number = Number(product.result);
+        let strides = [0, product.out.batch, product.out.row];
+        let mut vector = number.vector().min(product.sums().vector());
+        while strides.iter().chain([&(product.n as i64)]).any(|n| n % vector as i64 != 0) {
+            vector /= 2;
+        }
+        Ok(Destination { out, bias, residual, finishes: true, number, strides, vector })
+    }
+
+    /// The parts of a sum, in the workspace: `[part, batch, m, n]`.
+    pub fn parts(draft: &mut Draft, product: &Product, parts: usize) -> Destination {
+        let number = product.sums();
+        let out = draft.pointer("parts", product.parts_slot(parts, Access::Write));
+        let strides = [product.batch * product.m * product.n, product.m * product.n, product.n];
+        let mut vector = number.vector();
+        while !product.n.is_multiple_of(vector) {
+            vector /= 2;
+        }
+        let strides = strides.map(|s| s as i64);
+        Destination { out, bias: None, residual: None, finishes: false, number, strides, vector }
+    }
+
+    /// Bytes from the beginning to the first row of a batch's product.
+    pub fn start(&self, code: &mut Code, part: Reg, batch: Reg) -> Reg {
+        let zero = code.mov(Type::U64, 0);
+        let start = advance(code, zero, part, self.strides[0] * self.number.size());
+        advance(code, start, batch, self.strides[1] * self.number.size())
+    }
+
+    /// Bytes from the beginning to a row.
+    pub fn row(&self, code: &mut Code, start: Reg, row: Reg) -> Reg {
+        advance(code, start, row, self.strides[2] * self.number.size())
+    }
+
+    /// Bytes from the beginning to a column of a row.
+    pub fn column(&self, code: &mut Code, row: Reg, column: Reg) -> Reg {
+        advance(code, row, column, self.number.size())
+    }
+
+    /// The bias of neighbouring columns, of which the first is given; nothing if there is none.
+    pub fn bias(&self, code: &mut Code, column: Reg, count: usize, valid: Option<Reg>) -> Vec<Reg> {
+        let Some(bias) = self.bias else { return vec![] };
+        let address = advance(code, bias, column, self.number.size());
+        let raw = self.number.load(code, Space::Global, Place { address, offset: 0, valid }, count);
+        raw.into_iter().map(|raw| self.number.widen(code, raw)).collect()
+    }
+
+    /// Stores neighbouring elements of a row. `offset` is where the first one lies, in bytes from the beginning; `bias` is that of their
+    /// columns.
+    pub fn store(
+        &self,
+        code: &mut Code,
+        product: &Product,
+        offset: Reg,
+        valid: Option<Reg>,
+        sums: &[Reg],
+        bias: &[Reg],
+    ) {
+        let at = |code: &mut Code, base: Reg| {
+            let address = code.binary(Binary::Add, Type::S64, base, offset);
+            Place { address, offset: 0, valid }
+        };
+        let out = at(code, self.out);
+        if !self.finishes {
+            self.number.store(code, Space::Global, out, sums);
+            return;
+        }
+        let residual = self.residual.map(|base| {
+            let place = if base == self.out { out } else { at(code, base) };
+            self.number.load(code, Space::Global, place, sums.len())
+        });
+        let mut values = vec![];
+        for (n, sum) in sums.iter().enumerate() {
+            let mut value = self.number.round(code, *sum);
+            if let Some(bias) = bias.get(n) {
+                value = self.number.add(code, value, *bias);
+            }
+            if let Some(activation) = product.epilogue.activation {
+                value = activate(code, self.number, activation, value);
+            }
+            if let Some(residual) = &residual {
+                let other = self.number.widen(code, residual[n]);
+                value = self.number.add(code, value, other);
+            }
+            values.push(self.number.narrow(code, value));
+        }
+        self.number.store(code, Space::Global, out, &values);
+    }
+}
+
+fn activate(code: &mut Code, number: Number, activation: Activation, x: Reg) -> Reg {
+    match activation {
+        // Of −0 and 0 the greater is 0; a NaN stays one.
+        Activation::Relu => {
+            let below = code.compare(Compare::Le, number.wide(), x, number.zero());
+            code.select(number.wide(), number.zero(), x, below)
+        }
+        Activation::Tanh | Activation::GeluTanh => unreachable!("refused before the kernel was begun"),
+    }
+}

@@ -1,0 +1,115 @@
+//! Which thread of a block loads which elements of a tile.
+//!
+//! A tile is `outers × depths` elements of an operand; a thread loads a few vectors of neighbours. Threads follow each other along the direction in
+//! which elements are neighbours in memory, so that a warp reads whole sectors. What does not change from tile to tile (the rows of a thread, where
+//! it goes along the depth; the columns, where it goes along the rows) is computed once, before the loop.
+
+use super::super::index::divide;
+use super::super::number::Place;
+use super::gather::{Direction, Gather, Half};
+use crate::ptx::{Binary, Code, Reg, Type};
+
+/// How a block loads tiles of an operand.
+#[derive(Clone, Debug)]
+pub(super) struct Loader<'a> {
+    pub gather: &'a Gather,
+    /// Rows of lhs or columns of rhs of a tile.
+    pub outers: usize,
+    /// Its depth.
+    pub depths: usize,
+    /// Threads of the block.
+    pub threads: usize,
+    /// Along which vectors lie.
+    pub direction: Direction,
+    /// Elements of a vector.
+    pub vector: usize,
+}
+
+/// What a thread knows before the first tile.
+pub(super) struct Prepared {
+    /// The first outer index of the thread in the tile.
+    pub outer: Reg,
+    /// Its first depth in the tile.
+    pub depth: Reg,
+    /// One for each vector if these follow along the outer direction, else one for all.
+    outers: Vec<Half>,
+}
+
+/// A vector of a tile.
+pub(super) struct Vector {
+    /// In memory.
+    pub place: Place,
+    /// Distance of its outer index from the thread's first one.
+    pub outer: usize,
+    /// Distance of its depth from the thread's first one.
+    pub depth: usize,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader of vectors of at most `most` elements.
+    pub fn new(gather: &'a Gather, [outers, depths]: [usize; 2], threads: usize, most: usize) -> Loader<'a> {
+        let most = most.min(outers * depths / threads);
+        let (direction, vector) = gather.run(most);
+        Loader { gather, outers, depths, threads, direction, vector }
+    }
+
+    /// Vectors of a thread.
+    pub fn count(&self) -> usize {
+        let elements = self.vector * self.threads;
+        assert!(
+            (self.outers * self.depths).is_multiple_of(elements),
+            "a tile is a multiple of what a block loads at a time"
+        );
+        self.outers * self.depths / elements
+    }
+
+    /// Vectors in a run of a tile along their direction, and the distance of the runs of two successive vectors of a thread.
+    fn run(&self) -> (usize, usize) {
+        let along = match self.direction {
+            Direction::Outer => self.outers,
+            Direction::Depth => self.depths,
+        };
+        let vectors = along / self.vector;
+        assert!(self.threads.is_multiple_of(vectors), "a run has fewer vectors than a block threads");
+        (vectors, self.threads / vectors)
+    }
+
+    /// What is computed once. `first` is the first outer index of the tiles, `operand` the address of the operand.
+    pub fn prepare(&self, code: &mut Code, thread: Reg, first: Reg, operand: Reg) -> Prepared {
+        let (vectors, step) = self.run();
+        let (across, along) = divide(code, thread, vectors);
+        let along = code.binary(Binary::Mul, Type::S32, along, self.vector as i64);
+        let (outer, depth) = match self.direction {
+            Direction::Outer => (along, across),
+            Direction::Depth => (across, along),
+        };
+        let count = match self.direction {
+            Direction::Outer => 1,
+            Direction::Depth => self.count(),
+        };
+        let index = code.binary(Binary::Add, Type::S32, first, outer);
+        let (series, start) = ([count, step], Some(operand));
+        let outers = self.gather.halves(code, Direction::Outer, index, series, start, self.outers);
+        Prepared { outer, depth, outers }
+    }
+
+    /// The vectors of this thread in the tile that begins at a depth.
+    pub fn vectors(&self, code: &mut Code, prepared: &Prepared, from: Reg) -> Vec<Vector> {
+        let (_, step) = self.run();
+        let count = match self.direction {
+            Direction::Outer => self.count(),
+            Direction::Depth => 1,
+        };
+        let index = code.binary(Binary::Add, Type::S32, from, prepared.depth);
+        let series = [count, step];
+        let depths = self.gather.halves(code, Direction::Depth, index, series, None, self.depths);
+        let mut found = vec![];
+        for (o, outer) in prepared.outers.iter().enumerate() {
+            for (d, depth) in depths.iter().enumerate() {
+                let place = self.gather.place(code, outer, depth);
+                found.push(Vector { place, outer: o * step, depth: d * step });
+            }
+        }
+        found
+    }
+}
