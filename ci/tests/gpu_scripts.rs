@@ -1,6 +1,8 @@
 //! `ci/gpu/run` tells what passed and what failed, on machines that a test makes up: its pack holds shell scripts for the executables, and
 //! its driver and libraries are empty files.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
