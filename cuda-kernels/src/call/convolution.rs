@@ -93,6 +93,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         result_argument: 2,
         in_place: None,
         workspace,
+        tf32: false,
     })
 }
 

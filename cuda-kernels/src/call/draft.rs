@@ -15,6 +15,7 @@ pub(super) struct Draft {
     parameters: Vec<Parameter>,
     arguments: Vec<Slot>,
     shared: Vec<SharedArray>,
+    dynamic: u32,
 }
 
 impl Draft {
@@ -33,6 +34,12 @@ impl Draft {
     pub fn shared(&mut self, name: &str, bytes: u32) -> Reg {
         self.shared.push(SharedArray { name: name.into(), align: 16, bytes });
         self.code.mov(Type::U32, Operand::Symbol(name.into()))
+    }
+
+    /// The address of shared memory whose size the launch gives.
+    pub fn dynamic_shared(&mut self, bytes: u32) -> Reg {
+        self.dynamic = bytes;
+        self.code.mov(Type::U32, Operand::Symbol(Kernel::DYNAMIC.into()))
     }
 
     /// The number of the thread in its block.
@@ -70,13 +77,13 @@ impl Draft {
                 threads,
                 resident,
                 shared: self.shared,
-                dynamic_shared: false,
+                dynamic_shared: self.dynamic > 0,
                 local: vec![],
                 code: self.code,
             },
             functions: self.functions,
             grid: [blocks as u32, 1, 1],
-            dynamic_shared: 0,
+            dynamic_shared: self.dynamic,
             arguments: self.arguments,
         })
     }

@@ -23,6 +23,7 @@ pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> P
         result_argument: 2 + gemm.epilogue.bias as usize + gemm.epilogue.residual as usize,
         in_place,
         workspace,
+        tf32: false,
     };
     // Products with one rhs are one product of more rows, if the rows of lhs follow each other.
     let row = if gemm.m == 1 { lhs.batch } else { lhs.row };

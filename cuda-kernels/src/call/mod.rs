@@ -10,16 +10,34 @@ mod gemm;
 mod index;
 mod number;
 mod product;
+mod scatter_add;
 
 use crate::architecture::Architecture;
 use crate::stage::Compiled;
+use product::Product;
 use wengert_core::call::Call;
 use wengert_core::{Diagnostic, Result, Target};
+
+/// What may be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The operand, one of [`Call::in_place`], whose memory is the result's.
+    pub in_place: Option<usize>,
+    /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which tensor cores multiply. Without it
+    /// f32 is f32.
+    pub tf32: bool,
+}
 
 /// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], whose memory is the result's.
 ///
 /// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no kernel for it.
 pub fn compile(call: &Call, architecture: Architecture, in_place: Option<usize>) -> Result<Compiled> {
+    compile_with(call, architecture, Options { in_place, ..Options::default() })
+}
+
+/// [`compile`] with options.
+pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -> Result<Compiled> {
+    let Options { in_place, tf32 } = options;
     let compile = || {
         call.verify()?;
         if let Some(operand) = in_place.filter(|n| !call.in_place().contains(n)) {
@@ -27,11 +45,15 @@ pub fn compile(call: &Call, architecture: Architecture, in_place: Option<usize>)
         }
         let workspace = Target::cuda(&architecture.name()).workspace(call);
         let compiled = match call {
-            Call::Gemm(g) => product::compile(&gemm::product(g, in_place, workspace), architecture)?,
-            Call::Convolution(c) => product::compile(&convolution::product(c, workspace)?, architecture)?,
-            Call::ScatterAdd(_) => {
-                return Err(Diagnostic::new("there is no kernel for it"));
+            Call::Gemm(g) => {
+                let product = gemm::product(g, in_place, workspace);
+                product::compile(&Product { tf32, ..product }, architecture)?
             }
+            Call::Convolution(c) => {
+                let product = convolution::product(c, workspace)?;
+                product::compile(&Product { tf32, ..product }, architecture)?
+            }
+            Call::ScatterAdd(s) => scatter_add::compile(s, in_place)?,
         };
         assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());
         Ok(compiled)

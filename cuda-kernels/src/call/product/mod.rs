@@ -6,6 +6,7 @@
 //! | kernel | for | bound by |
 //! |---|---|---|
 //! | [`tiled`] | every dtype | fused multiply-adds, if tiles are full |
+//! | [`tensor`] | f16 and bf16; f64; f32 as tf32, where asked for | tensor cores |
 //! | [`direct`] | one row or one column; groups of one or two channels | memory |
 //!
 //! Where few tiles have a long sum, the sum is split into parts that are whole numbers of tiles deep; they are written to the workspace, and a
@@ -16,6 +17,7 @@ mod finish;
 mod gather;
 mod loader;
 mod sum;
+mod tensor;
 mod tiled;
 
 pub(super) use gather::{Digit, Gather, Meeting, Moves};
@@ -61,6 +63,8 @@ pub(super) struct Product {
     pub in_place: Option<usize>,
     /// Bytes of workspace that parts of sums may take.
     pub workspace: u64,
+    /// Whether operands of f32 may be rounded to tf32.
+    pub tf32: bool,
 }
 
 /// Where out lies.
@@ -84,6 +88,16 @@ impl Product {
     /// The dtype of sums.
     fn sums(&self) -> Number {
         Number(self.operand).widened()
+    }
+
+    /// Whether tensor cores make it.
+    fn tensor_cores(&self) -> bool {
+        let dtype = match self.operand {
+            DType::F16 | DType::BF16 | DType::F64 => true,
+            DType::F32 => self.tf32,
+            _ => false,
+        };
+        dtype && self.k > 0
     }
 
     fn bias_argument(&self) -> Option<usize> {
@@ -125,7 +139,7 @@ const FULL: usize = 256;
 /// The kernels of a product.
 ///
 /// Errors: an extent is beyond what kernels count to.
-pub(super) fn compile(product: &Product, _architecture: Architecture) -> Result<Compiled> {
+pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<Compiled> {
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
     }
@@ -135,6 +149,7 @@ pub(super) fn compile(product: &Product, _architecture: Architecture) -> Result<
     let thin = product.m.min(product.n);
     let (stage, parts) = match () {
         () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
+        () if product.tensor_cores() => tensor::stage(product, architecture)?,
         () => tiled::stage(product)?,
     };
     let mut stages = vec![stage];

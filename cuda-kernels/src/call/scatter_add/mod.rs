@@ -1,0 +1,263 @@
+//! Scatter with addition, bit for bit in the order of the scatter positions.
+//!
+//! Additions of floats to one element must happen in a fixed order, so no two threads may add to the same element, and atomic additions are out of
+//! the question. There are two ways:
+//!
+//! - *By scanning* ([`scan`]): each element of the result belongs to a thread, which goes through all positions. For few positions, or a small result,
+//!   or windows that overlap in part (the gradient of a slice at a variable start), of which an element may be in many.
+//! - *By sorting* ([`sort`], [`segments`]): if windows are the same or apart (rows of a table: the gradient of an embedding), positions are sorted by
+//!   where their window begins, stably, with those outside at the end. Then equal ones follow each other in increasing order, and one
+//!   thread adds up an element of all of them. It is all bound by memory, and long only where one row is hit very often: its additions must wait for each other.
+//!
+//! Either way the result is first a copy of the operand, unless it is in its place.
+
+mod scan;
+mod segments;
+pub(super) mod sort;
+
+use super::draft::Draft;
+use super::index::{check_extent, digits};
+use super::number::{Number, Place};
+use crate::ptx::{Binary, Code, Compare, Reg, Rounding, Space, Type};
+use crate::stage::{Access, Compiled, Memory, Slot, Stage};
+use wengert_core::call::ScatterAdd;
+use wengert_core::{DType, Result};
+
+/// A scatter, by its numbers.
+#[derive(Clone, Debug)]
+struct Scatter {
+    number: Number,
+    index: DType,
+    /// Elements of the result.
+    elements: usize,
+    /// Axes of the result, with what lies along them.
+    axes: Vec<Axis>,
+    /// Components of an index vector; for each the axis that it moves the window along.
+    moved: Vec<usize>,
+    /// Extents of the scatter positions, and their distances in the updates.
+    positions: Vec<(usize, usize)>,
+    /// Whether the result is in the operand's place.
+    in_place: bool,
+}
+
+/// An axis of the result.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    extent: usize,
+    /// Distance of elements.
+    stride: usize,
+    /// Extent of a window.
+    window: usize,
+    /// Distance of a window's elements in the updates.
+    update: usize,
+}
+
+/// Where a window begins.
+struct Start {
+    /// For each axis that windows move along, the coordinate; anything if the window is not inside.
+    at: Vec<(usize, Reg)>,
+    /// Whether the whole window is inside; none if it always is.
+    inside: Option<Reg>,
+}
+
+/// Additions that are looked for by scanning rather than by sorting: about as long as the launches of a sort.
+const SCANNED: usize = 1 << 24;
+const THREADS: usize = 256;
+
+/// Distances of the elements of a dense array along its axes.
+fn distances(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis].max(1);
+    }
+    strides
+}
+
+impl Scatter {
+    fn new(call: &ScatterAdd, in_place: bool) -> Scatter {
+        let (strides, in_updates) = (distances(&call.operand), distances(&call.updates));
+        let axis = |(axis, extent): (usize, &usize)| Axis {
+            extent: *extent,
+            stride: strides[axis],
+            window: 1,
+            update: 0,
+        };
+        let mut axes: Vec<Axis> = call.operand.iter().enumerate().map(axis).collect();
+        let kept = (0..axes.len()).filter(|a| !call.inserted_window_dims.contains(a));
+        for (axis, update) in kept.zip(&call.update_window_dims) {
+            (axes[axis].window, axes[axis].update) = (call.updates[*update], in_updates[*update]);
+        }
+        let positions = (0..call.updates.len())
+            .filter(|a| !call.update_window_dims.contains(a))
+            .map(|a| (call.updates[a], in_updates[a]))
+            .collect();
+        Scatter {
+            number: Number(call.dtype),
+            index: call.index,
+            elements: call.operand.iter().product(),
+            axes,
+            moved: call.scatter_dims_to_operand_dims.clone(),
+            positions,
+            in_place,
+        }
+    }
+
+    /// Scatter positions.
+    fn count(&self) -> usize {
+        self.positions.iter().map(|p| p.0).product()
+    }
+
+    /// Elements of a window.
+    fn window(&self) -> usize {
+        self.axes.iter().map(|a| a.window).product()
+    }
+
+    /// Whether windows that do not begin at the same place have no element in common.
+    fn apart(&self) -> bool {
+        self.moved.iter().map(|a| &self.axes[*a]).all(|a| a.window == 1 || a.window == a.extent)
+    }
+
+    /// The axes that windows move along, ascending, and how many places they may begin at along each.
+    fn places(&self) -> Vec<(usize, usize)> {
+        let moved = (0..self.axes.len()).filter(|a| self.moved.contains(a));
+        moved.map(|a| (a, self.axes[a].extent - self.axes[a].window + 1)).collect()
+    }
+
+    /// The result's buffer, for reading and writing.
+    fn result(&self) -> Slot {
+        Slot { memory: Memory::Argument(3), access: Access::ReadWrite }
+    }
+
+    /// Where the window of a scatter position begins.
+    fn start(&self, code: &mut Code, indices: Reg, position: Reg) -> Start {
+        let number = Number(self.index);
+        let vector = self.moved.len() as i64;
+        let address = super::index::advance(code, indices, position, vector * number.size());
+        let component = |code: &mut Code, n: usize| {
+            let place = Place::at(address, n as i64 * number.size());
+            number.load(code, Space::Global, place, 1)[0]
+        };
+        let (mut at, mut inside) = (vec![], None);
+        for (axis, places) in self.places() {
+            let components: Vec<usize> = (0..self.moved.len()).filter(|n| self.moved[*n] == axis).collect();
+            let last = places as i64 - 1;
+            let (start, good) = match components[..] {
+                // As unsigned numbers, negative ones are beyond every extent.
+                [one] if self.index == DType::I32 => {
+                    let start = component(code, one);
+                    (start, code.compare(Compare::Le, Type::U32, start, last))
+                }
+                _ => {
+                    let mut sum: Option<Reg> = None;
+                    for n in components {
+                        let mut term = component(code, n);
+                        if self.index == DType::I32 {
+                            term = code.convert(Rounding::Exact, Type::S64, Type::S32, term);
+                        }
+                        sum = Some(match sum {
+                            None => term,
+                            Some(sum) => saturating_sum(code, sum, term),
+                        });
+                    }
+                    let sum = sum.expect("an axis that windows move along has a component");
+                    let good = code.compare(Compare::Le, Type::U64, sum, last);
+                    (code.convert(Rounding::Exact, Type::U32, Type::U64, sum), good)
+                }
+            };
+            inside = super::index::both(code, inside, Some(good));
+            at.push((axis, start));
+        }
+        Start { at, inside }
+    }
+
+    /// Bytes from the beginning of the updates to those of a scatter position.
+    fn update(&self, code: &mut Code, updates: Reg, position: Reg) -> Reg {
+        let size = self.number.size();
+        if self.positions.windows(2).all(|p| p[0].1 == p[1].0 * p[1].1) {
+            let distance = self.positions.last().map_or(0, |p| p.1) as i64;
+            return super::index::advance(code, updates, position, distance * size);
+        }
+        let extents: Vec<usize> = self.positions.iter().map(|p| p.0).collect();
+        let all = digits(code, position, &extents);
+        all.into_iter().zip(&self.positions).fold(updates, |address, (digit, (_, stride))| {
+            super::index::advance(code, address, digit, *stride as i64 * size)
+        })
+    }
+}
+
+/// x + y of signed numbers of 64 bits; beyond them, the last one.
+fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
+    let sum = code.binary(Binary::Add, Type::S64, x, y);
+    // It overflowed if both have a sign that the sum has not.
+    let a = code.binary(Binary::Xor, Type::B64, x, sum);
+    let b = code.binary(Binary::Xor, Type::B64, y, sum);
+    let both = code.binary(Binary::And, Type::B64, a, b);
+    let over = code.compare(Compare::Lt, Type::S64, both, 0);
+    let sign = code.binary(Binary::Shr, Type::S64, x, 63);
+    let end = code.binary(Binary::Xor, Type::B64, sign, i64::MAX);
+    code.select(Type::S64, end, sum, over)
+}
+
+/// The kernels of a scatter.
+///
+/// Errors: an extent is beyond what kernels count to.
+pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>) -> Result<Compiled> {
+    let scatter = Scatter::new(call, in_place.is_some());
+    let (count, window) = (scatter.count(), scatter.window());
+    if scatter.elements == 0 {
+        return Ok(Compiled { stages: vec![], workspace: 0 });
+    }
+    check_extent("the number of elements of a scatter's operand", scatter.elements)?;
+    check_extent("the number of updates", count.saturating_mul(window))?;
+    check_extent("the number of indices", count.saturating_mul(scatter.moved.len()))?;
+    if count == 0 || window == 0 {
+        let stages = if scatter.in_place { vec![] } else { vec![copy(&scatter)?] };
+        return Ok(Compiled { stages, workspace: 0 });
+    }
+    if !scatter.apart() || scatter.elements.saturating_mul(count) <= SCANNED {
+        return Ok(Compiled { stages: vec![scan::stage(&scatter)?], workspace: 0 });
+    }
+    by_sorting(&scatter)
+}
+
+fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
+    let places: usize = scatter.places().iter().map(|p| p.1).product();
+    // Windows that are not inside come last, as if they began behind all others.
+    let sort = sort::Sort::new(scatter.count(), places + 1);
+    let mut stages = if scatter.in_place { vec![] } else { vec![copy(scatter)?] };
+    stages.push(segments::keys(scatter, sort.keys(0), places)?);
+    stages.extend(sort.stages()?);
+    stages.push(segments::stage(scatter, sort.keys(sort.passes()), sort.order(sort.passes()), places)?);
+    Ok(Compiled { stages, workspace: sort.workspace() })
+}
+
+/// The operand becomes the result.
+fn copy(scatter: &Scatter) -> Result<Stage> {
+    let mut draft = Draft::new();
+    let from = draft.pointer("operand", Slot::read(0));
+    let to = draft.pointer("out", Slot::write(3));
+    let (thread, block) = (draft.thread(), draft.block());
+    let code = &mut draft.code;
+    let number = scatter.number;
+    let vector = number.vector();
+    let whole = scatter.elements / vector;
+    let index = code.ternary(crate::ptx::Ternary::Mad, Type::S32, block, THREADS as i64, thread);
+    let move_one = |code: &mut Code, index: Reg, count: usize, offset: i64| {
+        let [from, to] = [from, to].map(|base| {
+            let address = super::index::advance(code, base, index, count as i64 * number.size());
+            Place::at(address, offset)
+        });
+        let values = number.load(code, Space::Global, from, count);
+        number.store(code, Space::Global, to, &values);
+    };
+    let inside = code.compare(Compare::Lt, Type::S32, index, whole as i64);
+    code.when(inside, |code| move_one(code, index, vector, 0));
+    let rest = scatter.elements % vector;
+    if rest > 0 {
+        let inside = code.compare(Compare::Lt, Type::S32, index, rest as i64);
+        code.when(inside, |code| move_one(code, index, 1, (whole * vector) as i64 * number.size()));
+    }
+    let remark = format!("Copies {} elements.", scatter.elements);
+    let blocks = whole.max(rest).div_ceil(THREADS);
+    draft.stage(format!("scatter_copy_{}", number.0), remark, THREADS as u32, 0, blocks)
+}
