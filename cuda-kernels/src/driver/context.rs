@@ -8,11 +8,11 @@
 
 use super::api::{Code, Driver};
 use super::error::{DeviceError, Result};
+use super::graph::Capturing;
 use super::memory::Regions;
 use super::probe::{self, DeviceFound};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::ThreadId;
 
 /// A GPU that is open: a context and one stream.
 #[derive(Clone)]
@@ -29,8 +29,8 @@ pub(super) struct Context {
     pub(super) stream: CUstream,
     /// Allocations, so that copies are checked against them.
     regions: Mutex<Regions>,
-    /// The thread that captures the stream.
-    capturing: Mutex<Option<ThreadId>>,
+    /// The capture of the stream that is going on.
+    capturing: Mutex<Option<Capturing>>,
     /// The fault that lost the context.
     first_fault: OnceLock<DeviceError>,
 }
@@ -180,7 +180,7 @@ impl Context {
         Err(DeviceError::refused(what, "the stream is being captured into a CUDA graph", help))
     }
 
-    pub(super) fn capturing(&self) -> MutexGuard<'_, Option<ThreadId>> {
+    pub(super) fn capturing(&self) -> MutexGuard<'_, Option<Capturing>> {
         self.capturing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

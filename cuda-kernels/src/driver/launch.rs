@@ -52,6 +52,7 @@ impl Device {
             return Ok(());
         }
         let context = &*self.context;
+        context.submitting("launching a kernel")?;
         context.enter()?;
         self.allow_shared(function, shared)?;
         let mut pointers: Vec<*mut c_void> =
@@ -79,7 +80,11 @@ impl Device {
         };
         context.check(code, || {
             format!("launching `{name}` (grid {grid:?}, block {block:?}, {shared} bytes shared)")
-        })
+        })?;
+        if let Some(capturing) = &mut *context.capturing() {
+            capturing.keep(function.module());
+        }
+        Ok(())
     }
 
     /// Asks for dynamic shared memory beyond what a block gets anyway.

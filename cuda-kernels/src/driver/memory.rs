@@ -138,6 +138,7 @@ impl Device {
             return Err(DeviceError::refused("copying", why, help));
         }
         let context = &*self.context;
+        context.submitting("copying on the device")?;
         context.enter()?;
         // SAFETY: both ranges lie in allocations of this device and are apart.
         let code =
@@ -152,6 +153,7 @@ impl Device {
         }
         self.within("filling", to, bytes)?;
         let context = &*self.context;
+        context.submitting("filling")?;
         context.enter()?;
         // SAFETY: the range lies in an allocation of this device.
         let code = unsafe { context.driver.api.cuMemsetD8Async(to.0, byte, bytes as usize, context.stream) };

@@ -4,6 +4,8 @@
 //! probe ─► Device ─┬─ allocate ─► Memory            one for state, one for the arena
 //!                  ├─ load_module ─► Module ─► Function   (cache: cubins made before)
 //!                  ├─ launch, copy, fill, read, write
+//!                  ├─ begin_capture ─► Graph         a step as one launch
+//!                  ├─ Upload, Download               inputs and outputs, two buffers each
 //!                  └─ event, synchronise
 //! ```
 //!
@@ -21,6 +23,9 @@
 //! **Memory** is asked for with its size known beforehand, so that "not enough" is told before anything runs. Copies are checked against
 //! the allocations; kernels are held by the plan's proof.
 //!
+//! **Capture** collects a step into a CUDA graph, which is replayed as one launch and gives the same bits. What a capture cannot hold is
+//! refused before it spoils it. Copies from and to the host stay outside, in [`Upload`] and [`Download`].
+//!
 //! **Tests** run everything here on a driver made of Rust functions (`fake`), which is stricter than the real one about order, handles and
 //! leaks. What only a GPU can tell is tested where one is.
 #![allow(unsafe_code)]
@@ -30,16 +35,20 @@ pub mod blas;
 pub mod cache;
 mod context;
 mod error;
+mod graph;
 mod launch;
 mod library;
 mod memory;
 mod module;
 pub mod probe;
+mod staging;
 
 pub use context::{Device, Event};
 pub use error::{Cause, DeviceError, Result, size_text};
+pub use graph::{Capture, Graph};
 pub use memory::{Address, Memory};
 pub use module::{Function, Module, Resources};
+pub use staging::{Download, Filling, Part, Upload};
 
 #[cfg(test)]
 #[allow(non_snake_case, clippy::too_many_arguments)]

@@ -83,6 +83,7 @@ impl Module {
         };
         let c_name = CString::new(name).expect("a name found in PTX holds no zero");
         let context = &*loaded.device.context;
+        context.not_capturing(&doing())?;
         context.enter()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a zero.
@@ -113,6 +114,11 @@ impl Module {
         self.loaded.kernels.keys().map(String::as_str)
     }
 
+    /// True if both are the same module.
+    pub(super) fn is(&self, other: &Module) -> bool {
+        Arc::ptr_eq(&self.loaded, &other.loaded)
+    }
+
     /// True if the cubin came from the cache.
     pub fn from_cache(&self) -> bool {
         self.loaded.from_cache
@@ -128,8 +134,13 @@ impl Drop for Loaded {
     fn drop(&mut self) {
         let context = &*self.device.context;
         if context.enter().is_ok() {
-            // SAFETY: loaded once, unloaded once; no function is left, since each holds the module. Work in the stream may still use it:
-            // the driver waits for that before it unloads.
+            // Work in the stream may still use the kernels. (None does if a capture keeps us from waiting: what it has collected keeps its
+            // modules.)
+            if context.capturing().is_none() {
+                // SAFETY: the stream lives as long as the context.
+                context.log(unsafe { context.driver.api.cuStreamSynchronize(context.stream) });
+            }
+            // SAFETY: loaded once, unloaded once; no function is left, since each holds the module.
             context.log(unsafe { context.driver.api.cuModuleUnload(self.handle) });
         }
     }
@@ -159,6 +170,10 @@ impl Function {
     /// Bytes of static shared memory.
     pub fn static_shared(&self) -> u32 {
         self.resources.static_shared
+    }
+
+    pub(super) fn module(&self) -> &Module {
+        &self.module
     }
 
     pub(super) fn handle(&self) -> CUfunction {

@@ -167,6 +167,11 @@ impl Fake {
         with(|s| s.kernels.insert(name.into(), Rc::new(kernel)));
     }
 
+    /// Forgets a capture whose end was made to fail.
+    pub fn end_capture(&self) {
+        with(|s| s.capture = None);
+    }
+
     /// Number of calls so far.
     pub fn calls(&self) -> usize {
         with(|s| s.calls.iter().filter(|c| **c != "cuCtxSetCurrent").count())

@@ -1,0 +1,363 @@
+//! Inputs and outputs of steps, through pinned memory, in two buffers each.
+//!
+//! The GPU copies from pinned memory by itself, while the host goes on. So the host may fill one buffer while the copy out of the other, and
+//! the step behind it, are still going on; an event behind each copy says when its buffer is free again, and nobody can write to a buffer
+//! (or read from one) before that: [`Upload::begin`] and [`Download::take`] wait.
+//!
+//! ```text
+//! host    fill A │ send A, replay │ fill B │ send B, replay │ wait for A's copy, fill A …
+//! stream         │ copy A │ step 1         │ copy B │ step 2 …
+//! ```
+//!
+//! Buffers for uploads are write-combined: the host's writes bypass its caches, and the GPU need not snoop them. Reading them back is slow
+//! and never needed. Copies stay outside captured graphs, which therefore know addresses on the device only and never change.
+
+use super::context::{Device, Event};
+use super::error::{DeviceError, Result};
+use super::memory::Address;
+use cudarc::driver::sys::CU_MEMHOSTALLOC_WRITECOMBINED;
+use std::ptr::NonNull;
+
+/// A piece of a buffer and where it goes to, or comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// First byte in the buffer.
+    pub offset: u64,
+    /// First byte on the device.
+    pub address: Address,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Two buffers through which inputs go to the device.
+pub struct Upload {
+    device: Device,
+    slots: [Slot; 2],
+    next: usize,
+}
+
+/// The buffer that is being filled.
+pub struct Filling<'a> {
+    upload: &'a mut Upload,
+}
+
+/// Two buffers through which outputs come from the device.
+pub struct Download {
+    device: Device,
+    slots: [Slot; 2],
+    /// The slot for the next request.
+    next: usize,
+    /// Requests that were not taken.
+    pending: usize,
+}
+
+/// Pinned memory, and the event behind the last copy that uses it.
+struct Slot {
+    pinned: Pinned,
+    copied: Event,
+    busy: bool,
+}
+
+/// Memory of the host that stays where it is. Zero at first.
+struct Pinned {
+    device: Device,
+    memory: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory like a box of bytes; the driver's calls for it may come from any thread.
+unsafe impl Send for Pinned {}
+// SAFETY: nothing changes behind a shared reference.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    fn new(device: &Device, bytes: u64, flags: u32, what: &str) -> Result<Pinned> {
+        let context = &*device.context;
+        let doing = || format!("pinning {bytes} bytes of the host's memory for {what}");
+        context.not_capturing(&doing())?;
+        let mut pinned = Pinned { device: device.clone(), memory: NonNull::dangling(), bytes: 0 };
+        if bytes == 0 {
+            return Ok(pinned);
+        }
+        let too_much = |why: &str| {
+            DeviceError::refused(doing(), why, "use a smaller batch, or raise the limit of locked memory")
+        };
+        let size = isize::try_from(bytes).map_err(|_| too_much("there is no such memory"))? as usize;
+        context.enter()?;
+        let mut memory = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write, the size is not 0, the context is current.
+        let code = unsafe { context.driver.api.cuMemHostAlloc(&mut memory, size, flags) };
+        context.check(code, doing)?;
+        pinned.memory = NonNull::new(memory.cast()).ok_or_else(|| too_much("the driver gave none"))?;
+        pinned.bytes = size;
+        // SAFETY: the driver has just given that many bytes, which nobody else knows. Zeros, so that slices of it are of known bytes.
+        unsafe { pinned.memory.as_ptr().write_bytes(0, size) };
+        Ok(pinned)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let context = &*self.device.context;
+        if self.bytes != 0 && context.enter().is_ok() {
+            // SAFETY: allocated once by `cuMemHostAlloc`, freed once; the slot has waited for its copy.
+            context.log(unsafe { context.driver.api.cuMemFreeHost(self.memory.as_ptr().cast()) });
+        }
+    }
+}
+
+impl Slot {
+    fn new(device: &Device, bytes: u64, flags: u32, what: &str) -> Result<Slot> {
+        Ok(Slot {
+            pinned: Pinned::new(device, bytes, flags, what)?,
+            copied: device.event(false)?,
+            busy: false,
+        })
+    }
+
+    /// Waits until no copy uses the buffer.
+    fn wait(&mut self) -> Result<()> {
+        if self.busy {
+            self.copied.wait()?;
+            self.busy = false;
+        }
+        Ok(())
+    }
+
+    /// Puts copies into the stream and the event behind them. `copy` is given each part and the pointer to it.
+    fn copy(&mut self, parts: &[Part], mut copy: impl FnMut(&Part, *mut u8) -> Result<()>) -> Result<()> {
+        for part in parts {
+            let end = part.offset.checked_add(part.bytes);
+            if end.is_none_or(|end| end > self.pinned.bytes as u64) {
+                let (offset, bytes, length) = (part.offset, part.bytes, self.pinned.bytes);
+                let why = format!("{bytes} bytes at {offset} are not in a buffer of {length}");
+                return Err(DeviceError::refused("staging", why, "please report it"));
+            }
+        }
+        // The buffer belongs to the device from here, even if a later copy fails.
+        self.busy = true;
+        let copied = parts.iter().filter(|p| p.bytes > 0).try_for_each(|part| {
+            // SAFETY: the offset is within the buffer, as was checked.
+            copy(part, unsafe { self.pinned.memory.as_ptr().add(part.offset as usize) })
+        });
+        let recorded = self.copied.record();
+        if recorded.is_err() {
+            // Without the event nothing says when the buffer is free; only waiting for everything does.
+            if self.pinned.device.synchronise().is_ok() {
+                self.busy = false;
+            }
+        }
+        copied.and(recorded)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // Freed memory must not be copied from. After a fault nothing is copied any more, and waiting fails at once.
+        if let Err(error) = self.wait() {
+            tracing::debug!(%error, "while dropping a staging buffer");
+        }
+    }
+}
+
+impl Upload {
+    /// Two buffers of so many bytes.
+    pub fn new(device: &Device, bytes: u64) -> Result<Upload> {
+        let slot = || Slot::new(device, bytes, CU_MEMHOSTALLOC_WRITECOMBINED, "inputs");
+        Ok(Upload { device: device.clone(), slots: [slot()?, slot()?], next: 0 })
+    }
+
+    /// Bytes of each buffer.
+    pub fn bytes(&self) -> u64 {
+        self.slots[0].pinned.bytes as u64
+    }
+
+    /// The buffer that is free, or becomes so first; waits until it is. It holds what it held two steps before, so what does not change need
+    /// not be written again.
+    pub fn begin(&mut self) -> Result<Filling<'_>> {
+        self.slots[self.next].wait()?;
+        Ok(Filling { upload: self })
+    }
+}
+
+impl Filling<'_> {
+    /// The buffer. Reading from it is slow.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let pinned = &mut self.upload.slots[self.upload.next].pinned;
+        // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made; `self` is borrowed with the slice. Memory of
+        // no bytes is a dangling, aligned pointer.
+        unsafe { std::slice::from_raw_parts_mut(pinned.memory.as_ptr(), pinned.bytes) }
+    }
+
+    /// Puts the copies into the stream: what comes into it later sees them. Does not wait.
+    pub fn send(self, parts: &[Part]) -> Result<()> {
+        let Upload { device, slots, next } = self.upload;
+        device.context.not_capturing("sending inputs")?;
+        // SAFETY: the memory is not written or freed before `copied` says so (`Slot::wait` in `begin` and `drop`).
+        let copy = |part: &Part, from: *mut u8| unsafe { device.send(part.address, from, part.bytes) };
+        let result = slots[*next].copy(parts, copy);
+        *next = 1 - *next;
+        result
+    }
+}
+
+impl Download {
+    /// Two buffers of so many bytes.
+    pub fn new(device: &Device, bytes: u64) -> Result<Download> {
+        let slot = || Slot::new(device, bytes, 0, "outputs");
+        Ok(Download { device: device.clone(), slots: [slot()?, slot()?], next: 0, pending: 0 })
+    }
+
+    /// Bytes of each buffer.
+    pub fn bytes(&self) -> u64 {
+        self.slots[0].pinned.bytes as u64
+    }
+
+    /// Puts copies into the stream, of what the device holds when it comes to them. Does not wait.
+    ///
+    /// Errors: two requests were not taken yet.
+    pub fn request(&mut self, parts: &[Part]) -> Result<()> {
+        self.device.context.not_capturing("asking for outputs")?;
+        if self.pending == 2 {
+            let why = "both buffers hold outputs that were not taken";
+            return Err(DeviceError::refused("asking for outputs", why, "take one first"));
+        }
+        let device = &self.device;
+        // SAFETY: the memory is not read or freed before `copied` says so (`Slot::wait` in `take` and `drop`).
+        let copy = |part: &Part, to: *mut u8| unsafe { device.receive(part.address, to, part.bytes) };
+        self.slots[self.next].copy(parts, copy)?;
+        self.next = 1 - self.next;
+        self.pending += 1;
+        Ok(())
+    }
+
+    /// Waits for the oldest request that was not taken, and gives its buffer. `None` if there is none.
+    pub fn take(&mut self) -> Result<Option<&[u8]>> {
+        if self.pending == 0 {
+            return Ok(None);
+        }
+        let oldest = (self.next + self.pending) % 2;
+        let slot = &mut self.slots[oldest];
+        slot.wait()?;
+        self.pending -= 1;
+        // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made; the next request borrows `self` mutably.
+        Ok(Some(unsafe { std::slice::from_raw_parts(slot.pinned.memory.as_ptr(), slot.pinned.bytes) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::Fake;
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_not_filled_again_before_it_was_copied() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let memory = device.allocate(1024, "the state").unwrap();
+        let mut upload = Upload::new(&device, 64).unwrap();
+        assert_eq!(upload.bytes(), 64);
+        // The fake's stream does nothing until someone waits: without the events, the third filling would overwrite the first.
+        for step in 0..6u8 {
+            let mut filling = upload.begin().unwrap();
+            filling.bytes().fill(step + 1);
+            let part = |n: u64| Part {
+                offset: n * 32,
+                address: memory.address().offset(step as u64 * 64 + n * 32),
+                bytes: 32,
+            };
+            filling.send(&[part(0), part(1)]).unwrap();
+        }
+        let mut back = vec![0; 6 * 64];
+        device.read(memory.address(), &mut back).unwrap();
+        for (n, byte) in back.iter().enumerate() {
+            assert_eq!(*byte as usize, n / 64 + 1, "byte {n}");
+        }
+        // Two fillings go without a wait, each later one waits once.
+        assert_eq!(fake.count("cuEventSynchronize"), 4);
+        drop((upload, memory, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn outputs_come_in_the_order_of_their_requests() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let memory = device.allocate(16, "the state").unwrap();
+        let mut download = Download::new(&device, 8).unwrap();
+        let part = [Part { offset: 4, address: memory.address(), bytes: 4 }];
+        assert_eq!(download.take().unwrap(), None);
+        for round in 0..3u8 {
+            for n in [1, 2] {
+                device.fill(memory.address(), 10 * round + n, 16).unwrap();
+                download.request(&part).unwrap();
+            }
+            assert!(download.request(&part).unwrap_err().to_string().contains("not taken"));
+            for n in [1, 2] {
+                let byte = 10 * round + n;
+                assert_eq!(download.take().unwrap().unwrap(), [0, 0, 0, 0, byte, byte, byte, byte]);
+            }
+        }
+        // Turn about: one ahead.
+        device.fill(memory.address(), 1, 16).unwrap();
+        download.request(&part).unwrap();
+        for n in 2..9 {
+            device.fill(memory.address(), n, 16).unwrap();
+            download.request(&part).unwrap();
+            assert_eq!(download.take().unwrap().unwrap()[4], n - 1);
+        }
+        drop((download, memory, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn a_copy_that_fails_does_not_free_the_buffer_early() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let memory = device.allocate(64, "the state").unwrap();
+        let mut upload = Upload::new(&device, 64).unwrap();
+        let part = |offset| Part { offset, address: memory.address().offset(offset), bytes: 8 };
+        fake.fail_after("cuMemcpyHtoDAsync_v2", 1, 999);
+        let mut filling = upload.begin().unwrap();
+        filling.bytes().fill(1);
+        assert_eq!(filling.send(&[part(0), part(8)]).unwrap_err().code(), Some(999));
+        let mut filling = upload.begin().unwrap();
+        filling.bytes().fill(2);
+        // The event is lost: everything is waited for at once.
+        fake.fail("cuEventRecord", 999);
+        assert!(filling.send(&[part(16)]).is_err());
+        assert_eq!(fake.count("cuStreamSynchronize"), 1);
+        for n in [3, 4] {
+            let mut filling = upload.begin().unwrap();
+            filling.bytes().fill(n);
+            filling.send(&[]).unwrap();
+        }
+        let mut back = [0; 24];
+        device.read(memory.address(), &mut back).unwrap();
+        assert_eq!((back[0], back[16]), (1, 2));
+        for bad in [Part { offset: 60, ..part(0) }, Part { bytes: u64::MAX, ..part(8) }] {
+            assert!(
+                upload.begin().unwrap().send(&[bad]).unwrap_err().to_string().contains("are not in a buffer")
+            );
+        }
+        drop((upload, memory, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn buffers_of_no_bytes_are_fine() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let (mut upload, mut download) =
+            (Upload::new(&device, 0).unwrap(), Download::new(&device, 0).unwrap());
+        let part = Part { offset: 0, address: Address(0), bytes: 0 };
+        let mut filling = upload.begin().unwrap();
+        assert!(filling.bytes().is_empty());
+        filling.send(&[part]).unwrap();
+        download.request(&[part]).unwrap();
+        assert_eq!(download.take().unwrap(), Some(&[][..]));
+        assert_eq!(fake.count("cuMemHostAlloc"), 0);
+        drop((upload, download, device));
+        fake.nothing_left();
+    }
+}
