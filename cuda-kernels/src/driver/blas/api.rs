@@ -99,7 +99,7 @@ pub struct Lt {
     pub path: String,
     /// 10000 · major + 100 · minor + patch.
     pub version: u32,
-    name: Option<unsafe extern "C" fn(u32) -> *const c_char>,
+    pub(in crate::driver) name: Option<unsafe extern "C" fn(u32) -> *const c_char>,
 }
 
 impl Lt {
@@ -190,7 +190,26 @@ fn missing(why: String, tried: Vec<library::Tried>) -> Missing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::probe::Missing;
     use super::*;
+
+    fn refused(version: u32, driver: u32) -> Option<Missing> {
+        let fake = super::super::super::fake::Fake::new();
+        let lt = Lt { version, path: "lib".into(), ..fake.lt() };
+        lt.runs_on(driver).err()
+    }
+
+    #[test]
+    fn a_version_fits_the_driver_or_says_why_not() {
+        assert!(refused(120_804, 12_080).is_none());
+        assert!(refused(120_804, 13_000).is_none());
+        assert!(refused(131_000, 13_000).is_none());
+        assert_eq!(
+            refused(131_002, 12_080).unwrap().why,
+            "lib is version 13.10.2, and the driver implements CUDA 12.8 only"
+        );
+        assert_eq!(refused(111_103, 12_080).unwrap().why, "lib is version 11.11.3, and 12.0 is needed");
+    }
 
     #[test]
     fn no_library_says_how_to_get_one() {

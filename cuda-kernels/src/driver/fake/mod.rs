@@ -10,6 +10,7 @@ mod stream;
 use stream::{Node, Work};
 
 use super::api::{Driver, DriverApi};
+use super::blas::Lt;
 use super::context::Device;
 use cudarc::driver::sys::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -160,6 +161,11 @@ impl Fake {
     /// The call of this function after so many more fails.
     pub fn fail_after(&self, call: &'static str, successes: usize, code: u32) {
         with(|s| s.failures.entry(call).or_default().push_back((successes, code)));
+    }
+
+    /// A fake cuBLASLt, which works in the fake driver's streams.
+    pub fn lt(&self) -> Lt {
+        lt::library()
     }
 
     /// Says what a kernel does; one that is not told does nothing.

@@ -6,6 +6,7 @@ use super::{
 };
 use cudarc::driver::sys::*;
 use std::ffi::{c_uchar, c_uint, c_ulonglong, c_void};
+use std::rc::Rc;
 
 /// What a stream or a graph does.
 #[derive(Clone)]
@@ -28,6 +29,8 @@ pub(super) enum Node {
         arguments: Vec<u64>,
         kernel: Option<Kernel>,
     },
+    /// Something that another library put into the stream.
+    Other(Rc<dyn Fn()>),
 }
 
 /// What waits in the stream.
@@ -69,6 +72,7 @@ fn run(node: Node) {
                 kernel(grid, block, shared, &arguments);
             }
         }
+        Node::Other(work) => work(),
     }
 }
 

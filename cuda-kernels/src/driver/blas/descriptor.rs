@@ -1,0 +1,183 @@
+//! cuBLASLt's descriptors, each destroyed when dropped.
+
+use super::api::Lt;
+use super::problem::{Alignment, Layout, Operands, Problem, data_type};
+use crate::driver::error::{DeviceError, Result};
+use cudarc::cublaslt::sys::*;
+use std::ffi::c_void;
+use std::sync::Arc;
+use wengert_core::DType;
+
+/// What is to be computed.
+pub(super) struct Description {
+    lt: Arc<Lt>,
+    pub(super) handle: cublasLtMatmulDesc_t,
+}
+
+/// How a matrix lies.
+pub(super) struct MatrixLayout {
+    lt: Arc<Lt>,
+    pub(super) handle: cublasLtMatrixLayout_t,
+}
+
+/// What algorithms may do.
+pub(super) struct Preference {
+    lt: Arc<Lt>,
+    pub(super) handle: cublasLtMatmulPreference_t,
+}
+
+fn doing() -> String {
+    "describing a product to cuBLASLt".into()
+}
+
+fn no_dtype(dtype: DType) -> DeviceError {
+    DeviceError::refused(doing(), format!("cuBLASLt has no {dtype}"), "this GEMM is one for our own kernel")
+}
+
+impl Description {
+    /// The description of a problem, with stand-ins for the addresses that are not known yet: algorithms are chosen with them, and some are
+    /// only offered where a bias is there. They are aligned as the real ones will be.
+    pub(super) fn new(lt: &Arc<Lt>, problem: &Problem, alignment: &Alignment) -> Result<Description> {
+        use cublasLtMatmulDescAttributes_t as A;
+        let scale = data_type(problem.scale()).ok_or_else(|| no_dtype(problem.scale()))?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        let code = unsafe { lt.api.cublasLtMatmulDescCreate(&mut handle, problem.compute(), scale) };
+        lt.check(code, doing)?;
+        let this = Description { lt: lt.clone(), handle };
+        // `cublasOperation_t`: 0 is N, 1 is T.
+        let operation = |transposed: bool| i32::from(transposed);
+        this.set(A::CUBLASLT_MATMUL_DESC_TRANSA, &operation(problem.a.transposed))?;
+        this.set(A::CUBLASLT_MATMUL_DESC_TRANSB, &operation(problem.b.transposed))?;
+        this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, &(problem.epilogue.sys() as u32))?;
+        if problem.epilogue.has_bias() {
+            let dtype = data_type(problem.result).ok_or_else(|| no_dtype(problem.result))?;
+            this.set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &(dtype as i32))?;
+        }
+        if problem.epilogue.has_aux() {
+            let missing =
+                || DeviceError::refused(doing(), "the epilogue needs an auxiliary matrix", "give its layout");
+            let aux = problem.aux.ok_or_else(missing)?;
+            this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(aux.ld as i64))?;
+            if problem.batch > 1 {
+                this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &(aux.batch as i64))?;
+            }
+        }
+        let stand_in = |alignment: u32| crate::driver::Address((1 << 32) + u64::from(alignment));
+        let (bias, aux) = (stand_in(alignment.bias), stand_in(alignment.aux));
+        this.point(problem, &Operands { bias, aux, ..Operands::default() })?;
+        Ok(this)
+    }
+
+    /// Says where the bias and the auxiliary matrix are.
+    pub(super) fn point(&self, problem: &Problem, operands: &Operands) -> Result<()> {
+        use cublasLtMatmulDescAttributes_t as A;
+        if problem.epilogue.has_bias() {
+            self.set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias.0)?;
+        }
+        if problem.epilogue.has_aux() {
+            self.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &operands.aux.0)?;
+        }
+        Ok(())
+    }
+
+    fn set<T: Copy>(&self, attribute: cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
+        let bytes = size_of::<T>();
+        // SAFETY: the value is valid for reads of its size, which the library checks against the attribute's.
+        let code = unsafe {
+            let value = std::ptr::from_ref(value).cast::<c_void>();
+            self.lt.api.cublasLtMatmulDescSetAttribute(self.handle, attribute, value, bytes)
+        };
+        self.lt.check(code, || format!("{} ({attribute:?})", doing()))
+    }
+}
+
+impl MatrixLayout {
+    /// `rows` × `columns` as they lie, before `op`.
+    pub(super) fn new(
+        lt: &Arc<Lt>,
+        dtype: DType,
+        shape: (u64, u64, Layout),
+        batch: u32,
+    ) -> Result<MatrixLayout> {
+        use cublasLtMatrixLayoutAttribute_t as A;
+        let (rows, columns, layout) = shape;
+        let code = data_type(dtype).ok_or_else(|| no_dtype(dtype))?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        let code =
+            unsafe { lt.api.cublasLtMatrixLayoutCreate(&mut handle, code, rows, columns, layout.ld as i64) };
+        lt.check(code, doing)?;
+        let this = MatrixLayout { lt: lt.clone(), handle };
+        if batch > 1 {
+            this.set(A::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &(batch as i32))?;
+            this.set(A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &(layout.batch as i64))?;
+        }
+        Ok(this)
+    }
+
+    fn set<T: Copy>(&self, attribute: cublasLtMatrixLayoutAttribute_t, value: &T) -> Result<()> {
+        let bytes = size_of::<T>();
+        // SAFETY: the value is valid for reads of its size, which the library checks against the attribute's.
+        let code = unsafe {
+            let value = std::ptr::from_ref(value).cast::<c_void>();
+            self.lt.api.cublasLtMatrixLayoutSetAttribute(self.handle, attribute, value, bytes)
+        };
+        self.lt.check(code, || format!("{} ({attribute:?})", doing()))
+    }
+}
+
+impl Preference {
+    /// At most so many bytes of workspace; matrices aligned so; sums that are split are put together out of place, in the accumulator's dtype,
+    /// which gives the same bits each time.
+    pub(super) fn new(lt: &Arc<Lt>, workspace: u64, alignment: &Alignment) -> Result<Preference> {
+        use cublasLtMatmulPreferenceAttributes_t as A;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        let code = unsafe { lt.api.cublasLtMatmulPreferenceCreate(&mut handle) };
+        lt.check(code, doing)?;
+        let this = Preference { lt: lt.clone(), handle };
+        this.set(A::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
+        this.set(A::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &REDUCTIONS)?;
+        this.set(A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment.rhs)?;
+        this.set(A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment.lhs)?;
+        this.set(A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment.out)?;
+        this.set(A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment.out)?;
+        Ok(this)
+    }
+
+    fn set<T: Copy>(&self, attribute: cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
+        let bytes = size_of::<T>();
+        // SAFETY: the value is valid for reads of its size, which the library checks against the attribute's.
+        let code = unsafe {
+            let value = std::ptr::from_ref(value).cast::<c_void>();
+            self.lt.api.cublasLtMatmulPreferenceSetAttribute(self.handle, attribute, value, bytes)
+        };
+        self.lt.check(code, || format!("{} ({attribute:?})", doing()))
+    }
+}
+
+/// Reduction schemes that are allowed: out of place in the compute type. Not in place (in the result's dtype, one block after another), and not
+/// in the output's dtype (it rounds in between).
+pub(super) const REDUCTIONS: u32 = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = unsafe { self.lt.api.cublasLtMatmulDescDestroy(self.handle) };
+    }
+}
+
+impl Drop for MatrixLayout {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = unsafe { self.lt.api.cublasLtMatrixLayoutDestroy(self.handle) };
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = unsafe { self.lt.api.cublasLtMatmulPreferenceDestroy(self.handle) };
+    }
+}

@@ -1,0 +1,365 @@
+//! What of a GEMM cuBLASLt can do, decided from its description alone.
+//!
+//! A plan's GEMM fixes every bit but those of the sum: it is rounded to the result's dtype, and each step of the epilogue has the bits of the
+//! graph op that it stands for. cuBLASLt keeps that in part only:
+//!
+//! | epilogue | cuBLASLt | |
+//! |---|---|---|
+//! | bias, result of the sum's dtype | adds in that dtype | the same bits |
+//! | residual alone | `beta = 1`, adds in that dtype | the same bits |
+//! | bias, then residual | adds the residual first | other bits |
+//! | anything, result of halves | adds before it rounds | other bits |
+//! | relu | makes a NaN 0 | not the same function |
+//! | gelu | with its own tanh | other bits |
+//! | activation, then residual | activates last | not the same function |
+//! | tanh | has none | |
+//!
+//! So a [`Form`] has two halves: what cuBLASLt does, which begins at the front of the epilogue, and what is left for a kernel of ours on `out`
+//! afterwards. By [`Rules::strict`] only the same bits count; the user may allow the others ([`Rules::relaxed`]), and a form lists each
+//! difference that it then has. Nothing here depends on a library or a GPU: what the library at hand refuses all the same is found by
+//! [`super::Blas::prepare`], which falls back to [`Form::plain`].
+
+use super::problem::{LtEpilogue, Problem, data_type};
+use std::fmt;
+use wengert_core::DType;
+use wengert_core::call::{Activation, Epilogue, Gemm};
+
+/// What may differ from the plan.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Rules {
+    /// f32 operands may be rounded to tf32 (10 bits of mantissa).
+    pub tf32: bool,
+    /// Epilogues may be done in the accumulator's precision, in another order, with approximate activations, and a ReLU may lose NaNs.
+    pub relaxed: bool,
+}
+
+impl Rules {
+    /// Nothing differs.
+    pub const STRICT: Rules = Rules { tf32: false, relaxed: false };
+    /// What is fastest.
+    pub const RELAXED: Rules = Rules { tf32: true, relaxed: true };
+}
+
+/// A GEMM by cuBLASLt, and what is left of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// What cuBLASLt does.
+    pub problem: Problem,
+    /// The steps of the epilogue that it does.
+    pub done: Epilogue,
+    /// The steps that are left, to be done on out by another kernel.
+    pub left: Epilogue,
+    /// In what the result differs from the plan's; empty by strict rules.
+    pub differences: Vec<Difference>,
+}
+
+/// A way in which a result differs from the plan's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Difference {
+    /// f32 operands are rounded to tf32.
+    Tf32,
+    /// The sum is not rounded to the result's dtype before the epilogue.
+    Unrounded,
+    /// The residual is added before the bias.
+    Order,
+    /// ReLU makes a NaN 0.
+    ReluOfNan,
+    /// GELU is cuBLASLt's own.
+    Gelu,
+}
+
+/// Why cuBLASLt does not do a GEMM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// Nothing is multiplied: an extent is 0.
+    Empty,
+    /// No dtype of cuBLASLt's with our meaning (integers wrap).
+    DType(DType),
+    /// An operand's distances are no matrix: neither is 1, or rows overlap.
+    NoMatrix {
+        /// `lhs` or `rhs`.
+        operand: &'static str,
+    },
+    /// An extent or a distance is beyond 31 bits.
+    TooLarge,
+    /// The residual is where out is written, and would be needed after it.
+    ResidualOverwritten,
+    /// The library has no algorithm for it on this GPU within the workspace.
+    NoAlgorithm {
+        /// Version of cuBLASLt.
+        version: String,
+        /// What it answered, if not an empty list.
+        answer: String,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Empty => f.write_str("nothing is multiplied"),
+            Why::DType(dtype) => write!(f, "cuBLASLt has no product of {dtype} that wraps"),
+            Why::NoMatrix { operand } => write!(f, "the strides of {operand} are no matrix to cuBLASLt"),
+            Why::TooLarge => f.write_str("an extent or a stride is beyond 31 bits"),
+            Why::ResidualOverwritten => f.write_str(
+                "the residual is in the buffer of the result, and cuBLASLt would overwrite it too early",
+            ),
+            Why::NoAlgorithm { version, answer } if answer.is_empty() => {
+                write!(f, "cuBLASLt {version} has no algorithm for it")
+            }
+            Why::NoAlgorithm { version, answer } => write!(f, "cuBLASLt {version} answers {answer}"),
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Difference::Tf32 => "operands are rounded to tf32",
+            Difference::Unrounded => "the sum is not rounded before the epilogue",
+            Difference::Order => "the residual is added before the bias",
+            Difference::ReluOfNan => "relu of NaN is 0",
+            Difference::Gelu => "gelu is cuBLASLt's",
+        })
+    }
+}
+
+/// How cuBLASLt does this GEMM, or why it does not. `in_place`: the residual's buffer is out's.
+pub fn supports(gemm: &Gemm, rules: Rules, in_place: bool) -> Result<Form, Why> {
+    if gemm.batch == 0 || gemm.m == 0 || gemm.n == 0 || gemm.k == 0 {
+        return Err(Why::Empty);
+    }
+    if data_type(gemm.operand).is_none() || data_type(gemm.result).is_none() {
+        return Err(Why::DType(gemm.operand));
+    }
+    let mut problem = Problem::of(gemm, rules.tf32)
+        .map_err(|operand| Why::NoMatrix { operand: ["lhs", "rhs"][operand] })?;
+    let extents = [problem.m, problem.n, problem.k, problem.a.ld, problem.b.ld, problem.d.ld];
+    if extents.iter().any(|e| *e > i32::MAX as u64) || gemm.batch > i32::MAX as usize {
+        return Err(Why::TooLarge);
+    }
+    let mut differences = Vec::new();
+    if problem.tf32 {
+        differences.push(Difference::Tf32);
+    }
+    let (done, mut epilogue_differences) = done(gemm, rules);
+    differences.append(&mut epilogue_differences);
+    problem.accumulate = done.residual;
+    problem.epilogue = match (done.bias, done.activation) {
+        (false, None) => LtEpilogue::Default,
+        (true, None) => LtEpilogue::Bias,
+        (false, Some(Activation::Relu)) => LtEpilogue::Relu,
+        (true, Some(Activation::Relu)) => LtEpilogue::ReluBias,
+        (false, Some(_)) => LtEpilogue::Gelu,
+        (true, Some(_)) => LtEpilogue::GeluBias,
+    };
+    Form { problem, done, left: left(gemm.epilogue, done), differences }.apart(in_place)
+}
+
+/// The steps of the epilogue that cuBLASLt does by these rules: always its first ones.
+fn done(gemm: &Gemm, rules: Rules) -> (Epilogue, Vec<Difference>) {
+    let wanted = gemm.epilogue;
+    let nothing = Epilogue::default();
+    let mut differences = Vec::new();
+    // Halves are summed in f32: the epilogue comes before the rounding.
+    let unrounded = gemm.result != gemm.accumulate;
+    if unrounded && wanted != nothing {
+        if !rules.relaxed {
+            return (nothing, differences);
+        }
+        differences.push(Difference::Unrounded);
+    }
+    let mut done = Epilogue { bias: wanted.bias, ..nothing };
+    match wanted.activation {
+        None => {}
+        Some(Activation::Relu) if rules.relaxed => {
+            done.activation = wanted.activation;
+            differences.push(Difference::ReluOfNan);
+        }
+        Some(Activation::GeluTanh) if rules.relaxed => {
+            done.activation = wanted.activation;
+            differences.push(Difference::Gelu);
+        }
+        // What is left begins with the activation.
+        Some(_) => {}
+    }
+    if wanted.residual && wanted.activation.is_none() {
+        if !wanted.bias {
+            done.residual = true;
+        } else if rules.relaxed {
+            done.residual = true;
+            differences.push(Difference::Order);
+        }
+    }
+    if done == nothing {
+        differences.clear();
+    }
+    (done, differences)
+}
+
+fn left(wanted: Epilogue, done: Epilogue) -> Epilogue {
+    Epilogue {
+        bias: wanted.bias && !done.bias,
+        activation: if done.activation.is_some() { None } else { wanted.activation },
+        residual: wanted.residual && !done.residual,
+    }
+}
+
+impl Form {
+    /// The same product with the whole epilogue left: for a library that lacks the epilogue.
+    pub fn plain(&self, in_place: bool) -> Result<Form, Why> {
+        let left = Epilogue {
+            bias: self.done.bias || self.left.bias,
+            activation: self.done.activation.or(self.left.activation),
+            residual: self.done.residual || self.left.residual,
+        };
+        let problem =
+            Problem { accumulate: false, epilogue: LtEpilogue::Default, aux: None, ..self.problem.clone() };
+        let differences = self.differences.iter().copied().filter(|d| *d == Difference::Tf32).collect();
+        Form { problem, done: Epilogue::default(), left, differences }.apart(in_place)
+    }
+
+    /// True if cuBLASLt does it all.
+    pub fn is_whole(&self) -> bool {
+        self.left == Epilogue::default()
+    }
+
+    /// An error if what is left needs a residual that is overwritten by then.
+    fn apart(self, in_place: bool) -> Result<Form, Why> {
+        if in_place && self.left.residual { Err(Why::ResidualOverwritten) } else { Ok(self) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::call::Matrix;
+
+    fn gemm(operand: DType, result: DType, epilogue: Epilogue) -> Gemm {
+        Gemm {
+            batch: 1,
+            m: 8,
+            n: 10,
+            k: 64,
+            lhs: Matrix { batch: 0, row: 64, column: 1 },
+            rhs: Matrix { batch: 0, row: 10, column: 1 },
+            operand,
+            accumulate: if operand.is_half() { DType::F32 } else { operand },
+            result,
+            epilogue,
+        }
+    }
+
+    fn epilogue(bias: bool, activation: Option<Activation>, residual: bool) -> Epilogue {
+        Epilogue { bias, activation, residual }
+    }
+
+    #[test]
+    fn strict_rules_take_what_has_the_same_bits_and_leave_the_rest() {
+        let relu = Some(Activation::Relu);
+        let f32s = |e| supports(&gemm(DType::F32, DType::F32, e), Rules::STRICT, false).unwrap();
+        for (wanted, done) in [
+            (epilogue(false, None, false), epilogue(false, None, false)),
+            (epilogue(true, None, false), epilogue(true, None, false)),
+            (epilogue(false, None, true), epilogue(false, None, true)),
+            (epilogue(true, None, true), epilogue(true, None, false)),
+            (epilogue(true, relu, true), epilogue(true, None, false)),
+            (epilogue(false, relu, false), epilogue(false, None, false)),
+            (epilogue(false, Some(Activation::Tanh), true), epilogue(false, None, false)),
+        ] {
+            let form = f32s(wanted);
+            assert_eq!(form.done, done, "{wanted:?}");
+            assert_eq!(form.left, left(wanted, done));
+            assert!(form.differences.is_empty());
+            assert_eq!(form.problem.accumulate, done.residual);
+            assert_eq!(form.is_whole(), wanted == done);
+        }
+        // Halves that stay f32 are like f32; halves that are rounded leave everything.
+        let bias = epilogue(true, None, false);
+        assert_eq!(supports(&gemm(DType::BF16, DType::F32, bias), Rules::STRICT, false).unwrap().done, bias);
+        let halves = supports(&gemm(DType::BF16, DType::BF16, bias), Rules::STRICT, false).unwrap();
+        assert_eq!((halves.done, halves.left), (Epilogue::default(), bias));
+        assert_eq!(halves.problem.epilogue, LtEpilogue::Default);
+    }
+
+    #[test]
+    fn relaxed_rules_take_more_and_say_what_differs() {
+        let relaxed = |d, e| supports(&gemm(d, d, e), Rules::RELAXED, false).unwrap();
+        let form = relaxed(DType::BF16, epilogue(true, Some(Activation::GeluTanh), false));
+        assert!(form.is_whole() && form.problem.epilogue == LtEpilogue::GeluBias);
+        assert_eq!(form.differences, [Difference::Unrounded, Difference::Gelu]);
+        let form = relaxed(DType::F32, epilogue(true, None, true));
+        assert!(form.is_whole() && form.problem.accumulate && form.problem.epilogue == LtEpilogue::Bias);
+        assert_eq!(form.differences, [Difference::Tf32, Difference::Order]);
+        assert_eq!(
+            relaxed(DType::F64, epilogue(false, Some(Activation::Relu), false)).differences,
+            [Difference::ReluOfNan]
+        );
+        // cuBLASLt activates last, and knows no tanh.
+        let form = relaxed(DType::F16, epilogue(true, Some(Activation::Relu), true));
+        assert_eq!(form.left, epilogue(false, None, true));
+        let form = relaxed(DType::F16, epilogue(false, Some(Activation::Tanh), true));
+        assert_eq!((form.done, form.differences.len()), (Epilogue::default(), 0));
+    }
+
+    #[test]
+    fn a_residual_that_would_be_overwritten_is_noticed() {
+        let wanted = epilogue(true, None, true);
+        let g = gemm(DType::F32, DType::F32, wanted);
+        assert_eq!(supports(&g, Rules::STRICT, true), Err(Why::ResidualOverwritten));
+        assert!(supports(&g, Rules::RELAXED, true).unwrap().is_whole());
+        let alone = gemm(DType::F32, DType::F32, epilogue(false, None, true));
+        let form = supports(&alone, Rules::STRICT, true).unwrap();
+        assert_eq!(form.plain(true), Err(Why::ResidualOverwritten));
+        let plain = form.plain(false).unwrap();
+        assert_eq!((plain.left, plain.problem.accumulate), (epilogue(false, None, true), false));
+    }
+
+    #[test]
+    fn what_cublaslt_has_no_words_for_is_told() {
+        let plain = Epilogue::default();
+        let why = |g: Gemm| supports(&g, Rules::STRICT, false).unwrap_err();
+        let g = || gemm(DType::F32, DType::F32, plain);
+        assert_eq!(why(Gemm { k: 0, ..g() }), Why::Empty);
+        assert_eq!(why(Gemm { batch: 0, ..g() }), Why::Empty);
+        assert_eq!(why(gemm(DType::I8, DType::I8, plain)), Why::DType(DType::I8));
+        let odd = Matrix { batch: 0, row: 128, column: 2 };
+        assert_eq!(why(Gemm { lhs: odd, ..g() }), Why::NoMatrix { operand: "lhs" });
+        // A row that is repeated, and rows that overlap.
+        for row in [0, 3] {
+            let overlapping = Matrix { batch: 0, row, column: 1 };
+            assert_eq!(why(Gemm { rhs: overlapping, ..g() }), Why::NoMatrix { operand: "rhs" });
+        }
+        let far = Matrix { batch: 0, row: 1 << 32, column: 1 };
+        assert_eq!(why(Gemm { lhs: far, ..g() }), Why::TooLarge);
+        assert!(why(Gemm { lhs: odd, ..g() }).to_string().contains("lhs"));
+    }
+
+    #[test]
+    fn strides_become_leading_dimensions_and_transpositions() {
+        let g = gemm(DType::F32, DType::F32, Epilogue::default());
+        let of = |g: &Gemm| supports(g, Rules::STRICT, false).unwrap().problem;
+        let problem = of(&g);
+        assert_eq!(problem.to_string(), "10x8x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default");
+        let transposed = Gemm {
+            lhs: Matrix { batch: 0, row: 1, column: 9 },
+            rhs: Matrix { batch: 0, row: 1, column: 64 },
+            ..g.clone()
+        };
+        assert_eq!(of(&transposed).to_string(), "10x8x64 batch 1 a T64+0 b T9+0 d N10+0 f32 to f32 Default");
+        // A batch that shares its rhs is one product of more rows.
+        let batch = Gemm { batch: 3, lhs: Matrix { batch: 8 * 64, ..g.lhs }, ..g.clone() };
+        assert_eq!(of(&batch).to_string(), "10x24x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default");
+        let apart = Gemm { batch: 3, lhs: Matrix { batch: 600, ..g.lhs }, ..g.clone() };
+        assert_eq!(of(&apart).to_string(), "10x8x64 batch 3 a N10+0 b N64+600 d N10+80 f32 to f32 Default");
+        // Of a single row or column, distances are of no account.
+        let thin = Gemm { m: 1, lhs: Matrix { batch: 0, row: 0, column: 1 }, ..g.clone() };
+        assert_eq!(of(&thin).b.ld, 64);
+        let thin = Gemm {
+            k: 1,
+            lhs: Matrix { batch: 0, row: 5, column: 0 },
+            rhs: Matrix { batch: 0, row: 0, column: 1 },
+            ..g
+        };
+        assert_eq!((of(&thin).b.ld, of(&thin).a.ld), (5, 10));
+    }
+}

@@ -1,0 +1,366 @@
+//! A product in cuBLASLt's terms: column-major matrices, `D = epilogue(op(A)·op(B) + beta·C)`.
+//!
+//! Ours are row-major, and a row-major matrix *is* its transpose in column-major order, without a byte moved. So `out = lhs·rhs` is computed as
+//! `outᵀ = rhsᵀ·lhsᵀ`: A is our rhs, B our lhs, D our out, and m and n change places. This way rather than with cuBLASLt's row order, because its
+//! bias runs along the *rows* of D, which are our columns: exactly the bias of a layer. And column order is what all its kernels are made for.
+//!
+//! A matrix is expressible if one of its distances is 1: the other is the leading dimension, and which of them is 1 decides `op`.
+
+use crate::driver::memory::Address;
+use cudarc::cublaslt::sys::{cublasComputeType_t, cublasLtEpilogue_t, cudaDataType};
+use std::fmt;
+use wengert_core::DType;
+use wengert_core::call::{Gemm, Matrix};
+
+/// A product, as cuBLASLt sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Problem {
+    /// Rows of D: our columns.
+    pub m: u64,
+    /// Columns of D: our rows.
+    pub n: u64,
+    /// The extent that is summed.
+    pub k: u64,
+    /// Number of products.
+    pub batch: u32,
+    /// m × k after `op`: our rhs.
+    pub a: Layout,
+    /// k × n after `op`: our lhs.
+    pub b: Layout,
+    /// m × n: our out; C (our residual) lies alike.
+    pub d: Layout,
+    /// Dtype of A and B.
+    pub operand: DType,
+    /// Dtype of C, D and bias.
+    pub result: DType,
+    /// Whether f32 operands may be rounded to tf32.
+    pub tf32: bool,
+    /// Whether C is added.
+    pub accumulate: bool,
+    /// What becomes of the sum.
+    pub epilogue: LtEpilogue,
+    /// How the auxiliary matrix lies, for the epilogues that have one.
+    pub aux: Option<Aux>,
+}
+
+/// How a matrix lies in memory. In elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Layout {
+    /// `op` transposes it.
+    pub transposed: bool,
+    /// Distance of columns.
+    pub ld: u64,
+    /// Distance of matrices.
+    pub batch: u64,
+}
+
+/// How the auxiliary matrix lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Aux {
+    /// Distance of columns: elements, or bits of a ReLU's mask.
+    pub ld: u64,
+    /// Distance of matrices.
+    pub batch: u64,
+}
+
+/// Epilogues of cuBLASLt (`cublasLtEpilogue_t`). The bias is one number a row of D.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum LtEpilogue {
+    /// Nothing.
+    Default,
+    /// `max(x, 0)`, which makes a NaN 0.
+    Relu,
+    /// Adds a bias.
+    Bias,
+    /// Adds a bias, then ReLU.
+    ReluBias,
+    /// ReLU, and writes where it was positive as a mask of bits.
+    ReluAux,
+    /// Adds a bias, then [`LtEpilogue::ReluAux`].
+    ReluAuxBias,
+    /// Keeps what the mask of a forward pass kept.
+    DRelu,
+    /// [`LtEpilogue::DRelu`], and writes the sums along the rows of D.
+    DReluBGrad,
+    /// GELU by tanh.
+    Gelu,
+    /// Adds a bias, then GELU.
+    GeluBias,
+    /// GELU, and writes its operand.
+    GeluAux,
+    /// Adds a bias, then [`LtEpilogue::GeluAux`].
+    GeluAuxBias,
+    /// Times the derivative of GELU at the operand of a forward pass.
+    DGelu,
+    /// [`LtEpilogue::DGelu`], and writes the sums along the rows of D.
+    DGeluBGrad,
+    /// Writes the sums along the rows of op(A).
+    BGradA,
+    /// Writes the sums along the columns of op(B).
+    BGradB,
+}
+
+impl LtEpilogue {
+    /// Every epilogue.
+    pub const ALL: [LtEpilogue; 16] = [
+        LtEpilogue::Default,
+        LtEpilogue::Relu,
+        LtEpilogue::Bias,
+        LtEpilogue::ReluBias,
+        LtEpilogue::ReluAux,
+        LtEpilogue::ReluAuxBias,
+        LtEpilogue::DRelu,
+        LtEpilogue::DReluBGrad,
+        LtEpilogue::Gelu,
+        LtEpilogue::GeluBias,
+        LtEpilogue::GeluAux,
+        LtEpilogue::GeluAuxBias,
+        LtEpilogue::DGelu,
+        LtEpilogue::DGeluBGrad,
+        LtEpilogue::BGradA,
+        LtEpilogue::BGradB,
+    ];
+
+    pub(super) fn sys(self) -> cublasLtEpilogue_t {
+        use cublasLtEpilogue_t as E;
+        match self {
+            LtEpilogue::Default => E::CUBLASLT_EPILOGUE_DEFAULT,
+            LtEpilogue::Relu => E::CUBLASLT_EPILOGUE_RELU,
+            LtEpilogue::Bias => E::CUBLASLT_EPILOGUE_BIAS,
+            LtEpilogue::ReluBias => E::CUBLASLT_EPILOGUE_RELU_BIAS,
+            LtEpilogue::ReluAux => E::CUBLASLT_EPILOGUE_RELU_AUX,
+            LtEpilogue::ReluAuxBias => E::CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+            LtEpilogue::DRelu => E::CUBLASLT_EPILOGUE_DRELU,
+            LtEpilogue::DReluBGrad => E::CUBLASLT_EPILOGUE_DRELU_BGRAD,
+            LtEpilogue::Gelu => E::CUBLASLT_EPILOGUE_GELU,
+            LtEpilogue::GeluBias => E::CUBLASLT_EPILOGUE_GELU_BIAS,
+            LtEpilogue::GeluAux => E::CUBLASLT_EPILOGUE_GELU_AUX,
+            LtEpilogue::GeluAuxBias => E::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            LtEpilogue::DGelu => E::CUBLASLT_EPILOGUE_DGELU,
+            LtEpilogue::DGeluBGrad => E::CUBLASLT_EPILOGUE_DGELU_BGRAD,
+            LtEpilogue::BGradA => E::CUBLASLT_EPILOGUE_BGRADA,
+            LtEpilogue::BGradB => E::CUBLASLT_EPILOGUE_BGRADB,
+        }
+    }
+
+    /// True if it reads a bias, or writes the gradient of one.
+    pub fn has_bias(self) -> bool {
+        use LtEpilogue::*;
+        matches!(
+            self,
+            Bias | ReluBias
+                | ReluAuxBias
+                | GeluBias
+                | GeluAuxBias
+                | DReluBGrad
+                | DGeluBGrad
+                | BGradA
+                | BGradB
+        )
+    }
+
+    /// True if it reads or writes an auxiliary matrix.
+    pub fn has_aux(self) -> bool {
+        use LtEpilogue::*;
+        matches!(
+            self,
+            ReluAux | ReluAuxBias | DRelu | DReluBGrad | GeluAux | GeluAuxBias | DGelu | DGeluBGrad
+        )
+    }
+
+    /// True if the auxiliary matrix is a mask of bits.
+    pub fn has_mask(self) -> bool {
+        use LtEpilogue::*;
+        matches!(self, ReluAux | ReluAuxBias | DRelu | DReluBGrad)
+    }
+}
+
+/// Where the matrices are. In our terms: lhs, rhs, out.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Operands {
+    /// cuBLASLt's B.
+    pub lhs: Address,
+    /// cuBLASLt's A.
+    pub rhs: Address,
+    /// cuBLASLt's C, if it accumulates; may be `out`.
+    pub residual: Address,
+    /// cuBLASLt's D.
+    pub out: Address,
+    /// The bias that is read, or its gradient that is written, if the epilogue has one.
+    pub bias: Address,
+    /// The auxiliary matrix, if the epilogue has one.
+    pub aux: Address,
+}
+
+/// Bytes to which addresses are aligned at least: powers of two up to 256. Algorithms are chosen for them, and addresses are checked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Alignment {
+    /// Of lhs.
+    pub lhs: u32,
+    /// Of rhs.
+    pub rhs: u32,
+    /// Of residual and out.
+    pub out: u32,
+    /// Of the bias.
+    pub bias: u32,
+    /// Of the auxiliary matrix.
+    pub aux: u32,
+}
+
+impl Alignment {
+    /// The most: what allocations and a plan's buffers have.
+    pub const FULL: Alignment = Alignment { lhs: 256, rhs: 256, out: 256, bias: 256, aux: 256 };
+
+    /// That of these addresses. For buffers that move with a loop's counter: of the first, and of the distance as an address.
+    pub fn of(operands: &Operands) -> Alignment {
+        Alignment {
+            lhs: operands.lhs.alignment(),
+            rhs: operands.rhs.alignment(),
+            out: operands.out.alignment().min(operands.residual.alignment()),
+            bias: operands.bias.alignment(),
+            aux: operands.aux.alignment(),
+        }
+    }
+
+    /// What both have.
+    #[must_use]
+    pub fn and(self, other: Alignment) -> Alignment {
+        Alignment {
+            lhs: self.lhs.min(other.lhs),
+            rhs: self.rhs.min(other.rhs),
+            out: self.out.min(other.out),
+            bias: self.bias.min(other.bias),
+            aux: self.aux.min(other.aux),
+        }
+    }
+
+    /// True if these addresses are aligned so.
+    pub fn holds(&self, operands: &Operands) -> bool {
+        Alignment::of(operands).and(*self) == *self
+    }
+}
+
+/// How a matrix of `rows` × `columns` (ours, row-major) lies when it is seen as its transpose in column-major order.
+fn layout(matrix: &Matrix, rows: usize, columns: usize) -> Option<Layout> {
+    let batch = matrix.batch as u64;
+    // Of one row or column the distance is of no account.
+    let row = if rows == 1 { columns } else { matrix.row };
+    if (matrix.column == 1 || columns == 1) && row >= columns {
+        return Some(Layout { transposed: false, ld: row as u64, batch });
+    }
+    let column = if columns == 1 { rows } else { matrix.column };
+    if (matrix.row == 1 || rows == 1) && column >= rows {
+        return Some(Layout { transposed: true, ld: column as u64, batch });
+    }
+    None
+}
+
+impl Problem {
+    /// The product alone, without its epilogue. `None` if an operand is no matrix to cuBLASLt (0 for lhs, 1 for rhs in the error).
+    ///
+    /// Where all products of a batch share a rhs, and lhs is dense over the batch, they are one product of more rows.
+    pub(super) fn of(gemm: &Gemm, tf32: bool) -> Result<Problem, usize> {
+        let (mut batch, mut rows, mut lhs) = (gemm.batch, gemm.m, gemm.lhs);
+        let row = if gemm.m == 1 { lhs.batch } else { lhs.row };
+        let dense = lhs.batch == gemm.m * row && row >= gemm.k && (lhs.column == 1 || gemm.k == 1);
+        if batch > 1 && gemm.rhs.batch == 0 && dense {
+            rows *= batch;
+            batch = 1;
+            lhs = Matrix { batch: 0, row, column: 1 };
+        }
+        let b = layout(&lhs, rows, gemm.k).ok_or(0usize)?;
+        let a = layout(&gemm.rhs, gemm.k, gemm.n).ok_or(1usize)?;
+        let unbatched = |l: Layout| if batch == 1 { Layout { batch: 0, ..l } } else { l };
+        Ok(Problem {
+            m: gemm.n as u64,
+            n: rows as u64,
+            k: gemm.k as u64,
+            batch: batch as u32,
+            a: unbatched(a),
+            b: unbatched(b),
+            d: unbatched(Layout { transposed: false, ld: gemm.n as u64, batch: (rows * gemm.n) as u64 }),
+            operand: gemm.operand,
+            result: gemm.result,
+            tf32: tf32 && gemm.operand == DType::F32,
+            accumulate: false,
+            epilogue: LtEpilogue::Default,
+            aux: None,
+        })
+    }
+
+    /// The same with another epilogue, such as those of a backward pass.
+    #[must_use]
+    pub fn with(self, epilogue: LtEpilogue, aux: Option<Aux>) -> Problem {
+        Problem { epilogue, aux, ..self }
+    }
+
+    /// Rows and columns of A, B and D as they lie.
+    pub(super) fn stored(&self) -> [(u64, u64, Layout); 3] {
+        let shape =
+            |rows, columns, l: Layout| if l.transposed { (columns, rows, l) } else { (rows, columns, l) };
+        [shape(self.m, self.k, self.a), shape(self.k, self.n, self.b), shape(self.m, self.n, self.d)]
+    }
+
+    /// Elements from the first to the last of a batch of matrices.
+    pub(super) fn span(&self, (rows, columns, layout): (u64, u64, Layout)) -> u64 {
+        rows + (columns - 1) * layout.ld + u64::from(self.batch - 1) * layout.batch
+    }
+
+    /// Numbers of the bias vector.
+    pub fn bias_length(&self) -> u64 {
+        if self.epilogue == LtEpilogue::BGradB { self.n } else { self.m }
+    }
+
+    /// Bytes of the auxiliary matrix.
+    pub fn aux_bytes(&self) -> u64 {
+        let Some(aux) = self.aux.filter(|_| self.epilogue.has_aux()) else { return 0 };
+        let elements = aux.ld * self.n + u64::from(self.batch - 1) * aux.batch;
+        if self.epilogue.has_mask() { elements.div_ceil(8) } else { elements * self.result.size() as u64 }
+    }
+
+    /// In what products are made and summed.
+    pub(super) fn compute(&self) -> cublasComputeType_t {
+        match self.operand {
+            DType::F64 => cublasComputeType_t::CUBLAS_COMPUTE_64F,
+            _ if self.tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        }
+    }
+
+    /// Dtype of alpha and beta.
+    pub(super) fn scale(&self) -> DType {
+        if self.operand == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+}
+
+/// A dtype's name at NVIDIA.
+pub(super) fn data_type(dtype: DType) -> Option<cudaDataType> {
+    match dtype {
+        DType::F16 => Some(cudaDataType::CUDA_R_16F),
+        DType::BF16 => Some(cudaDataType::CUDA_R_16BF),
+        DType::F32 => Some(cudaDataType::CUDA_R_32F),
+        DType::F64 => Some(cudaDataType::CUDA_R_64F),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Problem {
+    /// The whole of it in one line: the key of tuning files.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = |l: &Layout| format!("{}{}+{}", if l.transposed { "T" } else { "N" }, l.ld, l.batch);
+        write!(f, "{}x{}x{} batch {} ", self.m, self.n, self.k, self.batch)?;
+        write!(f, "a {} b {} d {} ", layout(&self.a), layout(&self.b), layout(&self.d))?;
+        write!(f, "{} to {}", self.operand, self.result)?;
+        if self.tf32 {
+            f.write_str(" tf32")?;
+        }
+        if self.accumulate {
+            f.write_str(" accumulate")?;
+        }
+        write!(f, " {:?}", self.epilogue)?;
+        match self.aux {
+            Some(aux) => write!(f, " aux {}+{}", aux.ld, aux.batch),
+            None => Ok(()),
+        }
+    }
+}

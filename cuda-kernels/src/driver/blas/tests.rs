@@ -1,0 +1,477 @@
+//! Products on the fake library, which follows cuBLASLt's documentation, against the meaning of the call in `wengert-core`.
+
+use super::api::Lt;
+use super::*;
+use crate::driver::fake::{Fake, bytes_at};
+use crate::driver::library::cublas_lt_candidates;
+use crate::driver::{Address, Device, Memory};
+use std::sync::Arc;
+use wengert_core::call::{Activation, Call, Epilogue, Gemm, Matrix};
+use wengert_core::{DType, Literal, Scalar};
+
+const WORKSPACE: u64 = 2 << 20;
+
+struct Bench {
+    blas: Blas,
+    workspace: Memory,
+    device: Device,
+    fake: Fake,
+}
+
+fn bench() -> Bench {
+    let fake = Fake::new();
+    let device = fake.device();
+    let blas = Blas::new(&device, Arc::new(fake.lt())).unwrap();
+    let workspace = device.allocate(WORKSPACE, "the workspace").unwrap();
+    Bench { blas, workspace, device, fake }
+}
+
+impl Bench {
+    fn close(self) {
+        let Bench { blas, workspace, device, fake } = self;
+        drop((blas, workspace, device));
+        fake.nothing_left();
+    }
+
+    /// A literal in memory of its own.
+    fn put(&self, literal: &Literal) -> Memory {
+        let bytes = literal.to_bytes();
+        let memory = self.device.allocate(bytes.len() as u64, "an operand").unwrap();
+        self.device.write(memory.address(), &bytes).unwrap();
+        memory
+    }
+
+    fn get(&self, memory: &Memory, dtype: DType, shape: &[usize]) -> Literal {
+        let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+        self.device.read(memory.address(), &mut bytes).unwrap();
+        Literal::from_bytes(dtype, shape, &bytes).unwrap()
+    }
+}
+
+/// Small numbers, of which sums are exact in every dtype.
+fn numbers(dtype: DType, count: usize, seed: usize) -> Literal {
+    let number = |n: usize| ((n * 7 + seed * 5 + n / 3) % 9) as f64 - 4.0;
+    let values: Vec<_> = (0..count).map(|n| Scalar::from_f64(dtype, number(n) / 2.0)).collect();
+    Literal::from_scalars(dtype, &[count], &values).unwrap()
+}
+
+fn dtypes() -> [(DType, DType); 6] {
+    use DType::*;
+    [(F32, F32), (F64, F64), (F16, F16), (F16, F32), (BF16, BF16), (BF16, F32)]
+}
+
+fn epilogues() -> Vec<Epilogue> {
+    let mut found = Vec::new();
+    for activation in std::iter::once(None).chain(Activation::ALL.map(Some)) {
+        for n in 0..4 {
+            found.push(Epilogue { bias: n & 1 != 0, activation, residual: n & 2 != 0 });
+        }
+    }
+    found
+}
+
+/// Products of 5 × 3 by 3 × 4, lying in all the ways that cuBLASLt can express.
+fn gemms(operand: DType, result: DType, epilogue: Epilogue) -> Vec<Gemm> {
+    let (m, n, k) = (5, 4, 3);
+    let mut found = Vec::new();
+    for pad in [0, 2] {
+        for (lhs_t, rhs_t) in [(false, false), (false, true), (true, false), (true, true)] {
+            for (batch, shared) in [(1, false), (3, false), (3, true)] {
+                let matrix = |rows: usize, columns: usize, transposed: bool| {
+                    let (row, column) = if transposed { (1, rows + pad) } else { (columns + pad, 1) };
+                    let length = if transposed { columns * column } else { rows * row };
+                    Matrix { batch: if batch == 1 { 0 } else { length }, row, column }
+                };
+                let rhs = matrix(k, n, rhs_t);
+                let accumulate = if operand.is_half() { DType::F32 } else { operand };
+                found.push(Gemm {
+                    batch,
+                    m,
+                    n,
+                    k,
+                    lhs: matrix(m, k, lhs_t),
+                    rhs: if shared { Matrix { batch: 0, ..rhs } } else { rhs },
+                    operand,
+                    accumulate,
+                    result,
+                    epilogue,
+                });
+            }
+        }
+    }
+    let first = found[0].clone();
+    // A vector by a matrix, a matrix by a vector, an outer product, with odd distances where they are of no account.
+    found.push(Gemm { m: 1, lhs: Matrix { batch: 0, row: 0, column: 1 }, ..first.clone() });
+    found.push(Gemm { n: 1, rhs: Matrix { batch: 0, row: 1, column: 0 }, ..first.clone() });
+    found.push(Gemm {
+        k: 1,
+        lhs: Matrix { batch: 0, row: 1, column: 0 },
+        rhs: Matrix { batch: 0, row: 0, column: 1 },
+        ..first.clone()
+    });
+    found.push(Gemm { batch: 4, m: 1, lhs: Matrix { batch: 6, row: 0, column: 1 }, ..first });
+    found
+}
+
+#[test]
+fn products_mean_what_the_call_means() {
+    let b = bench();
+    let mut products = 0;
+    for (operand, result) in dtypes() {
+        for epilogue in epilogues() {
+            for gemm in gemms(operand, result, epilogue) {
+                for (rules, in_place) in
+                    [(Rules::STRICT, false), (Rules::RELAXED, false), (Rules::RELAXED, true)]
+                {
+                    products += usize::from(agrees(&b, &gemm, rules, in_place));
+                }
+            }
+        }
+    }
+    // All of the first two, and those in place that can be.
+    assert!(products > 6 * 16 * 28 * 2, "{products}");
+    b.close();
+}
+
+/// Runs a product and compares what cuBLASLt has done of it with the meaning; false if it is not expressible in place.
+fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
+    let form = match supports(gemm, rules, in_place) {
+        Ok(form) => form,
+        Err(why) => {
+            assert!(in_place && why == Why::ResidualOverwritten, "{why}: {gemm:?}");
+            return false;
+        }
+    };
+    // What is done of it, as a call of its own.
+    let part = Gemm { epilogue: form.done, ..gemm.clone() };
+    let types = Call::Gemm(part.clone()).operands();
+    let literals: Vec<_> =
+        types.iter().enumerate().map(|(seed, t)| numbers(t.dtype, t.elements().unwrap(), seed)).collect();
+    let memories: Vec<_> = literals.iter().map(|l| b.put(l)).collect();
+    let shape = [gemm.batch, gemm.m, gemm.n];
+    let out =
+        b.device.allocate((shape.iter().product::<usize>() * gemm.result.size()) as u64, "out").unwrap();
+    let mut rest = memories[2..].iter();
+    let bias = if part.epilogue.bias { rest.next().unwrap().address() } else { Address(0) };
+    let residual = part.epilogue.residual.then(|| rest.next().unwrap());
+    let out = residual.filter(|_| in_place).unwrap_or(&out);
+    let operands = Operands {
+        lhs: memories[0].address(),
+        rhs: memories[1].address(),
+        residual: residual.map_or(Address(0), Memory::address),
+        out: out.address(),
+        bias,
+        aux: Address(0),
+    };
+    let prepared = b
+        .blas
+        .prepare(&form, in_place, &Alignment::FULL, WORKSPACE, &Tuning::default())
+        .unwrap()
+        .unwrap_or_else(|why| panic!("{why}: {gemm:?}"));
+    assert_eq!(prepared.form(), Some(&form));
+    b.blas.execute(&prepared, &operands, b.workspace.address()).unwrap();
+    let found = b.get(out, gemm.result, &shape);
+    let reference = Call::Gemm(part).reference(&literals).unwrap();
+    reference.check(&found).unwrap_or_else(|e| panic!("{e}\n{gemm:?}\n{form:?}"));
+    true
+}
+
+#[test]
+fn strict_forms_have_the_bits_of_the_graph() {
+    // Numbers whose sum, bias and residual round differently in another order or precision.
+    let b = bench();
+    let value = |x: f64| Literal::from_scalars(DType::F32, &[1], &[Scalar::from_f64(DType::F32, x)]).unwrap();
+    let one = Matrix { batch: 0, row: 1, column: 1 };
+    let gemm = Gemm {
+        batch: 1,
+        m: 1,
+        n: 1,
+        k: 1,
+        lhs: one,
+        rhs: one,
+        operand: DType::F32,
+        accumulate: DType::F32,
+        result: DType::F32,
+        epilogue: Epilogue { bias: true, activation: None, residual: true },
+    };
+    let form = supports(&gemm, Rules::STRICT, false).unwrap();
+    assert_eq!((form.done.bias, form.left.residual), (true, true));
+    let (x, bias) = (b.put(&value(3.0)), b.put(&value(1e8)));
+    let out = b.put(&value(0.0));
+    let operands = Operands {
+        lhs: x.address(),
+        rhs: x.address(),
+        bias: bias.address(),
+        out: out.address(),
+        ..Operands::default()
+    };
+    let prepared = b.blas.prepare(&form, false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
+    b.blas.execute(&prepared, &operands, Address(0)).unwrap();
+    let found = b.get(&out, DType::F32, &[1]);
+    assert_eq!(found.get(0), Scalar::from_f64(DType::F32, f64::from(9.0f32 + 1e8f32)));
+    drop((prepared, x, bias, out));
+    b.close();
+}
+
+#[test]
+fn epilogues_of_a_backward_pass_are_reached() {
+    let b = bench();
+    let plain = Epilogue::default();
+    let gemm = gemms(DType::F32, DType::F32, plain).swap_remove(0);
+    let problem = supports(&gemm, Rules::STRICT, false).unwrap().problem;
+    let (m, n, k) = (gemm.m, gemm.n, gemm.k);
+    let (lhs, rhs) = (numbers(DType::F32, m * k, 0), numbers(DType::F32, k * n, 1));
+    let bias = numbers(DType::F32, n, 2);
+    let x = |i: usize, j: usize| -> f64 {
+        (0..k).map(|l| lhs.get(i * k + l).to_f64() * rhs.get(l * n + j).to_f64()).sum()
+    };
+    let (lhs_at, rhs_at, bias_at) = (b.put(&lhs), b.put(&rhs), b.put(&bias));
+    let out = b.device.allocate((4 * m * n) as u64, "out").unwrap();
+    let aux = b.device.allocate(4096, "aux").unwrap();
+    let gradient = b.device.allocate(64, "gradient").unwrap();
+    b.device.fill(aux.address(), 0, 4096).unwrap();
+    let run = |epilogue: LtEpilogue, ld: u64, bias: &Memory| {
+        let aux_layout = epilogue.has_aux().then_some(Aux { ld, batch: 0 });
+        let problem = problem.clone().with(epilogue, aux_layout);
+        let prepared = b
+            .blas
+            .prepare_problem(&problem, &Alignment::FULL, WORKSPACE, &Tuning::default())
+            .unwrap()
+            .unwrap();
+        let operands = Operands {
+            lhs: lhs_at.address(),
+            rhs: rhs_at.address(),
+            residual: Address(0),
+            out: out.address(),
+            bias: bias.address(),
+            aux: aux.address(),
+        };
+        b.blas.execute(&prepared, &operands, b.workspace.address()).unwrap();
+        b.get(&out, DType::F32, &[m, n])
+    };
+    let sums = |length: usize, of: &dyn Fn(usize) -> f64| {
+        let found = b.get(&gradient, DType::F32, &[length]);
+        (0..length).for_each(|n| assert!((found.get(n).to_f64() - of(n)).abs() < 1e-4, "{n}"));
+    };
+    // Forward with a mask, then backward: what the mask kept, and the bias's gradient.
+    let forward = run(LtEpilogue::ReluAuxBias, 128, &bias_at);
+    let kept = |i: usize, j: usize| x(i, j) + bias.get(j).to_f64() > 0.0;
+    let backward = run(LtEpilogue::DReluBGrad, 128, &gradient);
+    for i in 0..m {
+        for j in 0..n {
+            let y = (x(i, j) + bias.get(j).to_f64()).max(0.0);
+            assert_eq!(forward.get(i * n + j).to_f64(), y);
+            assert_eq!(backward.get(i * n + j).to_f64(), if kept(i, j) { x(i, j) } else { 0.0 });
+        }
+    }
+    sums(n, &|j| (0..m).filter(|i| kept(*i, j)).map(|i| x(i, j)).sum());
+    // The derivative of GELU at what the forward pass wrote, by finite differences.
+    run(LtEpilogue::GeluAux, 8, &bias_at);
+    let backward = run(LtEpilogue::DGeluBGrad, 8, &gradient);
+    let gelu =
+        |x: f64| x * 0.5 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh());
+    let slope = |x: f64| (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5;
+    for i in 0..m {
+        for j in 0..n {
+            let (found, expected) = (backward.get(i * n + j).to_f64(), x(i, j) * slope(x(i, j)));
+            assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        }
+    }
+    sums(n, &|j| (0..m).map(|i| x(i, j) * slope(x(i, j))).sum());
+    // Our rhs is A: its sums are over k for each column of ours; our lhs is B.
+    run(LtEpilogue::BGradA, 0, &gradient);
+    sums(n, &|j| (0..k).map(|l| rhs.get(l * n + j).to_f64()).sum());
+    run(LtEpilogue::BGradB, 0, &gradient);
+    sums(m, &|i| (0..k).map(|l| lhs.get(i * k + l).to_f64()).sum());
+    drop((lhs_at, rhs_at, bias_at, out, aux, gradient));
+    b.close();
+}
+
+fn biased() -> Form {
+    let epilogue = Epilogue { bias: true, activation: None, residual: false };
+    supports(&gemms(DType::F32, DType::F32, epilogue)[0], Rules::STRICT, false).unwrap()
+}
+
+#[test]
+fn an_epilogue_that_the_library_lacks_is_left() {
+    let b = bench();
+    let prepare =
+        |form: &Form, in_place| b.blas.prepare(form, in_place, &Alignment::FULL, 0, &Tuning::default());
+    b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
+    let prepared = prepare(&biased(), false).unwrap().unwrap();
+    assert!(prepared.form().unwrap().left.bias && prepared.problem().epilogue == LtEpilogue::Default);
+    assert!(prepared.notes[0].contains("CUBLAS_STATUS_NOT_SUPPORTED"), "{:?}", prepared.notes);
+    assert_eq!(prepared.algorithm().text, "cuBLASLt 13.10.0 algorithm 7 tile 20 workspace 0");
+    // Without the epilogue either: for our own kernel, with the reason.
+    b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
+    b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 7);
+    let why = prepare(&biased(), false).unwrap().err().unwrap();
+    assert_eq!(why.to_string(), "cuBLASLt 13.10.0 answers CUBLAS_STATUS_INVALID_VALUE");
+    // In place there is nothing to fall back to.
+    let accumulate = Epilogue { bias: false, activation: None, residual: true };
+    let form = supports(&gemms(DType::F32, DType::F32, accumulate)[0], Rules::STRICT, true).unwrap();
+    b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
+    assert_eq!(prepare(&form, true).unwrap().err(), Some(Why::ResidualOverwritten));
+    // What is no answer is an error.
+    b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 14);
+    let error = prepare(&biased(), false).err().unwrap().to_string();
+    assert!(
+        error.contains("looking for an algorithm for 4x5x3")
+            && error.contains("cublasLtMatmulAlgoGetHeuristic"),
+        "{error}"
+    );
+    drop(prepared);
+    b.close();
+}
+
+#[test]
+fn failures_leave_nothing() {
+    for call in [
+        "cublasLtMatmulDescCreate",
+        "cublasLtMatmulDescSetAttribute",
+        "cublasLtMatrixLayoutCreate",
+        "cublasLtMatmulPreferenceCreate",
+        "cublasLtMatmulPreferenceSetAttribute",
+    ] {
+        for after in 0..3 {
+            let b = bench();
+            b.fake.fail_after(call, after, 14);
+            let _ = b.blas.prepare(&biased(), false, &Alignment::FULL, 0, &Tuning::default());
+            b.close();
+        }
+    }
+    let fake = Fake::new();
+    let device = fake.device();
+    fake.fail("cublasLtCreate", 1);
+    let error = Blas::new(&device, Arc::new(fake.lt())).err().unwrap();
+    assert!(error.to_string().contains("starting cuBLASLt (fake)"), "{error}");
+    drop(device);
+    fake.nothing_left();
+}
+
+/// Operands of [`biased`], in one allocation.
+fn operands(memory: &Memory) -> Operands {
+    let at = |n: u64| memory.address().offset(256 * n);
+    Operands { lhs: at(0), rhs: at(1), bias: at(2), out: at(3), residual: Address(0), aux: Address(0) }
+}
+
+#[test]
+fn what_is_measured_is_written_down_and_read_again() {
+    let b = bench();
+    let memory = b.device.allocate(1024, "operands").unwrap();
+    b.device.fill(memory.address(), 0, 1024).unwrap();
+    let form = biased();
+    let (operands, workspace) = (operands(&memory), (b.workspace.address(), WORKSPACE));
+    let mut tuning = Tuning::default();
+    let tuned =
+        b.blas.autotune(&form.problem, &Alignment::FULL, workspace, &operands, &mut tuning).unwrap().unwrap();
+    // The fake's third algorithm is the quickest; the first is what the heuristic prefers.
+    assert!(tuned.text.contains("algorithm 9") && tuned.microseconds > 0.0, "{tuned:?}");
+    let prepare = |tuning: &Tuning, workspace| {
+        b.blas.prepare(&form, false, &Alignment::FULL, workspace, tuning).unwrap().unwrap()
+    };
+    let text = tuning.to_text();
+    assert_eq!(text, Tuning::from_text(&text).unwrap().to_text());
+    let prepared = prepare(&Tuning::from_text(&text).unwrap(), WORKSPACE);
+    assert!(prepared.notes[0].contains("algorithm 9") && prepared.notes[0].ends_with("(tuned)"));
+    b.blas.execute(&prepared, &operands, workspace.0).unwrap();
+    drop(prepared);
+    // Without the entry, and for another bound of workspace, the heuristic decides.
+    assert!(prepare(&Tuning::default(), WORKSPACE).algorithm().text.contains("algorithm 7"));
+    assert!(prepare(&tuning, 1 << 16).algorithm().text.contains("algorithm 7"));
+    // An algorithm that the library refuses is told of, and not used.
+    let damaged =
+        Tuning::from_text(&text.replace(&tuned.algorithm, &format!("ff{}", &tuned.algorithm[2..]))).unwrap();
+    let prepared = prepare(&damaged, WORKSPACE);
+    assert!(
+        prepared.notes[0].contains("not used") && prepared.notes[0].contains("NOT_SUPPORTED"),
+        "{:?}",
+        prepared.notes
+    );
+    assert!(prepared.algorithm().text.contains("algorithm 7"));
+    drop((prepared, memory));
+    b.close();
+}
+
+#[test]
+fn addresses_are_checked_before_the_library_sees_them() {
+    let b = bench();
+    let memory = b.device.allocate(1024, "operands").unwrap();
+    let good = operands(&memory);
+    let prepared =
+        b.blas.prepare(&biased(), false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
+    let outside = memory.address().offset(1024);
+    for (bad, says) in [
+        (Operands { lhs: good.lhs.offset(4), ..good }, "not aligned"),
+        (Operands { bias: good.bias.offset(16), ..good }, "not aligned"),
+        (Operands { out: outside, ..good }, "not in one allocation"),
+        (Operands { bias: Address(0), ..good }, "not in one allocation"),
+    ] {
+        let error = b.blas.execute(&prepared, &bad, Address(0)).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    assert_eq!(b.fake.count("cublasLtMatmul"), 0);
+    b.blas.execute(&prepared, &good, Address(0)).unwrap();
+    drop(prepared);
+    // Prepared for less, less is enough.
+    let loose = Operands { lhs: good.lhs.offset(4), bias: good.bias.offset(8), ..good };
+    let alignment = Alignment::of(&loose);
+    assert_eq!((alignment.lhs, alignment.rhs, alignment.bias), (4, 256, 8));
+    let prepared = b.blas.prepare(&biased(), false, &alignment, 0, &Tuning::default()).unwrap().unwrap();
+    b.blas.execute(&prepared, &loose, Address(0)).unwrap();
+    drop((prepared, memory));
+    b.close();
+}
+
+#[test]
+fn a_product_is_captured_like_a_kernel() {
+    let b = bench();
+    let memory = b.device.allocate(1024, "operands").unwrap();
+    b.device.write(memory.address(), &numbers(DType::F32, 256, 0).to_bytes()).unwrap();
+    let operands = operands(&memory);
+    let prepared =
+        b.blas.prepare(&biased(), false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
+    b.blas.execute(&prepared, &operands, Address(0)).unwrap();
+    b.device.synchronise().unwrap();
+    let out = bytes_at(operands.out.0, 80).to_vec();
+    b.device.fill(operands.out, 0, 80).unwrap();
+    let capture = b.device.begin_capture().unwrap();
+    assert!(b.blas.prepare(&biased(), false, &Alignment::FULL, 0, &Tuning::default()).is_err());
+    b.blas.execute(&prepared, &operands, Address(0)).unwrap();
+    let graph = capture.finish().unwrap();
+    b.device.synchronise().unwrap();
+    assert_eq!(bytes_at(operands.out.0, 80), [0; 80]);
+    graph.replay().unwrap();
+    b.device.synchronise().unwrap();
+    assert_eq!(bytes_at(operands.out.0, 80), out);
+    drop((graph, prepared, memory));
+    b.close();
+}
+
+#[test]
+fn the_library_at_hand_takes_every_descriptor() {
+    // Descriptors need no GPU: where there is a library, it checks each attribute and its size. Where there is none, that is told.
+    let candidates = cublas_lt_candidates(13, &|variable| std::env::var_os(variable));
+    let lt = match Lt::open(&candidates, 13_000) {
+        Ok(lt) => Arc::new(lt),
+        Err(missing) => {
+            assert!(missing.what == "cuBLASLt" && !missing.help.is_empty(), "{missing:?}");
+            return;
+        }
+    };
+    for (operand, result) in dtypes() {
+        for gemm in gemms(operand, result, Epilogue::default()) {
+            for epilogue in LtEpilogue::ALL {
+                let problem = supports(&gemm, Rules::RELAXED, false).unwrap().problem;
+                let problem =
+                    problem.with(epilogue, epilogue.has_aux().then_some(Aux { ld: 128, batch: 1024 }));
+                descriptor::Description::new(&lt, &problem, &Alignment::FULL).unwrap();
+                for (matrix, dtype) in problem.stored().into_iter().zip([operand, operand, result]) {
+                    descriptor::MatrixLayout::new(&lt, dtype, matrix, problem.batch).unwrap();
+                }
+            }
+        }
+    }
+    descriptor::Preference::new(&lt, WORKSPACE, &Alignment::FULL).unwrap();
+    assert!(lt.version >= 120_000);
+}
