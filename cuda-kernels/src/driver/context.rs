@@ -53,25 +53,32 @@ impl Device {
 
     /// Opens `cuda:ordinal` of this driver.
     pub(super) fn open_with(driver: Arc<Driver>, ordinal: u32) -> Result<Device> {
-        let found = probe::device(&driver, ordinal)?;
         let device = probe::handle(&driver, ordinal)?;
-        let doing = || format!("opening `cuda:{ordinal}` ({})", found.name);
+        let doing = || format!("opening `cuda:{ordinal}`");
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write; the retain is matched by the release in `drop`, or below.
         driver.check(unsafe { driver.api.cuDevicePrimaryCtxRetain(&mut handle, device) }, doing)?;
-        let mut stream = std::ptr::null_mut();
-        // SAFETY: the context was just retained. A non-blocking stream does not wait for the legacy default stream, which other
-        // libraries of the process may use.
-        let code = unsafe {
-            let set = driver.api.cuCtxSetCurrent(handle);
-            let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-            if set.code == 0 { driver.api.cuStreamCreate(&mut stream, flags) } else { set }
+        // With the context there, asking the device for its free memory needs no other.
+        let opened = probe::device(&driver, ordinal).and_then(|found| {
+            let mut stream = std::ptr::null_mut();
+            // SAFETY: the context was just retained. A non-blocking stream does not wait for the legacy default stream, which other
+            // libraries of the process may use.
+            let code = unsafe {
+                let set = driver.api.cuCtxSetCurrent(handle);
+                let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+                if set.code == 0 { driver.api.cuStreamCreate(&mut stream, flags) } else { set }
+            };
+            driver.check(code, || format!("opening `cuda:{ordinal}` ({})", found.name))?;
+            Ok((found, stream))
+        });
+        let (found, stream) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                // SAFETY: matches the retain above, and nothing uses the context.
+                let _ = unsafe { driver.api.cuDevicePrimaryCtxRelease_v2(device) };
+                return Err(error);
+            }
         };
-        if let Err(error) = driver.check(code, doing) {
-            // SAFETY: matches the retain above, and nothing uses the context.
-            let _ = unsafe { driver.api.cuDevicePrimaryCtxRelease_v2(device) };
-            return Err(error);
-        }
         tracing::debug!(device = %found, "opened");
         let context = Context {
             driver,
@@ -297,7 +304,7 @@ mod tests {
     fn a_failed_opening_leaves_nothing() {
         // The probe asks for free memory in a context first; there a failure is no error.
         for (call, before) in [
-            ("cuDevicePrimaryCtxRetain", 1),
+            ("cuDevicePrimaryCtxRetain", 0),
             ("cuCtxSetCurrent", 2),
             ("cuStreamCreate", 0),
             ("cuDeviceGetName", 0),

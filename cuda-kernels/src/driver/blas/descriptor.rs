@@ -35,8 +35,9 @@ fn no_dtype(dtype: DType) -> DeviceError {
 }
 
 impl Description {
-    /// The description of a problem, with stand-ins for the addresses that are not known yet: algorithms are chosen with them, and some are
-    /// only offered where a bias is there. They are aligned as the real ones will be.
+    /// The description of a problem, with stand-ins for the addresses that are not known yet. The heuristic does not read there, but takes the
+    /// addresses' alignment for that of bias and auxiliary matrix (cublasLt.h, at CUBLASLT_MATMUL_DESC_BIAS_POINTER), so the stand-ins are
+    /// aligned as the real ones will be.
     pub(super) fn new(lt: &Arc<Lt>, problem: &Problem, alignment: &Alignment) -> Result<Description> {
         use cublasLtMatmulDescAttributes_t as A;
         let scale = data_type(problem.scale()).ok_or_else(|| no_dtype(problem.scale()))?;
@@ -55,9 +56,16 @@ impl Description {
             this.set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &(dtype as i32))?;
         }
         if problem.epilogue.has_aux() {
-            let missing =
-                || DeviceError::refused(doing(), "the epilogue needs an auxiliary matrix", "give its layout");
-            let aux = problem.aux.ok_or_else(missing)?;
+            let wrong =
+                |why: &str| DeviceError::refused(doing(), why, "give the auxiliary matrix another layout");
+            let aux = problem.aux.ok_or_else(|| wrong("the epilogue needs an auxiliary matrix"))?;
+            // cublasLt.h, at CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD and _AUX_BATCH_STRIDE.
+            let multiple = if problem.epilogue.has_mask() { 128 } else { 8 };
+            if aux.ld < problem.m || !aux.ld.is_multiple_of(multiple) || !aux.batch.is_multiple_of(multiple) {
+                return Err(wrong(
+                    "its distances are less than its rows, or no multiples of 128 bits or 8 elements",
+                ));
+            }
             this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(aux.ld as i64))?;
             if problem.batch > 1 {
                 this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &(aux.batch as i64))?;

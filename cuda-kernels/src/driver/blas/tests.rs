@@ -1,8 +1,9 @@
-//! Products on the fake library, which follows cuBLASLt's documentation, against the meaning of the call in `wengert-core`.
+//! Products against the meaning of the call in `wengert-core`: on the fake library, which follows cuBLASLt's documentation, and on the real one
+//! where there is a GPU.
 
 use super::api::Lt;
 use super::*;
-use crate::driver::fake::{Fake, bytes_at};
+use crate::driver::fake::Fake;
 use crate::driver::library::cublas_lt_candidates;
 use crate::driver::{Address, Device, Memory};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ struct Bench {
     workspace: Memory,
     device: Device,
     fake: Fake,
+    /// A GPU; then the fake is not used.
+    real: bool,
 }
 
 fn bench() -> Bench {
@@ -23,12 +26,24 @@ fn bench() -> Bench {
     let device = fake.device();
     let blas = Blas::new(&device, Arc::new(fake.lt())).unwrap();
     let workspace = device.allocate(WORKSPACE, "the workspace").unwrap();
-    Bench { blas, workspace, device, fake }
+    Bench { blas, workspace, device, fake, real: false }
+}
+
+/// The fake, and the GPU if there is one with cuBLASLt.
+fn benches() -> Vec<Bench> {
+    let mut benches = vec![bench()];
+    if let Ok(device) = Device::open(0)
+        && let Ok(blas) = device.blas()
+    {
+        let workspace = device.allocate(WORKSPACE, "the workspace").unwrap();
+        benches.push(Bench { blas, workspace, device, fake: Fake::current(), real: true });
+    }
+    benches
 }
 
 impl Bench {
     fn close(self) {
-        let Bench { blas, workspace, device, fake } = self;
+        let Bench { blas, workspace, device, fake, .. } = self;
         drop((blas, workspace, device));
         fake.nothing_left();
     }
@@ -115,7 +130,10 @@ fn gemms(operand: DType, result: DType, epilogue: Epilogue) -> Vec<Gemm> {
 
 #[test]
 fn products_mean_what_the_call_means() {
-    let b = bench();
+    benches().into_iter().for_each(products_agree);
+}
+
+fn products_agree(b: Bench) {
     let mut products = 0;
     for (operand, result) in dtypes() {
         for epilogue in epilogues() {
@@ -128,8 +146,9 @@ fn products_mean_what_the_call_means() {
             }
         }
     }
-    // All of the first two, and those in place that can be.
-    assert!(products > 6 * 16 * 28 * 2, "{products}");
+    // All of the first two, and those in place that can be. The real library may have no algorithm for odd distances of halves.
+    let least = if b.real { 6 * 16 * 28 } else { 6 * 16 * 28 * 2 };
+    assert!(products > least, "{products}");
     b.close();
 }
 
@@ -142,6 +161,16 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
             return false;
         }
     };
+    let prepared =
+        match b.blas.prepare(&form, in_place, &Alignment::FULL, WORKSPACE, &Tuning::default()).unwrap() {
+            Ok(prepared) => prepared,
+            Err(why) => {
+                assert!(b.real, "{why}: {gemm:?}");
+                return false;
+            }
+        };
+    assert!(b.real || prepared.form() == Some(&form));
+    let form = prepared.form().unwrap();
     // What is done of it, as a call of its own.
     let part = Gemm { epilogue: form.done, ..gemm.clone() };
     let types = Call::Gemm(part.clone()).operands();
@@ -163,23 +192,28 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
         bias,
         aux: Address(0),
     };
-    let prepared = b
-        .blas
-        .prepare(&form, in_place, &Alignment::FULL, WORKSPACE, &Tuning::default())
-        .unwrap()
-        .unwrap_or_else(|why| panic!("{why}: {gemm:?}"));
-    assert_eq!(prepared.form(), Some(&form));
     b.blas.execute(&prepared, &operands, b.workspace.address()).unwrap();
     let found = b.get(out, gemm.result, &shape);
     let reference = Call::Gemm(part).reference(&literals).unwrap();
-    reference.check(&found).unwrap_or_else(|e| panic!("{e}\n{gemm:?}\n{form:?}"));
+    if b.real && form.differences.contains(&Difference::Gelu) {
+        // How exact the library's own is, it does not say.
+        for (found, expected) in found.scalars().zip(reference.literal().scalars()) {
+            let (found, expected) = (found.to_f64(), expected.to_f64());
+            assert!((found - expected).abs() <= 1e-2 * (1.0 + expected.abs()), "{found} {expected} {gemm:?}");
+        }
+    } else {
+        reference.check(&found).unwrap_or_else(|e| panic!("{e}\n{gemm:?}\n{form:?}"));
+    }
     true
 }
 
 #[test]
 fn strict_forms_have_the_bits_of_the_graph() {
+    benches().into_iter().for_each(strict_bits);
+}
+
+fn strict_bits(b: Bench) {
     // Numbers whose sum, bias and residual round differently in another order or precision.
-    let b = bench();
     let value = |x: f64| Literal::from_scalars(DType::F32, &[1], &[Scalar::from_f64(DType::F32, x)]).unwrap();
     let one = Matrix { batch: 0, row: 1, column: 1 };
     let gemm = Gemm {
@@ -278,6 +312,12 @@ fn epilogues_of_a_backward_pass_are_reached() {
         }
     }
     sums(n, &|j| (0..m).map(|i| x(i, j) * slope(x(i, j))).sum());
+    // The layout of the auxiliary matrix has rules.
+    for (epilogue, ld) in [(LtEpilogue::ReluAux, 64), (LtEpilogue::GeluAux, 4), (LtEpilogue::DGelu, 12)] {
+        let problem = problem.clone().with(epilogue, Some(Aux { ld, batch: 0 }));
+        let refused = b.blas.prepare_problem(&problem, &Alignment::FULL, 0, &Tuning::default());
+        assert!(refused.err().unwrap().to_string().contains("multiples of 128 bits"));
+    }
     // Our rhs is A: its sums are over k for each column of ours; our lhs is B.
     run(LtEpilogue::BGradA, 0, &gradient);
     sums(n, &|j| (0..k).map(|l| rhs.get(l * n + j).to_f64()).sum());
@@ -425,25 +465,34 @@ fn addresses_are_checked_before_the_library_sees_them() {
 
 #[test]
 fn a_product_is_captured_like_a_kernel() {
-    let b = bench();
+    benches().into_iter().for_each(captured);
+}
+
+fn captured(b: Bench) {
     let memory = b.device.allocate(1024, "operands").unwrap();
     b.device.write(memory.address(), &numbers(DType::F32, 256, 0).to_bytes()).unwrap();
     let operands = operands(&memory);
     let prepared =
         b.blas.prepare(&biased(), false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
     b.blas.execute(&prepared, &operands, Address(0)).unwrap();
-    b.device.synchronise().unwrap();
-    let out = bytes_at(operands.out.0, 80).to_vec();
+    let read = || {
+        let mut bytes = [0; 80];
+        b.device.read(operands.out, &mut bytes).unwrap();
+        bytes
+    };
+    let out = read();
+    assert_ne!(out, [0; 80]);
     b.device.fill(operands.out, 0, 80).unwrap();
     let capture = b.device.begin_capture().unwrap();
     assert!(b.blas.prepare(&biased(), false, &Alignment::FULL, 0, &Tuning::default()).is_err());
     b.blas.execute(&prepared, &operands, Address(0)).unwrap();
     let graph = capture.finish().unwrap();
-    b.device.synchronise().unwrap();
-    assert_eq!(bytes_at(operands.out.0, 80), [0; 80]);
-    graph.replay().unwrap();
-    b.device.synchronise().unwrap();
-    assert_eq!(bytes_at(operands.out.0, 80), out);
+    assert_eq!(read(), [0; 80]);
+    for _ in 0..3 {
+        b.device.fill(operands.out, 0, 80).unwrap();
+        graph.replay().unwrap();
+        assert_eq!(read(), out);
+    }
     drop((graph, prepared, memory));
     b.close();
 }

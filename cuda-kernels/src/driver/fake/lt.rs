@@ -520,7 +520,8 @@ unsafe extern "C" fn cublasLtMatmul(
         // SAFETY: a pointer of the API.
         let id = unsafe { (*algorithm).data[0] };
         let (_, needed) = ALGORITHMS.into_iter().find(|(n, _)| *n == id).ok_or(INVALID_VALUE)?;
-        if workspace_bytes < needed || (needed > 0 && (workspace.is_null() || !(workspace as usize).is_multiple_of(256)))
+        if workspace_bytes < needed
+            || (needed > 0 && (workspace.is_null() || !(workspace as usize).is_multiple_of(256)))
         {
             return Err(INVALID_VALUE);
         }
