@@ -77,11 +77,11 @@ fn gpu() -> Option<Device> {
 }
 
 fn sm80() -> Architecture {
-    Architecture::from_name("sm_80").unwrap()
+    Architecture::from_name("sm_80").expect("there is such a row")
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
 }
 
 fn bytes(floats: &[f32]) -> Vec<u8> {
