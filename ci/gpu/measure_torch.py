@@ -59,9 +59,9 @@ def main():
         bias = torch.randn(M, device=device, dtype=dtype)
         dense = torch.compile(lambda a, b, bias: gelu(torch.addmm(bias, a, b)))
         tell(f"gemm_bias_gelu_{name}", lambda: dense(a, b, bias), 0, 2 * M**3)
-    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = False
     a, b = (torch.randn(M, M, device=device) for _ in range(2))
-    tell("gemm_tf32", lambda: a @ b, 0, 2 * M**3)
+    tell("gemm_f32", lambda: a @ b, 0, 2 * M**3)
 
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, capturable=True, fused=True)

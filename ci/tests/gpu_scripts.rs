@@ -133,11 +133,11 @@ fn the_sanitizer_runs_what_is_meant_for_it() {
 fn measures_are_joined_in_one_table() {
     let machine = Machine::new();
     let contents = machine.path("contents");
-    let more = fs::read_to_string(&contents).unwrap() + "bench p rates -\n";
+    let more = fs::read_to_string(&contents).unwrap() + "bench p rates cuda\n";
     fs::write(contents, more).unwrap();
     machine.program(
         "rates",
-        "printf 'measure\\tcopy\\t0.001\\t2000000000\\t0\\nmeasure\\tchain\\t0.001\\t1800000000\\t0\\n'\n",
+        "[ $1 = cuda ] || exit 1; printf 'measure\\tcopy\\t0.001\\t2000000000\\t0\\nmeasure\\tchain\\t0.001\\t1800000000\\t0\\n'\n",
     );
     machine.program("python3", "case \"$1 $2\" in '-c import jax') exit 1;; 'measure_torch.py '*) \
                      printf 'measure\\tchain\\t0.002\\t1800000000\\t0\\nmeasure\\tgemm\\t0.5\\t0\\t1e12\\n';; esac\n");
