@@ -55,6 +55,22 @@ pub struct Target {
 const MAX_WORKSPACE: u64 = 32 << 20;
 /// Parts into which the sum of a product may be split.
 const SPLITS: u64 = 8;
+/// Elements of a row that one thread block of a GPU sorts in its own memory; longer rows are cut into pieces of so many.
+pub const BLOCK_SORT: usize = 4096;
+/// The greatest k for which the pieces of a row give their k greatest elements to a next round; above, the rows are sorted.
+pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
+
+/// Bytes that are lost where the parts of a workspace begin at multiples of 256.
+const SLACK: u64 = 1024;
+
+/// Workspace of a sort: 8 bytes for each element, twice (32 bits of keys and a position), and 4 bytes for the order so far if the
+/// keys have more bits than that and so are sorted by one part after another.
+fn sort_workspace(elements: u64, length: usize, bits: u64) -> u64 {
+    match length {
+        0..=BLOCK_SORT => 0,
+        _ => elements.saturating_mul(if bits > 32 { 20 } else { 16 }).saturating_add(SLACK),
+    }
+}
 
 /// The kind of a call, without its extents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -65,11 +81,16 @@ pub enum CallKind {
     Convolution,
     /// [`Call::ScatterAdd`]
     ScatterAdd,
+    /// [`Call::Sort`]
+    Sort,
+    /// [`Call::TopK`]
+    TopK,
 }
 
 impl CallKind {
     /// Every kind.
-    pub const ALL: [CallKind; 3] = [CallKind::Gemm, CallKind::Convolution, CallKind::ScatterAdd];
+    pub const ALL: [CallKind; 5] =
+        [CallKind::Gemm, CallKind::Convolution, CallKind::ScatterAdd, CallKind::Sort, CallKind::TopK];
 
     /// The kind of a call.
     pub const fn of(call: &Call) -> Self {
@@ -77,6 +98,8 @@ impl CallKind {
             Call::Gemm(_) => CallKind::Gemm,
             Call::Convolution(_) => CallKind::Convolution,
             Call::ScatterAdd(_) => CallKind::ScatterAdd,
+            Call::Sort(_) => CallKind::Sort,
+            Call::TopK(_) => CallKind::TopK,
         }
     }
 
@@ -86,6 +109,8 @@ impl CallKind {
             CallKind::Gemm => "gemm",
             CallKind::Convolution => "convolution",
             CallKind::ScatterAdd => "scatter_add",
+            CallKind::Sort => "sort",
+            CallKind::TopK => "top_k",
         }
     }
 }
@@ -249,7 +274,9 @@ impl Target {
 
     /// Bytes that a call may use in the arena while it runs: a bound, known before any algorithm is chosen. Saturates.
     ///
-    /// A product may split its sum into parts, which are added up afterwards in a fixed order; a scatter sorts the numbers of its updates.
+    /// A product may split its sum into parts, which are added up afterwards in a fixed order; a scatter sorts the numbers of its updates. Rows
+    /// that are too long for one block are sorted in pieces, which are merged from one half of the workspace to the other; of such
+    /// rows, the greatest elements are the greatest among those of the pieces.
     pub fn workspace(&self, call: &Call) -> u64 {
         if !self.workspace {
             return 0;
@@ -261,6 +288,15 @@ impl Target {
                 elements(&result).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
             }
             Call::ScatterAdd(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
+            Call::Sort(s) => {
+                let bits = s.keys.iter().map(|key| u64::from(key.bits())).sum();
+                sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length, bits)
+            }
+            Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
+                let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);
+                candidates.saturating_mul(2 * 4).saturating_add(SLACK)
+            }
+            Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length, t.dtype.bits().into()),
         }
     }
 
@@ -386,5 +422,21 @@ mod tests {
         assert_eq!(Target::cpu().workspace(&gemm(8)), 0);
         assert_eq!(Target::cuda("sm_90").workspace(&gemm(8)), 8 * 16 * 32);
         assert_eq!(Target::cuda("sm_90").workspace(&gemm(1 << 20)), 32 << 20);
+        let sort = |length, keys: &[DType]| {
+            let call =
+                crate::call::Sort { outer: 3, length, inner: 2, keys: keys.to_vec(), descending: false };
+            Target::cuda("sm_90").workspace(&Call::Sort(call))
+        };
+        assert_eq!(sort(4096, &[DType::F64; 3]), 0);
+        assert_eq!(sort(5000, &[DType::F16, DType::U8, DType::Bool]), 6 * 5000 * 16 + 1024);
+        assert_eq!(sort(5000, &[DType::F32, DType::Bool]), 6 * 5000 * 20 + 1024);
+        let top = |length, k| {
+            let call = crate::call::TopK { outer: 3, length, k, dtype: DType::F32 };
+            Target::cuda("sm_90").workspace(&Call::TopK(call))
+        };
+        assert_eq!([top(4096, 10), top(4096, 4096)], [0, 0]);
+        assert_eq!(top(5000, 10), 3 * 2 * 10 * 8 + 1024);
+        assert_eq!(top(5000, 1025), 3 * 5000 * 16 + 1024);
+        assert_eq!(top(i32::MAX as usize, i32::MAX as usize), 3 * ((1 << 31) - 1) * 16 + 1024);
     }
 }

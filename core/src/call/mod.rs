@@ -15,11 +15,15 @@ mod convolution;
 mod gemm;
 pub mod reference;
 mod scatter_add;
+mod sort;
+mod top_k;
 
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
 pub use reference::Reference;
 pub use scatter_add::ScatterAdd;
+pub use sort::{Sort, compare};
+pub use top_k::TopK;
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::literal::Literal;
@@ -37,6 +41,10 @@ pub enum Call {
     Convolution(Convolution),
     /// Scatter with addition.
     ScatterAdd(ScatterAdd),
+    /// The permutation that sorts.
+    Sort(Sort),
+    /// Indices of the greatest elements.
+    TopK(TopK),
 }
 
 impl Call {
@@ -49,6 +57,8 @@ impl Call {
                 c.tensors().into_iter().enumerate().filter(|(i, _)| *i != computed).map(|(_, t)| t).collect()
             }
             Call::ScatterAdd(s) => s.operands(),
+            Call::Sort(s) => s.operands(),
+            Call::TopK(t) => t.operands(),
         }
     }
 
@@ -58,6 +68,8 @@ impl Call {
             Call::Gemm(g) => g.result_type(),
             Call::Convolution(c) => c.tensors().swap_remove(c.direction.computed()),
             Call::ScatterAdd(s) => s.result_type(),
+            Call::Sort(s) => s.result_type(),
+            Call::TopK(t) => t.result_type(),
         }
     }
 
@@ -84,6 +96,8 @@ impl Call {
                 2 * (c.batch * c.groups * c.input_channels * c.output_channels) as u64 * window as u64
             }
             Call::ScatterAdd(s) => s.updates.iter().product::<usize>() as u64,
+            // Comparisons are neither.
+            Call::Sort(_) | Call::TopK(_) => 0,
         }
     }
 
@@ -93,6 +107,8 @@ impl Call {
             Call::Gemm(g) => g.verify(),
             Call::Convolution(c) => c.verify(),
             Call::ScatterAdd(s) => s.verify(),
+            Call::Sort(s) => s.verify(),
+            Call::TopK(t) => t.verify(),
         }
     }
 
@@ -120,6 +136,8 @@ impl Call {
             Call::Gemm(g) => g.reference(operands),
             Call::Convolution(c) => c.reference(operands),
             Call::ScatterAdd(s) => s.reference(operands),
+            Call::Sort(s) => s.reference(operands),
+            Call::TopK(t) => t.reference(operands),
         })
     }
 
@@ -134,6 +152,8 @@ impl Call {
             Call::Gemm(g) => g.to_attributes(),
             Call::Convolution(c) => c.to_attributes(),
             Call::ScatterAdd(s) => s.to_attributes(),
+            Call::Sort(s) => s.to_attributes(),
+            Call::TopK(t) => t.to_attributes(),
         }
     }
 
@@ -149,6 +169,8 @@ impl Call {
             CallKind::Gemm => Call::Gemm(Gemm::from_attributes(map)?),
             CallKind::Convolution => Call::Convolution(Convolution::from_attributes(map)?),
             CallKind::ScatterAdd => Call::ScatterAdd(ScatterAdd::from_attributes(map)?),
+            CallKind::Sort => Call::Sort(Sort::from_attributes(map)?),
+            CallKind::TopK => Call::TopK(TopK::from_attributes(map)?),
         };
         match attributes.into_keys().next() {
             Some(extra) => Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`"))),

@@ -252,8 +252,8 @@ fn calls() -> impl Strategy<Value = Call> {
         |(d, window, groups, dtype)| Call::Convolution(convolution(Direction::ALL[d], window, groups, dtype)),
     );
     let list = || prop::collection::vec(0usize..100, 0..4);
-    let scatter =
-        (list(), list(), list(), list(), dtype).prop_map(|(operand, indices, updates, dims, dtype)| {
+    let scatter = (list(), list(), list(), list(), dtype.clone()).prop_map(
+        |(operand, indices, updates, dims, dtype)| {
             Call::ScatterAdd(ScatterAdd {
                 operand,
                 indices,
@@ -264,8 +264,16 @@ fn calls() -> impl Strategy<Value = Call> {
                 dtype,
                 index: DType::I32,
             })
+        },
+    );
+    let keys = prop::collection::vec(dtype.clone(), 0..4);
+    let sorts =
+        (size(), size(), size(), keys, any::<bool>()).prop_map(|(outer, length, inner, keys, descending)| {
+            Call::Sort(Sort { outer, length, inner, keys, descending })
         });
-    prop_oneof![gemms, convolution, scatter]
+    let tops = (size(), size(), size(), dtype)
+        .prop_map(|(outer, length, k, dtype)| Call::TopK(TopK { outer, length, k, dtype }));
+    prop_oneof![gemms, convolution, scatter, sorts, tops]
 }
 
 #[test]
@@ -363,4 +371,91 @@ fn operands_are_checked() {
     for bad in [vec![of(4)], vec![of(4), of(3)], vec![of(4), Literal::zeros(DType::F64, &[4])]] {
         assert!(call.reference(&bad).is_err());
     }
+}
+
+/// The indices that a sort or a top-k of one key gives.
+fn order_of<T: crate::literal::Element>(call: &Call, values: &[T]) -> Vec<i32> {
+    let key = Literal::from_vec(&[values.len()], values.to_vec()).unwrap();
+    let reference = call.reference(&[key]).unwrap();
+    assert!(reference.errors().iter().all(|e| *e == 0.0), "there is one right result");
+    reference.literal().as_slice::<i32>().unwrap().to_vec()
+}
+
+fn sort(length: usize, keys: &[DType], descending: bool) -> Sort {
+    Sort { outer: 1, length, inner: 1, keys: keys.to_vec(), descending }
+}
+
+#[test]
+fn floats_are_sorted_with_equal_zeros_and_nans_last() {
+    let negative_nan = f32::from_bits(0xffc0_0001);
+    let values = [f32::NAN, 0.0, -1.0, f32::INFINITY, -0.0, negative_nan, f32::NEG_INFINITY, 1e-45, 0.0];
+    let up = order_of(&Call::Sort(sort(9, &[DType::F32], false)), &values);
+    assert_eq!(up, [6, 2, 1, 4, 8, 7, 3, 0, 5]);
+    // Not the reverse: equal elements keep their order.
+    let down = order_of(&Call::Sort(sort(9, &[DType::F32], true)), &values);
+    assert_eq!(down, [0, 5, 3, 7, 1, 4, 8, 2, 6]);
+    let top = |k| order_of(&Call::TopK(TopK { outer: 1, length: 9, k, dtype: DType::F32 }), &values);
+    assert_eq!(top(4), [0, 5, 3, 7]);
+    assert_eq!(top(9), down);
+    assert!(top(0).is_empty());
+}
+
+#[test]
+fn every_dtype_is_in_its_order() {
+    let up = |dtype, key: Literal| {
+        let call = Call::Sort(sort(key.len(), &[dtype], false));
+        call.reference(&[key]).unwrap().literal().as_slice::<i32>().unwrap().to_vec()
+    };
+    for dtype in DType::ALL {
+        let values = [Scalar::highest(dtype), Scalar::one(dtype), Scalar::lowest(dtype), Scalar::zero(dtype)];
+        // The highest bool is one, the lowest unsigned integer zero.
+        let wanted = if dtype == DType::Bool { [2, 3, 0, 1] } else { [2, 3, 1, 0] };
+        assert_eq!(up(dtype, Literal::from_scalars(dtype, &[4], &values).unwrap()), wanted, "{dtype}");
+    }
+    // Beyond what an f64 or an i64 tells apart.
+    let large = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1];
+    assert_eq!(up(DType::U64, Literal::from_vec(&[4], large.to_vec()).unwrap()), [3, 2, 1, 0]);
+    let large = [i64::MAX, i64::MAX - 1, -1, i64::MIN + 1, i64::MIN];
+    assert_eq!(up(DType::I64, Literal::from_vec(&[5], large.to_vec()).unwrap()), [4, 3, 2, 1, 0]);
+}
+
+#[test]
+fn later_keys_decide_where_earlier_ones_are_equal() {
+    let call = Call::Sort(sort(6, &[DType::Bool, DType::I32, DType::F32], false));
+    let keys = [
+        Literal::from_vec(&[6], vec![true, false, true, false, true, false]).unwrap(),
+        Literal::from_vec(&[6], vec![2, 7, 1, 7, 2, 7]).unwrap(),
+        Literal::from_vec(&[6], vec![-0.0f32, 1.0, 5.0, 0.5, 0.0, 1.0]).unwrap(),
+    ];
+    let found = call.reference(&keys).unwrap().literal();
+    assert_eq!(found.as_slice::<i32>().unwrap(), [3, 1, 5, 2, 0, 4]);
+}
+
+#[test]
+fn the_sorted_axis_may_be_in_the_middle() {
+    let call = Call::Sort(Sort { outer: 2, length: 3, inner: 2, keys: vec![DType::I8], descending: true });
+    let key = Literal::from_vec(&[2, 3, 2], vec![1i8, 9, 3, 8, 2, 7, 0, 0, 0, 1, 5, 0]).unwrap();
+    let found = call.reference(&[key]).unwrap().literal();
+    assert_eq!(found.shape(), [2, 3, 2]);
+    assert_eq!(found.as_slice::<i32>().unwrap(), [1, 0, 2, 1, 0, 2, 2, 1, 0, 0, 1, 2]);
+}
+
+#[test]
+fn sorts_are_checked() {
+    let error = |call: Call| call.verify().unwrap_err().to_string();
+    assert!(error(Call::Sort(sort(3, &[], false))).contains("by 0 keys"));
+    assert!(error(Call::Sort(sort(3, &[DType::U8; 65], false))).contains("1 to 64"));
+    assert!(error(Call::Sort(sort(1 << 31, &[DType::U8], false))).contains("i32"));
+    assert!(
+        error(Call::Sort(Sort { outer: 1 << 40, inner: 1 << 20, ..sort(8, &[DType::U8], false) }))
+            .contains("overflow")
+    );
+    let top = |length, k| Call::TopK(TopK { outer: 1, length, k, dtype: DType::F32 });
+    assert!(error(top(3, 4)).contains("top 4 of rows of 3"));
+    assert!(error(top(1 << 31, 4)).contains("i32"));
+    // Nothing of no end of rows.
+    let empty = Call::Sort(Sort { outer: 1 << 50, inner: 1 << 10, ..sort(0, &[DType::U8], false) });
+    assert!(empty.reference(&[Literal::zeros(DType::U8, &[0])]).unwrap().errors().is_empty());
+    let empty = Call::TopK(TopK { outer: 1 << 50, length: 0, k: 0, dtype: DType::U8 });
+    assert!(empty.reference(&[Literal::zeros(DType::U8, &[0])]).unwrap().errors().is_empty());
 }

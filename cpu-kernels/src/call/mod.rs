@@ -13,11 +13,13 @@ mod gemm;
 mod panel;
 mod patches;
 mod scatter_add;
+mod sort;
 
 use crate::memory::{ALIGNMENT, Buffer, Workspace};
 use convolution::CompiledConvolution;
 use gemm::CompiledGemm;
 use scatter_add::CompiledScatterAdd;
+use sort::CompiledSort;
 use wengert_core::call::Call;
 use wengert_core::ty::TensorType;
 use wengert_core::{DType, Diagnostic};
@@ -36,6 +38,7 @@ enum Kind {
     Gemm(CompiledGemm),
     Convolution(CompiledConvolution),
     ScatterAdd(CompiledScatterAdd),
+    Sort(CompiledSort),
 }
 
 /// What a run wants of a buffer.
@@ -70,6 +73,8 @@ impl CompiledCall {
                 Call::Gemm(gemm) => Kind::Gemm(CompiledGemm::new(gemm)),
                 Call::Convolution(convolution) => Kind::Convolution(CompiledConvolution::new(convolution)?),
                 Call::ScatterAdd(scatter) => Kind::ScatterAdd(CompiledScatterAdd::new(scatter)),
+                Call::Sort(sort) => Kind::Sort(CompiledSort::sort(sort)),
+                Call::TopK(top) => Kind::Sort(CompiledSort::top_k(top)),
             },
         })
     }
@@ -80,6 +85,7 @@ impl CompiledCall {
             Kind::Gemm(gemm) => gemm.scratch(),
             Kind::Convolution(convolution) => convolution.scratch(),
             Kind::ScatterAdd(_) => 0,
+            Kind::Sort(sort) => sort.scratch(),
         }
     }
 
@@ -87,7 +93,7 @@ impl CompiledCall {
     pub fn kept_bytes(&self) -> usize {
         match &self.kind {
             Kind::Convolution(convolution) => convolution.kept(),
-            Kind::Gemm(_) | Kind::ScatterAdd(_) => 0,
+            Kind::Gemm(_) | Kind::ScatterAdd(_) | Kind::Sort(_) => 0,
         }
     }
 
@@ -105,6 +111,7 @@ impl CompiledCall {
                 Kind::Gemm(gemm) => gemm.run(workspace, &arguments),
                 Kind::Convolution(convolution) => convolution.run(workspace, &arguments),
                 Kind::ScatterAdd(scatter) => scatter.run(workspace, &arguments),
+                Kind::Sort(sort) => sort.run(workspace, &arguments),
             }
         };
         run().map_err(|e| e.context(format!("call `{}`", self.name)))

@@ -6,6 +6,7 @@ mod convolution;
 mod gemm;
 mod memory;
 mod scatter_add;
+mod sort;
 
 use proptest::prelude::*;
 use std::sync::{Arc, LazyLock};

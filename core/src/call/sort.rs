@@ -1,0 +1,116 @@
+//! Sorting: the permutation that sorts.
+//!
+//! A call has one result, so sorting gives no sorted tensors but the indices that sort them; values, and whatever else shall move with them, are
+//! gathered at these indices, which is a nest. Since equal elements keep their order, there is exactly one right result, on every machine.
+
+use super::fits;
+use super::reference::Reference;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::op::attribute::attributes;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::cmp::Ordering;
+
+/// Keys of a sort at most: so many operands a kernel can take.
+const MAX_KEYS: usize = 64;
+
+attributes! {
+    /// For each row (o, i) of keys, whose elements are `key[o, ·, i]`: the indices that sort it.
+    /// `key[o, out[o, r, i], i]` is the element of rank r.
+    ///
+    /// Several keys are compared one after another, as `jax.lax.sort` does with `num_keys`: the first that differs decides. The order is
+    /// [`compare`]'s. It is stable: of elements with equal keys, the one with the lower index comes first, whichever the direction.
+    ///
+    /// Arguments: the keys, each dense `[outer, length, inner]`, then out, dense `[outer, length, inner]` of i32.
+    Sort {
+        /// Product of the extents before the sorted axis.
+        outer: usize = 1,
+        /// Extent of the sorted axis; below 2³¹, so that i32 counts its elements.
+        length: usize,
+        /// Product of the extents behind the sorted axis.
+        inner: usize = 1,
+        /// Dtypes of the keys, the first key first; 1 to 64.
+        keys: Vec<DType>,
+        /// Whether the greatest elements come first.
+        descending: bool = false,
+    }
+}
+
+/// The order of `sort` and `top_k`, total but for equal elements, of two scalars of one dtype.
+///
+/// Numbers are in their order, and `false < true`. Of floats, −0 and +0 are equal, and every NaN, whatever its bits, is equal to every other and
+/// greater than +∞: the order of `jax.lax.sort`. (`jax.lax.top_k` differs from `jax.lax.sort` there: XLA lets it tell −0 from +0, and takes a
+/// NaN with the sign bit for the least element of all.)
+pub fn compare(x: Scalar, y: Scalar) -> Ordering {
+    if x.dtype().is_float() {
+        // Every float is an f64.
+        let (x, y) = (x.to_f64(), y.to_f64());
+        return x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()));
+    }
+    match x.dtype() {
+        DType::U64 => x.bits().cmp(&y.bits()),
+        _ => x.to_i64().cmp(&y.to_i64()),
+    }
+}
+
+/// An error if i32 cannot count that many elements of a row.
+pub(super) fn countable(length: usize) -> Result<()> {
+    if length > i32::MAX as usize {
+        return Err(Diagnostic::new(format!("rows of {length} elements have more than i32 can count")));
+    }
+    Ok(())
+}
+
+impl Sort {
+    pub(super) fn operands(&self) -> Vec<TensorType> {
+        self.keys.iter().map(|key| self.tensor(*key)).collect()
+    }
+
+    pub(super) fn result_type(&self) -> TensorType {
+        self.tensor(DType::I32)
+    }
+
+    fn tensor(&self, dtype: DType) -> TensorType {
+        TensorType::new(dtype, [self.outer, self.length, self.inner])
+    }
+
+    pub(super) fn verify(&self) -> Result<()> {
+        fits("keys", &[self.outer, self.length, self.inner])?;
+        countable(self.length)?;
+        if !(1..=MAX_KEYS).contains(&self.keys.len()) {
+            return Err(Diagnostic::new(format!("sort by {} keys", self.keys.len()))
+                .help(format!("1 to {MAX_KEYS} are possible")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+        let mut out = vec![0i32; self.outer * self.length * self.inner];
+        // Of extents one of which is 0, others may be beyond any patience.
+        for o in 0..if out.is_empty() { 0 } else { self.outer } {
+            for i in 0..self.inner {
+                let at = |position: usize| (o * self.length + position) * self.inner + i;
+                let mut order: Vec<usize> = (0..self.length).collect();
+                // A stable sort.
+                order.sort_by(|x, y| {
+                    let by_key = |key: &Literal| compare(key.get(at(*x)), key.get(at(*y)));
+                    let order = operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+                    if self.descending { order.reverse() } else { order }
+                });
+                for (rank, position) in order.into_iter().enumerate() {
+                    out[at(rank)] = i32::try_from(position).expect("the length was verified");
+                }
+            }
+        }
+        indices(self.result_type(), out)
+    }
+}
+
+/// An exact result of indices.
+pub(super) fn indices(ty: TensorType, out: Vec<i32>) -> Reference {
+    let mut reference = Reference::new(ty);
+    out.into_iter().for_each(|index| reference.push(Scalar::of(index), 0.0));
+    reference
+}

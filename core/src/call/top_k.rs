@@ -1,0 +1,65 @@
+//! The greatest elements of rows: their indices.
+//!
+//! Like [`Sort`](super::Sort), it gives indices, at which values are gathered. It is the beginning of a descending sort, made without sorting
+//! what is not asked for.
+
+use super::fits;
+use super::reference::Reference;
+use super::sort::{compare, countable, indices};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::op::attribute::attributes;
+use crate::ty::TensorType;
+
+attributes! {
+    /// For each row `operand[o, ·]`: the indices of its k greatest elements, the greatest first.
+    ///
+    /// The order is [`compare`]'s, so a NaN counts as greatest; of equal elements, the one with the lower index comes first.
+    ///
+    /// Arguments: operand, dense `[outer, length]`, then out, dense `[outer, k]` of i32.
+    TopK {
+        /// Number of rows.
+        outer: usize = 1,
+        /// Elements of a row; below 2³¹, so that i32 counts them.
+        length: usize,
+        /// How many are wanted; at most `length`.
+        k: usize,
+        /// Dtype of the operand.
+        dtype: DType,
+    }
+}
+
+impl TopK {
+    pub(super) fn operands(&self) -> Vec<TensorType> {
+        vec![TensorType::new(self.dtype, [self.outer, self.length])]
+    }
+
+    pub(super) fn result_type(&self) -> TensorType {
+        TensorType::new(DType::I32, [self.outer, self.k])
+    }
+
+    pub(super) fn verify(&self) -> Result<()> {
+        fits("operand", &[self.outer, self.length])?;
+        countable(self.length)?;
+        if self.k > self.length {
+            return Err(Diagnostic::new(format!("top {} of rows of {} elements", self.k, self.length)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+        let operand = &operands[0];
+        let mut out = Vec::new();
+        // Of no element of a row, there may be any number.
+        for o in 0..if self.k == 0 { 0 } else { self.outer } {
+            let at = |position: usize| operand.get(o * self.length + position);
+            let mut order: Vec<usize> = (0..self.length).collect();
+            // A stable sort.
+            order.sort_by(|x, y| compare(at(*y), at(*x)));
+            let index = |position| i32::try_from(position).expect("the length was verified");
+            out.extend(order.into_iter().take(self.k).map(index));
+        }
+        indices(self.result_type(), out)
+    }
+}
