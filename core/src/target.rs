@@ -55,20 +55,17 @@ pub struct Target {
 const MAX_WORKSPACE: u64 = 32 << 20;
 /// Parts into which the sum of a product may be split.
 const SPLITS: u64 = 8;
-/// Elements of a row that one thread block of a GPU sorts in its own memory; longer rows are cut into pieces of so many.
+/// Elements of a row that one thread block of a GPU sorts in its own memory.
 pub const BLOCK_SORT: usize = 4096;
 /// The greatest k for which the pieces of a row give their k greatest elements to a next round; above, the rows are sorted.
 pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
 
-/// Bytes that are lost where the parts of a workspace begin at multiples of 256.
-const SLACK: u64 = 1024;
-
-/// Workspace of a sort: 8 bytes for each element, twice (32 bits of keys and a position), and 4 bytes for the order so far if the
-/// keys have more bits than that and so are sorted by one part after another.
-fn sort_workspace(elements: u64, length: usize, bits: u64) -> u64 {
+/// Workspace of rows that are too long for one block: 4 bytes for part of the keys of an element and 4 for where it comes from, each
+/// twice, since a pass of the sort goes from one place to the other; and counts of digits, 1 KiB for each 2048 elements.
+fn sort_workspace(elements: u64, length: usize) -> u64 {
     match length {
         0..=BLOCK_SORT => 0,
-        _ => elements.saturating_mul(if bits > 32 { 20 } else { 16 }).saturating_add(SLACK),
+        _ => elements.saturating_mul(17).saturating_add(4 << 10),
     }
 }
 
@@ -274,9 +271,8 @@ impl Target {
 
     /// Bytes that a call may use in the arena while it runs: a bound, known before any algorithm is chosen. Saturates.
     ///
-    /// A product may split its sum into parts, which are added up afterwards in a fixed order; a scatter sorts the numbers of its updates. Rows
-    /// that are too long for one block are sorted in pieces, which are merged from one half of the workspace to the other; of such
-    /// rows, the greatest elements are the greatest among those of the pieces.
+    /// A product may split its sum into parts, which are added up afterwards in a fixed order; a scatter sorts the numbers of its updates, and
+    /// so does a sort of rows that are too long for one block; the greatest elements of such rows are the greatest among those of their pieces.
     pub fn workspace(&self, call: &Call) -> u64 {
         if !self.workspace {
             return 0;
@@ -288,15 +284,12 @@ impl Target {
                 elements(&result).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
             }
             Call::ScatterAdd(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
-            Call::Sort(s) => {
-                let bits = s.keys.iter().map(|key| u64::from(key.bits())).sum();
-                sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length, bits)
-            }
+            Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
             Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
                 let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);
-                candidates.saturating_mul(2 * 4).saturating_add(SLACK)
+                candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
             }
-            Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length, t.dtype.bits().into()),
+            Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
         }
     }
 
@@ -428,15 +421,14 @@ mod tests {
             Target::cuda("sm_90").workspace(&Call::Sort(call))
         };
         assert_eq!(sort(4096, &[DType::F64; 3]), 0);
-        assert_eq!(sort(5000, &[DType::F16, DType::U8, DType::Bool]), 6 * 5000 * 16 + 1024);
-        assert_eq!(sort(5000, &[DType::F32, DType::Bool]), 6 * 5000 * 20 + 1024);
+        assert_eq!(sort(5000, &[DType::F32, DType::Bool]), 6 * 5000 * 17 + 4096);
         let top = |length, k| {
             let call = crate::call::TopK { outer: 3, length, k, dtype: DType::F32 };
             Target::cuda("sm_90").workspace(&Call::TopK(call))
         };
         assert_eq!([top(4096, 10), top(4096, 4096)], [0, 0]);
         assert_eq!(top(5000, 10), 3 * 2 * 10 * 8 + 1024);
-        assert_eq!(top(5000, 1025), 3 * 5000 * 16 + 1024);
-        assert_eq!(top(i32::MAX as usize, i32::MAX as usize), 3 * ((1 << 31) - 1) * 16 + 1024);
+        assert_eq!(top(5000, 1025), 3 * 5000 * 17 + 4096);
+        assert_eq!(top(i32::MAX as usize, i32::MAX as usize), 3 * ((1 << 31) - 1) * 17 + 4096);
     }
 }

@@ -54,6 +54,7 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
                 product::compile(&Product { tf32, ..product }, architecture)?
             }
             Call::ScatterAdd(s) => scatter_add::compile(s, in_place)?,
+            Call::Sort(_) | Call::TopK(_) => return Err(Diagnostic::new("there is no kernel for it yet")),
         };
         assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());
         Ok(compiled)
