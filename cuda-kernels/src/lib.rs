@@ -12,5 +12,7 @@
 pub mod architecture;
 pub mod call;
 pub mod driver;
+pub mod nest;
 pub mod ptx;
+pub mod scalar;
 pub mod stage;

@@ -99,6 +99,8 @@ pub enum Rounding {
     Exact,
     /// To the nearest, ties to even.
     Nearest,
+    /// Towards zero.
+    Zero,
     /// To an integer: nearest, ties to even.
     IntegerNearest,
     /// To an integer, towards zero.
@@ -426,6 +428,7 @@ impl Rounding {
         match self {
             Rounding::Exact => "",
             Rounding::Nearest => ".rn",
+            Rounding::Zero => ".rz",
             Rounding::IntegerNearest => ".rni",
             Rounding::IntegerZero => ".rzi",
             Rounding::IntegerDown => ".rmi",

@@ -1,0 +1,480 @@
+//! Loads and stores.
+//!
+//! The indices of an access become one expression: the number of the element in its buffer. Its constant term is the offset in the
+//! instruction, and the rest is split into what is known outside of the loops of the phase, which goes into a base address, and what is not.
+//! An index that is clamped is first brought into its dimension and then stands in the expression as an axis of that extent.
+//!
+//! **Vectors.** Where neighbouring copies access neighbouring elements under the same predicates, and the first of them is aligned for certain, one
+//! instruction moves up to 16 bytes. Buffers are aligned to 256 bytes, so that coefficients and constants decide. Elements of less than 32 bits
+//! travel packed in words.
+//!
+//! **Bounds.** A guarded access is predicated: where the guard fails no address is dereferenced, whatever it is.
+
+use super::emit::{Copy, Emit, Key, NestReg};
+use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
+use crate::scalar::{self, memory_type, value_type};
+use wengert_core::Id;
+use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Nest, Term};
+use wengert_core::DType;
+
+/// Bytes that one instruction moves at most.
+pub(super) const VECTOR_BYTES: usize = 16;
+
+/// Where a buffer is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In global memory, from this address on.
+    Global {
+        /// Its address.
+        base: Reg,
+        /// Whether the kernel may write it, by this parameter or another one.
+        written: bool,
+    },
+    /// In the local memory of the thread.
+    Local {
+        /// Its address.
+        base: Reg,
+    },
+    /// In the shared memory of the block.
+    Shared {
+        /// Its address; 32 bits.
+        base: Reg,
+    },
+}
+
+impl Place {
+    const fn space(&self) -> Space {
+        match self {
+            Place::Global { .. } => Space::Global,
+            Place::Local { .. } => Space::Local,
+            Place::Shared { .. } => Space::Shared,
+        }
+    }
+
+    const fn base(&self) -> Reg {
+        match self {
+            Place::Global { base, .. } | Place::Local { base } | Place::Shared { base } => *base,
+        }
+    }
+}
+
+/// Elements between neighbours along each dimension.
+pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1i64; shape.len()];
+    for n in (1..shape.len()).rev() {
+        strides[n - 1] = strides[n].wrapping_mul(shape[n] as i64);
+    }
+    strides
+}
+
+/// The number of the element that an access names, over the axes of the nest; clamping aside.
+pub(super) fn element(nest: &Nest, access: &Access) -> Affine {
+    let strides = strides(&nest.buffers[access.buffer].shape);
+    let scaled = access.indices.iter().zip(strides).map(|(index, stride)| index.scale(stride));
+    scaled.fold(Affine::default(), |sum, index| sum.add(&index))
+}
+
+/// The elements that copies access, and under which predicates.
+struct Targets {
+    elements: Vec<Affine>,
+    predicates: Vec<Option<Reg>>,
+}
+
+impl Emit<'_> {
+    /// The number of the element, over axes of the schedule.
+    fn element(&mut self, access: &Access, number: usize, copy: &Copy) -> Affine {
+        if !access.clamp {
+            let element = element(self.nest, access);
+            return self.expression(&element, number, copy);
+        }
+        let shape = self.nest.buffers[access.buffer].shape.clone();
+        let mut sum = Affine::default();
+        for ((index, stride), extent) in access.indices.iter().zip(strides(&shape)).zip(&shape) {
+            let index = self.expression(index, number, copy);
+            sum = sum.add(&self.clamped(&index, *extent).scale(stride));
+        }
+        sum
+    }
+
+    /// The index, brought into `0..extent`.
+    fn clamped(&mut self, index: &Affine, extent: usize) -> Affine {
+        let interval = self.interval(index);
+        if interval.within(0, extent as i128) {
+            return index.clone();
+        }
+        let key = Key::Clamped(index.clone(), extent);
+        let clamped = self.recall(&key).unwrap_or_else(|| {
+            let narrow = self.is_narrow(index) && i32::try_from(extent).is_ok();
+            let (value, ty) =
+                if narrow { (self.narrow(index), Type::S32) } else { (self.wide(index), Type::S64) };
+            let value = self.code.binary(Binary::Max, ty, value, 0);
+            let value = self.code.binary(Binary::Min, ty, value, extent as i64 - 1);
+            self.remember(key, value);
+            value
+        });
+        // One axis for each register, so that copies with the same index have the same element.
+        let at = self.axis_registers.iter().position(|r| *r == Some(clamped));
+        let found = at.filter(|at| self.bounds.axes[AxisId::new(*at)].extent == extent);
+        Affine::axis(match found {
+            Some(at) => AxisId::new(at),
+            None => self.axis_in("clamped", extent, clamped),
+        })
+    }
+
+    fn targets(&mut self, access: &Access, copies: &[Copy], store: bool) -> Targets {
+        let (mut elements, mut predicates) = (Vec::new(), Vec::new());
+        for (n, copy) in copies.iter().enumerate() {
+            let guard = self.guards(&access.guards, n, copy);
+            let own = if store { copy.stores } else { None };
+            predicates.push(self.all(guard.into_iter().chain(copy.active).chain(own).collect()));
+            elements.push(self.element(access, n, copy));
+        }
+        Targets { elements, predicates }
+    }
+
+    /// Computes outside of the loops of a phase what its accesses have in common there.
+    pub fn prepare(&mut self, access: &Access, copy: &Copy, number: usize) {
+        let from_body = |reg: NestReg| {
+            self.body.get(number).is_none_or(|b| b[reg.index()].is_none())
+                && self.row[number.min(self.row.len() - 1)][reg.index()].is_none()
+        };
+        let mut unknown = access.clamp;
+        for index in &access.indices {
+            index.visit_terms(&mut |term| unknown |= matches!(term, Term::Reg(r) if from_body(*r)));
+        }
+        if !unknown {
+            let element = self.element(access, number, copy);
+            let (outer, _) = self.split(&element);
+            self.base(access.buffer, &outer);
+        }
+    }
+
+    /// The terms that are known outside of the loops of the phase, and the others; no constant.
+    fn split(&self, element: &Affine) -> (Affine, Affine) {
+        let is_outer = |term: &Term| {
+            let mut outer = true;
+            let one = Affine { constant: 0, terms: vec![(term.clone(), 1)] };
+            one.visit_terms(&mut |t| match t {
+                Term::Axis(axis) => outer &= axis.index() < self.outer.0,
+                Term::Reg(reg) => outer &= reg.index() < self.outer.1,
+                _ => {}
+            });
+            outer
+        };
+        let (outer, inner) = element.terms.iter().cloned().partition(|(term, _)| is_outer(term));
+        (Affine { constant: 0, terms: outer }, Affine { constant: 0, terms: inner })
+    }
+
+    /// The address of an element without its constant term.
+    fn base(&mut self, buffer: BufferId, element: &Affine) -> Reg {
+        if element.terms.is_empty() {
+            return self.places[buffer.index()].base();
+        }
+        let key = Key::Address(buffer, element.clone());
+        if let Some(known) = self.recall(&key) {
+            return known;
+        }
+        let (outer, inner) = self.split(element);
+        let size = self.nest.buffers[buffer].dtype.size() as i64;
+        let (start, rest) = if inner.terms.is_empty() || outer.terms.is_empty() {
+            (self.places[buffer.index()].base(), element.clone())
+        } else {
+            (self.base(buffer, &outer), inner)
+        };
+        let address = self.displace(start, &rest, size);
+        self.remember(key, address);
+        address
+    }
+
+    /// `start + expression · size`.
+    fn displace(&mut self, start: Reg, expression: &Affine, size: i64) -> Reg {
+        if start.width == Width::B32 {
+            // Shared memory is small.
+            let value = self.narrow(expression);
+            return self.code.ternary(Ternary::Mad, Type::S32, value, size, start);
+        }
+        if self.is_narrow(expression) {
+            let unsigned = self.interval(expression).low >= 0;
+            let value = self.narrow(expression);
+            let ty = if unsigned { Type::U32 } else { Type::S32 };
+            return self.code.ternary(Ternary::MadWide, ty, value, size, start);
+        }
+        let value = self.wide(expression);
+        self.code.ternary(Ternary::Mad, Type::S64, value, size, start)
+    }
+
+    /// Register and offset of an element.
+    fn address(&mut self, buffer: BufferId, element: &Affine) -> (Reg, i64) {
+        let size = self.nest.buffers[buffer].dtype.size() as i64;
+        let variable = Affine { constant: 0, terms: element.terms.clone() };
+        let base = self.base(buffer, &variable);
+        match element.constant.checked_mul(size) {
+            Some(offset) if i32::try_from(offset).is_ok() => (base, offset),
+            _ => {
+                let bytes = element.constant.wrapping_mul(size);
+                let (ty, bytes) = if base.width == Width::B32 {
+                    (Type::S32, i64::from(bytes as i32))
+                } else {
+                    (Type::S64, bytes)
+                };
+                (self.code.binary(Binary::Add, ty, base, bytes), 0)
+            }
+        }
+    }
+
+    /// How many copies from `first` on one instruction serves.
+    fn run(&self, targets: &Targets, first: usize, size: usize) -> usize {
+        let element = &targets.elements[first];
+        let mut width = (VECTOR_BYTES / size).max(1);
+        while width > 1 {
+            let fits = first + width <= targets.elements.len();
+            let aligned = element.constant % width as i64 == 0
+                && element.terms.iter().all(|(_, factor)| factor % width as i64 == 0);
+            let together = || {
+                (1..width).all(|k| {
+                    let other = &targets.elements[first + k];
+                    other.terms == element.terms
+                        && other.constant == element.constant + k as i64
+                        && targets.predicates[first + k] == targets.predicates[first]
+                })
+            };
+            if fits && aligned && together() {
+                return width;
+            }
+            width /= 2;
+        }
+        1
+    }
+
+    /// Loads an element for each copy.
+    pub fn load(&mut self, access: &Access, fill: Option<NestReg>, copies: &[Copy]) -> Vec<Reg> {
+        let buffer = &self.nest.buffers[access.buffer];
+        let dtype = buffer.dtype;
+        let reuse = buffer.role != BufferRole::Row;
+        let targets = self.targets(access, copies, false);
+        let fills: Vec<Option<Reg>> = (0..copies.len()).map(|c| fill.map(|f| self.value(c, f))).collect();
+        let key = |c: usize| {
+            Key::Element(access.buffer, targets.elements[c].clone(), targets.predicates[c], fills[c])
+        };
+        let mut values = Vec::new();
+        while values.len() < copies.len() {
+            let first = values.len();
+            if reuse && let Some(known) = self.recall(&key(first)) {
+                values.push(known);
+                continue;
+            }
+            let width = self.run(&targets, first, dtype.size());
+            let (base, offset) = self.address(access.buffer, &targets.elements[first]);
+            let place = &self.places[access.buffer.index()];
+            let cache =
+                if matches!(place, Place::Global { written: false, .. }) { Cache::ReadOnly } else { Cache::All };
+            let load = Vector {
+                space: place.space(),
+                cache,
+                base,
+                offset,
+                predicate: targets.predicates[first],
+                dtype,
+            };
+            let loaded = load.load(&mut self.code, &fills[first..first + width]);
+            for (k, value) in loaded.iter().enumerate() {
+                if reuse {
+                    self.remember(key(first + k), *value);
+                }
+            }
+            values.extend(loaded);
+        }
+        values
+    }
+
+    /// Stores the values of the copies.
+    pub fn store(&mut self, access: &Access, values: Vec<Reg>, copies: &[Copy]) {
+        let dtype = self.nest.buffers[access.buffer].dtype;
+        let targets = self.targets(access, copies, true);
+        let mut first = 0;
+        while first < copies.len() {
+            let width = self.run(&targets, first, dtype.size());
+            let (base, offset) = self.address(access.buffer, &targets.elements[first]);
+            let store = Vector {
+                space: self.places[access.buffer.index()].space(),
+                cache: Cache::All,
+                base,
+                offset,
+                predicate: targets.predicates[first],
+                dtype,
+            };
+            store.store(&mut self.code, &values[first..first + width]);
+            first += width;
+        }
+    }
+}
+
+/// Neighbouring elements in memory, at most 16 bytes of them, aligned to all of them.
+pub(super) struct Vector {
+    pub space: Space,
+    pub cache: Cache,
+    pub base: Reg,
+    pub offset: i64,
+    pub predicate: Option<Reg>,
+    pub dtype: DType,
+}
+
+impl Vector {
+    /// As many as there are fills; where the predicate fails, the fills, or zeros.
+    pub fn load(&self, code: &mut Code, fills: &[Option<Reg>]) -> Vec<Reg> {
+        let count = fills.len();
+        let narrow = self.dtype.size() < 4;
+        if count == 1 || !narrow {
+            let ty = memory_type(self.dtype);
+            let registers: Vec<Reg> = fills.iter().map(|fill| self.start(code, ty, *fill)).collect();
+            for part in registers.chunks((VECTOR_BYTES / self.dtype.size()).min(4)) {
+                let at = registers.iter().position(|r| r == &part[0]).unwrap_or(0) * self.dtype.size();
+                self.access(code, ty, part, at);
+            }
+            return registers.into_iter().map(|r| self.from_memory(code, r)).collect();
+        }
+        // Packed in words; fills are taken element by element.
+        let words = (count * self.dtype.size()).div_ceil(4);
+        let sub_word = count * self.dtype.size() < 4;
+        let ty = if sub_word { Type::U16 } else { Type::B32 };
+        let registers: Vec<Reg> = (0..words).map(|_| self.start(code, ty, None)).collect();
+        self.access(code, ty, &registers, 0);
+        let registers = if sub_word {
+            vec![code.convert(Rounding::Exact, Type::U32, Type::U16, registers[0])]
+        } else {
+            registers
+        };
+        let mut values = self.unpack(code, &registers, count);
+        for (value, fill) in values.iter_mut().zip(fills) {
+            if let (Some(fill), Some(predicate)) = (fill, self.predicate) {
+                *value = scalar::select(code, self.dtype, predicate, *value, *fill);
+            }
+        }
+        values
+    }
+
+    /// A register that holds what is there where nothing is loaded.
+    fn start(&self, code: &mut Code, ty: Type, fill: Option<Reg>) -> Reg {
+        let register = code.reg_of(ty);
+        if self.predicate.is_some() {
+            match fill {
+                Some(fill) if fill.width == Width::Pred => {
+                    code.push(Inst::Select(Type::B32, register, Operand::Int(1), Operand::Int(0), fill));
+                }
+                Some(fill) => code.assign(value_type(self.dtype), register, fill),
+                None => code.assign(if ty.width() == Width::B32 { Type::B32 } else { ty }, register, 0),
+            }
+        }
+        register
+    }
+
+    fn access(&self, code: &mut Code, ty: Type, results: &[Reg], at: usize) {
+        let inst = Inst::Load {
+            space: self.space,
+            cache: self.cache,
+            ty,
+            results: results.to_vec(),
+            base: self.base.into(),
+            offset: self.offset + at as i64,
+        };
+        match self.predicate {
+            Some(predicate) => code.push_if(predicate, inst),
+            None => code.push(inst),
+        }
+    }
+
+    /// A register as it comes from memory, as values are kept.
+    fn from_memory(&self, code: &mut Code, register: Reg) -> Reg {
+        match self.dtype {
+            DType::Bool => code.compare(Compare::Ne, Type::U32, register, 0),
+            _ => register,
+        }
+    }
+
+    fn unpack(&self, code: &mut Code, words: &[Reg], count: usize) -> Vec<Reg> {
+        let mut values = Vec::new();
+        for word in words {
+            if self.dtype.size() == 2 {
+                let (low, high) = (code.reg(Width::B16), code.reg(Width::B16));
+                code.push(Inst::Unpack(Type::B32, vec![low, high], *word));
+                values.extend([low, high]);
+                continue;
+            }
+            for byte in 0..4.min(count - values.len()) {
+                let at = 8 * byte as i64;
+                let value = if self.dtype == DType::I8 {
+                    let up = code.binary(Binary::Shl, Type::B32, *word, 24 - at);
+                    code.binary(Binary::Shr, Type::S32, up, 24)
+                } else {
+                    let down = code.binary(Binary::Shr, Type::U32, *word, at);
+                    code.binary(Binary::And, Type::B32, down, 0xff)
+                };
+                values.push(self.from_memory(code, value));
+            }
+        }
+        values
+    }
+
+    /// Stores them where the predicate holds.
+    pub fn store(&self, code: &mut Code, values: &[Reg]) {
+        let size = self.dtype.size();
+        let values: Vec<Reg> = values.iter().map(|v| to_memory(code, self.dtype, *v)).collect();
+        let ty = memory_type(self.dtype);
+        if values.len() == 1 || size >= 4 {
+            let most = (VECTOR_BYTES / size).min(4);
+            for (n, part) in values.chunks(most).enumerate() {
+                self.write(code, ty, part, n * most * size);
+            }
+            return;
+        }
+        if values.len() * size < 4 {
+            let high = code.binary(Binary::Shl, Type::B32, values[1], 8);
+            let low = code.binary(Binary::And, Type::B32, values[0], 0xff);
+            let both = code.binary(Binary::Or, Type::B32, low, high);
+            let both = code.convert(Rounding::Exact, Type::U16, Type::U32, both);
+            self.write(code, Type::B16, &[both], 0);
+            return;
+        }
+        let words: Vec<Reg> = values.chunks(4 / size).map(|part| pack(code, self.dtype, part)).collect();
+        self.write(code, Type::B32, &words, 0);
+    }
+
+    fn write(&self, code: &mut Code, ty: Type, values: &[Reg], at: usize) {
+        let inst = Inst::Store {
+            space: self.space,
+            cache: self.cache,
+            ty,
+            base: self.base.into(),
+            offset: self.offset + at as i64,
+            values: values.iter().map(|v| Operand::Reg(*v)).collect(),
+        };
+        match self.predicate {
+            Some(predicate) => code.push_if(predicate, inst),
+            None => code.push(inst),
+        }
+    }
+}
+
+/// A value as it is stored: a bool as 0 or 1.
+pub(super) fn to_memory(code: &mut Code, dtype: DType, value: Reg) -> Reg {
+    if dtype == DType::Bool {
+        return code.select(Type::B32, 1, 0, value);
+    }
+    value
+}
+
+/// A 32-bit word of two halves or four bytes, the first in the low bits.
+fn pack(code: &mut Code, dtype: DType, parts: &[Reg]) -> Reg {
+    if dtype.size() == 2 {
+        let word = code.reg(Width::B32);
+        code.push(Inst::Pack(Type::B32, word, parts.to_vec()));
+        return word;
+    }
+    let mut word = code.binary(Binary::And, Type::B32, parts[0], 0xff);
+    for (n, part) in parts.iter().enumerate().skip(1) {
+        let byte = if n < 3 { code.binary(Binary::And, Type::B32, *part, 0xff) } else { *part };
+        let moved = code.binary(Binary::Shl, Type::B32, byte, 8 * n as i64);
+        word = code.binary(Binary::Or, Type::B32, word, moved);
+    }
+    word
+}

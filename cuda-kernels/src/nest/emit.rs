@@ -1,0 +1,395 @@
+//! Writing the code of a nest: what is known at a place in the code, and the instructions of a body.
+//!
+//! **Copies.** A thread does several iterations of a body side by side: neighbours along a contiguous axis, so that their loads become one, or all the
+//! elements of a row that it owns. Each such iteration is a [`Copy`]: it says what the nest's axes are there, as expressions over the axes of
+//! the schedule. Every instruction is written for all copies before the next, which puts loads in flight together.
+//!
+//! **Axes of the schedule** (the number of the row, of the thread in its team, the counter of a loop) are appended to the nest's own in a
+//! nest that serves only to bound expressions. Expressions over them are normal forms like any other, so that "the next copy reads
+//! the next element" is the difference of two of them.
+//!
+//! **What is known.** Values are numbered: an instruction whose operands are the registers of an earlier one is that one, and so
+//! is a load from the same place. The table has a scope for each loop and branch. It is what keeps a row in registers: where all phases
+//! are written without loops, a second phase finds what the first has loaded and computed.
+
+use super::access::Place;
+use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
+use crate::scalar::{self, Functions, value_type};
+use std::collections::BTreeMap;
+use wengert_core::Id;
+use wengert_core::nest::print::InstrText;
+use wengert_core::nest::{Affine, Axis, AxisId, BufferId, Combine, Instr, Nest, Phase, ScalarOp};
+use wengert_core::{DType, Result, Scalar};
+
+/// A register of the nest, not of PTX.
+pub(super) type NestReg = wengert_core::nest::Reg;
+
+/// What has been computed already.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Key {
+    /// A scalar instruction with the dtypes of its last operand and of its result.
+    Scalar(ScalarOp, DType, DType, Vec<Reg>),
+    /// A constant.
+    Constant(Scalar),
+    /// An expression without its constant term, in 32 or (`true`) 64 bits.
+    Sum(Affine, bool),
+    /// Whether an expression is in bounds.
+    Guard(Affine, i64, i64),
+    /// That all of some predicates hold.
+    All(Vec<Reg>),
+    /// The address of an element, whose constant term is left out.
+    Address(BufferId, Affine),
+    /// An element, under a predicate, with a fill.
+    Element(BufferId, Affine, Option<Reg>, Option<Reg>),
+    /// An index that is clamped to an extent.
+    Clamped(Affine, usize),
+    /// A quotient and a remainder by a constant come from one division.
+    Quotient(Affine, i64, bool),
+}
+
+/// One of the iterations that a thread does side by side.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    /// What each axis of the nest is, by its id.
+    pub axes: Vec<Affine>,
+    /// Predicate without which nothing is loaded or stored: the iteration is beyond the end.
+    pub active: Option<Reg>,
+    /// Predicate without which nothing is stored: another thread does the same.
+    pub stores: Option<Reg>,
+}
+
+/// Code in the making.
+pub(super) struct Emit<'a> {
+    pub nest: &'a Nest,
+    pub code: Code,
+    pub functions: Functions,
+    /// Only axes and registers: those of the nest, then those of the schedule.
+    pub bounds: Nest,
+    /// PTX registers of the axes of `bounds`.
+    pub axis_registers: Vec<Option<Reg>>,
+    /// PTX registers of the registers of `bounds` that were appended.
+    pub data: BTreeMap<NestReg, Reg>,
+    data_ids: BTreeMap<Reg, NestReg>,
+    /// Where buffers are.
+    pub places: Vec<Place>,
+    /// Arrays of the thread, and of the block.
+    pub local: Vec<SharedArray>,
+    pub shared: Vec<SharedArray>,
+    /// Registers of the row, for each copy of the row.
+    pub row: Vec<Vec<Option<Reg>>>,
+    /// Registers of the body, for each copy.
+    pub body: Vec<Vec<Option<Reg>>>,
+    /// States of the prefixes of the phase at hand: by prefix, copy, element.
+    pub prefixes: Vec<Vec<Vec<Reg>>>,
+    /// Axes and registers of `bounds` below these were there before the loops of the phase.
+    pub outer: (usize, usize),
+    known: Vec<BTreeMap<Key, Reg>>,
+}
+
+impl<'a> Emit<'a> {
+    /// No code yet.
+    pub fn new(nest: &'a Nest) -> Self {
+        Emit {
+            nest,
+            code: Code::new(),
+            functions: Functions::new(),
+            bounds: Nest {
+                name: nest.name.clone(),
+                buffers: Default::default(),
+                axes: nest.axes.clone(),
+                parallel: Vec::new(),
+                phases: Vec::new(),
+                registers: nest.registers.clone(),
+            },
+            axis_registers: vec![None; nest.axes.len()],
+            data: BTreeMap::new(),
+            data_ids: BTreeMap::new(),
+            places: Vec::new(),
+            local: Vec::new(),
+            shared: Vec::new(),
+            row: vec![vec![None; nest.registers.len()]],
+            body: Vec::new(),
+            prefixes: Vec::new(),
+            outer: (0, 0),
+            known: vec![BTreeMap::new()],
+        }
+    }
+
+    /// A new axis of the schedule, whose register is set later.
+    pub fn axis(&mut self, name: &str, extent: usize) -> AxisId {
+        self.axis_registers.push(None);
+        self.bounds.axes.push(Axis { name: name.into(), extent })
+    }
+
+    /// A new axis of the schedule with its register.
+    pub fn axis_in(&mut self, name: &str, extent: usize, register: Reg) -> AxisId {
+        let axis = self.axis(name, extent);
+        self.axis_registers[axis.index()] = Some(register);
+        axis
+    }
+
+    /// Loads the addresses of the parameters.
+    pub fn parameters(&mut self, in_place: &[(usize, usize)]) {
+        for (n, (_, buffer)) in self.nest.parameters().enumerate() {
+            let base = self.code.load(crate::ptx::Space::Param, Type::U64, Operand::Symbol(parameter(n)), 0);
+            let written = buffer.role != wengert_core::nest::BufferRole::In
+                || in_place.iter().any(|(operand, _)| *operand == n);
+            self.places.push(Place::Global { base, written });
+        }
+    }
+
+    /// Begins a scope of what is known: a loop, or a branch.
+    pub fn open(&mut self) {
+        self.known.push(BTreeMap::new());
+    }
+
+    /// Ends it.
+    pub fn close(&mut self) {
+        self.known.pop();
+    }
+
+    /// The register of what was computed before.
+    pub fn recall(&self, key: &Key) -> Option<Reg> {
+        self.known.iter().rev().find_map(|scope| scope.get(key)).copied()
+    }
+
+    /// Remembers.
+    pub fn remember(&mut self, key: Key, register: Reg) {
+        self.known.last_mut().expect("the outermost scope is never closed").insert(key, register);
+    }
+
+    /// Forgets what was loaded from a buffer.
+    pub fn forget(&mut self, buffer: BufferId) {
+        for scope in &mut self.known {
+            scope.retain(|key, _| !matches!(key, Key::Element(b, ..) if *b == buffer));
+        }
+    }
+
+    /// Code for the threads in which the predicate holds.
+    pub fn when(&mut self, predicate: Reg, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let end = self.code.label();
+        self.code.branch_unless(predicate, end);
+        self.open();
+        body(self)?;
+        self.close();
+        self.code.place(end);
+        Ok(())
+    }
+
+    /// Code for the threads in which the predicate holds, if there is one.
+    pub fn when_any(
+        &mut self,
+        predicate: Option<Reg>,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        match predicate {
+            Some(predicate) => self.when(predicate, body),
+            None => body(self),
+        }
+    }
+
+    /// `for axis in 0..extent` (which is not empty); counts down if `reverse`.
+    pub fn repeat(
+        &mut self,
+        axis: AxisId,
+        reverse: bool,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        use crate::ptx::{Binary, Compare};
+        let extent = self.bounds.axes[axis].extent as i64;
+        let ty = counter_type(extent);
+        let counter = self.code.mov(ty, if reverse { extent - 1 } else { 0 });
+        self.axis_registers[axis.index()] = Some(counter);
+        let begin = self.code.label();
+        self.code.place(begin);
+        self.open();
+        body(self)?;
+        self.close();
+        self.code.binary_into(counter, Binary::Add, ty, counter, if reverse { -1 } else { 1 });
+        let (op, end) = if reverse { (Compare::Ge, 0) } else { (Compare::Lt, extent) };
+        let more = self.code.compare(op, ty, counter, end);
+        self.code.branch_if(more, begin);
+        Ok(())
+    }
+
+    /// The register of the nest in a copy.
+    pub fn value(&self, copy: usize, register: NestReg) -> Reg {
+        let body = self.body.get(copy).and_then(|b| b[register.index()]);
+        let row = || self.row[copy.min(self.row.len() - 1)][register.index()];
+        body.or_else(row).expect("the verifier lets only visible registers be read")
+    }
+
+    fn define(&mut self, copy: usize, register: NestReg, value: Reg) {
+        self.body[copy][register.index()] = Some(value);
+    }
+
+    /// A register of index expressions that stands for this PTX register, an i32 or i64.
+    pub fn data_register(&mut self, register: Reg, dtype: DType) -> NestReg {
+        if let Some(id) = self.data_ids.get(&register) {
+            return *id;
+        }
+        let id = self.bounds.registers.push(dtype);
+        self.data_ids.insert(register, id);
+        self.data.insert(id, register);
+        id
+    }
+
+    /// What will be below the loops of a phase from here on is not outside of them.
+    pub fn mark_outer(&mut self) {
+        self.outer = (self.bounds.axes.len(), self.bounds.registers.len());
+    }
+
+    /// Begins the body of a phase for so many copies.
+    pub fn begin_body(&mut self, copies: usize) {
+        self.body = vec![vec![None; self.nest.registers.len()]; copies];
+    }
+
+    /// The instructions of a body, each for all copies.
+    pub fn instructions(&mut self, phase: &Phase, copies: &[Copy]) -> Result<()> {
+        let mut prefix = 0;
+        for instr in &phase.body {
+            self.code.comment(InstrText(self.nest, instr).to_string());
+            match instr {
+                Instr::Scalar { result, op, operands } => {
+                    for copy in 0..copies.len() {
+                        let given: Vec<Reg> = operands.iter().map(|r| self.value(copy, *r)).collect();
+                        let dtypes: Vec<DType> = operands.iter().map(|r| self.nest.registers[*r]).collect();
+                        let value = self.scalar(*op, &dtypes, self.nest.registers[*result], given)?;
+                        self.define(copy, *result, value);
+                    }
+                }
+                Instr::Const { result, value } => {
+                    let constant = self.constant(*value);
+                    (0..copies.len()).for_each(|copy| self.define(copy, *result, constant));
+                }
+                Instr::Index { result, value } => {
+                    for (n, copy) in copies.iter().enumerate() {
+                        let expression = self.expression(value, n, copy);
+                        let dtype = self.nest.registers[*result];
+                        let value = self.index(&expression, dtype);
+                        self.define(n, *result, value);
+                    }
+                }
+                Instr::Test { result, guards } => {
+                    for (n, copy) in copies.iter().enumerate() {
+                        let holds = match self.guards(guards, n, copy) {
+                            Some(holds) => holds,
+                            None => self.constant(true.into()),
+                        };
+                        self.define(n, *result, holds);
+                    }
+                }
+                Instr::Load { result, access, fill } => {
+                    let values = self.load(access, *fill, copies);
+                    for (copy, value) in values.into_iter().enumerate() {
+                        self.define(copy, *result, value);
+                    }
+                }
+                Instr::Store { access, value } => {
+                    let values = (0..copies.len()).map(|c| self.value(c, *value)).collect();
+                    self.store(access, values, copies);
+                }
+                Instr::Prefix(p) => {
+                    for copy in 0..copies.len() {
+                        let state = self.prefixes[prefix][copy].clone();
+                        let values: Vec<Reg> = p.values.iter().map(|r| self.value(copy, *r)).collect();
+                        let mut next = self.combine(&p.combine, &state, &values)?;
+                        let dtypes = p.combine.dtypes();
+                        for ((next, dtype), result) in next.iter_mut().zip(&dtypes).zip(&p.results) {
+                            // What stays in the body must not change with the state.
+                            if state.contains(next) {
+                                *next = self.code.mov(value_type(*dtype), *next);
+                            }
+                            self.define(copy, *result, *next);
+                        }
+                        self.assign(&dtypes, &state, &next);
+                    }
+                    prefix += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A scalar instruction, if it is not known.
+    fn scalar(&mut self, op: ScalarOp, dtypes: &[DType], result: DType, operands: Vec<Reg>) -> Result<Reg> {
+        let last = dtypes.last().copied().unwrap_or(result);
+        let key = Key::Scalar(op, last, result, operands.clone());
+        if let Some(known) = self.recall(&key) {
+            return Ok(known);
+        }
+        let value = scalar::emit(&mut self.code, &mut self.functions, op, dtypes, result, &operands)
+            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
+        self.remember(key, value);
+        Ok(value)
+    }
+
+    /// A constant, if it is not known.
+    pub fn constant(&mut self, value: Scalar) -> Reg {
+        let key = Key::Constant(value);
+        if let Some(known) = self.recall(&key) {
+            return known;
+        }
+        let register = scalar::constant(&mut self.code, value);
+        self.remember(key, register);
+        register
+    }
+
+    /// `combine(left, right)`, in new registers or those of the operands. Nothing of it is remembered, since accumulators change.
+    pub fn combine(&mut self, combine: &Combine, left: &[Reg], right: &[Reg]) -> Result<Vec<Reg>> {
+        let mut registers: Vec<Option<Reg>> = left.iter().chain(right).map(|r| Some(*r)).collect();
+        registers.resize(combine.registers.len(), None);
+        let of = |registers: &[Option<Reg>], r: &NestReg| {
+            registers[r.index()].expect("a combine program is straight-line")
+        };
+        for instr in &combine.body {
+            match instr {
+                Instr::Scalar { result, op, operands } => {
+                    let given: Vec<Reg> = operands.iter().map(|r| of(&registers, r)).collect();
+                    let dtypes: Vec<DType> = operands.iter().map(|r| combine.registers[*r]).collect();
+                    let dtype = combine.registers[*result];
+                    let value =
+                        scalar::emit(&mut self.code, &mut self.functions, *op, &dtypes, dtype, &given)
+                            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
+                    registers[result.index()] = Some(value);
+                }
+                Instr::Const { result, value } => {
+                    registers[result.index()] = Some(self.constant(*value));
+                }
+                _ => unreachable!("the verifier lets only these into a combine program"),
+            }
+        }
+        Ok(combine.results.iter().map(|r| of(&registers, r)).collect())
+    }
+
+    /// New registers that hold the identity and may be changed.
+    pub fn identity(&mut self, combine: &Combine) -> Vec<Reg> {
+        combine.identity.iter().map(|value| scalar::constant(&mut self.code, *value)).collect()
+    }
+
+    /// Copies registers of these dtypes into others.
+    pub fn assign(&mut self, dtypes: &[DType], to: &[Reg], from: &[Reg]) {
+        // A result may be another element's old value: all are read before one is written.
+        let moved = to.len() > 1 && from.iter().any(|r| to.contains(r));
+        let from: Vec<Reg> = if moved {
+            dtypes.iter().zip(from).map(|(d, r)| self.code.mov(value_type(*d), *r)).collect()
+        } else {
+            from.to_vec()
+        };
+        for ((dtype, to), from) in dtypes.iter().zip(to).zip(from) {
+            if *to != from {
+                self.code.assign(value_type(*dtype), *to, from);
+            }
+        }
+    }
+}
+
+/// The name of a parameter of the kernel.
+pub(super) fn parameter(number: usize) -> String {
+    format!("p{number}")
+}
+
+/// The type of a counter below `extent`, with room for a step beyond.
+pub(super) const fn counter_type(extent: i64) -> Type {
+    if extent < (1 << 31) - (1 << 16) { Type::S32 } else { Type::S64 }
+}

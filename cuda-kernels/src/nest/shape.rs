@@ -1,0 +1,141 @@
+//! The loops of a nest as few and as simple as they can be.
+//!
+//! Two axes, one right inside the other, are one axis of the product of their extents if every expression of the nest sees them as such: where the inner
+//! one has coefficient c, the outer one has c times the inner extent. So an elementwise nest over `[64, 768]` is one over 49152 elements, unless
+//! something in it is broadcast.
+
+use super::access::element;
+use wengert_core::Id;
+use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Term};
+
+/// Every expression of a phase, accesses as the numbers of elements.
+fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
+    let mut all = Vec::new();
+    for instr in &phase.body {
+        match instr {
+            Instr::Index { value, .. } => all.push(value.clone()),
+            Instr::Test { guards, .. } => all.extend(guards.iter().map(|g| g.index.clone())),
+            Instr::Load { access, .. } | Instr::Store { access, .. } => {
+                all.extend(access.guards.iter().map(|g| g.index.clone()));
+                if access.clamp {
+                    all.extend(access.indices.iter().cloned());
+                } else {
+                    all.push(element(nest, access));
+                }
+            }
+            Instr::Scalar { .. } | Instr::Const { .. } | Instr::Prefix(_) => {}
+        }
+    }
+    all
+}
+
+/// The factor of an axis in the sum itself.
+pub(super) fn coefficient(expression: &Affine, axis: AxisId) -> i64 {
+    let found = expression.terms.iter().find(|(term, _)| *term == Term::Axis(axis));
+    found.map_or(0, |(_, factor)| *factor)
+}
+
+/// Whether the axis is nowhere but in the sum itself.
+pub(super) fn is_plain(expression: &Affine, axis: AxisId) -> bool {
+    let inside = |inner: &Affine| {
+        let mut found = false;
+        inner.visit_terms(&mut |t| found |= *t == Term::Axis(axis));
+        found
+    };
+    expression.terms.iter().all(|(term, _)| match term {
+        Term::FloorDiv(inner, _) | Term::Mod(inner, _) => !inside(inner),
+        _ => true,
+    })
+}
+
+/// Whether the expression sees the two axes as one.
+fn sees_one(expression: &Affine, outer: AxisId, inner: AxisId, extent: i64) -> bool {
+    let factor = coefficient(expression, inner).checked_mul(extent);
+    factor == Some(coefficient(expression, outer))
+        && expression.terms.iter().all(|(term, _)| match term {
+            Term::FloorDiv(e, _) | Term::Mod(e, _) => sees_one(e, outer, inner, extent),
+            _ => true,
+        })
+}
+
+/// Axes that are one, outermost first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Group {
+    pub axes: Vec<AxisId>,
+    pub extent: usize,
+}
+
+/// Groups of these axes, which lie within each other in this order. Axes of extent 1 are in none.
+fn group(nest: &Nest, order: &[AxisId], expressions: &[Affine]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for axis in order.iter().rev().filter(|a| nest.axes[**a].extent != 1) {
+        let extent = nest.axes[*axis].extent;
+        if let Some(last) = groups.last_mut() {
+            let inner = *last.axes.last().expect("no group is empty");
+            let one = expressions.iter().all(|e| sees_one(e, *axis, inner, last.extent as i64));
+            if one {
+                last.axes.insert(0, *axis);
+                last.extent *= extent;
+                continue;
+            }
+        }
+        groups.push(Group { axes: vec![*axis], extent });
+    }
+    groups.reverse();
+    groups
+}
+
+/// The parallel axes in the order of threads, the last one going from thread to thread.
+pub(super) fn rows(nest: &Nest) -> Vec<Group> {
+    let all: Vec<Affine> = nest.phases.iter().flat_map(|p| expressions(nest, p)).collect();
+    let mut order = nest.parallel.clone();
+    if let Some(fastest) = contiguous(nest, &order) {
+        order.retain(|a| *a != fastest);
+        order.push(fastest);
+    }
+    group(nest, &order, &all)
+}
+
+/// The inner axes of a phase. The last one is left alone if there are prefixes along it.
+pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<Group> {
+    let all = expressions(nest, phase);
+    if phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)))
+        && let Some((last, others)) = phase.axes.split_last()
+    {
+        let mut groups = group(nest, others, &all);
+        groups.push(Group { axes: vec![*last], extent: nest.axes[*last].extent });
+        return groups;
+    }
+    group(nest, &phase.axes, &all)
+}
+
+/// Bytes that neighbours along an axis find side by side, less those that they find apart, over one row.
+fn affinity(nest: &Nest, axis: AxisId) -> i128 {
+    let mut sum = 0i128;
+    for phase in &nest.phases {
+        for instr in &phase.body {
+            let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
+            let buffer = &nest.buffers[access.buffer];
+            if buffer.role == BufferRole::Row {
+                continue;
+            }
+            let bytes = phase.iterations(nest) as i128 * buffer.dtype.size() as i128;
+            let element = element(nest, access);
+            // Stores are not put together by a cache.
+            let weight = if matches!(instr, Instr::Store { .. }) { 2 } else { 1 };
+            sum += match coefficient(&element, axis) {
+                _ if !is_plain(&element, axis) => 0,
+                0 => 0,
+                1 | -1 => bytes * weight,
+                _ => -bytes * weight,
+            };
+        }
+    }
+    sum
+}
+
+/// The axis along which most accesses are contiguous; of equals the last.
+pub(super) fn contiguous(nest: &Nest, axes: &[AxisId]) -> Option<AxisId> {
+    let long = axes.iter().copied().filter(|a| nest.axes[*a].extent > 1);
+    long.max_by_key(|a| (affinity(nest, *a), a.index()))
+}
