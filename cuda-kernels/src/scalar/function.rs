@@ -1,18 +1,79 @@
-//! Approximated functions.
+//! Approximated functions, with the bits of [`wengert_core::math`].
+//!
+//! A function is there as a straight-line program of exact instructions ([`math::program`]). Short ones are written in place, where several of them
+//! are in flight together; the long ones, which work in f64 or have much to select from, become a function of the module, so that a
+//! kernel that computes eight elements side by side does not grow out of the instruction cache.
 
-use super::Functions;
-use crate::ptx::{Code, Reg};
-use wengert_core::nest::ScalarOp;
-use wengert_core::{DType, Diagnostic, Result};
+use super::{Functions, constant, value_type};
+use crate::ptx::{Code, Function, Inst, Reg};
+use wengert_core::math::{self, MathProgram};
+use wengert_core::nest::{Instr, ScalarOp};
+use wengert_core::{DType, Diagnostic, Id, Result};
 
-/// `op` of the operands, with the bits of [`wengert_core::math`].
+/// Instructions of a program that is written in place, at most.
+const INLINE: usize = 64;
+
+/// `op` of the operands.
 pub(super) fn emit(
-    _code: &mut Code,
-    _functions: &mut Functions,
+    code: &mut Code,
+    functions: &mut Functions,
     op: ScalarOp,
     dtype: DType,
-    _operands: &[Reg],
+    operands: &[Reg],
 ) -> Result<Reg> {
-    Err(Diagnostic::new(format!("`{}` of {dtype} has no program for GPUs", op.name()))
-        .help("run the program on the CPU"))
+    let Some(program) = math::program(op, dtype) else {
+        return Err(Diagnostic::new(format!("`{}` of {dtype} has no program for GPUs", op.name()))
+            .help("compute it in f32, or run the program on the CPU"));
+    };
+    if program.size() <= INLINE {
+        return inline(code, functions, program, operands);
+    }
+    let (ty, name) = (value_type(dtype), format!("wengert_{}_{dtype}", op.name()));
+    if !functions.contains_key(&name) {
+        let mut body = Code::new();
+        let parameters: Vec<Reg> = operands.iter().map(|_| body.reg_of(ty)).collect();
+        let result = inline(&mut body, functions, program, &parameters)?;
+        let function = Function {
+            name: name.clone(),
+            remark: format!("{} of {dtype}, as everywhere.", op.name()),
+            parameters: parameters.iter().map(|r| (ty, *r)).collect(),
+            results: vec![(ty, result)],
+            code: body,
+        };
+        functions.insert(name.clone(), function);
+    }
+    let result = code.reg_of(ty);
+    code.push(Inst::Call {
+        function: name,
+        results: vec![(ty, result)],
+        arguments: operands.iter().map(|r| (ty, (*r).into())).collect(),
+    });
+    Ok(result)
+}
+
+/// The instructions of a program.
+fn inline(
+    code: &mut Code,
+    functions: &mut Functions,
+    program: &MathProgram,
+    operands: &[Reg],
+) -> Result<Reg> {
+    let mut registers: Vec<Option<Reg>> = operands.iter().map(|r| Some(*r)).collect();
+    registers.resize(program.registers.len(), None);
+    for instr in &program.body {
+        match instr {
+            Instr::Scalar { result, op, operands } => {
+                let given: Vec<Reg> = operands
+                    .iter()
+                    .map(|r| registers[r.index()].expect("a program is straight-line"))
+                    .collect();
+                let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
+                let value = super::emit(code, functions, *op, &dtypes, program.registers[*result], &given)?;
+                registers[result.index()] = Some(value);
+            }
+            Instr::Const { result, value } => registers[result.index()] = Some(constant(code, *value)),
+            _ => unreachable!("programs of functions have scalar instructions and constants only"),
+        }
+    }
+    Ok(registers[program.result.index()].expect("a program defines its result"))
 }
