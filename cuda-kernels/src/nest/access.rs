@@ -13,9 +13,9 @@
 use super::emit::{Copy, Emit, Key, NestReg};
 use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
 use crate::scalar::{self, memory_type, value_type};
+use wengert_core::DType;
 use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Nest, Term};
-use wengert_core::DType;
 
 /// Bytes that one instruction moves at most.
 pub(super) const VECTOR_BYTES: usize = 16;
@@ -72,6 +72,13 @@ pub(super) fn element(nest: &Nest, access: &Access) -> Affine {
     let strides = strides(&nest.buffers[access.buffer].shape);
     let scaled = access.indices.iter().zip(strides).map(|(index, stride)| index.scale(stride));
     scaled.fold(Affine::default(), |sum, index| sum.add(&index))
+}
+
+/// Whether elements `width` apart along an axis, from 0 on, are always aligned to `width` elements.
+pub(super) fn is_aligned(element: &Affine, axis: AxisId, width: usize) -> bool {
+    let by = width as i64;
+    let mut others = element.terms.iter().filter(|(t, _)| *t != Term::Axis(axis));
+    element.constant % by == 0 && others.all(|(_, factor)| factor % by == 0)
 }
 
 /// The elements that copies access, and under which predicates.
@@ -266,8 +273,11 @@ impl Emit<'_> {
             let width = self.run(&targets, first, dtype.size());
             let (base, offset) = self.address(access.buffer, &targets.elements[first]);
             let place = &self.places[access.buffer.index()];
-            let cache =
-                if matches!(place, Place::Global { written: false, .. }) { Cache::ReadOnly } else { Cache::All };
+            let cache = if matches!(place, Place::Global { written: false, .. }) {
+                Cache::ReadOnly
+            } else {
+                Cache::All
+            };
             let load = Vector {
                 space: place.space(),
                 cache,
@@ -331,7 +341,7 @@ impl Vector {
                 let at = registers.iter().position(|r| r == &part[0]).unwrap_or(0) * self.dtype.size();
                 self.access(code, ty, part, at);
             }
-            return registers.into_iter().map(|r| self.from_memory(code, r)).collect();
+            return registers.into_iter().map(|r| self.unbox(code, r)).collect();
         }
         // Packed in words; fills are taken element by element.
         let words = (count * self.dtype.size()).div_ceil(4);
@@ -384,7 +394,7 @@ impl Vector {
     }
 
     /// A register as it comes from memory, as values are kept.
-    fn from_memory(&self, code: &mut Code, register: Reg) -> Reg {
+    fn unbox(&self, code: &mut Code, register: Reg) -> Reg {
         match self.dtype {
             DType::Bool => code.compare(Compare::Ne, Type::U32, register, 0),
             _ => register,
@@ -409,7 +419,7 @@ impl Vector {
                     let down = code.binary(Binary::Shr, Type::U32, *word, at);
                     code.binary(Binary::And, Type::B32, down, 0xff)
                 };
-                values.push(self.from_memory(code, value));
+                values.push(self.unbox(code, value));
             }
         }
         values

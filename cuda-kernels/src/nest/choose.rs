@@ -1,10 +1,22 @@
 //! Which schedule a nest gets.
+//!
+//! What counts is that neighbouring threads access neighbouring elements, that there are threads enough, and that a thread has several
+//! accesses in flight. If most bytes are contiguous along the parallel axes, a row is a thread's (and a vector of rows where they are aligned), or, where
+//! there are few of them and a tree allows it, a column team's. If they are contiguous along inner axes, a row is a team's, as large
+//! as the row and its tree give work to.
 
+use super::access::{VECTOR_BYTES, element, is_aligned};
 use super::row::takes_vector;
-use super::shape;
-use crate::architecture::{Architecture, MAX_BLOCK, WARP};
+use super::shape::{self, Group, affinity, coefficient, is_plain};
+use super::team::{Layout, exchange_bytes, storage_bytes};
+use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
-use wengert_core::nest::{BufferRole, Nest};
+use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
+
+/// Rows that keep a GPU busy with a thread each.
+const BUSY: u64 = 1 << 16;
+/// Iterations of a row that are a thread's, whatever their order in memory.
+const SHORT: usize = 8;
 
 /// By which threads a nest is computed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -16,32 +28,159 @@ pub enum Schedule {
         /// Rows of a thread.
         vector: usize,
     },
+    /// Several threads for each row.
+    Team {
+        /// Threads of a row, a power of two.
+        threads: u32,
+        /// Rows of a block, a power of two.
+        rows: u32,
+        /// Neighbouring threads belong to neighbouring rows.
+        columns: bool,
+    },
 }
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Schedule::Row { threads, vector: 1 } => write!(f, "row: a thread a row, {threads} a block"),
             Schedule::Row { threads, vector } => {
-                write!(f, "a thread for each {vector} rows, {threads} a block")
+                write!(f, "row: a thread for {vector} rows, {threads} a block")
+            }
+            Schedule::Team { threads, rows, columns } => {
+                let kind = if *columns { "column team" } else { "team" };
+                write!(f, "{kind}: {threads} threads a row, {rows} rows a block")
             }
         }
     }
 }
 
 /// Whether the nest can have that schedule.
-pub(super) fn fits(nest: &Nest, _architecture: Architecture, schedule: &Schedule) -> bool {
-    match schedule {
+pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bool {
+    match *schedule {
         Schedule::Row { threads, vector } => {
             let storage = nest.buffers.iter().any(|(_, b)| b.role == BufferRole::Row);
-            (1..=MAX_BLOCK).contains(threads)
-                && (1..=16).contains(vector)
-                && (*vector == 1 || (!storage && takes_vector(&shape::rows(nest), *vector)))
+            (1..=MAX_BLOCK).contains(&threads)
+                && (1..=16).contains(&vector)
+                && (vector == 1 || (!storage && takes_vector(&shape::rows(nest), vector)))
+        }
+        Schedule::Team { threads, rows, columns } => {
+            let layout = Layout { threads, rows, columns };
+            if threads < 2
+                || !threads.is_power_of_two()
+                || !rows.is_power_of_two()
+                || threads.saturating_mul(rows) > MAX_BLOCK
+            {
+                return false;
+            }
+            let exchange = exchange_bytes(nest, layout);
+            let storage = storage_bytes(nest).saturating_mul(rows as usize);
+            exchange <= STATIC_SHARED as usize
+                && storage.saturating_add(exchange) <= architecture.shared_per_block as usize
         }
     }
 }
 
+/// Rows that a thread may take side by side, for the sake of its accesses.
+fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
+    let Some(axis) = groups.last().and_then(|g| g.axes.last()) else { return 1 };
+    if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::Row) {
+        return 1;
+    }
+    let mut vector = 1;
+    for instr in nest.phases.iter().flat_map(|p| &p.body) {
+        let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
+        let element = element(nest, access);
+        if coefficient(&element, *axis) != 1 || !is_plain(&element, *axis) {
+            continue;
+        }
+        let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(8);
+        while width > 1 && !(is_aligned(&element, *axis, width) && takes_vector(groups, width)) {
+            width /= 2;
+        }
+        vector = vector.max(width);
+    }
+    // The code of a long body is written once for each row.
+    let body: usize = nest.phases.iter().map(|p| p.body.len() + 4 * p.reductions.len()).sum();
+    while vector > 1 && (vector * body > 512 || !takes_vector(groups, vector)) {
+        vector /= 2;
+    }
+    vector
+}
+
+/// The number of iterations of the longest phase.
+fn longest(nest: &Nest) -> usize {
+    nest.phases.iter().map(|p| p.iterations(nest)).max().unwrap_or(0)
+}
+
+/// Lanes that every phase gives work to: those of the smallest tree.
+fn lanes(nest: &Nest) -> usize {
+    let trees = nest.phases.iter().flat_map(|p: &Phase| &p.reductions).map(|r| r.tree.lanes as usize);
+    trees.min().unwrap_or(MAX_BLOCK as usize)
+}
+
 /// The schedule for a nest.
 pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
-    let _ = (nest, architecture);
-    Schedule::Row { threads: 4 * WARP, vector: 1 }
+    let groups = shape::rows(nest);
+    let rows: u64 = groups.iter().map(|g| g.extent as u64).product();
+    let long = longest(nest);
+    let inner = nest.phases.iter().filter_map(|p| p.axes.last()).map(|a| affinity(nest, *a)).max();
+    let outer = groups.last().and_then(|g| g.axes.last()).map(|a| affinity(nest, *a));
+    let by_rows = outer.unwrap_or(0) > inner.unwrap_or(0);
+    let prefix = nest.phases.iter().flat_map(|p| &p.body).any(|i| matches!(i, Instr::Prefix(_)));
+    let row = || {
+        let mut vector = row_vector(nest, &groups);
+        // Not at the cost of threads.
+        while vector > 1 && rows / (vector as u64) < BUSY / 4 {
+            vector /= 2;
+        }
+        // Few rows are spread over many multiprocessors.
+        let threads = if rows < BUSY { WARP } else { 4 * WARP };
+        Schedule::Row { threads, vector }
+    };
+    let storage = storage_bytes(nest) > 256;
+    if (long <= SHORT || prefix) && !storage {
+        return row();
+    }
+    let lanes = lanes(nest);
+    let threads = if by_rows && !storage {
+        if rows >= BUSY || lanes < 4 {
+            return row();
+        }
+        let threads = (lanes.min(32) as u32).min((long as u32).next_power_of_two());
+        return first_that_fits(
+            nest,
+            architecture,
+            [Schedule::Team { threads, rows: WARP, columns: true }, row()],
+        );
+    } else if long <= 1024 {
+        (long.div_ceil(4).next_power_of_two() as u32).clamp(4, WARP)
+    } else {
+        256
+    };
+    if lanes < 4 && !storage && rows >= 1024 {
+        return row();
+    }
+    let per_block = if threads >= 128 { 1 } else { 128 / threads };
+    let per_block = per_block.min((rows.div_ceil(512).next_power_of_two() as u32).max(1));
+    first_that_fits(
+        nest,
+        architecture,
+        [
+            Schedule::Team { threads, rows: per_block, columns: false },
+            Schedule::Team { threads, rows: 1, columns: false },
+            Schedule::Team { threads: WARP, rows: 1, columns: false },
+            row(),
+        ],
+    )
+}
+
+/// The first of these that the nest takes; the last one is taken by every nest.
+fn first_that_fits<const N: usize>(
+    nest: &Nest,
+    architecture: Architecture,
+    schedules: [Schedule; N],
+) -> Schedule {
+    let mut schedules = schedules.into_iter();
+    let fitting = schedules.find(|s| takes(nest, architecture, s));
+    fitting.unwrap_or(Schedule::Row { threads: WARP, vector: 1 })
 }

@@ -158,13 +158,6 @@ impl<'a> Emit<'a> {
         self.known.last_mut().expect("the outermost scope is never closed").insert(key, register);
     }
 
-    /// Forgets what was loaded from a buffer.
-    pub fn forget(&mut self, buffer: BufferId) {
-        for scope in &mut self.known {
-            scope.retain(|key, _| !matches!(key, Key::Element(b, ..) if *b == buffer));
-        }
-    }
-
     /// Code for the threads in which the predicate holds.
     pub fn when(&mut self, predicate: Reg, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let end = self.code.label();

@@ -11,16 +11,17 @@ mod index;
 mod reduce;
 mod row;
 mod shape;
-#[cfg(test)]
-mod tests;
+mod spread;
+mod team;
 
-pub use choose::{Schedule, choose};
+pub use choose::{Schedule, choose, takes};
 
 use crate::architecture::Architecture;
 use crate::ptx::{Kernel, Parameter, Type};
 use crate::stage::{Access, Compiled, Memory, Slot, Stage};
 use emit::{Emit, parameter};
 use row::{MAX_GRID, Rows};
+use team::Layout;
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::{Diagnostic, Result};
 
@@ -29,6 +30,8 @@ use wengert_core::{Diagnostic, Result};
 pub struct Options {
     /// The schedule to take, in place of what [`choose`] says. It must be one that the nest takes.
     pub schedule: Option<Schedule>,
+    /// Blocks of a launch at most; each then does the work of several. Without it, there are as many blocks as there is work for.
+    pub blocks: Option<u32>,
 }
 
 /// The kernel of a nest, which the verifier has accepted. Arguments are its parameters, in order.
@@ -48,14 +51,26 @@ pub fn compile(
         return Ok(nothing);
     }
     let schedule = match &options.schedule {
-        Some(schedule) if choose::fits(nest, architecture, schedule) => schedule.clone(),
+        Some(schedule) if takes(nest, architecture, schedule) => schedule.clone(),
         Some(schedule) => {
             return Err(Diagnostic::new(format!("nest @{} does not take schedule {schedule}", nest.name)));
         }
         None => choose(nest, architecture),
     };
-    let (grid, kernel, emit) = match &schedule {
-        Schedule::Row { threads, vector } => row_kernel(nest, in_place, *threads, *vector)?,
+    let limit = options.blocks.map_or(MAX_GRID, |b| u64::from(b.max(1)));
+    let mut emit = Emit::new(nest);
+    emit.parameters(in_place);
+    let groups = shape::rows(nest);
+    let (grid, threads, dynamic_shared) = match schedule {
+        Schedule::Row { threads, vector } => {
+            let rows = Rows { groups, vector };
+            (row::kernel(&mut emit, &rows, threads, limit)?, threads, 0)
+        }
+        Schedule::Team { threads, rows, columns } => {
+            let layout = Layout { threads, rows, columns };
+            let (grid, dynamic) = team::kernel(&mut emit, layout, &groups, in_place, limit)?;
+            (grid, layout.block(), dynamic)
+        }
     };
     let functions = emit.functions.values().cloned().collect();
     let kernel = Kernel {
@@ -65,8 +80,8 @@ pub fn compile(
             .map(|n| Parameter { name: parameter(n), ty: Type::U64, align: 256 })
             .collect(),
         resident: 0,
-        dynamic_shared: false,
-        threads: kernel,
+        dynamic_shared: dynamic_shared > 0,
+        threads,
         shared: emit.shared,
         local: emit.local,
         code: emit.code,
@@ -81,7 +96,7 @@ pub fn compile(
         Slot { memory: Memory::Argument(n), access }
     });
     let arguments = arguments.collect();
-    let stage = Stage { kernel, functions, grid: [grid, 1, 1], dynamic_shared: 0, arguments };
+    let stage = Stage { kernel, functions, grid: [grid, 1, 1], dynamic_shared, arguments };
     Ok(Compiled { stages: vec![stage], workspace: 0 })
 }
 
@@ -89,27 +104,4 @@ pub fn compile(
 fn kernel_name(name: &str) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     format!("nest_{}", name.chars().map(clean).collect::<String>())
-}
-
-/// Blocks, threads of a block, and the code.
-type Written<'a> = (u32, u32, Emit<'a>);
-
-fn row_kernel<'a>(
-    nest: &'a Nest,
-    in_place: &[(usize, usize)],
-    threads: u32,
-    vector: usize,
-) -> Result<Written<'a>> {
-    let rows = Rows { groups: shape::rows(nest), vector };
-    let total = rows.threads();
-    let blocks = total.div_ceil(threads.into()).min(MAX_GRID);
-    let step = blocks * u64::from(threads);
-    let mut emit = Emit::new(nest);
-    emit.parameters(in_place);
-    emit.local_storage()?;
-    // With room for a step beyond the end.
-    let wide = total + step >= 1 << 31;
-    let thread = emit.thread_number(threads, wide);
-    emit.stride(thread, total, step, |emit, thread| emit.rows(&rows, thread))?;
-    Ok((u32::try_from(blocks).expect("bounded"), threads, emit))
 }

@@ -6,11 +6,10 @@
 //! machine. It takes every nest.
 
 use super::access::Place;
-use super::emit::{Copy, Emit, Key, counter_type};
+use super::emit::{Copy, Emit};
 use super::reduce::Reducer;
 use super::shape::{self, Group};
-use crate::ptx::{Binary, Compare, Reg, Rounding, Special, Ternary, Type};
-use crate::scalar;
+use crate::ptx::{Binary, Compare, Reg, Rounding, Special, Ternary, Type, Width};
 use wengert_core::Id;
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Phase};
 use wengert_core::{Diagnostic, Result};
@@ -52,6 +51,19 @@ pub(super) fn takes_vector(groups: &[Group], vector: usize) -> bool {
     }
 }
 
+/// The whole kernel; gives the number of blocks, which `limit` bounds.
+pub(super) fn kernel(emit: &mut Emit<'_>, rows: &Rows, threads: u32, limit: u64) -> Result<u32> {
+    let total = rows.threads();
+    let blocks = total.div_ceil(threads.into()).min(limit);
+    let step = blocks * u64::from(threads);
+    emit.local_storage()?;
+    // With room for a step beyond the end.
+    let wide = total + step >= 1 << 31;
+    let thread = emit.thread_number(threads, wide);
+    emit.stride(thread, total, step, |emit, thread| emit.rows(rows, thread))?;
+    Ok(u32::try_from(blocks).expect("bounded"))
+}
+
 impl Emit<'_> {
     /// Every axis of the nest as zero: those that have extent 1, or are not around.
     pub fn origin(&self) -> Vec<Affine> {
@@ -60,9 +72,8 @@ impl Emit<'_> {
 
     /// Makes the axes of groups from a number, the last one fastest; each has its register then.
     pub fn decompose(&mut self, number: Reg, name: &str, extents: &[usize]) -> Vec<AxisId> {
-        let total: u128 = extents.iter().map(|e| *e as u128).product();
-        let ty = counter_type(i64::try_from(total).unwrap_or(i64::MAX));
-        let unsigned = if ty == Type::S32 { Type::U32 } else { Type::U64 };
+        let wide = number.width == Width::B64;
+        let (ty, unsigned) = if wide { (Type::S64, Type::U64) } else { (Type::S32, Type::U32) };
         let mut axes = Vec::new();
         let mut rest = number;
         for (n, extent) in extents.iter().enumerate().rev() {
@@ -78,7 +89,9 @@ impl Emit<'_> {
             axes.push((n, *extent, register));
         }
         axes.reverse();
-        axes.into_iter().map(|(n, extent, register)| self.axis_in(&format!("{name}{n}"), extent, register)).collect()
+        axes.into_iter()
+            .map(|(n, extent, register)| self.axis_in(&format!("{name}{n}"), extent, register))
+            .collect()
     }
 
     /// The number of this thread in the grid.
@@ -101,7 +114,7 @@ impl Emit<'_> {
         step: u64,
         body: impl FnOnce(&mut Self, Reg) -> Result<()>,
     ) -> Result<()> {
-        let ty = if first.width == crate::ptx::Width::B64 { Type::S64 } else { Type::S32 };
+        let ty = if first.width == Width::B64 { Type::S64 } else { Type::S32 };
         let end = self.code.label();
         let none = self.code.compare(Compare::Ge, ty, first, total as i64);
         self.code.branch_if(none, end);
@@ -280,9 +293,11 @@ impl Emit<'_> {
         self.repeat(*axis, reverse, |emit| emit.loops(phase, copies, inner, reducers))
     }
 
-    /// A predicate that is the same for every place in the code.
-    pub fn constant_predicate(&mut self, value: bool) -> Reg {
-        let key = Key::Constant(value.into());
-        self.recall(&key).unwrap_or_else(|| scalar::constant(&mut self.code, value.into()))
+    /// One line of a phase with prefixes.
+    pub fn line(&mut self, phase: &Phase, last: &Group, mut copy: Copy) -> Result<()> {
+        let innermost = *last.axes.last().expect("no group is empty");
+        let axis = self.axis(&self.nest.axes[innermost].name.clone(), last.extent);
+        copy.axes[innermost.index()] = Affine::axis(axis);
+        self.loops(phase, &[copy], &[axis], &[])
     }
 }

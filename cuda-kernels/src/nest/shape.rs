@@ -110,7 +110,7 @@ pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<Group> {
 }
 
 /// Bytes that neighbours along an axis find side by side, less those that they find apart, over one row.
-fn affinity(nest: &Nest, axis: AxisId) -> i128 {
+pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
     let mut sum = 0i128;
     for phase in &nest.phases {
         for instr in &phase.body {

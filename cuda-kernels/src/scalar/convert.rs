@@ -6,7 +6,7 @@
 
 use super::arithmetic::wrap;
 use super::value_type;
-use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Type};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Rounding, Type};
 use wengert_core::{DType, Scalar};
 
 /// The same bits, as another dtype.
@@ -141,12 +141,4 @@ fn between_floats(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
         }
         _ => code.convert(Rounding::Nearest, value_type(to), value_type(from), x),
     }
-}
-
-/// Two f32 as a pair of halves of that dtype in 32 bits, the first in the lower half: one instruction.
-pub fn convert_pair(code: &mut Code, to: DType, low: Reg, high: Reg) -> Reg {
-    let result = code.reg_of(Type::B32);
-    let ty = if to == DType::F16 { Type::F16x2 } else { Type::BF16x2 };
-    code.push(Inst::ConvertPair(ty, result, Operand::Reg(high), Operand::Reg(low)));
-    result
 }

@@ -14,8 +14,6 @@ mod arithmetic;
 mod convert;
 mod function;
 mod remainder;
-#[cfg(test)]
-mod tests;
 
 use crate::ptx::{Code, Compare, Function, Inst, Operand, Reg, Type};
 pub(crate) use arithmetic::select;
@@ -100,7 +98,7 @@ pub fn emit(
     Ok(match op {
         ScalarOp::Convert => convert::convert(code, dtype, result, operands[0]),
         ScalarOp::Bitcast => convert::bitcast(code, dtype, result, operands[0]),
-        ScalarOp::Select => arithmetic::select(code, dtype, operands[0], operands[1], operands[2]),
+        ScalarOp::Select => select(code, dtype, operands[0], operands[1], operands[2]),
         ScalarOp::Rem if dtype.is_float() => remainder::emit(code, functions, dtype, operands),
         _ if dtype == DType::Bool => arithmetic::logical(code, op, operands),
         _ if dtype.is_float() => arithmetic::float(code, op, dtype, operands),

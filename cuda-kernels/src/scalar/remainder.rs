@@ -45,7 +45,9 @@ fn function(name: &str, dtype: DType) -> Function {
     body(&mut code, &format, x, y, result);
     Function {
         name: name.into(),
-        remark: format!("The remainder of {dtype}: `x - y * trunc(x / y)` without rounding, with the sign of x."),
+        remark: format!(
+            "The remainder of {dtype}: `x - y * trunc(x / y)` without rounding, with the sign of x."
+        ),
         parameters: vec![(format.float, x), (format.float, y)],
         results: vec![(format.float, result)],
         code,
@@ -102,11 +104,8 @@ fn body(code: &mut Code, format: &Format, x: Reg, y: Reg, result: Reg) {
     let exponent = code.binary(Binary::Shl, Type::B64, exponent, fraction);
     // The leading bit, if it got there, counts the exponent up by one.
     let bits = code.binary(Binary::Add, Type::U64, placed, exponent);
-    let bits = if unsigned == Type::U32 {
-        code.convert(Rounding::Exact, Type::U32, Type::U64, bits)
-    } else {
-        bits
-    };
+    let bits =
+        if unsigned == Type::U32 { code.convert(Rounding::Exact, Type::U32, Type::U64, bits) } else { bits };
     let sign = code.binary(Binary::Xor, unsigned, x, x_size);
     code.binary_into(result, Binary::Or, unsigned, bits, sign);
     code.place(end);

@@ -1,0 +1,404 @@
+//! The iterations of a phase, spread over a team.
+//!
+//! Iteration e of a phase, in row-major order of its inner axes, belongs to lane `e % lanes`. A thread t owns the lanes `(g · threads + t) · v + u`
+//! for u < v, the elements of a vector access, and g < groups: neighbouring threads access neighbouring vectors, and `groups` of them are in
+//! flight. It goes through its iterations in order, each lane with an accumulator of its own. Then lanes are combined in halves exactly as the
+//! [`Tree`] says: first those of one thread that are `threads · v` apart, then those of threads, by shuffles or through shared memory, and last
+//! the v of the first thread.
+//!
+//! Short rows are written without a loop: every iteration of a thread is a copy, and all its loads are in flight. What the next phase loads
+//! again is then in registers. Long rows are a loop over whole steps, and a last one whose copies are predicated.
+//!
+//! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic) takes any tree.
+
+use super::access::{VECTOR_BYTES, element, is_aligned};
+use super::emit::{Copy, Emit};
+use super::shape::{self, Group, coefficient, is_plain};
+use super::team::{Layout, Team, place};
+use crate::ptx::Reg;
+use crate::scalar::{self, value_type};
+use wengert_core::Id;
+use wengert_core::nest::{Access, Affine, AxisId, Combine, Instr, Nest, Phase, Tree};
+use wengert_core::{DType, Result};
+
+/// Copies that are written side by side at most.
+const COPIES: usize = 32;
+/// Copies times instructions of a body at most, for the size of the code.
+const CODE: usize = 640;
+/// Lanes of a vector access at most.
+const VECTOR: usize = 8;
+
+/// How a phase is spread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Spread {
+    /// Threads that take part.
+    pub threads: usize,
+    /// Neighbouring iterations of a thread.
+    pub vector: usize,
+    /// Vectors of a thread in one step.
+    pub groups: usize,
+    /// Iterations.
+    pub count: usize,
+    /// Iterations of a block of the trees; `count` if there is one block only.
+    pub block: usize,
+    /// The inner axes.
+    inner: Vec<Group>,
+}
+
+/// True if the combiner gives the same whatever the order: bits of NaNs aside.
+fn is_exact(combine: &Combine) -> bool {
+    let whole = combine.identity.first().is_some_and(|s| !s.dtype().is_float());
+    match combine.name() {
+        Some("max" | "min" | "and" | "or") => true,
+        Some("sum" | "prod") => whole,
+        _ => false,
+    }
+}
+
+/// The tree that the reductions of a phase ask for together: nothing where they do not agree, `None` inside where any will do.
+fn common_tree(phase: &Phase, count: usize) -> Option<Option<Tree>> {
+    let mut common: Option<Tree> = None;
+    for reduction in phase.reductions.iter().filter(|r| !is_exact(&r.combine)) {
+        let block = if reduction.tree.block as usize >= count { 0 } else { reduction.tree.block };
+        let tree = Tree { block, ..reduction.tree };
+        if *common.get_or_insert(tree) != tree {
+            return None;
+        }
+    }
+    Some(common)
+}
+
+/// Elements of a vector that accesses along the last inner axis can have.
+fn alignable(nest: &Nest, phase: &Phase, inner: &[Group]) -> usize {
+    let Some(last) = inner.last() else { return 1 };
+    let axis = *last.axes.last().expect("no group is empty");
+    let mut vector = 1;
+    for instr in &phase.body {
+        let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
+        let element = element(nest, access);
+        if access.clamp && !is_plain_in(access, axis) {
+            continue;
+        }
+        if coefficient(&element, axis) != 1 || !is_plain(&element, axis) {
+            continue;
+        }
+        let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(VECTOR);
+        let fits = |width| {
+            is_aligned(&element, axis, width) && (inner.len() == 1 || last.extent.is_multiple_of(width))
+        };
+        while width > 1 && !fits(width) {
+            width /= 2;
+        }
+        vector = vector.max(width);
+    }
+    vector
+}
+
+fn is_plain_in(access: &Access, axis: AxisId) -> bool {
+    access.indices.iter().all(|i| is_plain(i, axis))
+}
+
+impl Spread {
+    /// Nothing if the phase cannot be spread over such a team.
+    pub fn new(nest: &Nest, layout: Layout, phase: &Phase) -> Option<Spread> {
+        let count = phase.iterations(nest);
+        let tree = common_tree(phase, count)?;
+        let inner = shape::inner(nest, phase);
+        let team = layout.threads as usize;
+        let mut vector = if layout.columns { 1 } else { alignable(nest, phase, &inner) };
+        // Every thread shall have something to do.
+        while vector > 1 && count < team * vector {
+            vector /= 2;
+        }
+        let (threads, groups) = match tree {
+            Some(tree) => {
+                let lanes = tree.lanes as usize;
+                while vector > 1 && lanes < team * vector {
+                    vector /= 2;
+                }
+                let threads = team.min(lanes);
+                (threads, lanes / (threads * vector))
+            }
+            None => {
+                let steps = count.div_ceil(team * vector).max(1);
+                // A power of two, as lanes are.
+                let flight = (8 / vector).clamp(1, steps);
+                (team, 1 << flight.ilog2())
+            }
+        };
+        let block = tree.map_or(count, |t| if t.block == 0 { count } else { t.block as usize });
+        let spread = Spread { threads, vector, groups, count, block, inner };
+        let used = spread.copies_of(block.min(count)).min(groups * vector);
+        (groups * vector <= 4 * COPIES && used <= COPIES).then_some(spread)
+    }
+
+    /// Iterations of a step.
+    fn step(&self) -> usize {
+        self.threads * self.vector * self.groups
+    }
+
+    /// Copies of a thread for so many iterations.
+    fn copies_of(&self, count: usize) -> usize {
+        let vectors = count.div_ceil(self.vector);
+        vectors.div_ceil(self.threads) * self.vector
+    }
+}
+
+/// Accumulators: for each lane of a thread, the tuples of all reductions one after the other.
+type Lanes = Vec<Vec<Reg>>;
+
+impl Team<'_> {
+    /// A phase whose iterations are spread over the team; its results become registers of the row.
+    pub fn spread(&mut self, emit: &mut Emit<'_>, phase: &Phase, spread: &Spread, copy: &Copy) -> Result<()> {
+        let blocks = spread.count / spread.block.max(1);
+        let rest = spread.count - blocks * spread.block;
+        if blocks <= 1 && rest == 0 {
+            let results = self.part(emit, phase, spread, copy, &Affine::default(), spread.count)?;
+            return self.define(emit, phase, &results);
+        }
+        // Blocks in order; the first one is the total.
+        let dtypes = dtypes(phase);
+        let total: Vec<Reg> = dtypes.iter().map(|d| emit.code.reg_of(value_type(*d))).collect();
+        let first = self.part(emit, phase, spread, copy, &Affine::default(), spread.block)?;
+        emit.assign(&dtypes, &total, &first);
+        if blocks > 1 {
+            let outer = emit.axis("block", blocks - 1);
+            emit.repeat(outer, false, |emit| {
+                let start = Affine::axis(outer).offset(1).scale(spread.block as i64);
+                let results = self.part(emit, phase, spread, copy, &start, spread.block)?;
+                self.add(emit, phase, &total, &results)
+            })?;
+        }
+        if rest > 0 {
+            let start = Affine::constant((blocks * spread.block) as i64);
+            let results = self.part(emit, phase, spread, copy, &start, rest)?;
+            self.add(emit, phase, &total, &results)?;
+        }
+        self.define(emit, phase, &total)
+    }
+
+    fn add(&self, emit: &mut Emit<'_>, phase: &Phase, total: &[Reg], results: &[Reg]) -> Result<()> {
+        let sum = combine_all(emit, phase, total, results)?;
+        emit.assign(&dtypes(phase), total, &sum);
+        Ok(())
+    }
+
+    fn define(&self, emit: &mut Emit<'_>, phase: &Phase, results: &[Reg]) -> Result<()> {
+        let registers = phase.reductions.iter().flat_map(|r| &r.results);
+        for (register, value) in registers.zip(results) {
+            emit.row[0][register.index()] = Some(*value);
+        }
+        Ok(())
+    }
+
+    /// `count` iterations from `start` on, and what they reduce to.
+    fn part(
+        &mut self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        spread: &Spread,
+        copy: &Copy,
+        start: &Affine,
+        count: usize,
+    ) -> Result<Vec<Reg>> {
+        let lanes = spread.groups * spread.vector;
+        let dtypes = dtypes(phase);
+        emit.mark_outer();
+        let mut accumulators: Lanes = (0..lanes)
+            .map(|_| phase.reductions.iter().flat_map(|r| emit.identity(&r.combine)).collect())
+            .collect();
+        let copies = spread.copies_of(count);
+        if copies <= COPIES && copies * (phase.body.len() + 1) <= CODE {
+            // Without a loop, and so without variables.
+            let all = self.copies(emit, spread, copy, start, count.div_ceil(spread.step()), count);
+            emit.begin_body(all.len());
+            let only: Vec<Copy> = all.iter().map(|(_, c)| c.clone()).collect();
+            emit.instructions(phase, &only)?;
+            for (n, (lane, c)) in all.iter().enumerate() {
+                accumulators[*lane] = self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
+            }
+        } else {
+            let whole = count / spread.step();
+            if whole > 0 {
+                let step = emit.axis("step", whole);
+                self.prepare(emit, phase, spread, copy, start, step);
+                emit.repeat(step, false, |emit| {
+                    let from = Affine::axis(step).scale(spread.step() as i64).add(start);
+                    let all = self.copies(emit, spread, copy, &from, 1, spread.step());
+                    self.step(emit, phase, &all, &dtypes, &accumulators)
+                })?;
+            }
+            let rest = count - whole * spread.step();
+            if rest > 0 {
+                let from = start.offset((whole * spread.step()) as i64);
+                let all = self.copies(emit, spread, copy, &from, 1, rest);
+                emit.open();
+                self.step(emit, phase, &all, &dtypes, &accumulators)?;
+                emit.close();
+            }
+        }
+        emit.body.clear();
+        self.reduce(emit, phase, spread, accumulators, &dtypes)
+    }
+
+    /// One step; accumulators are variables.
+    fn step(
+        &self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        all: &[(usize, Copy)],
+        dtypes: &[DType],
+        accumulators: &Lanes,
+    ) -> Result<()> {
+        emit.begin_body(all.len());
+        let only: Vec<Copy> = all.iter().map(|(_, c)| c.clone()).collect();
+        emit.instructions(phase, &only)?;
+        for (n, (lane, c)) in all.iter().enumerate() {
+            let next = self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
+            emit.assign(dtypes, &accumulators[*lane], &next);
+        }
+        Ok(())
+    }
+
+    /// The addresses of a loop's accesses, as far as they do not change in it.
+    fn prepare(
+        &self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        spread: &Spread,
+        copy: &Copy,
+        start: &Affine,
+        step: AxisId,
+    ) {
+        let from = Affine::axis(step).scale(spread.step() as i64).add(start);
+        let element = from.add(&Affine::axis(self.axis).scale(spread.vector as i64));
+        let mut first = copy.clone();
+        place(&mut first, &spread.inner, &element);
+        emit.begin_body(1);
+        emit.prepare_phase(phase, &[first]);
+    }
+
+    /// The copies of so many steps for the iterations `from + 0..count`, with their lanes. Those beyond the end for every thread are left
+    /// out, and those beyond it for some are predicated.
+    fn copies(
+        &self,
+        emit: &mut Emit<'_>,
+        spread: &Spread,
+        copy: &Copy,
+        from: &Affine,
+        steps: usize,
+        count: usize,
+    ) -> Vec<(usize, Copy)> {
+        let (threads, vector) = (spread.threads, spread.vector);
+        let idle = (threads < self.layout.threads as usize)
+            .then(|| emit.guard(&Affine::axis(self.axis), 0, threads as i64))
+            .flatten();
+        let mut all = Vec::new();
+        for step in 0..steps {
+            for group in 0..spread.groups {
+                let base = (step * spread.groups + group) * threads * vector;
+                let inside = Affine::axis(self.axis).scale(vector as i64);
+                for u in 0..vector {
+                    if base + u >= count {
+                        continue;
+                    }
+                    let number = inside.offset((base + u) as i64);
+                    let mut predicates: Vec<Reg> = copy.active.into_iter().chain(idle).collect();
+                    if base + (threads - 1) * vector + u >= count {
+                        // Of a vector that ends where the row ends, all elements are there or none.
+                        let tested = if count.is_multiple_of(vector) {
+                            inside.offset(base as i64)
+                        } else {
+                            number.clone()
+                        };
+                        predicates.extend(emit.guard(&tested, 0, count as i64));
+                    }
+                    let mut one = copy.clone();
+                    one.active = emit.all(predicates);
+                    place(&mut one, &spread.inner, &from.add(&number));
+                    all.push((group * vector + u, one));
+                }
+            }
+        }
+        all
+    }
+
+    /// The accumulator with the values of a copy, if that is active.
+    fn accumulate(
+        &self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        copy: usize,
+        active: Option<Reg>,
+        accumulator: &[Reg],
+    ) -> Result<Vec<Reg>> {
+        let values = phase.reductions.iter().flat_map(|r| &r.values);
+        let values: Vec<Reg> = values.map(|r| emit.value(copy, *r)).collect();
+        let next = combine_all(emit, phase, accumulator, &values)?;
+        let Some(active) = active else { return Ok(next) };
+        let dtypes = dtypes(phase);
+        let choose = next.iter().zip(accumulator).zip(&dtypes).map(|((next, old), dtype)| {
+            if next == old { *old } else { scalar::select(&mut emit.code, *dtype, active, *next, *old) }
+        });
+        Ok(choose.collect())
+    }
+
+    /// All lanes of the team in halves; the result, for every thread.
+    fn reduce(
+        &mut self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        spread: &Spread,
+        mut lanes: Lanes,
+        dtypes: &[DType],
+    ) -> Result<Vec<Reg>> {
+        if phase.reductions.is_empty() {
+            return Ok(Vec::new());
+        }
+        emit.code.comment("lanes in halves");
+        let mut half = spread.groups / 2;
+        debug_assert!(spread.groups.is_power_of_two() || spread.groups == 1);
+        while half > 0 {
+            for lane in 0..half * spread.vector {
+                lanes[lane] = combine_all(emit, phase, &lanes[lane], &lanes[lane + half * spread.vector])?;
+            }
+            half /= 2;
+        }
+        lanes.truncate(spread.vector);
+        let mut distance = spread.threads / 2;
+        let exchanges = distance > 0;
+        let all: Vec<DType> = (0..spread.vector).flat_map(|_| dtypes.iter().copied()).collect();
+        while distance > 0 {
+            let flat: Vec<Reg> = lanes.concat();
+            let brought = self.bring(emit, &all, &flat, distance as u32);
+            for (lane, other) in lanes.iter_mut().zip(brought.chunks(dtypes.len())) {
+                *lane = combine_all(emit, phase, lane, other)?;
+            }
+            distance /= 2;
+        }
+        let mut half = spread.vector / 2;
+        while half > 0 {
+            for lane in 0..half {
+                lanes[lane] = combine_all(emit, phase, &lanes[lane], &lanes[lane + half])?;
+            }
+            half /= 2;
+        }
+        let settled = exchanges && (self.layout.columns || spread.threads > 32);
+        Ok(self.tell(emit, dtypes, &lanes[0], !settled))
+    }
+}
+
+/// Dtypes of the tuples of all reductions.
+fn dtypes(phase: &Phase) -> Vec<DType> {
+    phase.reductions.iter().flat_map(|r| r.combine.dtypes()).collect()
+}
+
+/// Combines the tuples of each reduction.
+fn combine_all(emit: &mut Emit<'_>, phase: &Phase, left: &[Reg], right: &[Reg]) -> Result<Vec<Reg>> {
+    let mut results = Vec::new();
+    for reduction in &phase.reductions {
+        let part = results.len()..results.len() + reduction.results.len();
+        results.extend(emit.combine(&reduction.combine, &left[part.clone()], &right[part])?);
+    }
+    Ok(results)
+}

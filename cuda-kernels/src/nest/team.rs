@@ -1,0 +1,565 @@
+//! A team of threads for a row.
+//!
+//! A team is 2 to 1024 threads, a power of two. Up to 32 are neighbouring lanes of a warp (or a part of it), and exchange by shuffles; more are a block, and
+//! exchange through shared memory. A *column* team's threads are apart: its block has neighbouring rows side by side in a warp, and the
+//! threads of a row one below the other, so that a reduction along an outer axis reads whole lines of memory.
+//!
+//! **Phases.** How the iterations of a phase fall to threads is decided for each phase by itself ([`Mode`]):
+//!
+//! - *spread*: iteration e goes to lane `e % lanes`, as in the [`Tree`](wengert_core::nest::Tree) of its reductions, and a thread owns
+//!   neighbouring lanes, as many as a vector access takes. See [`super::spread`].
+//! - *replicated*: without inner axes, every thread does the same, and the first one stores.
+//! - *lines*: a phase with prefixes; each thread does whole lines.
+//! - *single*: the first thread does it alone, and tells the others. For what nothing else fits.
+//!
+//! **Order.** Between phases the team waits for each other if one of them writes what another one accesses: row storage, which is in shared
+//! memory, or memory that is updated in place.
+
+use super::access::{Place, to_memory};
+use super::emit::{Copy, Emit, NestReg};
+use super::row::MAX_GRID;
+use super::shape::{self, Group};
+use super::spread::Spread;
+use crate::architecture::{STATIC_SHARED, WARP};
+use crate::ptx::{
+    Binary, Code, Compare, Inst, Kernel, Operand, Reg, Rounding, SharedArray, Shuffle, Space, Special,
+    Ternary, Type, Width,
+};
+use crate::scalar::{self, memory_type, value_type};
+use std::collections::BTreeSet;
+use wengert_core::Id;
+use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Phase};
+use wengert_core::{DType, Result, Scalar};
+
+/// The threads of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Layout {
+    /// Threads of a row.
+    pub threads: u32,
+    /// Rows of a block.
+    pub rows: u32,
+    /// Neighbouring threads belong to neighbouring rows.
+    pub columns: bool,
+}
+
+/// How a phase falls to the threads of a team.
+pub(super) enum Mode {
+    Spread(Spread),
+    Replicated,
+    Lines,
+    Single,
+}
+
+/// A team at work.
+pub(super) struct Team<'a> {
+    pub layout: Layout,
+    pub nest: &'a Nest,
+    /// Pairs of parameters with the same memory.
+    pub in_place: &'a [(usize, usize)],
+    /// The number of the thread in its team, and the axis that it is.
+    pub thread: Reg,
+    pub axis: AxisId,
+    /// The number of the row in its block.
+    row: Reg,
+    /// The number of the thread in its block.
+    linear: Reg,
+    /// Lanes of the team, as shuffles want them.
+    members: Operand,
+    /// Where threads exchange values through shared memory, and how many bytes of it are used.
+    exchange: Option<(Reg, usize)>,
+    /// Where the results of a row are, and how many bytes.
+    results: Option<(Reg, usize)>,
+}
+
+impl Layout {
+    /// Whether threads of a team exchange by shuffles alone.
+    pub fn in_warp(self) -> bool {
+        !self.columns && self.threads <= WARP
+    }
+
+    /// Threads of a block.
+    pub fn block(self) -> u32 {
+        self.threads * self.rows
+    }
+}
+
+/// Bytes of row storage of one row, each buffer aligned.
+pub(super) fn storage_bytes(nest: &Nest) -> usize {
+    let rows = nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row);
+    rows.map(|(_, b)| {
+        b.shape.iter().product::<usize>().saturating_mul(b.dtype.size()).saturating_add(15) / 16 * 16
+    })
+    .fold(0, usize::saturating_add)
+}
+
+/// Bytes that a register takes when threads exchange it.
+pub(super) fn exchange_size(dtype: DType) -> usize {
+    dtype.size().max(4)
+}
+
+/// Bytes of shared memory by which threads exchange values, at most.
+pub(super) fn exchange_bytes(nest: &Nest, layout: Layout) -> usize {
+    if layout.in_warp() {
+        return 0;
+    }
+    let of = |phase: &Phase| {
+        let size = |d: DType| exchange_size(d).next_multiple_of(8);
+        let tuples: usize = phase.reductions.iter().flat_map(|r| r.combine.dtypes()).map(size).sum();
+        match mode(nest, layout, phase, &[]) {
+            Mode::Spread(spread) => tuples * (spread.vector * layout.block() as usize + layout.rows as usize),
+            _ => {
+                let body = phase.body.iter().flat_map(Instr::results).map(|r| size(nest.registers[*r]));
+                (tuples + body.sum::<usize>()) * layout.rows as usize
+            }
+        }
+    };
+    nest.phases.iter().map(of).max().unwrap_or(0)
+}
+
+/// Whether a phase stores to memory that it loads from.
+fn updates(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> bool {
+    let (loads, stores) = touched(nest, phase, in_place);
+    loads.intersection(&stores).next().is_some()
+}
+
+/// What a phase loads from and stores to; parameters in place count as the result.
+fn touched(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let (mut loads, mut stores) = (BTreeSet::new(), BTreeSet::new());
+    if phase.iterations(nest) == 0 {
+        return (loads, stores);
+    }
+    for instr in &phase.body {
+        let (set, access) = match instr {
+            Instr::Load { access, .. } => (&mut loads, access),
+            Instr::Store { access, .. } => (&mut stores, access),
+            _ => continue,
+        };
+        let buffer = access.buffer.index();
+        let result = in_place.iter().find(|(operand, _)| *operand == buffer).map_or(buffer, |(_, r)| *r);
+        set.insert(result);
+    }
+    (loads, stores)
+}
+
+/// How a phase falls to the threads.
+pub(super) fn mode(nest: &Nest, layout: Layout, phase: &Phase, in_place: &[(usize, usize)]) -> Mode {
+    let prefix = phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)));
+    if phase.axes.is_empty() {
+        let one = phase.reductions.is_empty() && !updates(nest, phase, in_place);
+        return if one { Mode::Replicated } else { Mode::Single };
+    }
+    if prefix {
+        let last = phase.axes.last().map_or(1, |a| nest.axes[*a].extent.max(1));
+        let lines = phase.iterations(nest) / last;
+        return if phase.reductions.is_empty() && lines > 1 { Mode::Lines } else { Mode::Single };
+    }
+    match Spread::new(nest, layout, phase) {
+        Some(spread) => Mode::Spread(spread),
+        None => Mode::Single,
+    }
+}
+
+/// The whole kernel: blocks, and bytes of dynamic shared memory. `limit` bounds the blocks.
+pub(super) fn kernel(
+    emit: &mut Emit<'_>,
+    layout: Layout,
+    groups: &[Group],
+    in_place: &[(usize, usize)],
+    limit: u64,
+) -> Result<(u32, u32)> {
+    let nest = emit.nest;
+    let total: u64 = groups.iter().map(|g| g.extent as u64).product();
+    let needed = total.div_ceil(layout.rows.into());
+    let blocks = needed.min(limit).min(MAX_GRID);
+    let linear = emit.code.mov(Type::U32, Special::TidX);
+    let minor = if layout.columns { layout.rows } else { layout.threads };
+    let low = emit.code.binary(Binary::And, Type::B32, linear, i64::from(minor) - 1);
+    let high = emit.code.binary(Binary::Shr, Type::U32, linear, i64::from(minor.trailing_zeros()));
+    let (thread, row) = if layout.columns { (high, low) } else { (low, high) };
+    let axis = emit.axis_in("team", layout.threads as usize, thread);
+    let members = if layout.in_warp() && layout.threads < WARP {
+        let lane = emit.code.binary(Binary::And, Type::B32, linear, i64::from(WARP - layout.threads));
+        let mask = emit.code.mov(Type::B32, (1i64 << layout.threads) - 1);
+        Operand::Reg(emit.code.binary(Binary::Shl, Type::B32, mask, lane))
+    } else {
+        Operand::Int(-1)
+    };
+    let mut team =
+        Team { layout, nest, in_place, thread, axis, row, linear, members, exchange: None, results: None };
+    let dynamic = team.arrays(emit);
+    // With room for a step beyond the end.
+    let wide = (needed + blocks).saturating_mul(layout.rows.into()) >= 1 << 31;
+    let block = emit.code.mov(Type::U32, Special::CtaidX);
+    let first = if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
+    emit.stride(first, needed, blocks, |emit, block| {
+        team.block(emit, block, total, groups)?;
+        // The next row's storage takes the place of this one's.
+        if blocks < needed {
+            team.wait(emit);
+        }
+        Ok(())
+    })?;
+    for (name, array) in [("exchange", team.exchange), ("results", team.results)] {
+        if let Some((_, bytes)) = array {
+            // Its address is taken even where nothing is exchanged in the end.
+            let bytes = bytes.max(1).next_multiple_of(16);
+            let bytes = u32::try_from(bytes).expect("a schedule fits into shared memory");
+            emit.shared.push(SharedArray { name: name.into(), align: 16, bytes });
+        }
+    }
+    Ok((u32::try_from(blocks).expect("bounded"), dynamic))
+}
+
+impl Team<'_> {
+    /// Makes the arrays in shared memory; gives the bytes of dynamic shared memory.
+    fn arrays(&mut self, emit: &mut Emit<'_>) -> u32 {
+        if !self.layout.in_warp() && exchange_bytes(self.nest, self.layout) > 0 {
+            let exchange = emit.code.mov(Type::B32, Operand::Symbol("exchange".into()));
+            let results = emit.code.mov(Type::B32, Operand::Symbol("results".into()));
+            self.exchange = Some((exchange, 0));
+            self.results = Some((results, 0));
+        }
+        let bytes = storage_bytes(self.nest);
+        let all = bytes * self.layout.rows as usize;
+        let is_static = all + exchange_bytes(self.nest, self.layout) <= STATIC_SHARED as usize;
+        let all = u32::try_from(all).expect("a schedule fits into shared memory");
+        let base = if is_static {
+            emit.shared.extend((all > 0).then(|| SharedArray { name: "rows".into(), align: 16, bytes: all }));
+            "rows"
+        } else {
+            Kernel::DYNAMIC
+        };
+        let mut at = 0i64;
+        for (_, buffer) in self.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row) {
+            let size = buffer.shape.iter().product::<usize>() * buffer.dtype.size();
+            let start = if size == 0 {
+                // Nothing is in it, and nothing is read from there.
+                emit.code.mov(Type::B32, 0)
+            } else {
+                let start = emit.code.mov(Type::B32, Operand::Symbol(base.into()));
+                let start = emit.code.binary(Binary::Add, Type::S32, start, at);
+                emit.code.ternary(Ternary::Mad, Type::S32, self.row, bytes as i64, start)
+            };
+            emit.places.push(Place::Shared { base: start });
+            at += size.next_multiple_of(16) as i64;
+        }
+        if is_static { 0 } else { all }
+    }
+
+    /// The rows of a block.
+    fn block(&mut self, emit: &mut Emit<'_>, block: Reg, total: u64, groups: &[Group]) -> Result<()> {
+        let rows = i64::from(self.layout.rows);
+        let wide = block.width == Width::B64;
+        let row = if rows == 1 {
+            block
+        } else if wide {
+            let low = emit.code.convert(Rounding::Exact, Type::U64, Type::U32, self.row);
+            emit.code.ternary(Ternary::Mad, Type::S64, block, rows, low)
+        } else {
+            emit.code.ternary(Ternary::Mad, Type::S32, block, rows, self.row)
+        };
+        let whole = total.is_multiple_of(self.layout.rows.into());
+        let ty = if wide { Type::S64 } else { Type::S32 };
+        let active = (!whole).then(|| emit.code.compare(Compare::Lt, ty, row, total as i64));
+        let extents: Vec<usize> = groups.iter().map(|g| g.extent).collect();
+        let axes = emit.decompose(row, "row", &extents);
+        let mut origin = emit.origin();
+        for (group, axis) in groups.iter().zip(&axes) {
+            origin[group.axes.last().expect("no group is empty").index()] = Affine::axis(*axis);
+        }
+        // Threads of a warp go their own ways; those of a block meet at barriers, so that rows beyond the end go along, without memory.
+        if self.layout.in_warp() {
+            return emit.when_any(active, |emit| self.phases(emit, &origin, None));
+        }
+        self.phases(emit, &origin, active)
+    }
+
+    fn phases(&mut self, emit: &mut Emit<'_>, origin: &[Affine], active: Option<Reg>) -> Result<()> {
+        emit.row = vec![vec![None; self.nest.registers.len()]];
+        for (number, phase) in self.nest.phases.iter().enumerate() {
+            let copy = Copy { axes: origin.to_vec(), active, stores: None };
+            match mode(self.nest, self.layout, phase, self.in_place) {
+                Mode::Replicated => {
+                    let first = emit.guard(&Affine::axis(self.axis), 0, 1);
+                    emit.sequential(phase, &[Copy { stores: first, ..copy }])?;
+                }
+                Mode::Spread(spread) => self.spread(emit, phase, &spread, &copy)?,
+                Mode::Lines => self.lines(emit, phase, &copy)?,
+                Mode::Single => self.single(emit, number, phase, &copy)?,
+            }
+            if self.must_wait(number) {
+                self.wait(emit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a later phase may meet what this one has left.
+    fn must_wait(&self, number: usize) -> bool {
+        let (loads, stores) = touched(self.nest, &self.nest.phases[number], self.in_place);
+        self.nest.phases[number + 1..].iter().any(|later| {
+            let (later_loads, later_stores) = touched(self.nest, later, self.in_place);
+            stores.iter().any(|b| later_loads.contains(b))
+                || loads.iter().any(|b| later_stores.contains(b))
+                || stores.iter().any(|b| later_stores.contains(b) && self.is_row(*b))
+        })
+    }
+
+    fn is_row(&self, buffer: usize) -> bool {
+        self.nest.buffers[BufferId::new(buffer)].role == BufferRole::Row
+    }
+
+    /// Waits for the team, and sees what it has written.
+    pub fn wait(&self, emit: &mut Emit<'_>) {
+        if self.layout.in_warp() {
+            emit.code.push(Inst::WarpBarrier(self.members.clone()));
+        } else {
+            emit.code.push(Inst::Barrier);
+        }
+    }
+
+    /// Lines of a phase with prefixes, dealt out to the threads.
+    fn lines(&self, emit: &mut Emit<'_>, phase: &Phase, copy: &Copy) -> Result<()> {
+        let groups = shape::inner(self.nest, phase);
+        let (last, others) = groups.split_last().expect("there are lines");
+        let lines: usize = others.iter().map(|g| g.extent).product();
+        if lines * last.extent == 0 {
+            return Ok(());
+        }
+        emit.begin_body(1);
+        emit.mark_outer();
+        let threads = self.layout.threads as usize;
+        let turn = emit.axis("turn", lines.div_ceil(threads));
+        emit.repeat(turn, false, |emit| {
+            let line = Affine::axis(turn).scale(threads as i64).add(&Affine::axis(self.axis));
+            let there = emit.guard(&line, 0, lines as i64);
+            emit.when_any(there, |emit| {
+                let mut copy = copy.clone();
+                place(&mut copy, others, &line);
+                emit.line(phase, last, copy)
+            })
+        })
+    }
+
+    /// A phase by the first thread alone.
+    fn single(&mut self, emit: &mut Emit<'_>, number: usize, phase: &Phase, copy: &Copy) -> Result<()> {
+        let used = used_after(self.nest, number);
+        let results: Vec<NestReg> = row_registers(phase).into_iter().filter(|r| used.contains(r)).collect();
+        let dtypes: Vec<DType> = results.iter().map(|r| self.nest.registers[*r]).collect();
+        let values: Vec<Reg> =
+            dtypes.iter().map(|d| scalar::constant(&mut emit.code, Scalar::zero(*d))).collect();
+        let before = emit.row.clone();
+        let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
+        emit.when(first, |emit| {
+            emit.sequential(phase, std::slice::from_ref(copy))?;
+            let found: Vec<Reg> = results.iter().map(|r| emit.value(0, *r)).collect();
+            emit.assign(&dtypes, &values, &found);
+            Ok(())
+        })?;
+        emit.row = before;
+        let values = self.tell(emit, &dtypes, &values, true);
+        for (result, value) in results.iter().zip(values) {
+            emit.row[0][result.index()] = Some(value);
+        }
+        Ok(())
+    }
+
+    /// The values of the first thread of the team, for all. `settle`: what was told last may not have been read by all.
+    pub fn tell(&mut self, emit: &mut Emit<'_>, dtypes: &[DType], values: &[Reg], settle: bool) -> Vec<Reg> {
+        if self.layout.in_warp() {
+            let from = Operand::Int(0);
+            let tell = |(dtype, value): (&DType, &Reg)| {
+                self.shuffle(emit, *dtype, *value, Shuffle::Index, from.clone())
+            };
+            return dtypes.iter().zip(values).map(tell).collect();
+        }
+        if values.is_empty() {
+            return Vec::new();
+        }
+        if settle {
+            self.wait(emit);
+        }
+        let (base, used) = self.results.expect("made for teams that exchange through memory");
+        let rows = self.layout.rows as usize;
+        let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
+        let mut at = 0usize;
+        let mut slots = Vec::new();
+        for dtype in dtypes {
+            let size = exchange_size(*dtype);
+            at = at.next_multiple_of(size);
+            slots.push((emit.code.ternary(Ternary::Mad, Type::S32, self.row, size as i64, base), at as i64));
+            at += size * rows;
+        }
+        for ((dtype, value), (slot, offset)) in dtypes.iter().zip(values).zip(&slots) {
+            put(emit, *dtype, *value, *slot, *offset, Some(first));
+        }
+        self.wait(emit);
+        let get = |(dtype, (slot, offset)): (&DType, &(Reg, i64))| get(emit, *dtype, *slot, *offset, None);
+        let told = dtypes.iter().zip(&slots).map(get).collect();
+        self.results = Some((base, used.max(at)));
+        told
+    }
+
+    /// The values of the threads that are `distance` further, in the first `distance` threads; the others have something of the same dtypes.
+    pub fn bring(
+        &mut self,
+        emit: &mut Emit<'_>,
+        dtypes: &[DType],
+        values: &[Reg],
+        distance: u32,
+    ) -> Vec<Reg> {
+        if self.layout.in_warp() || (!self.layout.columns && distance < WARP) {
+            let by = Operand::Int(distance.into());
+            let bring = |(dtype, value): (&DType, &Reg)| {
+                self.shuffle(emit, *dtype, *value, Shuffle::Down, by.clone())
+            };
+            return dtypes.iter().zip(values).map(bring).collect();
+        }
+        let (base, used) = self.exchange.expect("made for teams that exchange through memory");
+        let step = if self.layout.columns { self.layout.rows } else { 1 };
+        let (near, far) = (i64::from(distance), i64::from(2 * distance));
+        let gives = emit.guard(&Affine::axis(self.axis), near, far);
+        let takes = emit.guard(&Affine::axis(self.axis), 0, near);
+        let mut at = 0usize;
+        let mut slots = Vec::new();
+        for dtype in dtypes {
+            let size = exchange_size(*dtype);
+            at = at.next_multiple_of(size);
+            slots.push((
+                emit.code.ternary(Ternary::Mad, Type::S32, self.linear, size as i64, base),
+                at,
+                size,
+            ));
+            at += size * self.layout.block() as usize;
+        }
+        for ((dtype, value), (slot, offset, _)) in dtypes.iter().zip(values).zip(&slots) {
+            put(emit, *dtype, *value, *slot, *offset as i64, gives);
+        }
+        self.wait(emit);
+        let brought = dtypes.iter().zip(&slots).map(|(dtype, (slot, offset, size))| {
+            let further = *offset as i64 + i64::from(distance * step) * *size as i64;
+            get(emit, *dtype, *slot, further, takes)
+        });
+        let brought = brought.collect();
+        self.exchange = Some((base, used.max(at)));
+        brought
+    }
+
+    /// The value of another lane of the team.
+    fn shuffle(&self, emit: &mut Emit<'_>, dtype: DType, value: Reg, mode: Shuffle, lane: Operand) -> Reg {
+        // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits that name the segment.
+        let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
+        let clamp = ((WARP - segment) << 8) | 0x1f;
+        let code = &mut emit.code;
+        let one = |code: &mut Code, value: Reg| {
+            let result = code.reg(Width::B32);
+            let (lane, members) = (lane.clone(), self.members.clone());
+            code.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
+            result
+        };
+        match value_type(dtype).width() {
+            Width::Pred => {
+                let word = code.select(Type::B32, 1, 0, value);
+                let word = one(code, word);
+                code.compare(Compare::Ne, Type::U32, word, 0)
+            }
+            Width::B16 => {
+                let word = code.convert(Rounding::Exact, Type::U32, Type::U16, value);
+                let word = one(code, word);
+                code.convert(Rounding::Exact, Type::U16, Type::U32, word)
+            }
+            Width::B32 => one(code, value),
+            Width::B64 => {
+                let (low, high) = (code.reg(Width::B32), code.reg(Width::B32));
+                code.push(Inst::Unpack(Type::B64, vec![low, high], value));
+                let parts = vec![one(code, low), one(code, high)];
+                let result = code.reg(Width::B64);
+                code.push(Inst::Pack(Type::B64, result, parts));
+                result
+            }
+        }
+    }
+}
+
+/// Sets the axes of groups to the digits of a number, the last one fastest.
+pub(super) fn place(copy: &mut Copy, groups: &[Group], number: &Affine) {
+    let mut rest = number.clone();
+    for (n, group) in groups.iter().enumerate().rev() {
+        let extent = group.extent as i64;
+        let innermost = group.axes.last().expect("no group is empty").index();
+        copy.axes[innermost] = if n == 0 { rest.clone() } else { rest.modulo(extent) };
+        rest = rest.floor_div(extent);
+    }
+}
+
+/// The registers that a phase leaves to the row.
+fn row_registers(phase: &Phase) -> Vec<NestReg> {
+    let reductions = phase.reductions.iter().flat_map(|r| r.results.iter().copied());
+    let body = phase.body.iter().flat_map(|i| i.results().iter().copied());
+    if phase.axes.is_empty() { body.chain(reductions).collect() } else { reductions.collect() }
+}
+
+/// The registers that phases after this one read.
+fn used_after(nest: &Nest, number: usize) -> BTreeSet<NestReg> {
+    let mut used = BTreeSet::new();
+    for phase in &nest.phases[number + 1..] {
+        for instr in &phase.body {
+            instr.visit_operands(&mut |r| {
+                used.insert(r);
+            });
+        }
+        used.extend(phase.reductions.iter().flat_map(|r| r.values.iter().copied()));
+    }
+    used
+}
+
+/// Stores a value to shared memory, in 4 or 8 bytes.
+fn put(emit: &mut Emit<'_>, dtype: DType, value: Reg, base: Reg, offset: i64, predicate: Option<Reg>) {
+    let value = to_memory(&mut emit.code, dtype, value);
+    let inst = Inst::Store {
+        space: Space::Shared,
+        cache: Default::default(),
+        ty: word_type(dtype),
+        base: base.into(),
+        offset,
+        values: vec![value.into()],
+    };
+    match predicate {
+        Some(predicate) => emit.code.push_if(predicate, inst),
+        None => emit.code.push(inst),
+    }
+}
+
+/// Loads a value from shared memory; zero where the predicate fails.
+fn get(emit: &mut Emit<'_>, dtype: DType, base: Reg, offset: i64, predicate: Option<Reg>) -> Reg {
+    let ty = word_type(dtype);
+    let result = emit.code.reg_of(ty);
+    if predicate.is_some() {
+        emit.code.assign(ty, result, 0);
+    }
+    let inst = Inst::Load {
+        space: Space::Shared,
+        cache: Default::default(),
+        ty,
+        results: vec![result],
+        base: base.into(),
+        offset,
+    };
+    match predicate {
+        Some(predicate) => emit.code.push_if(predicate, inst),
+        None => emit.code.push(inst),
+    }
+    match dtype {
+        DType::Bool => emit.code.compare(Compare::Ne, Type::U32, result, 0),
+        _ => result,
+    }
+}
+
+/// How a register is kept when threads exchange it.
+fn word_type(dtype: DType) -> Type {
+    match value_type(dtype).width() {
+        Width::B64 => Type::B64,
+        Width::B16 => memory_type(dtype),
+        Width::Pred | Width::B32 => Type::B32,
+    }
+}

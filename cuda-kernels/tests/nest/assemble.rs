@@ -1,0 +1,79 @@
+//! ptxas takes every kernel for every architecture, and spills nothing.
+
+use std::collections::BTreeMap;
+
+use crate::{lowered, sources};
+use wengert_ci::gate::{Allowed, Source, assemble};
+use wengert_core::math;
+use wengert_core::nest::Nest;
+use wengert_cuda::architecture::Architecture;
+use wengert_cuda::nest::{Options, compile};
+use wengert_cuda::ptx::Module;
+
+/// One module of the kernels of many nests.
+pub fn module(nests: &[(Nest, Options)]) -> Module {
+    let mut functions = BTreeMap::new();
+    let mut kernels = Vec::new();
+    for (nest, options) in nests {
+        let compiled = compile(nest, Architecture::ALL[0], &[], options).unwrap();
+        for stage in compiled.stages {
+            let mut kernel = stage.kernel;
+            kernel.name = format!("{}_{}", kernel.name, kernels.len());
+            kernels.push(kernel);
+            functions.extend(stage.functions.into_iter().map(|f| (f.name.clone(), f)));
+        }
+    }
+    Module { functions: functions.into_values().collect(), kernels }
+}
+
+fn gate(name: &str, nests: &[(Nest, Options)], forced: bool) {
+    let sources: Vec<Source> = nests
+        .chunks(100)
+        .enumerate()
+        .map(|(n, part)| Source::new(format!("{name} {n}"), module(part).to_string()))
+        .collect();
+    let report = assemble(&sources, &Allowed::parse("").unwrap()).unwrap();
+    // A schedule that is forced upon a nest may be a bad one.
+    let failures: Vec<_> =
+        report.failures.iter().filter(|f| !(forced && f.contains("spills"))).cloned().collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(!report.measures.is_empty());
+}
+
+#[test]
+fn the_table_of_scalar_instructions_assembles() {
+    let table = sources::scalar_table().into_iter();
+    let nests: Vec<_> = table
+        .filter(|(op, d, _)| !op.is_approximate() || math::program(*op, *d.last().unwrap()).is_some())
+        .map(|(op, operands, result)| (sources::scalar_nest(op, &operands, result, 1000), Options::default()))
+        .collect();
+    assert!(nests.len() > 250, "{}", nests.len());
+    gate("scalar", &nests, false);
+}
+
+#[test]
+fn nests_of_filetests_assemble() {
+    let nests: Vec<_> = sources::filetests().into_iter().map(|n| (n, Options::default())).collect();
+    gate("filetests", &nests, false);
+}
+
+#[test]
+fn random_nests_assemble() {
+    let nests: Vec<_> = sources::random_nests(0..8)
+        .into_iter()
+        .filter(|(_, n)| sources::is_supported(n))
+        .flat_map(|(_, n)| {
+            let schedules = sources::schedules(&n);
+            schedules.into_iter().map(move |s| (n.clone(), Options { schedule: s, blocks: None }))
+        })
+        .collect();
+    gate("random", &nests, true);
+}
+
+#[test]
+fn nests_of_ops_assemble() {
+    let found = lowered::ops_and_samples().into_iter().filter(sources::is_supported);
+    let nests: Vec<_> = found.map(|n| (n, Options::default())).collect();
+    assert!(nests.len() > 300, "{}", nests.len());
+    gate("ops", &nests, false);
+}
