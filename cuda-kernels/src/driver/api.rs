@@ -11,10 +11,13 @@
 //! Names carry the suffix that they have in the library (`cuMemAlloc_v2`): a name without it would be another, older function. All of
 //! them are exported by every driver since CUDA 12.0, so cudarc's version feature decides nothing but which constants have names.
 
+use super::blas::Lt;
 use super::error::{Cause, DeviceError};
+use super::probe::Missing;
 use cudarc::driver::sys::{self, *};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
+use std::sync::{Arc, OnceLock};
 
 /// What a call returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +178,8 @@ pub struct Driver {
     pub path: String,
     /// 1000 · major + 10 · minor of the CUDA version that the driver implements.
     pub version: u32,
+    /// cuBLASLt, once it was asked for ([`Driver::cublas_lt`]).
+    pub(super) lt: OnceLock<Result<Arc<Lt>, Missing>>,
 }
 
 impl Driver {
@@ -194,7 +199,14 @@ impl Driver {
         if code.code != 0 || version <= 0 {
             return Err(format!("its version is unknown ({} gave {})", code.call, code.code));
         }
-        Ok(Driver { api, path, version: version as u32 })
+        Ok(Driver { api, path, version: version as u32, lt: OnceLock::new() })
+    }
+
+    /// cuBLASLt, in a version that this driver runs; opened at the first call.
+    ///
+    /// Errors: it is not there, too old, or lacks a function.
+    pub fn cublas_lt(&self) -> Result<Arc<Lt>, Missing> {
+        self.lt.get_or_init(|| Lt::find(self.version)).clone()
     }
 
     /// Success, or the error with its name and text. `doing` says what was being done.

@@ -16,6 +16,7 @@ use super::module::Module;
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUstreamCaptureMode_enum};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
 /// The stream while it collects.
@@ -48,11 +49,13 @@ pub struct Graph {
     handle: CUgraphExec,
     nodes: usize,
     modules: Vec<Module>,
+    /// Held while the graph is launched: the driver does not guard graphs against threads.
+    launching: Mutex<()>,
 }
 
 // SAFETY: an executable graph is a handle of the driver; it is changed through `&mut` only.
 unsafe impl Send for Graph {}
-// SAFETY: launching from several threads at once is a matter of the stream, which is thread-safe.
+// SAFETY: all that a shared reference allows is a launch, which holds the lock.
 unsafe impl Sync for Graph {}
 
 /// A graph that is a description only, destroyed when dropped.
@@ -109,8 +112,7 @@ impl<'a> Capture<'a> {
     /// Ends the capture and makes its graph ready.
     pub fn finish(mut self) -> Result<Graph> {
         let (graph, modules) = self.end()?;
-        let mut ready =
-            Graph { device: self.device.clone(), handle: std::ptr::null_mut(), nodes: 0, modules };
+        let mut ready = Graph::none(self.device, modules);
         ready.instantiate(&graph)?;
         Ok(ready)
     }
@@ -127,6 +129,11 @@ impl Drop for Capture<'_> {
 }
 
 impl Graph {
+    fn none(device: &Device, modules: Vec<Module>) -> Graph {
+        let (device, launching) = (device.clone(), Mutex::new(()));
+        Graph { device, handle: std::ptr::null_mut(), nodes: 0, modules, launching }
+    }
+
     /// Number of kernels, copies and the like.
     pub fn nodes(&self) -> usize {
         self.nodes
@@ -137,7 +144,8 @@ impl Graph {
         let context = &*self.device.context;
         context.not_capturing("replaying a graph")?;
         context.enter()?;
-        // SAFETY: the graph lives, and so do the modules that it needs.
+        let _alone = self.launching.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the graph lives, and so do the modules that it needs; no other thread uses it.
         let code = unsafe { context.driver.api.cuGraphLaunch(self.handle, context.stream) };
         context.check(code, || format!("replaying a graph of {} nodes", self.nodes))
     }
@@ -155,8 +163,7 @@ impl Graph {
         };
         const UPDATE_FAILURE: u32 = 910;
         if code.code == UPDATE_FAILURE {
-            let mut other =
-                Graph { device: self.device.clone(), handle: std::ptr::null_mut(), nodes: 0, modules };
+            let mut other = Graph::none(&self.device, modules);
             other.instantiate(&graph)?;
             *self = other;
             return Ok(());

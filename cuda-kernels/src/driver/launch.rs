@@ -147,6 +147,23 @@ mod tests {
     }
 
     #[test]
+    fn the_text_that_was_loaded_is_what_runs() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let memory = device.allocate(16, "the state").unwrap();
+        fake.executor(|text, launched| {
+            assert_eq!((text, launched.name.as_str()), (PTX, "scale"));
+            let (address, bytes) = Fake::allocations()[0];
+            bytes_at(address, bytes).fill(launched.arguments[2] as u8);
+        });
+        device.launch(&module.function("scale").unwrap(), [1; 3], [32, 1, 1], 0, &[0, 0, 5]).unwrap();
+        let mut back = [0; 16];
+        device.read(memory.address(), &mut back).unwrap();
+        assert_eq!(back, [5; 16]);
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_before_the_driver_sees_it() {
         let fake = Fake::new();
         let device = fake.device();

@@ -52,4 +52,4 @@ pub use staging::{Download, Filling, Part, Upload};
 
 #[cfg(test)]
 #[allow(non_snake_case, clippy::too_many_arguments)]
-mod fake;
+pub(crate) mod fake;

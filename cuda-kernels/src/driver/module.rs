@@ -469,6 +469,38 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn kernels_of_the_emitter_are_read() {
+        use crate::call::compile;
+        use wengert_core::DType;
+        use wengert_core::call::{Call, Epilogue, Gemm, Matrix};
+        let dense = |columns| Matrix { batch: 0, row: columns, column: 1 };
+        let call = Call::Gemm(Gemm {
+            batch: 1,
+            m: 70,
+            n: 50,
+            k: 300,
+            lhs: dense(300),
+            rhs: dense(50),
+            operand: DType::F32,
+            accumulate: DType::F32,
+            result: DType::F32,
+            epilogue: Epilogue { bias: true, ..Epilogue::default() },
+        });
+        let stages = compile(&call, sm(90), None).unwrap().stages;
+        assert!(!stages.is_empty());
+        let functions = stages.iter().flat_map(|s| s.functions.clone()).collect();
+        let mut module = crate::ptx::Module { functions, kernels: Vec::new() };
+        for (n, stage) in stages.iter().enumerate() {
+            module.kernels.push(crate::ptx::Kernel { name: format!("stage_{n}"), ..stage.kernel.clone() });
+        }
+        let found = kernels(&module.to_string()).unwrap();
+        assert_eq!(found.len(), stages.len());
+        for (n, stage) in stages.iter().enumerate() {
+            assert_eq!(found[&format!("stage_{n}")], stage.arguments.len());
+        }
+    }
+
+    #[test]
     fn a_module_is_loaded_and_unloaded_after_its_last_function() {
         let fake = Fake::new();
         let device = fake.device();

@@ -4,7 +4,6 @@
 //! [`driver`] is the gate through which everything else goes: no device opens without it.
 
 use super::api::Driver;
-use super::blas::Lt;
 use super::error::{DeviceError, Result, size_text};
 use super::library::{self, Tried};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
@@ -162,7 +161,7 @@ pub fn probe() -> Probe {
     let driver = driver();
     let cublas_lt = match &driver {
         Ok(driver) => {
-            Lt::get(driver).map(|lt| LibraryFound { path: lt.path.clone(), version: lt.version_text() })
+            driver.cublas_lt().map(|lt| LibraryFound { path: lt.path.clone(), version: lt.version_text() })
         }
         Err(_) => Err(Missing {
             what: "cuBLASLt",

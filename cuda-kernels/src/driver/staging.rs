@@ -55,7 +55,18 @@ pub struct Download {
 struct Slot {
     pinned: Pinned,
     copied: Event,
-    busy: bool,
+    used: Used,
+}
+
+/// Whether copies use a buffer.
+#[derive(Clone, Copy, PartialEq)]
+enum Used {
+    /// None does.
+    Free,
+    /// They may until the event is done.
+    UntilCopied,
+    /// They may, and there is no event: only waiting for everything tells.
+    UntilIdle,
 }
 
 /// Memory of the host that stays where it is. Zero at first.
@@ -111,16 +122,18 @@ impl Slot {
         Ok(Slot {
             pinned: Pinned::new(device, bytes, flags, what)?,
             copied: device.event(false)?,
-            busy: false,
+            used: Used::Free,
         })
     }
 
     /// Waits until no copy uses the buffer.
     fn wait(&mut self) -> Result<()> {
-        if self.busy {
-            self.copied.wait()?;
-            self.busy = false;
+        match self.used {
+            Used::Free => {}
+            Used::UntilCopied => self.copied.wait()?,
+            Used::UntilIdle => self.pinned.device.synchronise()?,
         }
+        self.used = Used::Free;
         Ok(())
     }
 
@@ -134,18 +147,15 @@ impl Slot {
                 return Err(DeviceError::refused("staging", why, "please report it"));
             }
         }
-        // The buffer belongs to the device from here, even if a later copy fails.
-        self.busy = true;
+        // The buffer belongs to the device from here, even if a later copy or the event fails.
+        self.used = Used::UntilIdle;
         let copied = parts.iter().filter(|p| p.bytes > 0).try_for_each(|part| {
             // SAFETY: the offset is within the buffer, as was checked.
             copy(part, unsafe { self.pinned.memory.as_ptr().add(part.offset as usize) })
         });
         let recorded = self.copied.record();
-        if recorded.is_err() {
-            // Without the event nothing says when the buffer is free; only waiting for everything does.
-            if self.pinned.device.synchronise().is_ok() {
-                self.busy = false;
-            }
+        if recorded.is_ok() {
+            self.used = Used::UntilCopied;
         }
         copied.and(recorded)
     }
@@ -323,15 +333,16 @@ mod tests {
         assert_eq!(filling.send(&[part(0), part(8)]).unwrap_err().code(), Some(999));
         let mut filling = upload.begin().unwrap();
         filling.bytes().fill(2);
-        // The event is lost: everything is waited for at once.
+        // The event is lost: everything is waited for when the buffer is wanted again.
         fake.fail("cuEventRecord", 999);
         assert!(filling.send(&[part(16)]).is_err());
-        assert_eq!(fake.count("cuStreamSynchronize"), 1);
+        assert_eq!(fake.count("cuStreamSynchronize"), 0);
         for n in [3, 4] {
             let mut filling = upload.begin().unwrap();
             filling.bytes().fill(n);
             filling.send(&[]).unwrap();
         }
+        assert_eq!(fake.count("cuStreamSynchronize"), 1);
         let mut back = [0; 24];
         device.read(memory.address(), &mut back).unwrap();
         assert_eq!((back[0], back[16]), (1, 2));

@@ -2,13 +2,13 @@
 //!
 //! As for the driver ([`super::super::api`]): looked up by ourselves, statuses as numbers, signatures checked against cudarc's.
 
-use super::super::api::{Code, Driver, table};
+use super::super::api::{Code, table};
 use super::super::error::{Cause, DeviceError, Result};
 use super::super::library;
 use super::super::probe::{Missing, guarded, version_text};
 use cudarc::cublaslt::sys::{self, *};
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Version that is needed at least, as [`Lt::version`].
 const MINIMUM: u32 = 120_000;
@@ -103,18 +103,16 @@ pub struct Lt {
 }
 
 impl Lt {
-    /// The library, opened once a process, in a version that the driver can run.
+    /// The library, wherever it is, in a version that a driver of this version (1000 · major + 10 · minor) can run.
     ///
     /// Errors: it is not there, too old, or lacks a function.
-    pub fn get(driver: &Driver) -> Result<Arc<Lt>, Missing> {
-        static LT: OnceLock<Result<Arc<Lt>, Missing>> = OnceLock::new();
+    pub(in crate::driver) fn find(driver: u32) -> Result<Arc<Lt>, Missing> {
         let open = || {
             let environment = |variable: &str| std::env::var_os(variable);
-            let candidates = library::cublas_lt_candidates(driver.version / 1000, &environment);
-            Lt::open(&candidates, driver.version).map(Arc::new)
+            Lt::open(&library::cublas_lt_candidates(driver / 1000, &environment), driver).map(Arc::new)
         };
         let broken = |why: String| missing(format!("opening it failed: {why}"), Vec::new());
-        LT.get_or_init(|| guarded(open).unwrap_or_else(|why| Err(broken(why)))).clone()
+        guarded(open).unwrap_or_else(|why| Err(broken(why)))
     }
 
     /// Opens the first candidate there is, for a driver of this version (1000 · major + 10 · minor).

@@ -74,7 +74,7 @@ impl Device {
     ///
     /// Errors: the library is not there, too old, or does not start.
     pub fn blas(&self) -> Result<Blas> {
-        let lt = Lt::get(&self.context.driver).map_err(DeviceError::from)?;
+        let lt = self.context.driver.cublas_lt().map_err(DeviceError::from)?;
         Blas::new(self, lt)
     }
 }
@@ -152,7 +152,7 @@ impl Blas {
     }
 
     /// The key of a product in tuning files.
-    fn key(&self, problem: &Problem, alignment: &Alignment, workspace: u64) -> Key {
+    pub fn key(&self, problem: &Problem, alignment: &Alignment, workspace: u64) -> Key {
         let Alignment { lhs, rhs, out, bias, aux } = alignment;
         Key {
             device: self.device.found().name.clone(),

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of memory of a fake GPU.
 const MEMORY: usize = 64 << 20;
@@ -35,6 +35,24 @@ const CAPTURE_INVALIDATED: u32 = 901;
 
 /// What a kernel does: grid, block, bytes of dynamic shared memory, arguments.
 pub type Kernel = Rc<dyn Fn([u32; 3], [u32; 3], u32, &[u64])>;
+
+/// Does the kernels that no test has written: text of the module, and what was launched.
+pub type Executor = Rc<dyn Fn(&str, &Launched)>;
+
+/// A launch of a kernel.
+#[derive(Clone)]
+pub struct Launched {
+    /// The kernel.
+    pub name: String,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// Arguments.
+    pub arguments: Vec<u64>,
+}
 
 /// A kernel of a loaded module.
 struct Function {
@@ -72,6 +90,7 @@ pub(super) struct State {
     links: BTreeMap<usize, Link>,
     kernels: BTreeMap<String, Kernel>,
     launches: Vec<String>,
+    executor: Option<Executor>,
     clock: u64,
     lt: lt::LtState,
 }
@@ -150,7 +169,8 @@ impl Fake {
 
     /// Its functions.
     pub fn driver(&self) -> Arc<Driver> {
-        Arc::new(Driver { api: api(), path: "fake".into(), version: 13_000 })
+        let lt = OnceLock::from(Ok(Arc::new(self.lt())));
+        Arc::new(Driver { api: api(), path: "fake".into(), version: 13_000, lt })
     }
 
     /// Its first device, open.
@@ -176,6 +196,16 @@ impl Fake {
     /// Says what a kernel does; one that is not told does nothing.
     pub fn kernel(&self, name: &str, kernel: impl Fn([u32; 3], [u32; 3], u32, &[u64]) + 'static) {
         with(|s| s.kernels.insert(name.into(), Rc::new(kernel)));
+    }
+
+    /// Says who does the kernels that no test has written.
+    pub fn executor(&self, executor: impl Fn(&str, &Launched) + 'static) {
+        with(|s| s.executor = Some(Rc::new(executor)));
+    }
+
+    /// Allocations of the device: address and bytes.
+    pub fn allocations() -> Vec<(u64, usize)> {
+        with(|s| s.memory.iter().map(|(address, bytes)| (*address as u64, *bytes)).collect())
     }
 
     /// Forgets a capture whose end was made to fail.

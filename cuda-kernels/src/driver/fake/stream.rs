@@ -1,8 +1,8 @@
 //! The fake's stream: work waits in a queue until someone waits for it; a capture collects it instead.
 
 use super::{
-    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_VALUE, Kernel, NOT_READY, State, put,
-    status, with,
+    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel, Launched,
+    NOT_READY, State, put, status, with,
 };
 use cudarc::driver::sys::*;
 use std::ffi::{c_uchar, c_uint, c_ulonglong, c_void};
@@ -22,12 +22,10 @@ pub(super) enum Node {
         bytes: usize,
     },
     Launch {
-        name: String,
-        grid: [u32; 3],
-        block: [u32; 3],
-        shared: u32,
-        arguments: Vec<u64>,
+        launched: Launched,
         kernel: Option<Kernel>,
+        /// Who does it, and the text of its module.
+        executor: Option<(Executor, String)>,
     },
     /// Something that another library put into the stream.
     Other(Rc<dyn Fn()>),
@@ -66,10 +64,13 @@ fn run(node: Node) {
         Node::Copy { to, from, bytes } => unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) },
         // SAFETY: as above.
         Node::Set { to, byte, bytes } => unsafe { (to as *mut u8).write_bytes(byte, bytes) },
-        Node::Launch { name, grid, block, shared, arguments, kernel } => {
+        Node::Launch { launched, kernel, executor } => {
+            let Launched { name, grid, block, shared, arguments } = &launched;
             with(|s| s.launches.push(format!("{name} {grid:?} {block:?} {shared}")));
-            if let Some(kernel) = kernel {
-                kernel(grid, block, shared, &arguments);
+            match (kernel, executor) {
+                (Some(kernel), _) => kernel(*grid, *block, *shared, arguments),
+                (None, Some((executor, text))) => executor(&text, &launched),
+                (None, None) => {}
             }
         }
         Node::Other(work) => work(),
@@ -378,6 +379,9 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
             (0..found.parameters).map(|n| unsafe { *(*arguments.add(n)).cast::<u64>() }).collect();
         let name = found.name.clone();
         let kernel = s.kernels.get(&name).cloned();
-        s.submit(stream, Node::Launch { name, grid, block, shared, arguments, kernel })
+        let text = s.modules.get(&found.module).cloned().ok_or(INVALID_HANDLE)?;
+        let executor = s.executor.clone().map(|e| (e, text));
+        let launched = Launched { name, grid, block, shared, arguments };
+        s.submit(stream, Node::Launch { launched, kernel, executor })
     }))
 }
