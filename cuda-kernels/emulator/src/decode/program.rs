@@ -1,0 +1,323 @@
+//! The form in which a kernel is executed: straight code with resolved operands, targets and reconvergence points.
+
+use crate::parse::syntax::{Space, Special};
+use crate::semantics::exact::Format;
+use crate::semantics::float::{Float, Relation};
+use crate::semantics::matrix::Shape;
+use crate::semantics::rows::{CompareRows, Rows};
+use crate::semantics::scalar::Scalar;
+
+/// What an instruction reads or writes: a row of the register file of that class, or a constant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Operand {
+    /// 16 or 32 bits a lane; 16-bit values are zero-extended.
+    Word(u32),
+    /// 64 bits a lane.
+    Double(u32),
+    /// One bit a lane.
+    Predicate(u32),
+    /// The same in every lane.
+    Constant(u32),
+    /// Thrown away.
+    Sink,
+}
+
+/// A value known before the kernel runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Constant {
+    Value(u64),
+    /// The address of a module variable, known once memory is.
+    Address {
+        variable: u32,
+        offset: i64,
+    },
+    /// Where the launch's dynamic shared memory begins, plus so much.
+    Dynamic(i64),
+}
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Instruction {
+    /// Predicate and whether it is negated.
+    pub(crate) guard: Option<(u32, bool)>,
+    pub(crate) op: Op,
+    pub(crate) outputs: Box<[Operand]>,
+    pub(crate) inputs: Box<[Operand]>,
+    pub(crate) line: u32,
+    /// Reads or writes a register that some path leaves unwritten: watch it.
+    pub(crate) watched: bool,
+}
+
+/// How two predicates are joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Boolean {
+    And,
+    Or,
+    Xor,
+}
+
+/// What a comparison compares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Comparison {
+    Rows(CompareRows),
+    Float {
+        format: Format,
+        relation: Relation,
+        unordered: bool,
+        flush: bool,
+    },
+    /// Both halves of a word; the two predicates get one each.
+    Pair {
+        format: Format,
+        relation: Relation,
+        unordered: bool,
+        flush: bool,
+    },
+    /// `testp`
+    Test {
+        format: Format,
+        property: Property,
+    },
+}
+
+/// Properties that `testp` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Property {
+    Finite,
+    Infinite,
+    Number,
+    NotANumber,
+    Normal,
+    Subnormal,
+}
+
+/// How a memory access is ordered and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ordering {
+    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics: no data race with others of the kind.
+    pub(crate) strong: bool,
+    pub(crate) acquire: bool,
+    pub(crate) release: bool,
+}
+
+impl Ordering {
+    pub(crate) const WEAK: Ordering = Ordering { strong: false, acquire: false, release: false };
+}
+
+/// A load or store; `None` for the space means a generic address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Access {
+    pub(crate) space: Option<Space>,
+    /// Of one element.
+    pub(crate) bytes: u32,
+    pub(crate) count: u32,
+    pub(crate) offset: i64,
+    /// Elements are sign-extended into wider registers.
+    pub(crate) signed: bool,
+    /// Bits of the registers that are written.
+    pub(crate) register_bits: u32,
+    pub(crate) ordering: Ordering,
+}
+
+/// What an atomic does with the value that it finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AtomicOperation {
+    And,
+    Or,
+    Xor,
+    Exchange,
+    CompareAndSwap,
+    Add,
+    Increment,
+    Decrement,
+    Minimum { signed: bool },
+    Maximum { signed: bool },
+    Float(Float),
+    FloatPair(Float),
+}
+
+/// How `shfl` finds the lane to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shuffle {
+    Up,
+    Down,
+    Butterfly,
+    Index,
+}
+
+/// What `vote` gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Vote {
+    All,
+    Any,
+    Uniform,
+    Ballot,
+}
+
+/// `redux`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WarpReduction {
+    Add,
+    And,
+    Or,
+    Xor,
+    Minimum { signed: bool },
+    Maximum { signed: bool },
+    Float { maximum: bool, absolute: bool, nan: bool },
+}
+
+/// A barrier of the block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Barrier {
+    pub(crate) kind: BarrierKind,
+    /// All threads of a warp must execute it together.
+    pub(crate) aligned: bool,
+    /// A number of threads is given.
+    pub(crate) counted: bool,
+}
+
+/// What a barrier does besides waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BarrierKind {
+    Sync,
+    Arrive,
+    ReduceAnd,
+    ReduceOr,
+    ReducePopulation,
+}
+
+/// What the elements of an `mma` are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Element {
+    Float(Format),
+    E4M3,
+    Integer { bits: u32, signed: bool },
+}
+
+/// An `mma.sync`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Matrix {
+    pub(crate) shape: Shape,
+    pub(crate) a: Element,
+    pub(crate) b: Element,
+    /// f16, f32, f64, or a 32-bit integer.
+    pub(crate) c: Element,
+    pub(crate) saturate: bool,
+}
+
+/// What an instruction does.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Rows(Rows),
+    /// The result is cut to so many bits.
+    Scalar(Scalar, u32),
+    Logic(u8),
+    /// `selp`, and `mov` of predicates by way of it.
+    Select,
+    /// `setp`, `set` (with the value that stands for true), `testp`.
+    Compare {
+        comparison: Comparison,
+        combine: Option<Boolean>,
+        value: Option<u32>,
+    },
+    /// Predicate logic: inputs may be predicates or constants.
+    Predicates(Option<Boolean>, bool),
+    /// `add.cc`, `subc` …
+    Carry {
+        subtract: bool,
+        uses: bool,
+        sets: bool,
+    },
+    /// `mad.lo.cc`, `madc.hi` …
+    MultiplyCarry {
+        high: bool,
+        signed: bool,
+        uses: bool,
+        sets: bool,
+    },
+    /// `mov.b64 d, {a, b}`
+    Join {
+        bits: u32,
+    },
+    /// `mov.b64 {a, b}, d`
+    Split {
+        bits: u32,
+    },
+    ReadSpecial(Special),
+    Load(Access),
+    Store(Access),
+    Atomic {
+        access: Access,
+        operation: AtomicOperation,
+    },
+    CopyAsync {
+        bytes: u32,
+        to: i64,
+        from: i64,
+        sized: bool,
+        ignores: bool,
+    },
+    CommitAsync,
+    /// All but so many groups; `None` waits for everything, committed or not.
+    WaitAsync(Option<u32>),
+    /// `cvta` into generic addresses.
+    ToGeneric(Space),
+    /// `cvta.to`
+    FromGeneric(Space),
+    IsSpace(Space),
+    Branch(u32),
+    BranchTable(Box<[u32]>),
+    Exit,
+    Trap(&'static str),
+    Barrier(Barrier),
+    WarpBarrier,
+    Shuffle(Shuffle),
+    Vote(Vote),
+    Match {
+        all: bool,
+    },
+    ActiveMask,
+    WarpReduce(WarpReduction),
+    Elect,
+    /// Whether its scope is wider than the block.
+    Fence {
+        wide: bool,
+    },
+    LoadMatrix {
+        count: u32,
+        transposed: bool,
+        offset: i64,
+        space: Option<Space>,
+    },
+    StoreMatrix {
+        count: u32,
+        transposed: bool,
+        offset: i64,
+        space: Option<Space>,
+    },
+    MoveMatrix,
+    Matrix(Box<Matrix>),
+    Nothing,
+}
+
+/// A kernel, ready to be executed.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) code: Vec<Instruction>,
+    pub(crate) constants: Vec<Constant>,
+    /// Rows of each class of registers.
+    pub(crate) words: u32,
+    pub(crate) doubles: u32,
+    pub(crate) predicates: u32,
+    /// How many of those, from the first on, may be read before they are written.
+    pub(crate) watched: [u32; 3],
+    /// Registers that hold special registers from the start.
+    pub(crate) specials: Vec<(Special, Operand)>,
+    /// For each instruction that may diverge: where its paths meet again (the code's length: at the exit).
+    pub(crate) reconvergence: Vec<u32>,
+    /// Which instructions begin a basic block.
+    pub(crate) leaders: Vec<bool>,
+    pub(crate) shared_bytes: u32,
+    pub(crate) dynamic_align: u32,
+    pub(crate) local_bytes: u32,
+}

@@ -1,0 +1,377 @@
+//! Executing a launch.
+//!
+//! A block is run by one CPU thread, its warps in turns: each goes on until it waits at a barrier, ends, or has had its
+//! share. Blocks are handed out in order. A block that has had a long share without ending steps aside for others, so
+//! that blocks may wait for each other.
+
+mod access;
+mod address;
+mod asynchronous;
+mod atomic;
+mod block;
+mod compute;
+mod matrix;
+mod splits;
+mod together;
+mod warp;
+
+use crate::decode::program::{Constant, Operand, Program};
+use crate::launch::{Access, Argument, Launch, Options, Statistics};
+use crate::memory::{ADDRESS_BITS, Memory, stored_label};
+use crate::module::{Kernel, Module};
+use crate::sanitize::race::RaceTable;
+use crate::sanitize::{Fault, FaultKind};
+use crate::semantics::rows::{Doubles, WARP, Words};
+use address::Region;
+use block::Block;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+
+/// Words of global memory whose histories share a lock.
+pub(crate) const PAGE_WORDS: u64 = 1024;
+/// Blocks that a CPU thread has begun and not ended, at most.
+const MOST_OPEN: usize = 64;
+
+/// Histories of an allocation, page by page, made when they are first needed.
+pub(crate) type Pages = Vec<OnceLock<Mutex<RaceTable>>>;
+/// What is known of other blocks: (block, warp or all) → the time up to which its accesses are ordered before.
+pub(crate) type Known = HashMap<(u32, u32), u32>;
+
+/// Runs kernels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Emulator {
+    options: Options,
+}
+
+/// What all blocks of a launch share.
+pub(crate) struct Machine<'a> {
+    pub(crate) module: &'a Module,
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) program: &'a Program,
+    pub(crate) options: Options,
+    pub(crate) memory: &'a Memory,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) threads: u32,
+    /// Constants, in every lane.
+    pub(crate) constants: Vec<(Words, Doubles)>,
+    pub(crate) parameters: Vec<u8>,
+    /// What each tag may reach.
+    pub(crate) regions: Vec<Region>,
+    pub(crate) buffer_names: Vec<String>,
+    /// For each allocation: whether its accesses are watched for races at all.
+    pub(crate) races: Vec<Pages>,
+    pub(crate) dynamic_shared: u32,
+    pub(crate) shared_bytes: u32,
+    /// What was known where a thread last released through a place in global memory.
+    pub(crate) released: Mutex<HashMap<u64, Known>>,
+    pub(crate) any_released: AtomicBool,
+    /// 64-bit strong accesses are made of two words, one at a time.
+    pub(crate) wide: Mutex<()>,
+    pub(crate) warp_instructions: AtomicU64,
+    pub(crate) thread_instructions: AtomicU64,
+    pub(crate) stop: AtomicBool,
+    next_block: AtomicU32,
+    faults: Mutex<Vec<(u32, Fault)>>,
+}
+
+impl Emulator {
+    /// An emulator with these options.
+    pub fn new(options: Options) -> Emulator {
+        Emulator { options }
+    }
+
+    /// Runs a launch to its end.
+    ///
+    /// The module's `.global` and `.const` variables are placed in `memory` when it is first used with it, and keep
+    /// their values from launch to launch, as on a device.
+    ///
+    /// # Errors
+    /// The first fault. With several CPU threads it may be any of those that happen at about the same time; memory is
+    /// left as the kernel left it.
+    pub fn run(
+        &self,
+        module: &Module,
+        launch: &Launch,
+        memory: &mut Memory,
+    ) -> Result<Statistics, Box<Fault>> {
+        let name = &launch.kernel;
+        let invalid = |message: String| Box::new(Fault::launch(name, message));
+        let kernel = module.kernel(name).map_err(|error| invalid(error.to_string()))?;
+        let variables = memory.load(module).map_err(|error| invalid(error.to_string()))?;
+        let program = &kernel.program;
+        let threads = self.check(kernel, launch).map_err(invalid)?;
+        let dynamic_at = program.shared_bytes.next_multiple_of(program.dynamic_align);
+        let shared_bytes = if launch.dynamic_shared > 0 {
+            dynamic_at.saturating_add(launch.dynamic_shared)
+        } else {
+            program.shared_bytes
+        };
+        if shared_bytes > self.options.max_shared {
+            let most = self.options.max_shared;
+            return Err(invalid(format!(
+                "a block needs {shared_bytes} bytes of shared memory; there are {most}"
+            )));
+        }
+        let (parameters, regions, buffer_names) = arguments(kernel, launch, memory).map_err(invalid)?;
+        let constants = program
+            .constants
+            .iter()
+            .map(|constant| {
+                let value = match *constant {
+                    Constant::Value(value) => value,
+                    Constant::Address { variable, offset } => {
+                        variables[variable as usize].wrapping_add(offset as u64)
+                    }
+                    Constant::Dynamic(offset) => u64::from(dynamic_at).wrapping_add(offset as u64),
+                };
+                ([value as u32; WARP], [value; WARP])
+            })
+            .collect();
+        let races = if self.options.sanitize.races {
+            let pages = |bytes: u64| bytes.div_ceil(PAGE_WORDS * 4) as usize;
+            memory
+                .allocations
+                .iter()
+                .map(|a| (0..pages(a.bytes)).map(|_| OnceLock::new()).collect())
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let machine = Machine {
+            module,
+            kernel,
+            program,
+            options: self.options,
+            memory,
+            grid: launch.grid,
+            block: launch.block,
+            threads,
+            constants,
+            parameters,
+            regions,
+            buffer_names,
+            races,
+            dynamic_shared: launch.dynamic_shared,
+            shared_bytes,
+            released: Mutex::new(HashMap::new()),
+            any_released: AtomicBool::new(false),
+            wide: Mutex::new(()),
+            warp_instructions: AtomicU64::new(0),
+            thread_instructions: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            next_block: AtomicU32::new(0),
+            faults: Mutex::new(Vec::new()),
+        };
+        machine.run()
+    }
+
+    /// Checks the launch's extents; gives the number of threads of a block.
+    fn check(&self, kernel: &Kernel, launch: &Launch) -> Result<u32, String> {
+        let [x, y, z] = launch.block;
+        let threads = u64::from(x) * u64::from(y) * u64::from(z);
+        if x > 1024 || y > 1024 || z > 64 || threads > 1024 || threads == 0 {
+            return Err(format!("a block has 1 to 1024 threads (x, y ≤ 1024, z ≤ 64), not {x}×{y}×{z}"));
+        }
+        let [gx, gy, gz] = launch.grid;
+        let blocks = u64::from(gx) * u64::from(gy) * u64::from(gz);
+        if gy > 65535 || gz > 65535 || blocks == 0 || blocks >= u64::from(u32::MAX) {
+            return Err(format!("a grid has 1 to 2^32 − 2 blocks (y, z ≤ 65535), not {gx}×{gy}×{gz}"));
+        }
+        if let Some(required) = kernel.required_threads()
+            && required != launch.block
+        {
+            return Err(format!(
+                "the kernel requires blocks of {required:?} threads, not {:?}",
+                launch.block
+            ));
+        }
+        if let Some(most) = kernel.most_threads()
+            && threads > most.iter().map(|&n| u64::from(n)).product()
+        {
+            return Err(format!(
+                "the kernel allows blocks of at most {most:?} threads, not {:?}",
+                launch.block
+            ));
+        }
+        Ok(threads as u32)
+    }
+}
+
+type Arguments = (Vec<u8>, Vec<Region>, Vec<String>);
+
+/// Lays the arguments out, and makes a region of each buffer.
+fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Arguments, String> {
+    let wanted = kernel.parameters();
+    if wanted.len() != launch.arguments.len() {
+        let given = launch.arguments.len();
+        return Err(format!("the kernel has {} parameters and is given {given} arguments", wanted.len()));
+    }
+    let (mut bytes, mut regions, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let mut untagged = Vec::new();
+    for (parameter, argument) in wanted.iter().zip(&launch.arguments) {
+        bytes.resize(bytes.len().next_multiple_of(parameter.align as usize), 0);
+        match argument {
+            Argument::Bytes(data) => {
+                if data.len() as u64 != parameter.bytes {
+                    let (name, size) = (&parameter.name, parameter.bytes);
+                    return Err(format!("`{name}` has {size} bytes and is given {}", data.len()));
+                }
+                for word in data.chunks_exact(8) {
+                    let address = u64::from_le_bytes(word.try_into().expect("the chunk has 8 bytes"));
+                    untagged.extend(memory.find(address));
+                }
+                bytes.extend_from_slice(data);
+            }
+            Argument::Buffer { address, bytes: size, name, access, expects, makes } => {
+                if parameter.bytes != 8 {
+                    return Err(format!(
+                        "`{}` has {} bytes and is no pointer",
+                        parameter.name, parameter.bytes
+                    ));
+                }
+                let allocation =
+                    memory.range(*address, *size).map_err(|e| format!("the buffer `{name}`: {e}"))?.0;
+                let index = memory.find(allocation.base).unwrap_or(0);
+                regions.push(Region {
+                    allocation: index as u32,
+                    low: *address,
+                    high: address + size,
+                    read: *access != Access::Write,
+                    write: *access != Access::Read,
+                    track: true,
+                    expects: expects.map_or(0, |label| stored_label(Some(label))),
+                    makes: stored_label(*makes),
+                    tag: regions.len() as u32 + 1,
+                });
+                names.push(name.clone());
+                let tagged = address | (regions.len() as u64) << ADDRESS_BITS;
+                bytes.extend_from_slice(&tagged.to_le_bytes());
+            }
+        }
+    }
+    if regions.len() >= 1 << (64 - ADDRESS_BITS) {
+        return Err("a launch has at most 65535 buffers".to_owned());
+    }
+    // Reads of bytes that nothing in this launch can write need not be remembered.
+    let written: Vec<(u64, u64)> = regions.iter().filter(|r| r.write).map(|r| (r.low, r.high)).collect();
+    for region in &mut regions {
+        let overlaps = written.iter().any(|&(low, high)| low < region.high && region.low < high);
+        region.track = overlaps || untagged.contains(&(region.allocation as usize));
+    }
+    Ok((bytes, regions, names))
+}
+
+impl Machine<'_> {
+    pub(crate) fn blocks(&self) -> u32 {
+        self.grid[0] * self.grid[1] * self.grid[2]
+    }
+
+    /// Where a block is in the grid.
+    pub(crate) fn block_id(&self, index: u32) -> [u32; 3] {
+        let [x, y, _] = self.grid;
+        [index % x, index / x % y, index / x / y]
+    }
+
+    /// Where a thread is in its block.
+    pub(crate) fn thread_id(&self, index: u32) -> [u32; 3] {
+        let [x, y, _] = self.block;
+        [index % x, index / x % y, index / x / y]
+    }
+
+    fn run(&self) -> Result<Statistics, Box<Fault>> {
+        let workers = self.options.threads.max(1).min(self.blocks() as usize);
+        if workers == 1 {
+            self.work();
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 0..workers {
+                    scope.spawn(|| self.work());
+                }
+            });
+        }
+        let mut faults = self.faults.lock().expect("no holder of the lock panics");
+        faults.sort_by_key(|(block, _)| *block);
+        match faults.drain(..).next() {
+            Some((_, fault)) => Err(Box::new(fault)),
+            None => Ok(Statistics {
+                blocks: self.blocks().into(),
+                warp_instructions: self.warp_instructions.load(Relaxed),
+                thread_instructions: self.thread_instructions.load(Relaxed),
+            }),
+        }
+    }
+
+    /// What one CPU thread does: take blocks until there are none.
+    fn work(&self) {
+        let mut open: VecDeque<Block> = VecDeque::new();
+        // A block that has ended gives its memory to the next.
+        let mut spare: Vec<Block> = Vec::new();
+        loop {
+            if self.stop.load(Relaxed) {
+                return;
+            }
+            if open.is_empty() || open.len() < MOST_OPEN && self.next_block.load(Relaxed) < self.blocks() {
+                let index = self.next_block.fetch_add(1, Relaxed);
+                if index < self.blocks() {
+                    let mut block = spare.pop().unwrap_or_else(|| Block::new(self));
+                    block.start(self, index);
+                    open.push_front(block);
+                } else {
+                    self.next_block.store(self.blocks(), Relaxed);
+                }
+            }
+            let Some(mut block) = open.pop_front() else { return };
+            let index = block.index();
+            match block.run(self) {
+                Ok(true) => spare.push(block),
+                Ok(false) => open.push_back(block),
+                Err(fault) => {
+                    self.faults.lock().expect("no holder of the lock panics").push((index, *fault));
+                    self.stop.store(true, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Counts instructions; an error if there are too many.
+    pub(crate) fn count(&self, warp: u64, thread: u64) -> bool {
+        self.warp_instructions.fetch_add(warp, Relaxed);
+        self.thread_instructions.fetch_add(thread, Relaxed) + thread <= self.options.max_instructions
+    }
+
+    /// A fault at an instruction.
+    pub(crate) fn fault(
+        &self,
+        kind: FaultKind,
+        message: String,
+        pc: u32,
+        block: u32,
+        thread: u32,
+    ) -> Box<Fault> {
+        let line = self.program.code.get(pc as usize).map_or(0, |i| i.line);
+        Box::new(Fault {
+            kind,
+            message,
+            kernel: self.kernel.name().to_owned(),
+            line,
+            text: self.module.line(line),
+            comment: self.module.comment(self.kernel, line),
+            block: self.block_id(block),
+            thread: self.thread_id(thread),
+            lane: thread % WARP as u32,
+            address: None,
+            buffer: None,
+            other: None,
+        })
+    }
+
+    /// An input of the instruction in every lane, if it is a constant.
+    pub(crate) fn constant_input(&self, pc: u32, input: usize) -> Option<u64> {
+        match self.program.code[pc as usize].inputs.get(input) {
+            Some(&Operand::Constant(index)) => Some(self.constants[index as usize].1[0]),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Which lanes of a warp are where: divergence and reconvergence.
+//!
+//! A *split* is a set of lanes that share a program counter. A warp begins as one. Where its lanes part at a branch, the
+//! split waits at the point where all paths meet again (the branch's immediate post-dominator), and each side becomes a
+//! split of its own that ends there; when the last has arrived, the waiting split goes on with all of them. Splits form a
+//! tree, not the customary stack: any leaf may run, so that a lane which waits for another lane of its warp (a shuffle in
+//! another branch, a lock) does not keep it from coming. Among those that can run, the one that is furthest behind in the
+//! text goes first, and splits that meet on the way are joined, which keeps lanes together even where early returns move
+//! the formal meeting point to the end of the kernel.
+//!
+//! A loop in which some lanes wait for what others do only *behind* the loop (a spin lock) would never end that way. So
+//! after a while of turning round, lanes that have arrived at a meeting point are let go ahead of the others.
+
+/// What a split is waiting for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Ready,
+    /// For its children.
+    Parent,
+    /// For the lanes of the mask to come to the same instruction.
+    WarpSync(u32),
+    /// For the rest of its warp, before a barrier of the block that warps execute together.
+    Gathering,
+    /// At a barrier of the block.
+    Barrier,
+    /// Not in use.
+    Free,
+}
+
+/// Lanes that share a program counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Split {
+    pub(crate) mask: u32,
+    pub(crate) pc: u32,
+    /// It ends here.
+    pub(crate) meet: u32,
+    parent: u32,
+    children: u32,
+    /// Lanes of children that have come to the meeting point.
+    arrived: u32,
+    pub(crate) state: State,
+    last_run: u64,
+}
+
+const NONE: u32 = u32::MAX;
+/// Choices after which a starved split gets its turn.
+const FAIR: u64 = 64;
+/// Choices after which lanes at a meeting point are let go.
+const PATIENCE: u64 = 50_000;
+
+/// The splits of a warp.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Splits {
+    all: Vec<Split>,
+    /// Splits that are ready.
+    pub(crate) ready: u32,
+    choices: u64,
+    last_arrival: u64,
+}
+
+impl Splits {
+    /// One split of all lanes at the beginning.
+    pub(crate) fn start(&mut self, mask: u32, end: u32) {
+        self.all.clear();
+        self.ready = 1;
+        self.choices = 0;
+        self.last_arrival = 0;
+        self.all.push(Split {
+            mask,
+            pc: 0,
+            meet: end,
+            parent: NONE,
+            children: 0,
+            arrived: 0,
+            state: State::Ready,
+            last_run: 0,
+        });
+    }
+
+    pub(crate) fn get(&mut self, index: usize) -> &mut Split {
+        &mut self.all[index]
+    }
+
+    /// Those in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Split)> {
+        self.all.iter().enumerate().filter(|(_, split)| split.state != State::Free)
+    }
+
+    pub(crate) fn finished(&self) -> bool {
+        self.all.iter().all(|split| split.state == State::Free)
+    }
+
+    pub(crate) fn set_state(&mut self, index: usize, state: State) {
+        self.ready -= u32::from(self.all[index].state == State::Ready);
+        self.ready += u32::from(state == State::Ready);
+        self.all[index].state = state;
+    }
+
+    fn add(&mut self, mask: u32, pc: u32, meet: u32, parent: u32) {
+        let split = Split {
+            mask,
+            pc,
+            meet,
+            parent,
+            children: 0,
+            arrived: 0,
+            state: State::Ready,
+            last_run: self.choices,
+        };
+        self.ready += 1;
+        if parent != NONE {
+            self.all[parent as usize].children += 1;
+        }
+        match self.all.iter().position(|split| split.state == State::Free) {
+            Some(free) => self.all[free] = split,
+            None => self.all.push(split),
+        }
+    }
+
+    /// The split that runs next.
+    pub(crate) fn choose(&mut self) -> Option<usize> {
+        self.choices += 1;
+        if self.choices - self.last_arrival > PATIENCE {
+            self.last_arrival = self.choices;
+            self.let_go();
+        }
+        if self.ready > 1 {
+            self.join();
+        }
+        let ready = self.all.iter().enumerate().filter(|(_, split)| split.state == State::Ready);
+        let chosen = if self.choices.is_multiple_of(FAIR) {
+            ready.min_by_key(|(_, split)| split.last_run)
+        } else {
+            ready.min_by_key(|(_, split)| split.pc)
+        };
+        let index = chosen?.0;
+        self.all[index].last_run = self.choices;
+        Some(index)
+    }
+
+    /// Joins splits that stand at the same place and end at the same place.
+    fn join(&mut self) {
+        for a in 0..self.all.len() {
+            for b in a + 1..self.all.len() {
+                let (first, second) = (self.all[a], self.all[b]);
+                if first.state == State::Ready
+                    && second.state == State::Ready
+                    && (first.pc, first.parent, first.meet) == (second.pc, second.parent, second.meet)
+                {
+                    self.all[a].mask |= second.mask;
+                    self.set_state(b, State::Free);
+                    if first.parent != NONE {
+                        self.all[first.parent as usize].children -= 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets lanes that wait at a meeting point go ahead of the others.
+    fn let_go(&mut self) {
+        for index in 0..self.all.len() {
+            let split = self.all[index];
+            if split.state == State::Parent && split.arrived != 0 && split.arrived != split.mask {
+                self.all[index].mask &= !split.arrived;
+                self.all[index].arrived = 0;
+                self.add(split.arrived, split.pc, split.meet, split.parent);
+            }
+        }
+    }
+
+    /// Lanes of a split part: `ways` are (lanes, target). `live` are the lanes that have not exited.
+    pub(crate) fn part(&mut self, index: usize, ways: &[(u32, u32)], meet: u32, live: u32) {
+        let split = self.all[index];
+        if split.meet == meet {
+            // The parent that waits there serves these as well.
+            let mut first = true;
+            for &(mask, pc) in ways {
+                if pc == meet && split.parent != NONE {
+                    self.all[split.parent as usize].arrived |= mask;
+                } else if first {
+                    first = false;
+                    self.all[index].mask = mask;
+                    self.all[index].pc = pc;
+                } else {
+                    self.add(mask, pc, meet, split.parent);
+                }
+            }
+            if first {
+                self.all[index].mask = 0;
+                self.end(index, live);
+            }
+            return;
+        }
+        self.all[index].pc = meet;
+        self.set_state(index, State::Parent);
+        for &(mask, pc) in ways {
+            if pc == meet {
+                self.all[index].arrived |= mask;
+            } else {
+                self.add(mask, pc, meet, index as u32);
+            }
+        }
+        if self.all[index].children == 0 {
+            self.all[index].arrived = 0;
+            self.set_state(index, State::Ready);
+        }
+    }
+
+    /// A split has come to its meeting point, or all of its lanes have exited.
+    pub(crate) fn end(&mut self, index: usize, live: u32) {
+        self.last_arrival = self.choices;
+        let mut index = index;
+        loop {
+            let split = self.all[index];
+            self.set_state(index, State::Free);
+            if split.parent == NONE {
+                return;
+            }
+            let parent = split.parent as usize;
+            self.all[parent].children -= 1;
+            self.all[parent].arrived |= split.mask & live;
+            if self.all[parent].children > 0 {
+                return;
+            }
+            self.all[parent].arrived = 0;
+            self.all[parent].mask &= live;
+            if self.all[parent].mask != 0 {
+                self.set_state(parent, State::Ready);
+                return;
+            }
+            index = parent;
+        }
+    }
+}

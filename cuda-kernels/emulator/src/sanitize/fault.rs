@@ -1,0 +1,142 @@
+//! What a kernel did wrong, and where.
+
+use crate::parse::syntax::Space;
+use std::fmt;
+
+/// The kind of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FaultKind {
+    /// An access outside every allocation, outside the argument's buffer, or outside the space.
+    OutOfBounds(Space),
+    /// An address that is no multiple of the access's size (of the whole vector's, for vector accesses).
+    Misaligned,
+    /// Bytes are read that nothing has written.
+    UninitialisedRead(Space),
+    /// A register is read that this thread has not written.
+    UninitialisedRegister,
+    /// A write through an argument that may only be read, or to constants.
+    WriteToReadOnly,
+    /// A read through an argument that may only be written.
+    ReadOfWriteOnly,
+    /// A barrier that not all threads of the block reach, or that a part of a warp reaches.
+    DivergentBarrier,
+    /// No thread can go on.
+    DeadLock,
+    /// Two threads of a block access the same bytes of shared memory, one writes, and nothing orders them.
+    SharedRace,
+    /// Two threads of a launch access the same bytes of global memory, one writes, and nothing orders them.
+    GlobalRace,
+    /// A lane takes part in a shuffle, vote or the like without being named, or is named without taking part.
+    InactiveLane,
+    /// Bytes do not hold the value that the plan says.
+    ExpectedValue,
+    /// Bytes that an asynchronous copy is still to write are accessed.
+    AsyncCopyNotAwaited,
+    /// The launch does not fit the kernel or the machine.
+    InvalidLaunch,
+    /// `trap`, `brkpt`, or a failed assertion.
+    Trap,
+    /// More instructions than allowed.
+    InstructionLimit,
+}
+
+/// The other side of a race.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Other {
+    /// Line of the PTX text.
+    pub line: u32,
+    /// The line itself.
+    pub text: String,
+    /// Block of the other thread.
+    pub block: [u32; 3],
+    /// The other thread.
+    pub thread: [u32; 3],
+    /// Whether it wrote.
+    pub writes: bool,
+}
+
+/// What a kernel did wrong, and where.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub struct Fault {
+    /// What kind of mistake.
+    pub kind: FaultKind,
+    /// What happened, in one sentence without a full stop.
+    pub message: String,
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Line of the PTX text, from 1; 0 if no instruction is to blame.
+    pub line: u32,
+    /// The line itself.
+    pub text: String,
+    /// The nearest `//` comment line above it in the kernel, which says what the stretch of code does.
+    pub comment: Option<String>,
+    /// Which block.
+    pub block: [u32; 3],
+    /// Which thread of the block.
+    pub thread: [u32; 3],
+    /// Its place in the warp.
+    pub lane: u32,
+    /// The address in its space, where one is concerned.
+    pub address: Option<u64>,
+    /// Name of the buffer or allocation, and the offset in it.
+    pub buffer: Option<(String, i64)>,
+    /// The other access of a race.
+    pub other: Option<Other>,
+}
+
+impl Fault {
+    /// A fault that no instruction makes.
+    pub(crate) fn launch(kernel: &str, message: impl Into<String>) -> Fault {
+        Fault {
+            kind: FaultKind::InvalidLaunch,
+            message: message.into(),
+            kernel: kernel.to_owned(),
+            line: 0,
+            text: String::new(),
+            comment: None,
+            block: [0; 3],
+            thread: [0; 3],
+            lane: 0,
+            address: None,
+            buffer: None,
+            other: None,
+        }
+    }
+}
+
+fn triple(ids: [u32; 3]) -> String {
+    format!("({}, {}, {})", ids[0], ids[1], ids[2])
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in kernel `{}`: {}", self.kind, self.kernel, self.message)?;
+        if self.line != 0 {
+            write!(f, "\n  --> PTX line {}: {}", self.line, self.text)?;
+        }
+        if let Some(comment) = &self.comment {
+            write!(f, "\n      in: {comment}")?;
+        }
+        if self.line != 0 {
+            write!(
+                f,
+                "\n      block {}, thread {}, lane {}",
+                triple(self.block),
+                triple(self.thread),
+                self.lane
+            )?;
+        }
+        if let Some((name, offset)) = &self.buffer {
+            write!(f, "\n      buffer `{name}`, byte offset {offset}")?;
+        }
+        if let Some(address) = self.address {
+            write!(f, "\n      address {address:#x}")?;
+        }
+        if let Some(other) = &self.other {
+            let what = if other.writes { "write" } else { "read" };
+            write!(f, "\n  the other access is a {what} at PTX line {}: {}", other.line, other.text)?;
+            write!(f, "\n      block {}, thread {}", triple(other.block), triple(other.thread))?;
+        }
+        Ok(())
+    }
+}

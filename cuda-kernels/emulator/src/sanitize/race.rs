@@ -1,0 +1,169 @@
+//! Who touched which bytes, and when: the table in which races are found.
+//!
+//! For each word of memory the table holds its last write and two reads since (the first, and the last by another
+//! thread), each with thread, time and instruction. An access conflicts with an earlier one of another thread if one of
+//! them writes, not both are *strong* (atomic, volatile, relaxed…: PTX's memory model calls two such accesses morally
+//! strong, and no race), and nothing orders them. What orders is the business of the caller, who knows the barriers.
+//!
+//! Words are the usual unit. A word that is accessed in parts (halves, bytes) gets four cells of its own in a side table,
+//! so that neighbours in a word are no race.
+
+/// One access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Entry {
+    /// The block's clock; 0 is "never".
+    pub(crate) time: u32,
+    /// Linear index of the block.
+    pub(crate) block: u32,
+    /// Thread of the block (10 bits), strong (1 bit), instruction (21 bits, the highest meaning "that or later").
+    packed: u32,
+}
+
+/// Instructions that an entry tells apart.
+const MOST: u32 = (1 << 21) - 1;
+
+impl Entry {
+    pub(crate) fn new(time: u32, block: u32, thread: u32, strong: bool, pc: u32) -> Entry {
+        Entry { time, block, packed: thread << 22 | u32::from(strong) << 21 | pc.min(MOST) }
+    }
+
+    pub(crate) fn thread(self) -> u32 {
+        self.packed >> 22
+    }
+
+    pub(crate) fn strong(self) -> bool {
+        self.packed >> 21 & 1 == 1
+    }
+
+    pub(crate) fn pc(self) -> u32 {
+        self.packed & MOST
+    }
+
+    fn same_thread(self, other: Entry) -> bool {
+        self.block == other.block && (self.packed ^ other.packed) >> 22 == 0
+    }
+}
+
+/// The history of a word or a byte.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    write: Entry,
+    reads: [Entry; 2],
+}
+
+/// Marks a cell whose word is split; the time's place holds the index of its parts.
+const SPLIT: u32 = u32::MAX;
+
+/// Histories of a stretch of memory.
+pub(crate) struct RaceTable {
+    words: Vec<Cell>,
+    parts: Vec<[Cell; 4]>,
+}
+
+/// An earlier access that conflicts, and whether it was a write.
+pub(crate) type Conflict = (Entry, bool);
+
+impl Cell {
+    #[inline(always)]
+    fn access(&mut self, now: Entry, writes: bool, ordered: &impl Fn(Entry) -> bool) -> Option<Conflict> {
+        let clashes = |before: Entry| {
+            before.time != 0
+                && !before.same_thread(now)
+                && !(before.strong() && now.strong())
+                && !ordered(before)
+        };
+        if clashes(self.write) {
+            return Some((self.write, true));
+        }
+        if writes {
+            for read in self.reads {
+                if clashes(read) {
+                    return Some((read, false));
+                }
+            }
+            // A strong write does not hide a weak one of the same thread from other strong ones.
+            if now.strong()
+                && self.write.time != 0
+                && !self.write.strong()
+                && self.write.same_thread(now)
+                && self.write.time == now.time
+            {
+                return None;
+            }
+            *self = Cell { write: now, reads: [Entry::default(); 2] };
+        } else if self.reads[0].time == 0 || self.reads[0].same_thread(now) || ordered(self.reads[0]) {
+            // Among reads that nothing orders a weak one is the one to keep.
+            if !(now.strong() && !self.reads[0].strong() && self.reads[0].time == now.time) {
+                self.reads[0] = now;
+            }
+        } else {
+            self.reads[1] = now;
+        }
+        None
+    }
+}
+
+impl RaceTable {
+    pub(crate) fn new(words: usize) -> RaceTable {
+        RaceTable { words: vec![Cell::default(); words], parts: Vec::new() }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.words.fill(Cell::default());
+        self.parts.clear();
+    }
+
+    /// Notes an access of `bytes` bytes from `offset` on; gives an earlier one that conflicts.
+    #[inline(always)]
+    pub(crate) fn access(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        now: Entry,
+        writes: bool,
+        ordered: &impl Fn(Entry) -> bool,
+    ) -> Option<Conflict> {
+        if bytes.is_multiple_of(4) {
+            for word in offset / 4..(offset + bytes) / 4 {
+                let cell = self.words.get_mut(word)?;
+                let conflict = if cell.write.block == SPLIT && cell.write.time != 0 {
+                    let parts = &mut self.parts[cell.write.time as usize - 1];
+                    parts.iter_mut().find_map(|part| part.access(now, writes, ordered))
+                } else {
+                    cell.access(now, writes, ordered)
+                };
+                if conflict.is_some() {
+                    return conflict;
+                }
+            }
+            return None;
+        }
+        self.access_parts(offset, bytes, now, writes, ordered)
+    }
+
+    fn access_parts(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        now: Entry,
+        writes: bool,
+        ordered: &impl Fn(Entry) -> bool,
+    ) -> Option<Conflict> {
+        for byte in offset..offset + bytes {
+            let cell = self.words.get_mut(byte / 4)?;
+            if cell.write.block != SPLIT || cell.write.time == 0 {
+                self.parts.push([*cell; 4]);
+                *cell = Cell::default();
+                cell.write.block = SPLIT;
+                cell.write.time = self.parts.len() as u32;
+            }
+            let parts = &mut self.parts[cell.write.time as usize - 1];
+            let conflict = parts[byte % 4].access(now, writes, ordered);
+            if conflict.is_some() {
+                return conflict;
+            }
+        }
+        None
+    }
+}
