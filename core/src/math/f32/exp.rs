@@ -1,6 +1,6 @@
 //! eˣ and what is made of it.
 
-use super::polynomial;
+use crate::math::polynomial;
 use crate::math::value::{Integer, Single, Value, select};
 
 /// 1.5·2²³: adding it to |x| < 2²² rounds x to an integer, which is then in the low bits of the sum.

@@ -1,6 +1,6 @@
 //! Natural logarithms.
 
-use super::polynomial;
+use crate::math::polynomial;
 use crate::math::value::{Integer, Single, Value, select};
 
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;

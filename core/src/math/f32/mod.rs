@@ -15,19 +15,7 @@ pub use exp::{erf, exp, expm1, tanh};
 pub use log::{log, log1p};
 pub use pow::pow;
 
-use super::value::{Double, Single};
-
-/// Σ `coefficients[k] · x^k` by Horner's rule with fused multiply-adds.
-#[inline(always)]
-fn polynomial<V: Single, const N: usize>(x: V, coefficients: [f32; N]) -> V {
-    let mut sum = x.literal(coefficients[N - 1]);
-    let mut k = N - 1;
-    while k > 0 {
-        k -= 1;
-        sum = sum.mul_add(x, x.literal(coefficients[k]));
-    }
-    sum
-}
+use super::value::Double;
 
 /// Σ `coefficients[k] · x^k` by Horner's rule. In f64 there are bits to spare, so products are rounded as well, which
 /// is cheaper than a fused multiply-add where the machine has none.
