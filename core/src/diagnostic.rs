@@ -3,6 +3,16 @@
 use crate::location::Location;
 use std::fmt;
 
+/// Whose fault it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// A program, file, flag or value is not what it should be.
+    #[default]
+    Mistake,
+    /// A device is not there, or has failed.
+    Device,
+}
+
 /// One error (or warning): a sentence, the places it speaks of, and the mend.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnostic {
@@ -13,13 +23,26 @@ pub struct Diagnostic {
     /// How to mend it.
     pub help: Option<String>,
     /// An excerpt of the text with an arrow below the guilty column, if the error is in a text.
-    pub excerpt: Option<String>,
+    pub excerpt: Option<Box<str>>,
+    /// Whose fault it is.
+    pub kind: Kind,
 }
 
 impl Diagnostic {
     /// An error that says `message`.
     pub fn new(message: impl Into<String>) -> Self {
-        Diagnostic { message: message.into(), places: Vec::new(), help: None, excerpt: None }
+        Diagnostic {
+            message: message.into(),
+            places: Vec::new(),
+            help: None,
+            excerpt: None,
+            kind: Kind::Mistake,
+        }
+    }
+
+    /// An error of a device that says `message`.
+    pub fn of_device(message: impl Into<String>) -> Self {
+        Diagnostic { kind: Kind::Device, ..Diagnostic::new(message) }
     }
 
     /// Adds a place.
@@ -51,7 +74,7 @@ impl Diagnostic {
         let start = (column as usize).saturating_sub(80);
         let shown: String = source.chars().skip(start).take(140).collect();
         let arrow = " ".repeat((column as usize).saturating_sub(start + 1));
-        self.excerpt = Some(format!("{line:>5} | {shown}\n      | {arrow}^"));
+        self.excerpt = Some(format!("{line:>5} | {shown}\n      | {arrow}^").into());
         self
     }
 }

@@ -151,7 +151,7 @@ impl Target {
             alignment: 256,
             row_storage: 44 << 10,
             row_bytes: 1 << 20,
-            calls: CallKind::ALL.to_vec(),
+            calls: vec![CallKind::Gemm, CallKind::Convolution, CallKind::ScatterAdd],
             gemm_epilogue: true,
             workspace: true,
         }

@@ -12,6 +12,8 @@
 pub mod architecture;
 pub mod call;
 pub mod driver;
+pub mod executable;
+pub mod lowered;
 pub mod nest;
 pub mod ptx;
 pub mod scalar;

@@ -6,12 +6,13 @@
 
 use crate::kernels::Kernels;
 use crate::lower::assemble;
+use crate::memory::{Planned, plan_kernels};
 use crate::view::View;
 use crate::{calls, fuse, rewrite};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
 use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Result, Target};
+use wengert_core::{Binding, Location, LocationId, LocationTable, Result, Target};
 
 /// How to compile.
 #[derive(Clone, Debug)]
@@ -190,7 +191,24 @@ pub fn compile_kernels(function: &Function, target: &Target, options: &Options) 
     Ok(Compiled { function, kernels, stages })
 }
 
+/// From which equations the steps of a plan were made: for messages, kept beside the plan.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sources {
+    table: LocationTable,
+    steps: Vec<Vec<LocationId>>,
+}
+
+impl Sources {
+    /// The places that a step comes from: source lines of the user's, each with the rules that derived code from it.
+    pub fn of_step(&self, step: usize) -> Vec<(Location, String)> {
+        let ids = self.steps.get(step).into_iter().flatten();
+        ids.map(|id| (self.table.origin(*id).clone(), self.table.describe(*id))).collect()
+    }
+}
+
 /// Compiles a function of a program to a plan.
+///
+/// Errors: there is no such function, a dimension variable is not bound, or the target does not do what the function needs.
 pub fn compile(
     program: &Program,
     function: &str,
@@ -198,12 +216,26 @@ pub fn compile(
     target: &Target,
     options: &Options,
 ) -> Result<Plan> {
+    Ok(compile_traced(program, function, binding, target, options)?.0)
+}
+
+/// [`compile`], with the sources of the plan's steps.
+pub fn compile_traced(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Result<(Plan, Sources)> {
     let bound = program.get(function)?.bind(binding)?;
     verify(&bound)?;
     let compiled = compile_kernels(&bound, target, options)?;
-    let plan = crate::memory::plan_kernels(&compiled.kernels, target, binding)?;
+    let Planned { plan, kernel_of } = plan_kernels(&compiled.kernels, target, binding)?;
     if let Err(fault) = plan::verify(&plan) {
         panic!("pass plan breaks an invariant of plans: {fault}");
     }
-    Ok(plan)
+    let kernels = &compiled.kernels.kernels;
+    let steps = kernel_of.iter().map(|k| k.map_or_else(Vec::new, |k| kernels[k].locations.clone()));
+    let sources = Sources { table: compiled.function.locations.clone(), steps: steps.collect() };
+    Ok((plan, sources))
 }

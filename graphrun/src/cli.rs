@@ -89,7 +89,7 @@ pub struct RunArgs {
     /// Absolute tolerance of --expect.
     #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
-    /// cpu, interpreter; cuda[:N] and emulator where they are built in.
+    /// cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// Print the outputs as JSON.
@@ -128,7 +128,7 @@ pub struct TrainArgs {
     /// Values of variables to start with: a .safetensors or .npz file.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// cpu, interpreter; cuda[:N] and emulator where they are built in.
+    /// cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// Print events and the final report as JSON, one object a line.
@@ -145,7 +145,7 @@ pub struct CompileArgs {
     /// Where to write the plan.
     #[arg(short, long, value_name = "OUT.plan")]
     pub out: PathBuf,
-    /// What to compile for: cpu.
+    /// What to compile for: cpu, or a GPU's architecture: sm_80, sm_86, sm_89, sm_90, sm_100, sm_120.
     #[arg(long, default_value = "cpu")]
     pub target: String,
 }
@@ -161,6 +161,8 @@ pub enum Stage {
     Nests,
     /// What runs when on which bytes.
     Plan,
+    /// The kernels of a plan for a GPU, as PTX.
+    Ptx,
 }
 
 /// Arguments of `dump`.
@@ -172,6 +174,9 @@ pub struct DumpArgs {
     /// Up to which stage.
     #[arg(long, value_enum, default_value = "graph")]
     pub stage: Stage,
+    /// What to compile for: cpu, sm_80 and the like; for --stage ptx, sm_90 if nothing is said.
+    #[arg(long)]
+    pub target: Option<String>,
     /// With --stage opt: stop after this pass.
     #[arg(long, value_name = "PASS")]
     pub after: Option<String>,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use wengert::Diagnostic;
+use wengert::core::diagnostic::Kind;
 
 /// Exit status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +39,13 @@ impl Failure {
 }
 
 impl From<Diagnostic> for Failure {
-    /// A user's mistake, which a diagnostic is if nothing else is said.
+    /// A user's mistake, or a device's failure if the diagnostic says so.
     fn from(diagnostic: Diagnostic) -> Self {
-        Failure::new(Status::BadInput, diagnostic)
+        let status = match diagnostic.kind {
+            Kind::Mistake => Status::BadInput,
+            Kind::Device => Status::Device,
+        };
+        Failure::new(status, diagnostic)
     }
 }
 

@@ -1,7 +1,8 @@
 //! `FILE[@func]`: reading programs.
 
-use crate::console::{Console, Failure, Outcome, Status};
+use crate::console::{Console, Outcome};
 use std::path::{Path, PathBuf};
+use wengert::core::Target;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
@@ -146,11 +147,14 @@ pub fn bindings(texts: &[String]) -> Outcome<Binding> {
     Ok(binding)
 }
 
-/// Reads the name of a device. One that exists elsewhere, but not in this version, is a device failure, not a mistake.
+/// Reads the name of a device.
 pub fn device(name: &str) -> Outcome<Device> {
-    let known = matches!(name.split(':').next(), Some("cuda" | "emulator"));
-    let status = if known { Status::Device } else { Status::BadInput };
-    name.parse().map_err(|diagnostic| Failure::new(status, diagnostic))
+    Ok(name.parse()?)
+}
+
+/// Reads the name of a target.
+pub fn target(name: &str) -> Outcome<Target> {
+    Ok(wengert::target(name)?)
 }
 
 /// Splits `NAME=…` of `--option`.

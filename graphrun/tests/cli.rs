@@ -342,12 +342,25 @@ fn usage_and_devices_have_their_statuses() {
         place.graphrun(&[&["run"], &PREDICT[..], &["--input", "x=@x.npy", "--device", device]].concat())
     };
     on("abacus").refused(&["unknown device `abacus`"]);
-    on("cuda").failed(3, &["device `cuda`"]);
     assert!(place.graphrun(&["--help"]).good().contains("Usage: graphrun"));
     assert!(place.graphrun(&["devices"]).good().contains("(default)"));
     let devices: serde_json::Value =
         serde_json::from_str(place.graphrun(&["devices", "--json"]).good()).unwrap();
-    assert!(devices.as_array().unwrap().iter().any(|d| d["name"] == "interpreter"));
+    let devices = devices.as_array().unwrap();
+    assert!(devices.iter().any(|d| d["name"] == "interpreter"));
+    // A machine without a usable GPU says what is missing, in one line and the mend, and never takes another device.
+    match devices.iter().find(|d| d["name"] == "cuda") {
+        Some(absent) => {
+            assert_eq!(absent["available"], false);
+            let missing = absent["missing"].as_str().unwrap();
+            assert!(missing.contains("NVIDIA driver"), "{missing}");
+            let run = on("cuda");
+            run.failed(3, &["NVIDIA driver", "help: "]);
+            assert!(run.out.is_empty(), "{run:?}");
+            assert!(place.graphrun(&["devices"]).good().contains("not available: "));
+        }
+        None => assert!(devices.iter().any(|d| d["name"] == "cuda:0"), "{devices:?}"),
+    }
     let verbose = place.run(&[&PREDICT[..], &["--input", "x=@x.npy", "-v"]].concat());
     assert!(verbose.err.contains("running @predict on interpreter with {B=10}"), "{verbose:?}");
 }

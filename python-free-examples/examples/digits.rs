@@ -136,7 +136,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (program, recipe, data) = (program()?, recipe(), digits()?);
     let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
     let mut session = Session::open(device)?;
-    println!("training on {} ({})", session.device(), session.device().describe());
+    println!("training on {}", session.device());
 
     let mut epoch_loss = 0.0;
     let report =

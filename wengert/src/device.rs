@@ -1,6 +1,7 @@
 //! What programs run on.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use wengert_core::{Diagnostic, Result};
 
@@ -9,57 +10,155 @@ use wengert_core::{Diagnostic, Result};
 pub enum Device {
     /// The CPU: compiled plans on threads with SIMD.
     Cpu,
+    /// An NVIDIA GPU, by its number: compiled plans as PTX kernels and cuBLASLt.
+    Cuda(u32),
+    /// A GPU emulated on the CPU: the same PTX kernels, executed instruction by instruction and watched by sanitizers. Slow; the proof of
+    /// the GPU path on a machine without one.
+    Emulator,
     /// The graph interpreter: the mathematical meaning of each op, rounded to its dtype. Slow; the oracle for the others.
     Interpreter,
 }
 
+/// How a device is used. Only GPUs have choices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceOptions {
+    /// Whether the steps of a run are captured into a CUDA graph and replayed as one; the bits are the same either way. The environment
+    /// variable `WENGERT_CUDA_CAPTURE=0` turns it off where nothing else is said.
+    pub capture: bool,
+    /// A file that says which of cuBLASLt's algorithms were quickest, for the very GPU and library version. With the same file, bits are the
+    /// same.
+    pub tuning: Option<PathBuf>,
+    /// Whether products that the tuning file lacks are measured when a function is compiled, and noted there.
+    pub autotune: bool,
+    /// Whether cuBLASLt may do what is fastest: round f32 operands to tf32, and do whole epilogues in another order and with its own
+    /// activations. Then results differ from other devices' by more than the order of sums.
+    pub fast_products: bool,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
+        DeviceOptions { capture, tuning: None, autotune: false, fast_products: false }
+    }
+}
+
+/// A device that this machine has, or the reason why it has none of that kind.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Survey {
+    /// Its name, as `--device` takes it.
+    pub name: String,
+    /// The device, or what is missing.
+    pub device: Result<Device>,
+    /// What it is, in a few words.
+    pub description: String,
+}
+
 impl Device {
-    /// The fastest device of this machine.
+    /// The fastest device of this machine: its first GPU if it has one, else the CPU.
     ///
-    /// This version runs on CPUs only, which every machine has; a version for GPUs can fail here, and never falls back in
-    /// silence.
+    /// Errors: there is a GPU, but something that it needs is missing or too old. The CPU never takes its place in silence.
     pub fn best() -> Result<Device> {
-        Ok(Device::Cpu)
+        match gpus() {
+            Ok(_) => Ok(Device::Cuda(0)),
+            Err(absent) if absent.is_expected => Ok(Device::Cpu),
+            Err(absent) => Err(absent.why),
+        }
     }
 
     /// Every device of this machine.
     pub fn all() -> Vec<Device> {
-        vec![Device::Cpu, Device::Interpreter]
+        Device::survey().into_iter().filter_map(|s| s.device.ok()).collect()
     }
 
-    /// What it is, in a few words.
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Device::Cpu => "compiled plans on CPU threads with SIMD",
-            Device::Interpreter => "the graph interpreter, an oracle",
+    /// Every kind of device: those of this machine, and why others are not there.
+    pub fn survey() -> Vec<Survey> {
+        let known = |device: Device, description: &str| Survey {
+            name: device.to_string(),
+            device: Ok(device),
+            description: description.into(),
+        };
+        let mut survey = vec![known(Device::Cpu, "compiled plans on CPU threads with SIMD")];
+        match gpus() {
+            Ok(names) => {
+                let devices = names.iter().enumerate();
+                survey.extend(devices.map(|(n, name)| known(Device::Cuda(n as u32), name)));
+            }
+            Err(absent) => survey.push(Survey {
+                name: "cuda".into(),
+                description: "NVIDIA GPUs: PTX kernels and cuBLASLt".into(),
+                device: Err(absent.why),
+            }),
         }
+        if cfg!(feature = "cuda") {
+            survey.push(known(Device::Emulator, "PTX kernels, executed and watched on the CPU"));
+        }
+        survey.push(known(Device::Interpreter, "the graph interpreter, an oracle"));
+        survey
     }
+}
+
+/// Why there is no GPU to be used.
+struct Absent {
+    /// Whether there simply is none; else there may be one that something keeps from being used.
+    is_expected: bool,
+    why: Diagnostic,
+}
+
+/// The GPUs of this machine, each in a few words.
+#[cfg(feature = "cuda")]
+fn gpus() -> std::result::Result<Vec<String>, Absent> {
+    use wengert_cuda::driver::probe::probe;
+    let absent = |is_expected, why| Absent { is_expected, why };
+    let found = probe();
+    // Where nothing of the driver was found, there is no GPU.
+    let driver = found.driver.map_err(|missing| absent(!missing.tried.is_empty(), missing.into()))?;
+    let devices = driver.devices.map_err(|error| absent(false, error.into()))?;
+    if devices.is_empty() {
+        let why = Diagnostic::of_device("the NVIDIA driver finds no GPU")
+            .help("use the device `cpu` or `emulator`");
+        return Err(absent(true, why));
+    }
+    found.cublas_lt.map_err(|missing| absent(false, missing.into()))?;
+    Ok(devices.iter().map(ToString::to_string).collect())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpus() -> std::result::Result<Vec<String>, Absent> {
+    Err(Absent { is_expected: true, why: not_built("cuda") })
+}
+
+/// What is said of devices that a build leaves out.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn not_built(name: &str) -> Diagnostic {
+    Diagnostic::of_device(format!("device `{name}` is not built into this version"))
+        .help("build with the feature `cuda`, or use `cpu` or `interpreter`")
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Device::Cpu => "cpu",
-            Device::Interpreter => "interpreter",
-        })
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(number) => write!(f, "cuda:{number}"),
+            Device::Emulator => f.write_str("emulator"),
+            Device::Interpreter => f.write_str("interpreter"),
+        }
     }
 }
 
 impl FromStr for Device {
     type Err = Diagnostic;
 
-    /// Reads `cpu`, `interpreter`; `cuda`, `cuda:N` and `emulator` are known names of devices that this version lacks.
+    /// Reads `cpu`, `cuda` (the first), `cuda:N`, `emulator`, `interpreter`. Whether there is such a device is found when it is opened.
     fn from_str(text: &str) -> Result<Device> {
-        let is_cuda = text.strip_prefix("cuda").is_some_and(|rest| {
-            rest.is_empty() || rest.strip_prefix(':').is_some_and(|n| n.parse::<u32>().is_ok())
+        let cuda = text.strip_prefix("cuda").and_then(|rest| match rest.strip_prefix(':') {
+            None => rest.is_empty().then_some(0),
+            Some(number) => number.parse::<u32>().ok(),
         });
-        match text {
-            "cpu" => Ok(Device::Cpu),
-            "interpreter" => Ok(Device::Interpreter),
-            _ if is_cuda || text == "emulator" => {
-                Err(Diagnostic::new(format!("device `{text}` is not built into this version"))
-                    .help("use `cpu` or `interpreter`"))
-            }
+        match (text, cuda) {
+            ("cpu", _) => Ok(Device::Cpu),
+            ("emulator", _) => Ok(Device::Emulator),
+            ("interpreter", _) => Ok(Device::Interpreter),
+            (_, Some(number)) => Ok(Device::Cuda(number)),
             _ => Err(Diagnostic::new(format!("unknown device `{text}`"))
                 .help("devices are cpu, interpreter, cuda, cuda:N and emulator")),
         }
@@ -72,15 +171,24 @@ mod tests {
 
     #[test]
     fn names() {
-        for device in Device::all() {
+        for device in Device::all().into_iter().chain([Device::Cuda(3), Device::Emulator]) {
             assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
         }
-        let message = |text: &str| text.parse::<Device>().unwrap_err().message;
-        for lacking in ["cuda", "cuda:3", "emulator"] {
-            assert!(message(lacking).contains("not built into this version"));
+        assert_eq!("cuda".parse::<Device>().unwrap(), Device::Cuda(0));
+        for unknown in ["gpu", "cuda:x", "cuda3", "cuda:", "emulator:1", ""] {
+            let message = unknown.parse::<Device>().unwrap_err().message;
+            assert!(message.contains("unknown device"), "{message}");
         }
-        for unknown in ["gpu", "cuda:x", "cuda3", ""] {
-            assert!(message(unknown).contains("unknown device"));
+    }
+
+    #[test]
+    fn the_survey_names_every_kind() {
+        let survey = Device::survey();
+        for kind in ["cpu", "cuda", "interpreter"] {
+            assert!(survey.iter().any(|s| s.name.starts_with(kind)), "{kind}");
+        }
+        for absent in survey.iter().filter_map(|s| s.device.as_ref().err()) {
+            assert!(absent.help.is_some(), "{absent}");
         }
     }
 }

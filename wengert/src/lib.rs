@@ -1,7 +1,7 @@
 //! The library that users of Wengert add: programs and models, sessions, training, data, files.
 //!
 //! - [`program`] builds functions of tensors; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
-//! - [`session`] runs programs on a [`device`]; variables live in the session.
+//! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled for a [`target`](mod@target).
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
@@ -27,10 +27,11 @@ pub mod recipe;
 pub mod session;
 pub mod signature;
 mod store;
+pub mod target;
 pub mod train;
 pub mod types;
 
-pub use device::Device;
+pub use device::{Device, DeviceOptions, Survey};
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;
 
@@ -38,6 +39,7 @@ pub use format::{GraphFile, ProgramFile, Weights};
 pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Session};
+pub use target::{ptx, target};
 pub use wengert_compiler::{autodiff, kernels, pipeline};
 pub use wengert_core as core;
 pub use wengert_core::{

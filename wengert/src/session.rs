@@ -18,14 +18,14 @@
 //!
 //! **Variables** (parameters and state) are addressed by key path, belong to the session and are shared by all its functions: a
 //! training step replaces `model.w`, and an evaluation compiled for another batch size reads it. A run either
-//! replaces all state it gives out, or, on an error, none.
+//! replaces all state it gives out, or, on an error, none (unless the device itself fails half way: then state is lost, and the error says so).
 //!
 //! **Plans are cached** per function and binding of its dimension variables, so compiling again for a batch size that
 //! was seen is cheap.
 
 use crate::data::{Arrays, listed, safetensors};
-use crate::device::Device;
-use crate::executable::Executable;
+use crate::device::{Device, DeviceOptions};
+use crate::executable::{Executable, Machine};
 use crate::signature::{InputPort, Signature, is_variable};
 use crate::store::Store;
 use std::borrow::Borrow;
@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::Plan;
-use wengert_core::{Binding, Diagnostic, Literal, Result, TensorType};
+use wengert_core::{Binding, Diagnostic, Literal, Result, Target, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -47,13 +47,15 @@ macro_rules! bind {
 #[derive(Debug)]
 pub struct Session {
     device: Device,
+    machine: Machine,
+    target: Target,
     variables: Variables,
     /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
     cache: Vec<(Function, Binding, Arc<Executable>)>,
 }
 
 /// Variables, shared by a session and its functions.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Variables(Arc<Mutex<Store>>);
 
 impl Variables {
@@ -64,13 +66,27 @@ impl Variables {
 
 impl Session {
     /// Opens a device, without variables.
+    ///
+    /// Errors: the device is not there or cannot be used; another one is never taken instead.
     pub fn open(device: Device) -> Result<Session> {
-        Ok(Session { device, variables: Variables::default(), cache: Vec::new() })
+        Session::open_with(device, &DeviceOptions::default())
+    }
+
+    /// [`open`](Self::open), with choices.
+    pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
+        let machine = Machine::open(device, options)?;
+        let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
+        Ok(Session { device, machine, target, variables, cache: Vec::new() })
     }
 
     /// The device.
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// What functions are compiled for.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
     /// Compiles function `@name` for a binding of its dimension variables.
@@ -94,7 +110,7 @@ impl Session {
         let executable = match cached {
             Some((_, _, executable)) => executable.clone(),
             None => {
-                let executable = Arc::new(Executable::compile(self.device, program, function, binding)?);
+                let executable = Arc::new(Executable::compile(&self.machine, program, function, binding)?);
                 self.cache.push((function.clone(), binding.clone(), executable.clone()));
                 executable
             }
@@ -106,7 +122,7 @@ impl Session {
     ///
     /// Errors: the plan was compiled for another target than this device.
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
-        let executable = Arc::new(Executable::load(self.device, plan)?);
+        let executable = Arc::new(Executable::load(&self.machine, plan)?);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
 
@@ -114,7 +130,7 @@ impl Session {
     pub fn variable(&self, path: &str) -> Result<Literal> {
         let variables = self.variables.lock();
         let stored = variables.get(path).ok_or_else(|| missing(path, &variables))?;
-        Ok(stored.to_literal())
+        stored.to_literal()
     }
 
     /// Creates or replaces a variable.
@@ -125,7 +141,9 @@ impl Session {
     }
 
     /// Copies of all variables by key path.
-    pub fn variables(&self) -> Arrays {
+    ///
+    /// Error: the device that holds them has failed.
+    pub fn variables(&self) -> Result<Arrays> {
         self.variables.lock().to_arrays()
     }
 
@@ -138,20 +156,20 @@ impl Session {
     ) -> Result<()> {
         let mut store = self.variables.lock();
         store.clear();
-        variables.into_iter().try_for_each(|(path, value)| store.set(path, value))
+        store.set_all(variables.into_iter())
     }
 
     /// Reads variables from a safetensors file; those that the file does not name stay.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
         let mut store = self.variables.lock();
-        read.iter().try_for_each(|(path, value)| store.set(path, value))
+        store.set_all(read.iter())
     }
 
     /// Writes all variables to a safetensors file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        safetensors::write(path, self.variables().iter().map(|(name, value)| (name.as_str(), value)))
+        safetensors::write(path, self.variables()?.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
     /// Writes the variables that `@function` of `program` takes to a safetensors file: what a user of that function needs.

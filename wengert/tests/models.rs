@@ -249,7 +249,7 @@ fn a_program_makes_its_own_init() {
     let mut start = |seed: u32| {
         let key = Literal::from_vec(&[2], vec![seed, 0]).unwrap();
         session.compile(&program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
-        session.variables()
+        session.variables().unwrap()
     };
     let (a, again, b) = (start(1), start(1), start(2));
     assert_eq!(a, again);

@@ -92,7 +92,7 @@ fn a_loaded_plan_runs_as_the_program_does() {
     other.set_variable("w", &Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap()).unwrap();
     let mut built = other.compile(&program(), "step", bind!(B = 2)).unwrap();
     assert_eq!(built.run(&[("x", &x)]).unwrap(), y);
-    assert_eq!(other.variables(), session.variables());
+    assert_eq!(other.variables().unwrap(), session.variables().unwrap());
 }
 
 /// A file of these parts, with right checksums.

@@ -147,7 +147,7 @@ fn a_run_learns_reports_and_writes_its_files() {
     assert_eq!(weights.read_all().unwrap(), [("w".to_owned(), w)].into());
     // Without a folder the same numbers come out.
     let (again, other) = run(&recipe(), &program(0.05), Options::default(), &mut |_| {}).unwrap();
-    assert_eq!((again, other.variables()), (report, session.variables()));
+    assert_eq!((again, other.variables().unwrap()), (report, session.variables().unwrap()));
 }
 
 #[test]

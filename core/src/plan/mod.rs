@@ -329,6 +329,12 @@ impl Value {
 }
 
 impl Plan {
+    /// The text of step `number`, without what is nested in it. Steps are counted in the order of the text, those inside a step after
+    /// it; nothing if there are not so many.
+    pub fn step_text(&self, number: usize) -> Option<String> {
+        verify::find(&self.steps, number).map(|step| print::StepText(self, step).to_string())
+    }
+
     /// Bytes of a memory; nothing if there is no such memory. Saturates.
     pub fn space_bytes(&self, space: Space) -> Option<u64> {
         let value = |v: ValueId| self.values.get(v).map(Value::bytes);

@@ -11,7 +11,7 @@
 
 use super::index::check_extent;
 use super::number::Number;
-use super::product::{Digit, Gather, Meeting, Moves, Out, Product};
+use super::product::{ALIGNMENT, Digit, Gather, Meeting, Moves, Out, Product};
 use wengert_core::Result;
 use wengert_core::call::{Convolution, Direction, Epilogue, Window};
 
@@ -31,8 +31,16 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
     let (inputs, outputs) = ((call.groups * cin) as i64, (call.groups * cout) as i64);
     let by = |extent: usize, stride: i64| Digit { extent, moves: Moves::By(stride) };
     let plain = |batch: usize, outer: Digit, depth: Vec<Digit>| {
-        Gather { number, batch: batch as i64, base: 0, outer: vec![outer], depth, meetings: vec![] }
-            .simplify()
+        Gather {
+            number,
+            batch: batch as i64,
+            base: 0,
+            outer: vec![outer],
+            depth,
+            meetings: vec![],
+            alignment: ALIGNMENT,
+        }
+        .simplify()
     };
     // Where taps meet the input, and where they meet the result.
     let in_input = |factor: fn(&Window) -> (usize, i64)| meet(call, factor);
@@ -44,7 +52,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = in_input(|w| (w.filter, w.rhs_dilation as i64));
             depth.push(by(cin, 1));
             let meetings = meetings(call, inputs, |w| (-w.low, w.lhs_dilation, w.input));
-            lhs = Gather { number, batch: cin as i64, base: 0, outer, depth, meetings };
+            lhs = Gather { number, batch: cin as i64, base: 0, outer, depth, meetings, alignment: ALIGNMENT };
             rhs = plain(cout, by(cout, 1), vec![by(filter * cin, outputs)]);
             arguments = [0, 1];
             out = Out { batch: cout as i64, row: outputs };
@@ -56,7 +64,8 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = in_input(|w| (w.filter, -(w.rhs_dilation as i64)));
             depth.push(by(cout, 1));
             let meetings = meetings(call, outputs, |w| (w.low, w.stride, w.output));
-            lhs = Gather { number, batch: cout as i64, base: 0, outer, depth, meetings };
+            lhs =
+                Gather { number, batch: cout as i64, base: 0, outer, depth, meetings, alignment: ALIGNMENT };
             rhs = plain(cout, by(cin, outputs), vec![by(filter, cin as i64 * outputs), by(cout, 1)]);
             arguments = [1, 0];
             out = Out { batch: cin as i64, row: inputs };
@@ -68,7 +77,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = vec![by(call.batch, input as i64 * inputs)];
             depth.extend(in_input(|w| (w.output, w.stride as i64)));
             let meetings = meetings(call, inputs, |w| (-w.low, w.lhs_dilation, w.input));
-            lhs = Gather { number, batch: cin as i64, base: 0, outer, depth, meetings };
+            lhs = Gather { number, batch: cin as i64, base: 0, outer, depth, meetings, alignment: ALIGNMENT };
             rhs = plain(cout, by(cout, 1), vec![by(call.batch * output, outputs)]);
             arguments = [0, 1];
             out = Out { batch: cout as i64, row: outputs };
@@ -94,6 +103,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         in_place: None,
         workspace,
         tf32: false,
+        alignment: ALIGNMENT,
     })
 }
 

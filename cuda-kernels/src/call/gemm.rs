@@ -24,6 +24,7 @@ pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> P
         in_place,
         workspace,
         tf32: false,
+        alignment: super::product::ALIGNMENT,
     };
     // Products with one rhs are one product of more rows, if the rows of lhs follow each other.
     let row = if gemm.m == 1 { lhs.batch } else { lhs.row };

@@ -19,13 +19,21 @@ use wengert_core::call::Call;
 use wengert_core::{Diagnostic, Result, Target};
 
 /// What may be chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The operand, one of [`Call::in_place`], whose memory is the result's.
     pub in_place: Option<usize>,
     /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which tensor cores multiply. Without it
     /// f32 is f32.
     pub tf32: bool,
+    /// What the address of every argument is a multiple of: a power of two, at least the size of its elements.
+    pub alignment: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { in_place: None, tf32: false, alignment: product::ALIGNMENT as u64 }
+    }
 }
 
 /// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], whose memory is the result's.
@@ -37,7 +45,8 @@ pub fn compile(call: &Call, architecture: Architecture, in_place: Option<usize>)
 
 /// [`compile`] with options.
 pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -> Result<Compiled> {
-    let Options { in_place, tf32 } = options;
+    let Options { in_place, tf32, alignment } = options;
+    let alignment = usize::try_from(alignment).unwrap_or(product::ALIGNMENT).min(product::ALIGNMENT);
     let compile = || {
         call.verify()?;
         if let Some(operand) = in_place.filter(|n| !call.in_place().contains(n)) {
@@ -47,13 +56,13 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
         let compiled = match call {
             Call::Gemm(g) => {
                 let product = gemm::product(g, in_place, workspace);
-                product::compile(&Product { tf32, ..product }, architecture)?
+                product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
             }
             Call::Convolution(c) => {
                 let product = convolution::product(c, workspace)?;
-                product::compile(&Product { tf32, ..product }, architecture)?
+                product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
             }
-            Call::ScatterAdd(s) => scatter_add::compile(s, in_place)?,
+            Call::ScatterAdd(s) => scatter_add::compile(s, in_place, alignment)?,
             Call::Sort(_) | Call::TopK(_) => return Err(Diagnostic::new("there is no kernel for it yet")),
         };
         assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());

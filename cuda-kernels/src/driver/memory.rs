@@ -69,6 +69,12 @@ impl Memory {
     }
 }
 
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:?}", self.bytes, self.address)
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         let context = &*self.device.context;

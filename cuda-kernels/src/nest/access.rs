@@ -5,7 +5,7 @@
 //! An index that is clamped is first brought into its dimension and then stands in the expression as an axis of that extent.
 //!
 //! **Vectors.** Where neighbouring copies access neighbouring elements under the same predicates, and the first of them is aligned for certain, one
-//! instruction moves up to 16 bytes. Buffers are aligned to 256 bytes, so that coefficients and constants decide. Elements of less than 32 bits
+//! instruction moves up to 16 bytes. Buffers are aligned to 256 bytes in most plans, so that coefficients and constants decide. Elements of less than 32 bits
 //! travel packed in words.
 //!
 //! **Bounds.** A guarded access is predicated: where the guard fails no address is dereferenced, whatever it is.
@@ -232,7 +232,7 @@ impl Emit<'_> {
     /// How many copies from `first` on one instruction serves.
     fn run(&self, targets: &Targets, first: usize, size: usize) -> usize {
         let element = &targets.elements[first];
-        let mut width = (VECTOR_BYTES / size).max(1);
+        let mut width = (VECTOR_BYTES.min(self.alignment) / size).max(1);
         while width > 1 {
             let fits = first + width <= targets.elements.len();
             let aligned = element.constant % width as i64 == 0

@@ -12,7 +12,7 @@
 //! is a load from the same place. The table has a scope for each loop and branch. It is what keeps a row in registers: where all phases
 //! are written without loops, a second phase finds what the first has loaded and computed.
 
-use super::access::Place;
+use super::access::{Place, VECTOR_BYTES};
 use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
 use crate::scalar::{self, Functions, value_type};
 use std::collections::BTreeMap;
@@ -63,6 +63,8 @@ pub(super) struct Emit<'a> {
     pub nest: &'a Nest,
     pub code: Code,
     pub functions: Functions,
+    /// Bytes that the addresses of buffers are multiples of.
+    pub alignment: usize,
     /// Only axes and registers: those of the nest, then those of the schedule.
     pub bounds: Nest,
     /// PTX registers of the axes of `bounds`.
@@ -93,6 +95,7 @@ impl<'a> Emit<'a> {
             nest,
             code: Code::new(),
             functions: Functions::new(),
+            alignment: VECTOR_BYTES,
             bounds: Nest {
                 name: nest.name.clone(),
                 buffers: Default::default(),

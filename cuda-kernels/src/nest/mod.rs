@@ -26,13 +26,25 @@ use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::{Diagnostic, Result};
 
 /// What is up to the one who asks.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The schedule to take, in place of what [`choose`] says. It must be one that the nest takes.
     pub schedule: Option<Schedule>,
     /// Blocks of a launch at most; each then does the work of several. Without it, there are as many blocks as there is work for.
     pub blocks: Option<u32>,
+    /// What the address of every buffer is a multiple of: a power of two, at least the size of its elements.
+    pub alignment: u64,
 }
+
+impl Default for Options {
+    /// What is best, for buffers that lie as in a plan.
+    fn default() -> Self {
+        Options { schedule: None, blocks: None, alignment: ALIGNMENT }
+    }
+}
+
+/// Alignment of allocations, and of values in a plan's arena; parts of stacked values in loops may have less.
+const ALIGNMENT: u64 = 256;
 
 /// The kernel of a nest, which the verifier has accepted. Arguments are its parameters, in order.
 ///
@@ -59,6 +71,8 @@ pub fn compile(
     };
     let limit = options.blocks.map_or(MAX_GRID, |b| u64::from(b.max(1)));
     let mut emit = Emit::new(nest);
+    let alignment = options.alignment.min(ALIGNMENT);
+    emit.alignment = usize::try_from(alignment).expect("at most 256");
     emit.parameters(in_place);
     let groups = shape::rows(nest);
     let (grid, threads, dynamic_shared) = match schedule {
@@ -77,7 +91,7 @@ pub fn compile(
         name: kernel_name(&nest.name),
         remark: format!("nest @{}: {schedule}", nest.name),
         parameters: (0..nest.parameters().count())
-            .map(|n| Parameter { name: parameter(n), ty: Type::U64, align: 256 })
+            .map(|n| Parameter { name: parameter(n), ty: Type::U64, align: alignment as u32 })
             .collect(),
         resident: 0,
         dynamic_shared: dynamic_shared > 0,

@@ -64,7 +64,7 @@ fn random_nests_assemble() {
         .filter(|(_, n)| sources::is_supported(n))
         .flat_map(|(_, n)| {
             let schedules = sources::schedules(&n);
-            schedules.into_iter().map(move |s| (n.clone(), Options { schedule: s, blocks: None }))
+            schedules.into_iter().map(move |s| (n.clone(), Options { schedule: s, ..Options::default() }))
         })
         .collect();
     gate("random", &nests, true);

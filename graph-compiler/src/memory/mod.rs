@@ -29,11 +29,20 @@ use slots::Slots;
 use wengert_core::plan::Plan;
 use wengert_core::{Binding, Result, Target};
 
+/// A plan, and what its steps were made from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// For each step its kernel's position in [`Kernels::kernels`]; nothing for copies.
+    pub kernel_of: Vec<Option<usize>>,
+}
+
 /// Decides everything that is left to decide.
 ///
 /// `binding` is what the function's dimensions were bound to: the plan records it. An error means that the kernels do not fit
 /// together, or that they need more memory than addresses can name.
-pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<Plan> {
+pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<Planned> {
     kernels.verify()?;
     let mut nests = Nests::new(kernels);
     let homes = Homes::fixed(kernels);
@@ -42,8 +51,11 @@ pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Re
     let moves = moves::moves(kernels, &homes);
     let slots = Slots::new(kernels, &order, target, homes, &moves, &mut nests);
     let arena = slots.solve(target.alignment)?;
-    Ok(emit::Emitter { kernels, order: &order, slots: &slots, arena: &arena, nests }
-        .plan(target, binding, &moves))
+    let kernel_of = moves.first.iter().map(|_| None).chain(order.iter().map(|k| Some(*k)));
+    let kernel_of = kernel_of.chain(moves.last.iter().map(|_| None)).collect();
+    let plan = emit::Emitter { kernels, order: &order, slots: &slots, arena: &arena, nests }
+        .plan(target, binding, &moves);
+    Ok(Planned { plan, kernel_of })
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use crate::cli::CompileArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings};
-use wengert::core::Target;
+use crate::source::{Source, bindings, target};
 use wengert::pipeline::{self, Options};
 use wengert::{Diagnostic, format};
 
@@ -11,14 +10,7 @@ use wengert::{Diagnostic, format};
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let function = source.function()?;
-    let target = match args.target.as_str() {
-        "cpu" => Target::cpu(),
-        other => {
-            return Err(Diagnostic::new(format!("this version does not compile for `{other}`"))
-                .help("targets are cpu")
-                .into());
-        }
-    };
+    let target = target(&args.target)?;
     if args.out.extension().is_none_or(|e| e != "plan") {
         return Err(Diagnostic::new(format!("`{}` is no name for a plan", args.out.display()))
             .help("names of plans end in .plan")

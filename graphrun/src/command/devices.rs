@@ -3,22 +3,36 @@
 use crate::cli::DevicesArgs;
 use crate::console::{Console, Outcome, Status};
 use serde_json::{Value, json};
-use wengert::Device;
+use wengert::{Device, Survey};
 
-/// Lists the devices; the default is marked.
+/// Lists the devices; the default is marked. Of those that are not there, it says why.
 pub fn run(args: &DevicesArgs, console: &mut Console<'_>) -> Outcome {
-    let best = Device::best()?;
+    let best = Device::best();
+    let is_best = |found: &Survey| found.device.is_ok() && found.device == best;
+    let survey = Device::survey();
     if args.json {
-        let list: Vec<Value> = Device::all()
-            .into_iter()
-            .map(|d| json!({ "name": d.to_string(), "description": d.describe(), "default": d == best }))
-            .collect();
-        console.line(Value::Array(list))?;
+        let list = survey.iter().map(|found| {
+            let missing = found.device.as_ref().err().map(ToString::to_string);
+            json!({
+                "name": found.name,
+                "description": found.description,
+                "available": missing.is_none(),
+                "missing": missing,
+                "default": is_best(found),
+            })
+        });
+        console.line(Value::Array(list.collect()))?;
         return Ok(Status::Good);
     }
-    for device in Device::all() {
-        let default = if device == best { " (default)" } else { "" };
-        console.line(format_args!("{:<12} {}{default}", device.to_string(), device.describe()))?;
+    for found in &survey {
+        let default = if is_best(found) { " (default)" } else { "" };
+        console.line(format_args!("{:<12} {}{default}", found.name, found.description))?;
+        if let Err(missing) = &found.device {
+            console.line(format_args!("{:<12} not available: {}", "", missing.message))?;
+            if let Some(help) = &missing.help {
+                console.line(format_args!("{:<12} help: {help}", ""))?;
+            }
+        }
     }
     Ok(Status::Good)
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Contents, Source, bindings, pair};
+use crate::source::{Contents, Source, bindings, pair, target};
 use wengert::core::Target;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
@@ -19,15 +19,22 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let binding = bindings(&args.function.binds)?;
     let options = options(args)?;
+    let usual = if args.stage == Stage::Ptx { "sm_90" } else { "cpu" };
+    let target = target(args.target.as_deref().unwrap_or(usual))?;
     if let Contents::Plan(plan) = &source.contents {
-        if args.stage != Stage::Plan {
-            return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
-                .help(
-                    "add `--stage plan`; for earlier stages give the .graph or .ir file it was compiled from",
-                )
-                .into());
+        match args.stage {
+            Stage::Plan => print_plan(plan, args, console)?,
+            Stage::Ptx => console.text(wengert::ptx(plan)?)?,
+            _ => {
+                return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
+                    .help(
+                        "add `--stage plan` or `--stage ptx`; for earlier stages give the .graph or .ir file it was \
+                         compiled from",
+                    )
+                    .into());
+            }
         }
-        return print_plan(plan, args, console).map(|()| Status::Good);
+        return Ok(Status::Good);
     }
     let functions = source.functions()?;
     if let Some((name, _)) =
@@ -45,22 +52,25 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
             Stage::Graph if binding.is_empty() => console.text(print_function(function, &print))?,
             Stage::Graph => console.text(print_function(&function.bind(&binding)?, &print))?,
             Stage::Opt => {
-                let compiled = compile(function, &binding, &options)?;
+                let compiled = compile(function, &binding, &target, &options)?;
                 let after = args.after.as_deref();
                 let stage = compiled.stages.iter().rfind(|(pass, _)| after == Some(pass));
                 console.text(print_function(stage.map_or(&compiled.function, |(_, f)| f), &print))?;
             }
             Stage::Nests => {
-                let kernels = compile(function, &binding, &options)?.kernels;
+                let kernels = compile(function, &binding, &target, &options)?.kernels;
                 console.text(&kernels)?;
                 if args.cost {
                     console.text(comment(&cost_table(&kernels)))?;
                 }
             }
-            Stage::Plan => {
+            Stage::Plan | Stage::Ptx => {
                 let program = &source.file()?.program;
-                let plan = pipeline::compile(program, &function.name, &binding, &Target::cpu(), &options)?;
-                print_plan(&plan, args, console)?;
+                let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
+                match args.stage {
+                    Stage::Ptx => console.text(wengert::ptx(&plan)?)?,
+                    _ => print_plan(&plan, args, console)?,
+                }
             }
         }
     }
@@ -83,10 +93,10 @@ fn print_plan(plan: &Plan, args: &DumpArgs, console: &mut Console<'_>) -> Outcom
     }
 }
 
-fn compile(function: &Function, binding: &Binding, options: &Options) -> Outcome<Compiled> {
+fn compile(function: &Function, binding: &Binding, target: &Target, options: &Options) -> Outcome<Compiled> {
     let bound = function.bind(binding)?;
     verify(&bound)?;
-    Ok(compile_kernels(&bound, &Target::cpu(), options)?)
+    Ok(compile_kernels(&bound, target, options)?)
 }
 
 /// The lines of a text as comments.
@@ -130,6 +140,11 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
     };
     if args.locs && !matches!(args.stage, Stage::Graph | Stage::Opt) {
         return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
+    }
+    if args.target.is_some() && args.stage == Stage::Graph {
+        return Err(
+            Diagnostic::new("`--target` goes with a stage of compilation: opt, nests, plan, ptx").into()
+        );
     }
     let mut options = Options { keep_stages: args.after.is_some(), ..Options::default() };
     if args.memory && args.stage != Stage::Plan {

@@ -42,7 +42,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         data::write_one(path, name, &result(name)?)?;
     }
     if let Some(path) = &args.save {
-        let variables = session.variables();
+        let variables = session.variables()?;
         data::write_all(path, variables.iter().map(|(name, value)| (name.as_str(), value)))?;
     }
     let mut failed = Vec::new();

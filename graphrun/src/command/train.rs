@@ -43,12 +43,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         }
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| {
-        let status = match error {
-            TrainError::Diverged(_) => Status::Failed,
-            TrainError::Failed(_) => Status::BadInput,
-        };
-        Failure::new(status, error.diagnostic().clone())
+    let report = report.map_err(|error| match error {
+        TrainError::Diverged(diagnostic) => Failure::new(Status::Failed, diagnostic),
+        TrainError::Failed(diagnostic) => diagnostic.into(),
     })?;
     broken?;
     let weights = args.out.join(WEIGHTS);

@@ -41,8 +41,10 @@ impl CpuRunner {
         // A run that panicked leaves nothing in arena and outputs that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { executable, outputs, variables } = &mut *running;
-        for variable in executable.plan().variables.iter().filter(|v| v.before.is_none()) {
-            store.make(&variable.name, variable.dtype, &variable.shape)?;
+        let made = executable.plan().variables.iter().filter(|v| v.before.is_none());
+        let made: Vec<_> = made.map(|v| (v.name.as_str(), v.dtype, &v.shape[..])).collect();
+        if !made.is_empty() {
+            store.make(&made)?;
         }
         let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
         let written: Vec<Buffer<'_>> =

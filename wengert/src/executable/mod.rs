@@ -1,15 +1,78 @@
 //! A function made ready for a device.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "cuda")]
+mod emulator;
 
-use crate::device::Device;
+use crate::device::{Device, DeviceOptions};
 use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
-use wengert_compiler::pipeline::{self, Options};
+use wengert_compiler::pipeline::{self, Options, Sources};
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::{self, Plan};
 use wengert_core::{Binding, Literal, Result, Target, interpret};
+
+/// A device that is open.
+#[derive(Clone, Debug)]
+pub enum Machine {
+    /// The CPU's threads.
+    Cpu,
+    /// The emulated GPU.
+    #[cfg(feature = "cuda")]
+    Emulator,
+    /// The interpreters.
+    Interpreter,
+    /// A GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Gpu),
+}
+
+impl Machine {
+    /// Opens a device.
+    ///
+    /// Errors: it is not there, or not built into this version.
+    pub fn open(device: Device, options: &DeviceOptions) -> Result<Machine> {
+        match device {
+            Device::Cpu => Ok(Machine::Cpu),
+            Device::Interpreter => Ok(Machine::Interpreter),
+            #[cfg(feature = "cuda")]
+            Device::Emulator => Ok(Machine::Emulator),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(number) => Ok(Machine::Cuda(cuda::Gpu::open(number, options)?)),
+            #[cfg(not(feature = "cuda"))]
+            Device::Cuda(_) | Device::Emulator => Err(crate::device::not_built(&device.to_string())),
+        }
+    }
+
+    /// What programs are compiled for. (The interpreters follow any plan.)
+    ///
+    /// Errors: kernels do not run on a GPU of that age.
+    pub fn target(&self) -> Result<Target> {
+        match self {
+            Machine::Cpu | Machine::Interpreter => Ok(Target::cpu()),
+            #[cfg(feature = "cuda")]
+            Machine::Emulator => Ok(Target::cuda(EMULATED)),
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(gpu) => Ok(Target::cuda(&gpu.architecture()?.name())),
+        }
+    }
+
+    /// Where variables go.
+    pub fn store(&self) -> Store {
+        match self {
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(gpu) => Store::on(gpu.device().clone()),
+            _ => Store::default(),
+        }
+    }
+}
+
+/// The architecture that programs are compiled for where the emulator runs them.
+#[cfg(feature = "cuda")]
+const EMULATED: &str = "sm_90";
 
 /// A function without dimension variables on a device.
 #[derive(Debug)]
@@ -27,38 +90,54 @@ enum Runner {
     Plan(Plan),
     /// The CPU's threads.
     Cpu(Box<CpuRunner>),
+    /// An emulated GPU.
+    #[cfg(feature = "cuda")]
+    Emulator(Box<emulator::EmulatorRunner>),
+    /// A GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(Box<cuda::CudaRunner>),
+}
+
+impl Runner {
+    /// What runs a plan, made from these sources, on a machine.
+    fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
+        // The CPU's errors name no step, so they need no sources.
+        #[cfg(not(feature = "cuda"))]
+        drop(sources);
+        Ok(match machine {
+            // It follows the steps as they stand, whatever the target.
+            Machine::Interpreter => Runner::Plan(plan),
+            Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan)?)),
+            #[cfg(feature = "cuda")]
+            Machine::Emulator => Runner::Emulator(Box::new(emulator::EmulatorRunner::new(&plan, sources)?)),
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(gpu) => Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources)?)),
+        })
+    }
 }
 
 impl Executable {
     /// Compiles `function` of `program` for a binding.
     pub fn compile(
-        device: Device,
+        machine: &Machine,
         program: &Program,
         function: &Function,
         binding: &Binding,
     ) -> Result<Executable> {
         let bound = function.bind(binding)?;
         let signature = Signature::of_function(&bound);
-        let runner = match device {
-            Device::Interpreter => Runner::Graph(bound),
-            Device::Cpu => {
-                let options = Options::default();
-                let plan = pipeline::compile(program, &function.name, binding, &Target::cpu(), &options)?;
-                Runner::Cpu(Box::new(CpuRunner::new(&plan)?))
-            }
-        };
-        Ok(Executable { signature, runner })
+        if matches!(machine, Machine::Interpreter) {
+            return Ok(Executable { signature, runner: Runner::Graph(bound) });
+        }
+        let (target, options) = (machine.target()?, Options::default());
+        let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
+        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))? })
     }
 
     /// Takes a verified plan.
-    pub fn load(device: Device, plan: Plan) -> Result<Executable> {
+    pub fn load(machine: &Machine, plan: Plan) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
-        let runner = match device {
-            // It follows the steps as they stand, whatever the target.
-            Device::Interpreter => Runner::Plan(plan),
-            Device::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan)?)),
-        };
-        Ok(Executable { signature, runner })
+        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)? })
     }
 
     /// What goes in and comes out.
@@ -71,13 +150,17 @@ impl Executable {
     pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
         match &self.runner {
             Runner::Cpu(runner) => runner.run(given, variables),
+            #[cfg(feature = "cuda")]
+            Runner::Emulator(runner) => runner.run(given, variables),
+            #[cfg(feature = "cuda")]
+            Runner::Cuda(runner) => runner.run(given, variables),
             Runner::Graph(function) => self.run_graph(function, given, variables),
             Runner::Plan(plan) => {
                 let before: Vec<Option<Literal>> = plan
                     .variables
                     .iter()
-                    .map(|v| v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())))
-                    .collect();
+                    .map(|v| v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())).transpose())
+                    .collect::<Result<_>>()?;
                 let run = plan::interpret(plan, given, &before)?;
                 for (variable, value) in plan.variables.iter().zip(&run.variables) {
                     variables.set(&variable.name, value)?;
@@ -95,10 +178,12 @@ impl Executable {
     ) -> Result<Vec<Literal>> {
         let mut given = given.iter().cloned();
         let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
-            true => variables.get(&input.name).map(|stored| stored.to_literal()),
-            false => given.next(),
+            true => {
+                variables.get(&input.name).expect("the caller has checked that all are there").to_literal()
+            }
+            false => Ok(given.next().expect("the caller has checked that all are there")),
         });
-        let inputs = inputs.collect::<Option<Vec<_>>>().expect("the caller has checked that all are there");
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let mut returned = Vec::new();
         for (output, value) in self.signature.outputs.iter().zip(interpret::run(function, &inputs)?) {
             match output.role {

@@ -112,7 +112,7 @@ impl Output<'_> {
         progress: &Progress,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), TrainError> {
-        let variables = session.variables();
+        let variables = session.variables()?;
         if let Some((name, _)) = variables.iter().find(|(_, value)| has_nan(value)) {
             let what = format!("variable `{name}` has a NaN after step {}", progress.step);
             return Err(diverged(what, Some(self.folder)));
@@ -134,7 +134,7 @@ impl Output<'_> {
             .map(|input| input.name.as_str())
             .collect();
         wanted.sort_unstable();
-        let mut variables = session.variables();
+        let mut variables = session.variables()?;
         if !wanted.is_empty() {
             variables.retain(|name, _| wanted.binary_search(&name.as_str()).is_ok());
         }

@@ -44,7 +44,8 @@ impl Destination {
         };
         let number = Number(product.result);
         let strides = [0, product.out.batch, product.out.row];
-        let mut vector = number.vector().min(product.sums().vector());
+        let aligned = (product.alignment / number.size() as usize).max(1);
+        let mut vector = number.vector().min(product.sums().vector()).min(aligned);
         while strides.iter().chain([&(product.n as i64)]).any(|n| n % vector as i64 != 0) {
             vector /= 2;
         }

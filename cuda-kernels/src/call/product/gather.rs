@@ -26,6 +26,8 @@ pub(in super::super) struct Gather {
     pub depth: Vec<Digit>,
     /// One for each axis that both move along.
     pub meetings: Vec<Meeting>,
+    /// Bytes that the operand's address is a multiple of.
+    pub alignment: usize,
 }
 
 /// A digit of an index.
@@ -68,6 +70,9 @@ pub(in super::super) enum Direction {
     Depth,
 }
 
+/// What the addresses of a plan's values are multiples of, but for parts of stacked values in loops.
+pub(in super::super) const ALIGNMENT: usize = 256;
+
 impl Gather {
     /// A matrix whose rows, or columns, are `outer` apart.
     pub fn matrix(
@@ -78,7 +83,16 @@ impl Gather {
     ) -> Gather {
         let digit = |extent, stride: usize| vec![Digit { extent, moves: Moves::By(stride as i64) }];
         let (outer, depth) = (digit(outers, outer), digit(depths, depth));
-        Gather { number, batch: matrix.batch as i64, base: 0, outer, depth, meetings: vec![] }.simplify()
+        Gather {
+            number,
+            batch: matrix.batch as i64,
+            base: 0,
+            outer,
+            depth,
+            meetings: vec![],
+            alignment: ALIGNMENT,
+        }
+        .simplify()
     }
 
     /// The same elements with fewer meetings and digits.
@@ -179,7 +193,7 @@ impl Gather {
         });
         let strides = strides.chain(self.meetings.iter().map(|m| m.stride));
         let all: Vec<i64> = strides.chain([self.batch, self.base, last.extent as i64]).collect();
-        let mut vector = most;
+        let mut vector = most.min(self.alignment / self.number.size() as usize).max(1);
         while !all.iter().all(|n| n % vector as i64 == 0) {
             vector /= 2;
         }

@@ -20,7 +20,7 @@ mod sum;
 mod tensor;
 mod tiled;
 
-pub(super) use gather::{Digit, Gather, Meeting, Moves};
+pub(super) use gather::{ALIGNMENT, Digit, Gather, Meeting, Moves};
 
 use super::index::{check_extent, digits};
 use super::number::Number;
@@ -63,6 +63,8 @@ pub(super) struct Product {
     pub in_place: Option<usize>,
     /// Bytes of workspace that parts of sums may take.
     pub workspace: u64,
+    /// Bytes that the addresses of out, bias and residual are multiples of.
+    pub alignment: usize,
     /// Whether operands of f32 may be rounded to tf32.
     pub tf32: bool,
 }
@@ -85,6 +87,12 @@ struct Position {
 }
 
 impl Product {
+    /// The same product on addresses that are multiples of so many bytes.
+    pub fn aligned(mut self, bytes: usize) -> Product {
+        (self.alignment, self.lhs.alignment, self.rhs.alignment) = (bytes, bytes, bytes);
+        self
+    }
+
     /// The dtype of sums.
     fn sums(&self) -> Number {
         Number(self.operand).widened()

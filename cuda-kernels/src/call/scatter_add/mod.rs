@@ -38,6 +38,8 @@ struct Scatter {
     positions: Vec<(usize, usize)>,
     /// Whether the result is in the operand's place.
     in_place: bool,
+    /// Bytes that addresses of arguments are multiples of.
+    alignment: usize,
 }
 
 /// An axis of the result.
@@ -74,7 +76,12 @@ fn distances(shape: &[usize]) -> Vec<usize> {
 }
 
 impl Scatter {
-    fn new(call: &ScatterAdd, in_place: bool) -> Scatter {
+    /// Elements that one instruction moves, at most.
+    fn vector(&self) -> usize {
+        self.number.vector().min(self.alignment / self.number.size() as usize).max(1)
+    }
+
+    fn new(call: &ScatterAdd, in_place: bool, alignment: usize) -> Scatter {
         let (strides, in_updates) = (distances(&call.operand), distances(&call.updates));
         let axis = |(axis, extent): (usize, &usize)| Axis {
             extent: *extent,
@@ -99,6 +106,7 @@ impl Scatter {
             moved: call.scatter_dims_to_operand_dims.clone(),
             positions,
             in_place,
+            alignment,
         }
     }
 
@@ -201,8 +209,8 @@ fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
 /// The kernels of a scatter.
 ///
 /// Errors: an extent is beyond what kernels count to.
-pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>) -> Result<Compiled> {
-    let scatter = Scatter::new(call, in_place.is_some());
+pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>, alignment: usize) -> Result<Compiled> {
+    let scatter = Scatter::new(call, in_place.is_some(), alignment);
     let (count, window) = (scatter.count(), scatter.window());
     if scatter.elements == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
@@ -239,7 +247,7 @@ fn copy(scatter: &Scatter) -> Result<Stage> {
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
     let number = scatter.number;
-    let vector = number.vector();
+    let vector = scatter.vector();
     let whole = scatter.elements / vector;
     let index = code.ternary(crate::ptx::Ternary::Mad, Type::S32, block, THREADS as i64, thread);
     let move_one = |code: &mut Code, index: Reg, count: usize, offset: i64| {

@@ -50,7 +50,7 @@ fn vector(scatter: &Scatter) -> usize {
     let moved = moved && last.window < last.extent;
     let all: Vec<usize> =
         strides.chain(scatter.positions.iter().map(|p| p.1)).chain([last.window, last.extent]).collect();
-    let mut vector = if moved { 1 } else { scatter.number.vector() };
+    let mut vector = if moved { 1 } else { scatter.vector() };
     while !all.iter().all(|n| n.is_multiple_of(vector)) {
         vector /= 2;
     }

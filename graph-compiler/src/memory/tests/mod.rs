@@ -10,7 +10,7 @@ use wengert_core::plan::{Address, Plan, Space, Step, verify};
 use wengert_core::{Binding, Target};
 
 fn plan(sample: &Sample) -> Plan {
-    let plan = plan_kernels(&sample.0, &Target::cpu(), &Binding::new()).unwrap();
+    let plan = plan_kernels(&sample.0, &Target::cpu(), &Binding::new()).unwrap().plan;
     verify(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
     plan
 }

@@ -83,7 +83,8 @@ fn input_to(input: &InputRecipe) -> v1::RecipeInput {
 }
 
 fn input_from(record: v1::RecipeInput) -> Result<InputRecipe> {
-    let scalar = |dtype: String, bits| Ok(Scalar::from_bits(dtype.parse::<DType>()?, bits));
+    let scalar =
+        |dtype: String, bits| -> Result<Scalar> { Ok(Scalar::from_bits(dtype.parse::<DType>()?, bits)) };
     let transforms = record.transforms.into_iter().map(|transform| {
         Ok(match transform {
             v1::Transform::Convert(dtype) => Transform::Convert(dtype.parse()?),

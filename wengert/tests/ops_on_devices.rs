@@ -1,5 +1,7 @@
-//! Every op × sample × float dtype through the whole compiler, on the CPU: bit for bit with the interpreter of plans (which runs nests
+//! Every op × sample × float dtype through the whole compiler, on every device: bit for bit with the interpreter of plans (which runs nests
 //! by the nest interpreter) where there is no call, within the call's bound where there is one; and near the graph interpreter.
+//!
+//! Devices are the CPU, the emulated GPU with all its sanitizers, and the one that `WENGERT_TEST_DEVICE` names, such as `cuda:0`.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::check::{self, Finding};
@@ -38,25 +40,34 @@ fn has_calls(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step, Step::Call { .. }))
 }
 
-#[test]
-fn every_op_and_sample_in_every_float_dtype() {
+/// What the device's plans are compiled for.
+fn target(device: Device) -> Target {
+    match device {
+        Device::Cpu | Device::Interpreter => Target::cpu(),
+        Device::Emulator => Target::cuda("sm_90"),
+        Device::Cuda(_) => Session::open(device).unwrap().target().clone(),
+    }
+}
+
+fn every_op_and_sample_in_every_float_dtype(device: Device) {
+    let target = target(device);
     let (mut nests, mut calls) = (0, 0);
     for entry in Op::catalogue() {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
                 let operands = sample.literals(dtype, number as u64 + 1);
                 let Some(function) = function(sample, &operands) else { continue };
-                let name = format!("{} sample {number} in {dtype}", entry.name);
+                let name = format!("{} sample {number} in {dtype} on {device}", entry.name);
                 let mut program = Program::new();
                 program.add(function.clone()).unwrap();
-                let plan =
-                    compile(&program, "f", &Binding::new(), &Target::cpu(), &Options::default()).unwrap();
-                let mut session = Session::open(Device::Cpu).unwrap();
-                let mut compiled = session.load_plan(plan.clone()).unwrap();
+                let plan = compile(&program, "f", &Binding::new(), &target, &Options::default()).unwrap();
+                let mut session = Session::open(device).unwrap();
+                let mut compiled =
+                    session.load_plan(plan.clone()).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
                 let inputs: Vec<(String, &Literal)> =
                     plan.inputs.iter().zip(&operands).map(|(i, l)| (i.name.clone(), l)).collect();
                 let inputs: Vec<(&str, &Literal)> = inputs.iter().map(|(n, l)| (n.as_str(), *l)).collect();
-                let found = compiled.run(&inputs).unwrap();
+                let found = compiled.run(&inputs).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
                 if has_calls(&plan) {
                     calls += 1;
                 } else {
@@ -66,10 +77,27 @@ fn every_op_and_sample_in_every_float_dtype() {
                     }
                     nests += 1;
                 }
-                let near = check::device(Device::Cpu, &program, "f", &Binding::new(), &operands).unwrap();
+                let near = check::device(device, &program, "f", &Binding::new(), &operands).unwrap();
                 assert!(!matches!(near, Finding::Bad(_)), "{name}: {near:?}");
             }
         }
     }
     assert!(nests > 500 && calls > 40, "{nests} plans of nests and {calls} with calls compared");
+}
+
+#[test]
+fn on_the_cpu() {
+    every_op_and_sample_in_every_float_dtype(Device::Cpu);
+}
+
+#[test]
+fn on_the_emulator() {
+    every_op_and_sample_in_every_float_dtype(Device::Emulator);
+}
+
+#[test]
+fn on_the_device_that_is_asked_for() {
+    if let Ok(name) = std::env::var("WENGERT_TEST_DEVICE") {
+        every_op_and_sample_in_every_float_dtype(name.parse().unwrap());
+    }
 }

@@ -1,0 +1,133 @@
+//! Who does the products of a plan: cuBLASLt where it gives the plan's bits, else kernels of our own.
+
+use super::Options;
+use crate::driver::blas::{Alignment, Blas, Form, Operands, Prepared, Rules, Tuning, supports};
+use crate::driver::{Address, Device, DeviceError};
+use crate::lowered::{Choice, Question};
+use wengert_core::call::{Call, Gemm};
+use wengert_core::{Diagnostic, Result};
+
+/// Products that are ready, by their number in the lowered plan.
+pub(super) struct Products {
+    device: Device,
+    /// The library, or why there is none.
+    blas: std::result::Result<Blas, DeviceError>,
+    rules: Rules,
+    tuning: Tuning,
+    autotune: bool,
+    prepared: Vec<(Gemm, Prepared)>,
+}
+
+impl Products {
+    /// Nothing yet.
+    pub fn new(device: &Device, options: &Options) -> Products {
+        Products {
+            device: device.clone(),
+            blas: device.blas(),
+            rules: options.rules,
+            tuning: options.tuning.clone(),
+            autotune: options.autotune,
+            prepared: Vec::new(),
+        }
+    }
+
+    /// Algorithms that are known, those measured here included.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Who does a call; a product that the library does is prepared.
+    ///
+    /// Errors: the library is not there, or fails. (That it cannot do a product is no error.)
+    pub fn choose(&mut self, question: &Question) -> Result<Choice> {
+        let Call::Gemm(gemm) = &question.call else {
+            return Ok(Choice::Kernels("cuBLASLt has no such call".into()));
+        };
+        if gemm.k == 0 {
+            return Ok(Choice::Kernels("a sum of nothing is no product".into()));
+        }
+        let blas = self.blas.as_ref().map_err(|error| Diagnostic::from(error.clone()))?;
+        let in_place = question.in_place.is_some();
+        let form = match supports(gemm, self.rules, in_place) {
+            Ok(form) => form,
+            Err(why) => return Ok(Choice::Kernels(why.to_string())),
+        };
+        let aligned = u32::try_from(question.alignment).expect("at most 256");
+        let alignment = Alignment { lhs: aligned, rhs: aligned, out: aligned, bias: aligned, aux: aligned };
+        if self.autotune {
+            measure(&self.device, blas, gemm, &form, &alignment, question.workspace, &mut self.tuning)?;
+        }
+        match blas.prepare(&form, in_place, &alignment, question.workspace, &self.tuning)? {
+            Err(why) => Ok(Choice::Kernels(why.to_string())),
+            Ok(prepared) => {
+                let left = prepared.form().map_or(gemm.epilogue, |form| form.left);
+                self.prepared.push((gemm.clone(), prepared));
+                Ok(Choice::Library(left))
+            }
+        }
+    }
+
+    /// Puts product number `number` into the stream.
+    pub fn execute(&self, number: usize, arguments: &[Address], workspace: Address) -> Result<()> {
+        let (gemm, prepared) = &self.prepared[number];
+        let blas = self.blas.as_ref().expect("a product was prepared, so there is a library");
+        Ok(blas.execute(prepared, &operands(gemm, arguments), workspace)?)
+    }
+
+    /// A line for each product.
+    pub fn decisions(&self) -> impl Iterator<Item = String> + '_ {
+        self.prepared.iter().map(|(_, p)| format!("{}: {}", p.problem(), p.algorithm().text))
+    }
+}
+
+/// Where the matrices are, from the arguments of the call.
+fn operands(gemm: &Gemm, arguments: &[Address]) -> Operands {
+    let out = arguments[arguments.len() - 1];
+    let bias = if gemm.epilogue.bias { arguments[2] } else { Address::default() };
+    let residual = match gemm.epilogue.residual {
+        true => arguments[2 + usize::from(gemm.epilogue.bias)],
+        false => out,
+    };
+    Operands { lhs: arguments[0], rhs: arguments[1], residual, out, bias, aux: Address::default() }
+}
+
+/// Measures the algorithms of a product on memory of its own, unless that was done before.
+fn measure(
+    device: &Device,
+    blas: &Blas,
+    gemm: &Gemm,
+    form: &Form,
+    alignment: &Alignment,
+    workspace: u64,
+    tuning: &mut Tuning,
+) -> Result<()> {
+    if tuning.get(&blas.key(&form.problem, alignment, workspace)).is_some() {
+        return Ok(());
+    }
+    let call = Call::Gemm(gemm.clone());
+    let mut types = call.operands();
+    types.push(call.result());
+    // Operands may reach further than their type says: as far as their strides do.
+    let reach = |m: &wengert_core::call::Matrix, rows: usize, columns: usize| {
+        let last = (gemm.batch - 1) * m.batch + (rows - 1) * m.row + (columns - 1) * m.column;
+        (last as u64 + 1) * gemm.operand.size() as u64
+    };
+    let mut memories = Vec::new();
+    for (n, ty) in types.iter().enumerate() {
+        let bytes = match n {
+            0 => reach(&gemm.lhs, gemm.m, gemm.k),
+            1 => reach(&gemm.rhs, gemm.k, gemm.n),
+            _ => ty.bytes().expect("verified extents fit") as u64,
+        };
+        let memory = device.allocate(bytes, "the matrices of a measurement")?;
+        // Small numbers in every float dtype.
+        device.fill(memory.address(), 0x3c, bytes)?;
+        memories.push(memory);
+    }
+    let scratch = device.allocate(workspace, "the workspace of a measurement")?;
+    let addresses: Vec<Address> = memories.iter().map(|m| m.address()).collect();
+    let place = (scratch.address(), workspace);
+    // That no algorithm is found is told when the product is prepared.
+    drop(blas.autotune(&form.problem, alignment, place, &operands(gemm, &addresses), tuning)?);
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Which values are one and the same bytes, handed on without a step that writes them.
+
+use std::collections::BTreeMap;
+use wengert_core::Id;
+use wengert_core::plan::{Plan, Step, Trip, ValueId};
+
+/// Labels of values: the least value that is handed on to become this one, or that this one becomes.
+pub(super) struct Labels(Vec<u32>);
+
+impl Labels {
+    /// Joins what loops hand from iteration to iteration, wholes and their parts, and what branches define.
+    pub fn new(plan: &Plan) -> Labels {
+        let mut labels = Labels((0..plan.values.len() as u32).collect());
+        labels.block(&plan.steps);
+        labels
+    }
+
+    fn block(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Loop(l) => {
+                    for c in &l.carries {
+                        self.join(&[c.initial, c.input, c.output, c.result]);
+                    }
+                    l.slices.iter().for_each(|s| self.join(&[s.whole, s.part]));
+                    for s in &l.stacks {
+                        self.join(&[s.whole, s.part]);
+                        s.initial.iter().for_each(|i| self.join(&[s.whole, *i]));
+                    }
+                    if let Trip::While { before, after, .. } = &l.trip {
+                        self.join(&[before.value, *after]);
+                    }
+                }
+                Step::If { merges, .. } | Step::Switch { merges, .. } => {
+                    for merge in merges {
+                        merge.ways.iter().for_each(|way| self.join(&[*way, merge.result]));
+                    }
+                }
+                Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            }
+            step.blocks().into_iter().for_each(|block| self.block(block));
+        }
+    }
+
+    fn root(&self, mut n: u32) -> u32 {
+        while self.0[n as usize] != n {
+            n = self.0[n as usize];
+        }
+        n
+    }
+
+    fn join(&mut self, values: &[ValueId]) {
+        for pair in values.windows(2) {
+            let (a, b) = (self.root(pair[0].index() as u32), self.root(pair[1].index() as u32));
+            self.0[a.max(b) as usize] = a.min(b);
+        }
+    }
+
+    /// The labels; those of values that are there before the plan begins have none.
+    pub fn finish(self, plan: &Plan) -> BTreeMap<ValueId, Option<u32>> {
+        let mut before: Vec<bool> = vec![false; plan.values.len()];
+        let sources = plan.inputs.iter().map(|i| i.value);
+        let sources = sources.chain(plan.constants.iter().map(|c| c.value));
+        for value in sources.chain(plan.variables.iter().filter_map(|v| v.before)) {
+            before[self.root(value.index() as u32) as usize] = true;
+        }
+        let label = |v: ValueId| Some(self.root(v.index() as u32)).filter(|root| !before[*root as usize]);
+        plan.values.ids().map(|v| (v, label(v))).collect()
+    }
+}

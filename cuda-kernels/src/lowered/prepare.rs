@@ -1,0 +1,380 @@
+//! From a plan to kernels and actions.
+
+use super::epilogue::epilogue;
+use super::labels::Labels;
+use super::{Action, ActionKind, Choice, Choose, KernelFacts, Launch, Lowered, Place, Question, Trip};
+use crate::architecture::Architecture;
+use crate::ptx::{Kernel, Module};
+use crate::stage::{Access, Compiled, Memory};
+use crate::{call, nest};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use wengert_core::call::{Call, Epilogue};
+use wengert_core::nest::BufferRole;
+use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId};
+use wengert_core::{DType, Diagnostic, Id, Result};
+
+/// What the addresses of buffers are known to be multiples of, at most. (Allocations, and values in the arena.)
+const ALIGNMENT: u64 = 256;
+
+pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
+    if plan.target.name != architecture.name() {
+        let (function, target, name) = (&plan.function, &plan.target.name, architecture.name());
+        return Err(Diagnostic::new(format!("the plan of @{function} is for `{target}`, this is `{name}`"))
+            .help(format!("compile the function for `{name}`")));
+    }
+    plan::verify(plan).map_err(|e| e.context(format!("the plan of @{}", plan.function)))?;
+    let mut preparing = Preparing {
+        plan,
+        architecture,
+        choose,
+        labels: Labels::new(plan).finish(plan),
+        module: Module::default(),
+        facts: Vec::new(),
+        known: HashMap::new(),
+        names: BTreeSet::new(),
+        functions: BTreeSet::new(),
+        nests: BTreeMap::new(),
+        calls: HashMap::new(),
+        library: Vec::new(),
+        own: Vec::new(),
+        steps: 0,
+        loops: 0,
+    };
+    let actions = preparing.block(&plan.steps)?;
+    let Preparing { module, facts, library, own, loops, .. } = preparing;
+    let dynamic = facts.iter().filter(|k| k.dynamic_shared > 0);
+    let dynamic = dynamic.map(|k| format!("// dynamic_shared {} {}\n", k.name, k.dynamic_shared));
+    Ok(Lowered {
+        plan: plan.clone(),
+        architecture,
+        ptx: dynamic.collect::<String>() + &module.to_string(),
+        kernels: facts,
+        library,
+        own,
+        actions,
+        loops,
+    })
+}
+
+/// Stages of a nest or call in the module: like [`crate::stage::Stage`], with the number of the kernel.
+#[derive(Clone)]
+struct Placed {
+    stages: Vec<PlacedStage>,
+    workspace: u64,
+}
+
+#[derive(Clone)]
+struct PlacedStage {
+    kernel: usize,
+    grid: [u32; 3],
+    dynamic_shared: u32,
+    arguments: Vec<crate::stage::Slot>,
+}
+
+/// What a kernel of a nest depends on beyond the nest: aliases, and the alignment of each argument.
+type NestKey = (NestId, Vec<(usize, usize)>, u64);
+
+/// How a call is done.
+#[derive(Clone)]
+enum Done {
+    /// By a library, and a kernel for the epilogue that it leaves, with the arguments of the call that it gets.
+    Library(usize, Option<(PlacedStage, Vec<usize>)>),
+    /// By kernels.
+    Kernels(Placed),
+}
+
+struct Preparing<'a, 'c> {
+    plan: &'a Plan,
+    architecture: Architecture,
+    choose: &'a mut Choose<'c>,
+    labels: BTreeMap<ValueId, Option<u32>>,
+    module: Module,
+    facts: Vec<KernelFacts>,
+    /// Kernels without their names. Looked up, never iterated.
+    known: HashMap<Kernel, usize>,
+    names: BTreeSet<String>,
+    functions: BTreeSet<String>,
+    nests: BTreeMap<NestKey, Placed>,
+    /// Looked up, never iterated.
+    calls: HashMap<Question, Done>,
+    library: Vec<Question>,
+    own: Vec<(Question, String)>,
+    steps: usize,
+    loops: usize,
+}
+
+impl Preparing<'_, '_> {
+    fn block(&mut self, steps: &[Step]) -> Result<Vec<Action>> {
+        let mut actions = Vec::new();
+        for step in steps {
+            let number = self.steps;
+            self.steps += 1;
+            self.step(number, step, &mut actions)?;
+        }
+        Ok(actions)
+    }
+
+    fn step(&mut self, step: usize, what: &Step, actions: &mut Vec<Action>) -> Result<()> {
+        let kind = match what {
+            Step::Nest { nest, arguments } => return self.nest(step, *nest, arguments, actions),
+            Step::Call { call, arguments, workspace } => {
+                let workspace = workspace.as_ref().map(|(at, bytes)| self.memory(at, *bytes));
+                return self.call(step, call, arguments, workspace, actions);
+            }
+            Step::Copy { value, from, to } => ActionKind::Copy {
+                from: self.at(*value, from, Access::Read),
+                to: self.at(*value, to, Access::Write),
+            },
+            Step::Loop(l) => {
+                self.loops = self.loops.max(l.id.index() + 1);
+                let trip = match &l.trip {
+                    plan::Trip::Constant(n) => Trip::Constant(*n),
+                    plan::Trip::Value { count, limit } => Trip::Value {
+                        count: self.argument(count, Access::Read),
+                        wide: self.plan.values[count.value].dtype == DType::I64,
+                        limit: *limit,
+                    },
+                    plan::Trip::While { before, limit, .. } => {
+                        Trip::While { condition: self.argument(before, Access::Read), limit: *limit }
+                    }
+                };
+                let body = self.block(&l.body)?;
+                ActionKind::Loop { counter: l.id.index(), trip, reverse: l.reverse, body }
+            }
+            Step::If { predicate, then, otherwise, .. } => ActionKind::Branch {
+                selector: self.argument(predicate, Access::Read),
+                is_bool: true,
+                ways: vec![self.block(then)?, self.block(otherwise)?],
+            },
+            Step::Switch { index, arms, .. } => ActionKind::Branch {
+                selector: self.argument(index, Access::Read),
+                is_bool: false,
+                ways: arms.iter().map(|arm| self.block(arm)).collect::<Result<_>>()?,
+            },
+        };
+        // A copy of nothing is nothing.
+        if !matches!(&kind, ActionKind::Copy { from, .. } if from.bytes == 0) {
+            actions.push(Action { step, kind });
+        }
+        Ok(())
+    }
+
+    fn nest(
+        &mut self,
+        step: usize,
+        id: NestId,
+        arguments: &[Argument],
+        actions: &mut Vec<Action>,
+    ) -> Result<()> {
+        let nest = &self.plan.nests[id];
+        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
+        let mut in_place = Vec::new();
+        for (result, _) in roles.iter().enumerate().filter(|(_, r)| **r == BufferRole::Out) {
+            let same = |n: &usize| {
+                roles[*n] == BufferRole::In
+                    && arguments[*n].at == arguments[result].at
+                    && self.plan.values[arguments[*n].value].bytes() > 0
+            };
+            in_place.extend((0..roles.len()).filter(same).map(|operand| (operand, result)));
+        }
+        let places = arguments.iter().map(|a| self.argument(a, Access::Read)).collect::<Vec<_>>();
+        let alignment = alignment(&places);
+        let key = (id, in_place, alignment);
+        let placed = match self.nests.get(&key) {
+            Some(placed) => placed.clone(),
+            None => {
+                let options = nest::Options { alignment, ..nest::Options::default() };
+                let compiled = nest::compile(nest, self.architecture, &key.1, &options)?;
+                let placed = self.place(compiled, &format!("nest @{}", nest.name));
+                self.nests.insert(key, placed.clone());
+                placed
+            }
+        };
+        self.launch(step, &placed, &places, None, actions)
+    }
+
+    fn call(
+        &mut self,
+        step: usize,
+        call: &Call,
+        arguments: &[Argument],
+        workspace: Option<Place>,
+        actions: &mut Vec<Action>,
+    ) -> Result<()> {
+        let last = arguments.len() - 1;
+        let shares = |n: &usize| {
+            arguments[*n].at == arguments[last].at && self.plan.values[arguments[*n].value].bytes() > 0
+        };
+        let in_place = call.in_place().into_iter().find(shares);
+        let access = |n: usize| if n == last { Access::Write } else { Access::Read };
+        let places: Vec<Place> =
+            arguments.iter().enumerate().map(|(n, a)| self.argument(a, access(n))).collect();
+        if places[last].bytes == 0 {
+            return Ok(());
+        }
+        let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
+        let question =
+            Question { call: call.clone(), in_place, alignment: alignment(&places), workspace: reserved };
+        let done = match self.calls.get(&question) {
+            Some(done) => done.clone(),
+            None => {
+                let done = self.decide(&question)?;
+                self.calls.insert(question, done.clone());
+                done
+            }
+        };
+        match done {
+            Done::Kernels(placed) => self.launch(step, &placed, &places, workspace, actions),
+            Done::Library(number, left) => {
+                let left = left.map(|(stage, arguments)| {
+                    let places: Vec<Place> = arguments.iter().map(|a| places[*a].clone()).collect();
+                    (Placed { stages: vec![stage], workspace: 0 }, places)
+                });
+                let kind = ActionKind::Library { call: number, arguments: places, workspace };
+                actions.push(Action { step, kind });
+                match left {
+                    Some((placed, places)) => self.launch(step, &placed, &places, None, actions),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Who does a call, and with which kernels.
+    fn decide(&mut self, question: &Question) -> Result<Done> {
+        let Question { call, in_place, alignment, .. } = question;
+        let origin = format!("call {}", call.name());
+        match ((self.choose)(question)?, call) {
+            (Choice::Library(left), Call::Gemm(gemm)) => {
+                self.library.push(question.clone());
+                let number = self.library.len() - 1;
+                if left == Epilogue::default() {
+                    return Ok(Done::Library(number, None));
+                }
+                let (nest, arguments) = epilogue(gemm, &left);
+                let options = nest::Options { alignment: *alignment, ..nest::Options::default() };
+                let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
+                let mut placed =
+                    self.place(compiled, &format!("{origin}, the epilogue that the library leaves"));
+                let stage = placed.stages.pop().expect("a result with elements has a kernel");
+                Ok(Done::Library(number, Some((stage, arguments))))
+            }
+            (Choice::Library(_), _) => {
+                self.library.push(question.clone());
+                Ok(Done::Library(self.library.len() - 1, None))
+            }
+            (Choice::Kernels(reason), _) => {
+                tracing::debug!(call = call.name(), reason, "a call is done by kernels of our own");
+                self.own.push((question.clone(), reason));
+                let options =
+                    call::Options { in_place: *in_place, alignment: *alignment, ..call::Options::default() };
+                let compiled = call::compile_with(call, self.architecture, options)?;
+                Ok(Done::Kernels(self.place(compiled, &origin)))
+            }
+        }
+    }
+
+    /// Adds the kernels to the module, those that are new.
+    fn place(&mut self, compiled: Compiled, origin: &str) -> Placed {
+        let Compiled { stages, workspace } = compiled;
+        let stages = stages.into_iter().map(|stage| {
+            for function in stage.functions {
+                if self.functions.insert(function.name.clone()) {
+                    self.module.functions.push(function);
+                }
+            }
+            let (grid, dynamic_shared, arguments) = (stage.grid, stage.dynamic_shared, stage.arguments);
+            let kernel = self.kernel(stage.kernel, origin);
+            let most = &mut self.facts[kernel].dynamic_shared;
+            *most = dynamic_shared.max(*most);
+            PlacedStage { kernel, grid, dynamic_shared, arguments }
+        });
+        let stages = stages.collect();
+        Placed { stages, workspace }
+    }
+
+    fn kernel(&mut self, mut kernel: Kernel, origin: &str) -> usize {
+        let wished = std::mem::take(&mut kernel.name);
+        if let Some(known) = self.known.get(&kernel) {
+            return *known;
+        }
+        let number = self.facts.len();
+        self.known.insert(kernel.clone(), number);
+        let wished = identifier(&wished);
+        kernel.name = if self.names.contains(&wished) { format!("{wished}_{number}") } else { wished };
+        // A name that someone else wished for may look like one of ours.
+        while !self.names.insert(kernel.name.clone()) {
+            kernel.name.push('x');
+        }
+        self.facts.push(KernelFacts {
+            name: kernel.name.clone(),
+            threads: kernel.threads,
+            shared: kernel.static_shared(),
+            dynamic_shared: 0,
+            origin: origin.into(),
+        });
+        self.module.kernels.push(kernel);
+        number
+    }
+
+    fn launch(
+        &self,
+        step: usize,
+        placed: &Placed,
+        places: &[Place],
+        workspace: Option<Place>,
+        actions: &mut Vec<Action>,
+    ) -> Result<()> {
+        let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
+        if placed.workspace > reserved {
+            let message =
+                format!("its kernels use {} bytes of workspace, {reserved} are reserved", placed.workspace);
+            return Err(Diagnostic::new(message).help("compile the plan again with this version"));
+        }
+        for stage in &placed.stages {
+            let argument = |slot: &crate::stage::Slot| match slot.memory {
+                Memory::Argument(n) => Place { access: slot.access, ..places[n].clone() },
+                Memory::Workspace { offset, bytes } => {
+                    let whole = workspace.clone().expect("its length was just compared");
+                    Place { offset: whole.offset + offset, bytes, access: slot.access, ..whole }
+                }
+            };
+            let arguments = stage.arguments.iter().map(argument).collect();
+            let (kernel, grid, dynamic_shared) = (stage.kernel, stage.grid, stage.dynamic_shared);
+            let kind = ActionKind::Launch(Launch { kernel, grid, dynamic_shared, arguments });
+            actions.push(Action { step, kind });
+        }
+        Ok(())
+    }
+
+    fn argument(&self, argument: &Argument, access: Access) -> Place {
+        self.at(argument.value, &argument.at, access)
+    }
+
+    fn at(&self, value: ValueId, at: &Address, access: Access) -> Place {
+        let bytes = self.plan.values[value].bytes();
+        Place { access, label: self.labels[&value], ..self.memory(at, bytes) }
+    }
+
+    fn memory(&self, at: &Address, bytes: u64) -> Place {
+        let strides = at.strides.iter().map(|(l, stride)| (l.index(), *stride)).collect();
+        Place { space: at.space, offset: at.offset, strides, bytes, access: Access::ReadWrite, label: None }
+    }
+}
+
+/// What all addresses are multiples of; a power of two.
+fn alignment(places: &[Place]) -> u64 {
+    let parts = places.iter().filter(|p| p.bytes > 0);
+    let parts = parts.flat_map(|p| p.strides.iter().map(|(_, s)| *s).chain([p.offset]));
+    parts.fold(ALIGNMENT, |all, part| if part == 0 { all } else { all.min(1 << part.trailing_zeros()) })
+}
+
+/// A name that PTX takes: letters, digits and `_`, beginning with a letter.
+fn identifier(name: &str) -> String {
+    let letters = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    let mut made: String = letters.take(64).collect();
+    if !made.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        made.insert(0, 'k');
+    }
+    made
+}

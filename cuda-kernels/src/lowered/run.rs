@@ -1,0 +1,150 @@
+//! Following the actions.
+
+use super::{Action, ActionKind, Launch, Lowered, Place, Trip};
+use crate::stage::Access;
+use wengert_core::plan::Space;
+use wengert_core::{Diagnostic, Result};
+
+/// What runs kernels: the driver, or the emulator. Everything happens in the order of the calls.
+pub trait Machine {
+    /// Launches a kernel on the memory of its arguments.
+    fn launch(&mut self, launch: &Launch, arguments: &[Bound]) -> Result<()>;
+
+    /// Has the library do call number `call` of [`Lowered::library`].
+    fn library(&mut self, call: usize, arguments: &[Bound], workspace: Option<Bound>) -> Result<()>;
+
+    /// Copies as many bytes as both have; they do not overlap, or are the same.
+    fn copy(&mut self, from: Bound, to: Bound) -> Result<()>;
+
+    /// Waits for what has been begun, and reads the first bytes of a value, at most 8.
+    fn read(&mut self, from: Bound) -> Result<[u8; 8]>;
+}
+
+/// A place, as the counters stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// In which memory.
+    pub space: Space,
+    /// Bytes from its beginning.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What is done there.
+    pub access: Access,
+    /// What lies there.
+    pub label: Option<u32>,
+}
+
+/// An error of the machine, and the step of the plan in which it happened.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StepError {
+    /// Number of the step.
+    pub step: usize,
+    /// What happened; the text of the step is in it.
+    pub error: Diagnostic,
+}
+
+/// Runs a plan once.
+///
+/// Errors: those of the machine, with the step in which they happened.
+pub fn run(lowered: &Lowered, machine: &mut impl Machine) -> Result<(), StepError> {
+    let mut runner = Runner { lowered, machine, counters: vec![0; lowered.loops], arguments: Vec::new() };
+    runner.actions(&lowered.actions)
+}
+
+struct Runner<'a, M> {
+    lowered: &'a Lowered,
+    machine: &'a mut M,
+    counters: Vec<u64>,
+    /// Of the step at hand; kept for its memory.
+    arguments: Vec<Bound>,
+}
+
+impl<M: Machine> Runner<'_, M> {
+    fn actions(&mut self, actions: &[Action]) -> Result<(), StepError> {
+        actions.iter().try_for_each(|action| self.action(action))
+    }
+
+    fn action(&mut self, action: &Action) -> Result<(), StepError> {
+        let done = match &action.kind {
+            ActionKind::Launch(launch) => {
+                self.bind(&launch.arguments);
+                self.machine.launch(launch, &self.arguments)
+            }
+            ActionKind::Library { call, arguments, workspace } => {
+                self.bind(arguments);
+                let workspace = workspace.as_ref().map(|w| self.place(w));
+                self.machine.library(*call, &self.arguments, workspace)
+            }
+            ActionKind::Copy { from, to } => {
+                let (from, to) = (self.place(from), self.place(to));
+                self.machine.copy(from, to)
+            }
+            ActionKind::Loop { counter, trip, reverse, body } => {
+                return self.repeat(action.step, *counter, trip, *reverse, body);
+            }
+            ActionKind::Branch { selector, is_bool, ways } => {
+                let bytes = self.read(action.step, selector)?;
+                let way = match is_bool {
+                    true => usize::from(bytes[0] == 0),
+                    false => usize::try_from(word(bytes)).unwrap_or(0).min(ways.len() - 1),
+                };
+                return self.actions(&ways[way]);
+            }
+        };
+        done.map_err(|error| self.lowered.locate(action.step, error))
+    }
+
+    fn repeat(
+        &mut self,
+        step: usize,
+        counter: usize,
+        trip: &Trip,
+        reverse: bool,
+        body: &[Action],
+    ) -> Result<(), StepError> {
+        let count = match trip {
+            Trip::Constant(count) => *count,
+            Trip::Value { count, wide, limit } => {
+                let bytes = self.read(step, count)?;
+                let value = if *wide { i64::from_le_bytes(bytes) } else { word(bytes).into() };
+                u64::try_from(value).unwrap_or(0).min(*limit)
+            }
+            Trip::While { limit, .. } => *limit,
+        };
+        for i in 0..count {
+            if let Trip::While { condition, .. } = trip
+                && self.read(step, condition)?[0] == 0
+            {
+                break;
+            }
+            self.counters[counter] = if reverse { count - 1 - i } else { i };
+            self.actions(body)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, step: usize, place: &Place) -> Result<[u8; 8], StepError> {
+        let bound = self.place(place);
+        self.machine.read(bound).map_err(|error| self.lowered.locate(step, error))
+    }
+
+    fn bind(&mut self, places: &[Place]) {
+        self.arguments.clear();
+        for place in places {
+            let bound = self.place(place);
+            self.arguments.push(bound);
+        }
+    }
+
+    fn place(&self, place: &Place) -> Bound {
+        let counted = place.strides.iter().map(|(counter, stride)| self.counters[*counter] * stride);
+        let Place { space, bytes, access, label, .. } = *place;
+        Bound { space, offset: place.offset + counted.sum::<u64>(), bytes, access, label }
+    }
+}
+
+/// The i32 at the beginning.
+fn word(bytes: [u8; 8]) -> i32 {
+    i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}

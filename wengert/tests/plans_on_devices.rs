@@ -1,0 +1,103 @@
+//! The plans of `core`'s filetests (loops, branches, work in place, donated state) on every device, bit for bit with the plan interpreter.
+//!
+//! Inputs are small integers, so that calls are exact as well.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use std::path::Path;
+use wengert::core::plan::{Plan, interpret, parse_plan, verify};
+use wengert::core::{DType, Literal, Scalar};
+use wengert::{Device, Session};
+
+/// The plans that are right, for a target of that name.
+fn corpus(target: &str) -> Vec<Plan> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    let mut plans = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let starts: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
+        for (i, start) in starts.iter().enumerate() {
+            let end = starts.get(i + 1).copied().unwrap_or(lines.len());
+            let case = lines[*start..end].join("\n");
+            if case.contains("// error:") {
+                continue;
+            }
+            let mut plan = parse_plan("file", &case).unwrap().0;
+            plan.target.name = target.into();
+            verify(&plan).unwrap();
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
+    let values: Vec<Scalar> = (0..shape.iter().product())
+        .map(|_| {
+            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let small = (*state >> 60) as i64 - 3;
+            if dtype == DType::Bool { Scalar::of(small > 4) } else { Scalar::from_i64(dtype, small) }
+        })
+        .collect();
+    Literal::from_scalars(dtype, shape, &values).unwrap()
+}
+
+fn every_plan(device: Device) {
+    let target = Session::open(device).unwrap().target().name.clone();
+    let mut compared = 0;
+    for plan in corpus(&target) {
+        let text = plan.to_string();
+        if device != Device::Cpu && (text.contains("call sort") || text.contains("call top_k")) {
+            continue; // GPUs do not claim these calls.
+        }
+        let mut session = Session::open(device).unwrap();
+        let mut compiled = session.load_plan(plan.clone()).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+        for seed in 1..5 {
+            let mut state = seed;
+            let values = plan.inputs.iter().map(|i| &plan.values[i.value]);
+            let inputs: Vec<Literal> = values.map(|v| random(v.dtype, &v.shape, &mut state)).collect();
+            let variables: Vec<Option<Literal>> = plan
+                .variables
+                .iter()
+                .map(|v| v.before.map(|_| random(v.dtype, &v.shape, &mut state)))
+                .collect();
+            let expected = interpret(&plan, &inputs, &variables).unwrap();
+            for (variable, value) in plan.variables.iter().zip(&variables) {
+                if let Some(value) = value {
+                    session.set_variable(&variable.name, value).unwrap();
+                }
+            }
+            let given: Vec<(&str, &Literal)> =
+                plan.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
+            let found = compiled.run(&given).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+            for ((name, found), expected) in found.iter().zip(&expected.outputs) {
+                assert_eq!(found, expected, "{device}, {name}\n{plan}");
+            }
+            for (variable, expected) in plan.variables.iter().zip(&expected.variables) {
+                let found = session.variable(&variable.name).unwrap();
+                assert_eq!(&found, expected, "{device}, {}\n{plan}", variable.name);
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared >= 40, "{compared} runs compared");
+}
+
+#[test]
+fn on_the_cpu() {
+    every_plan(Device::Cpu);
+}
+
+#[test]
+fn on_the_emulator() {
+    every_plan(Device::Emulator);
+}
+
+#[test]
+fn on_the_device_that_is_asked_for() {
+    if let Ok(name) = std::env::var("WENGERT_TEST_DEVICE") {
+        every_plan(name.parse().unwrap());
+    }
+}
