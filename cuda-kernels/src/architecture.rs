@@ -74,7 +74,7 @@ impl Architecture {
         let number = major * 10 + minor;
         let fits = |a: &Architecture| a.number <= number && a.number / 10 == major;
         Architecture::ALL.into_iter().rfind(fits).ok_or_else(|| {
-            Diagnostic::new(format!("a device of compute capability {major}.{minor} is not supported"))
+            Diagnostic::of_device(format!("a device of compute capability {major}.{minor} is not supported"))
                 .help("use a GPU of compute capability 8.0 or later (Ampere, Ada, Hopper, Blackwell)")
         })
     }

@@ -178,13 +178,13 @@ impl From<DeviceError> for Diagnostic {
                 let message =
                     format!("{}: {call} failed with {name} ({code}){separator}{text}", error.doing);
                 let help = if call.starts_with("cublas") { None } else { mend(code) };
-                let diagnostic = Diagnostic::new(message);
+                let diagnostic = Diagnostic::of_device(message);
                 match help {
                     Some(help) => diagnostic.help(help),
                     None => diagnostic,
                 }
             }
-            Cause::Memory { wanted, free, total } => Diagnostic::new(format!(
+            Cause::Memory { wanted, free, total } => Diagnostic::of_device(format!(
                 "{} needs {} ({wanted} bytes), and {} of {} are free",
                 error.doing,
                 size_text(wanted),
@@ -196,7 +196,7 @@ impl From<DeviceError> for Diagnostic {
                  (`nvidia-smi` lists them)",
             ),
             Cause::Refused { why, help } => {
-                Diagnostic::new(format!("{}: {why}", error.doing)).help(help)
+                Diagnostic::of_device(format!("{}: {why}", error.doing)).help(help)
             }
         };
         if let Some(earlier) = error.earlier {

@@ -110,7 +110,7 @@ mod tests {
                     whole.operands().iter().enumerate().map(|(i, ty)| random(ty, i as u64 + 7)).collect();
                 let plain = Call::Gemm(Gemm { epilogue: Epilogue::default(), ..gemm.clone() });
                 let product = plain.reference(&operands[..2]).unwrap().literal();
-                let (nest, arguments) = super::epilogue(&gemm, &epilogue_of_all);
+                let (nest, arguments) = epilogue(&gemm, &epilogue_of_all);
                 verify(&nest).unwrap();
                 let last = arguments.len() - 1;
                 let mut inputs: Vec<Literal> =

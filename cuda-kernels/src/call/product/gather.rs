@@ -369,6 +369,7 @@ mod tests {
                 Digit { extent: 8, moves: Moves::By(1) },
             ],
             meetings: vec![Meeting { offset, divisor, extent, stride: 8 }],
+            alignment: ALIGNMENT,
         }
     }
 
