@@ -92,8 +92,13 @@ impl Executable {
         let mut products = Products::new(device, options);
         let lowered = Lowered::new(plan, architecture, &mut |question| products.choose(question))?;
         options.tuning = products.tuning().clone();
-        let module = device.load_module(&lowered.ptx, lowered.architecture, &Cache::user())?;
-        let functions = lowered.kernels.iter().map(|k| module.function(&k.name)).collect::<Result<_, _>>()?;
+        let functions = match lowered.kernels.is_empty() {
+            true => Vec::new(),
+            false => {
+                let module = device.load_module(&lowered.ptx, lowered.architecture, &Cache::user())?;
+                lowered.kernels.iter().map(|k| module.function(&k.name)).collect::<Result<_, _>>()?
+            }
+        };
         let value = |v| plan.values[v].bytes();
         let name = &plan.function;
         let (constants, end) = offsets(plan.constants.iter().map(|c| value(c.value)));
@@ -234,3 +239,6 @@ fn parts(addresses: &[Address], sizes: impl Iterator<Item = u64>) -> Vec<Part> {
     let part = |((offset, address), bytes): ((u64, &Address), u64)| Part { offset, address: *address, bytes };
     offsets.into_iter().zip(addresses).zip(sizes).map(part).collect()
 }
+
+#[cfg(test)]
+mod tests;
