@@ -10,7 +10,7 @@ use wengert::core::graph::parse_program;
 use wengert::core::graph::print::{PrintOptions, print};
 use wengert::core::nest::parse_nests;
 use wengert::core::plan::parse_plan;
-use wengert::data::npy;
+use wengert::data::{npy, npz};
 use wengert::pipeline::{Options, compile, compile_kernels};
 use wengert::{Device, GraphFile, Literal, Session, bind};
 
@@ -135,4 +135,60 @@ fn every_stage_of_every_function_reads_back() {
         let plan = compile(&program, &function.name, &binding, &Target::cpu(), &Options::default()).unwrap();
         assert!(parse_plan("x", &plan.to_string()).unwrap().0 == plan);
     }
+}
+
+/// Two hundred steps of training on the emulated GPU and on the CPU, from the same weights and on the same batches.
+///
+/// The plan for GPUs has reduction trees of its own. Run on the CPU, the same plan gives the very same losses, to the last bit: its nests must, and
+/// the sums of its matrix products are short enough to be one chain of fused multiply-adds on both machines. The CPU's own plan differs in its
+/// trees, and so in the last bits, which training carries on.
+#[test]
+fn the_emulated_gpu_trains_like_the_cpu() {
+    const STEPS: usize = 200;
+    const BATCH: usize = 64;
+    let place = TempDir::new().unwrap();
+    good(&Command::new(example()).current_dir(place.path()).output().unwrap());
+    let file = GraphFile::read(place.path().join("digits.graph")).unwrap();
+    let data = npz::Npz::open(place.path().join("digits.npz")).unwrap().read_all().unwrap();
+    let (images, labels) = (&data["train_images"], &data["train_labels"]);
+    let batch = |step: usize| {
+        let rows = (0..BATCH).map(|k| (step * BATCH + k) % labels.len());
+        let pixel = |row: usize| (0..64).map(move |p| images.get(row * 64 + p).to_f64() as f32 / 16.0);
+        let x: Vec<f32> = rows.clone().flat_map(pixel).collect();
+        let y: Vec<i32> = rows.map(|row| labels.get(row).to_i64().unwrap() as i32).collect();
+        (Literal::from_vec(&[BATCH, 64], x).unwrap(), Literal::from_vec(&[BATCH], y).unwrap())
+    };
+    let mut first = Session::open(Device::Cpu).unwrap();
+    let key = Literal::from_vec(&[2], vec![1u32, 7]).unwrap();
+    first.compile(&file.program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
+    let weights = first.variables().unwrap();
+    let plan = |target: &Target| {
+        compile(&file.program, "train_step", &bind!(B = BATCH as i64), target, &Options::default()).unwrap()
+    };
+    let losses = |device: Device, plan| -> Vec<f32> {
+        let mut session = Session::open(device).unwrap();
+        session.set_variables(&weights).unwrap();
+        let mut step = session.load_plan(plan).unwrap();
+        let run = |n| {
+            let (x, y) = batch(n);
+            step.run(&[("x", x), ("y", y)]).unwrap().scalar("loss").unwrap() as f32
+        };
+        (0..STEPS).map(run).collect()
+    };
+    let for_gpus = plan(&Target::cuda("sm_90"));
+    let emulated = losses(Device::Emulator, for_gpus.clone());
+    let mut renamed = for_gpus;
+    renamed.target.name = "cpu".into();
+    let same_plan = losses(Device::Cpu, renamed);
+    let cpu = losses(Device::Cpu, plan(&Target::cpu()));
+    let equal = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a.to_bits() == b.to_bits()).count();
+    let worst = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f32::max);
+    println!(
+        "to the CPU's own plan: {} of {STEPS} equal, worst {:e}",
+        equal(&emulated, &cpu),
+        worst(&emulated, &cpu)
+    );
+    assert_eq!(equal(&emulated, &same_plan), STEPS);
+    assert!(worst(&emulated, &cpu) < 1e-2);
+    assert!(emulated[STEPS - 1] < 0.2 * emulated[0], "{emulated:?}");
 }
