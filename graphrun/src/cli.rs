@@ -65,6 +65,26 @@ pub struct ValueArgs {
     pub seed: u64,
 }
 
+/// What several commands take: on which device.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// GPUs: a file that says which of cuBLASLt's algorithms were quickest; the same file gives the same bits.
+    #[arg(long, value_name = "FILE")]
+    pub tuning: Option<PathBuf>,
+    /// GPUs: measure the products that the tuning file lacks, and note them there.
+    #[arg(long, requires = "tuning")]
+    pub autotune: bool,
+    /// GPUs: let cuBLASLt round f32 to tf32 and do whole epilogues its own way; results are less exact.
+    #[arg(long)]
+    pub fast_products: bool,
+    /// GPUs: launch each kernel by itself, not as a captured graph.
+    #[arg(long)]
+    pub no_capture: bool,
+}
+
 /// Arguments of `run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
@@ -89,9 +109,9 @@ pub struct RunArgs {
     /// Absolute tolerance of --expect.
     #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
-    /// cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
-    #[arg(long, default_value = "cpu")]
-    pub device: String,
+    /// Where.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Print the outputs as JSON.
     #[arg(long)]
     pub json: bool,
@@ -128,9 +148,9 @@ pub struct TrainArgs {
     /// Values of variables to start with: a .safetensors or .npz file.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
-    #[arg(long, default_value = "cpu")]
-    pub device: String,
+    /// Where.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Print events and the final report as JSON, one object a line.
     #[arg(long)]
     pub json: bool,

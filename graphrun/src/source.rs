@@ -1,5 +1,6 @@
 //! `FILE[@func]`: reading programs.
 
+use crate::cli::DeviceArgs;
 use crate::console::{Console, Outcome};
 use std::path::{Path, PathBuf};
 use wengert::core::Target;
@@ -7,7 +8,7 @@ use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
 use wengert::signature::Signature;
-use wengert::{Binding, Compiled, Device, Diagnostic, GraphFile, Session, format};
+use wengert::{Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Session, format};
 
 /// A file, and the function that was asked for.
 pub struct Source {
@@ -147,9 +148,24 @@ pub fn bindings(texts: &[String]) -> Outcome<Binding> {
     Ok(binding)
 }
 
-/// Reads the name of a device.
-pub fn device(name: &str) -> Outcome<Device> {
-    Ok(name.parse()?)
+/// Reads which device is wanted, and how.
+pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
+    let device: Device = args.device.parse()?;
+    let usual = DeviceOptions::default();
+    let options = DeviceOptions {
+        capture: usual.capture && !args.no_capture,
+        tuning: args.tuning.clone(),
+        autotune: args.autotune,
+        fast_products: args.fast_products,
+    };
+    if !matches!(device, Device::Cuda(_))
+        && (options.tuning.is_some() || args.fast_products || args.no_capture)
+    {
+        return Err(Diagnostic::new(format!("device `{device}` has no such choices"))
+            .help("--tuning, --autotune, --fast-products and --no-capture go with --device cuda")
+            .into());
+    }
+    Ok((device, options))
 }
 
 /// Reads the name of a target.

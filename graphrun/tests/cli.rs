@@ -350,6 +350,8 @@ fn usage_and_devices_have_their_statuses() {
         place.graphrun(&[&["run"], &PREDICT[..], &["--input", "x=@x.npy", "--device", device]].concat())
     };
     on("abacus").refused(&["unknown device `abacus`"]);
+    let choice = place.graphrun(&[&["run"], &PREDICT[..], &["--input", "x=@x.npy", "--no-capture"]].concat());
+    choice.refused(&["device `cpu` has no such choices", "--device cuda"]);
     assert!(place.graphrun(&["--help"]).good().contains("Usage: graphrun"));
     assert!(place.graphrun(&["devices"]).good().contains("(default)"));
     let devices: serde_json::Value =

@@ -16,7 +16,7 @@ use wengert::{Binding, Diagnostic, Literal, Session};
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let signature = source.signature()?;
-    let device = device(&args.device)?;
+    let (device, choices) = device(&args.device)?;
     // Everything that can be wrong with the arguments is found before the run, which may be long.
     let outputs = requests(&signature, "output", &args.outputs)?;
     for (_, path) in outputs.iter().filter(|(_, path)| *path != "-") {
@@ -29,7 +29,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
 
     let given = gather(&source, &signature, &args.values, &args.function.binds, None)?;
     tracing::info!("running @{} on {device} with {{{}}}", signature.name, given.binding);
-    let mut session = Session::open(device)?;
+    let mut session = Session::open_with(device, &choices)?;
     session.set_variables(&given.variables)?;
     let mut compiled = source.compile(&mut session, &given.binding)?;
     let results = compiled.run(&given.inputs())?;

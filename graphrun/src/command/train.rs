@@ -12,7 +12,7 @@ use wengert::{Diagnostic, Session, data};
 /// Trains, and prints a line for each evaluation.
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
-    let device = device(&args.device)?;
+    let (device, choices) = device(&args.device)?;
     let recipe = source.file()?.recipe.as_ref().ok_or_else(|| {
         Diagnostic::new(format!("`{}` has no recipe, so it cannot be trained", source.path.display()))
             .help("save the program with a recipe: a .graph file, not a text")
@@ -29,7 +29,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         resume: args.resume,
         weights: (!weights.is_empty()).then_some(&weights),
     };
-    let mut session = Session::open(device)?;
+    let mut session = Session::open_with(device, &choices)?;
     let bar = bar(console);
     // The observer cannot fail; the first error of the output is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
