@@ -7,8 +7,10 @@
 
 use super::access::{VECTOR_BYTES, element, is_aligned};
 use super::row::takes_vector;
+use super::scan;
 use super::shape::{self, Group, affinity, coefficient, is_plain};
 use super::team::{Layout, exchange_bytes, storage_bytes};
+use super::tile::Tile;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
 use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
@@ -17,6 +19,9 @@ use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
 const BUSY: u64 = 1 << 16;
 /// Iterations of a row that are a thread's, whatever their order in memory.
 const SHORT: usize = 8;
+
+/// A warp for a row.
+const WARP_TEAM: Layout = Layout { threads: WARP, rows: 1, columns: false };
 
 /// By which threads a nest is computed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -37,6 +42,8 @@ pub enum Schedule {
         /// Neighbouring threads belong to neighbouring rows.
         columns: bool,
     },
+    /// Squares of two axes, turned in shared memory.
+    Tile,
 }
 
 impl fmt::Display for Schedule {
@@ -46,6 +53,7 @@ impl fmt::Display for Schedule {
             Schedule::Row { threads, vector } => {
                 write!(f, "row: a thread for {vector} rows, {threads} a block")
             }
+            Schedule::Tile => f.write_str("tile: squares of 32 by 32, turned in shared memory"),
             Schedule::Team { threads, rows, columns } => {
                 let kind = if *columns { "column team" } else { "team" };
                 write!(f, "{kind}: {threads} threads a row, {rows} rows a block")
@@ -62,6 +70,10 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
             (1..=MAX_BLOCK).contains(&threads)
                 && (1..=16).contains(&vector)
                 && (vector == 1 || (!storage && takes_vector(&shape::rows(nest), vector)))
+        }
+        Schedule::Tile => {
+            let tile = Tile::new(nest, &shape::rows(nest));
+            tile.is_some_and(|t| t.shared_bytes(nest) <= STATIC_SHARED as usize)
         }
         Schedule::Team { threads, rows, columns } => {
             let layout = Layout { threads, rows, columns };
@@ -138,6 +150,21 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         Schedule::Row { threads, vector }
     };
     let storage = storage_bytes(nest) > 256;
+    let turned =
+        Tile::new(nest, &groups).map_or(0, |t| groups[t.across].extent.min(groups[groups.len() - 1].extent));
+    if turned >= 16 && takes(nest, architecture, &Schedule::Tile) {
+        return Schedule::Tile;
+    }
+    let scanned =
+        |p: &Phase| scan::takes(WARP_TEAM, p) && p.axes.last().is_some_and(|a| nest.axes[*a].extent >= 64);
+    if prefix && !by_rows && nest.phases.iter().any(scanned) {
+        let rows = if rows < 1024 { 1 } else { 4 };
+        return first_that_fits(
+            nest,
+            architecture,
+            [Schedule::Team { threads: WARP, rows, columns: false }, row()],
+        );
+    }
     if (long <= SHORT || prefix) && !storage {
         return row();
     }

@@ -13,6 +13,7 @@
 //! are written without loops, a second phase finds what the first has loaded and computed.
 
 use super::access::{Place, VECTOR_BYTES};
+use super::scan::Scan;
 use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
 use crate::scalar::{self, Functions, value_type};
 use std::collections::BTreeMap;
@@ -83,6 +84,10 @@ pub(super) struct Emit<'a> {
     pub body: Vec<Vec<Option<Reg>>>,
     /// States of the prefixes of the phase at hand: by prefix, copy, element.
     pub prefixes: Vec<Vec<Vec<Reg>>>,
+    /// Values of loads that were turned in shared memory, by the place of the load in the body.
+    pub turned: BTreeMap<usize, Vec<Reg>>,
+    /// How prefixes are scanned by a warp; else they go from iteration to iteration.
+    pub scan: Option<Scan>,
     /// Axes and registers of `bounds` below these were there before the loops of the phase.
     pub outer: (usize, usize),
     known: Vec<BTreeMap<Key, Reg>>,
@@ -113,6 +118,8 @@ impl<'a> Emit<'a> {
             row: vec![vec![None; nest.registers.len()]],
             body: Vec::new(),
             prefixes: Vec::new(),
+            turned: BTreeMap::new(),
+            scan: None,
             outer: (0, 0),
             known: vec![BTreeMap::new()],
         }
@@ -215,7 +222,7 @@ impl<'a> Emit<'a> {
         body.or_else(row).expect("the verifier lets only visible registers be read")
     }
 
-    fn define(&mut self, copy: usize, register: NestReg, value: Reg) {
+    pub fn define(&mut self, copy: usize, register: NestReg, value: Reg) {
         self.body[copy][register.index()] = Some(value);
     }
 
@@ -243,7 +250,7 @@ impl<'a> Emit<'a> {
     /// The instructions of a body, each for all copies.
     pub fn instructions(&mut self, phase: &Phase, copies: &[Copy]) -> Result<()> {
         let mut prefix = 0;
-        for instr in &phase.body {
+        for (number, instr) in phase.body.iter().enumerate() {
             self.code.comment(InstrText(self.nest, instr).to_string());
             match instr {
                 Instr::Scalar { result, op, operands } => {
@@ -276,7 +283,10 @@ impl<'a> Emit<'a> {
                     }
                 }
                 Instr::Load { result, access, fill } => {
-                    let values = self.load(access, *fill, copies);
+                    let values = match self.turned.get(&number) {
+                        Some(values) => values.clone(),
+                        None => self.load(access, *fill, copies),
+                    };
                     for (copy, value) in values.into_iter().enumerate() {
                         self.define(copy, *result, value);
                     }
@@ -284,6 +294,10 @@ impl<'a> Emit<'a> {
                 Instr::Store { access, value } => {
                     let values = (0..copies.len()).map(|c| self.value(c, *value)).collect();
                     self.store(access, values, copies);
+                }
+                Instr::Prefix(p) if self.scan.is_some() => {
+                    self.scan_prefix(p, prefix, copies[0].active)?;
+                    prefix += 1;
                 }
                 Instr::Prefix(p) => {
                     for copy in 0..copies.len() {

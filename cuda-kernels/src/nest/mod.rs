@@ -10,9 +10,11 @@ mod emit;
 mod index;
 mod reduce;
 mod row;
+mod scan;
 mod shape;
 mod spread;
 mod team;
+mod tile;
 
 pub use choose::{Schedule, choose, takes};
 
@@ -22,6 +24,7 @@ use crate::stage::{Access, Compiled, Memory, Slot, Stage};
 use emit::{Emit, parameter};
 use row::{MAX_GRID, Rows};
 use team::Layout;
+use tile::Tile;
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::{Diagnostic, Result};
 
@@ -79,6 +82,10 @@ pub fn compile(
         Schedule::Row { threads, vector } => {
             let rows = Rows { groups, vector };
             (row::kernel(&mut emit, &rows, threads, limit)?, threads, 0)
+        }
+        Schedule::Tile => {
+            let tile = Tile::new(nest, &groups).expect("the nest takes the schedule");
+            (tile::kernel(&mut emit, &tile, &groups, limit)?, tile::THREADS, 0)
         }
         Schedule::Team { threads, rows, columns } => {
             let layout = Layout { threads, rows, columns };

@@ -46,7 +46,7 @@ pub(super) struct Spread {
 }
 
 /// True if the combiner gives the same whatever the order: bits of NaNs aside.
-fn is_exact(combine: &Combine) -> bool {
+pub(super) fn is_exact(combine: &Combine) -> bool {
     let whole = combine.identity.first().is_some_and(|s| !s.dtype().is_float());
     match combine.name() {
         Some("max" | "min" | "and" | "or") => true,

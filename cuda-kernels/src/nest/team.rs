@@ -9,7 +9,8 @@
 //! - *spread*: iteration e goes to lane `e % lanes`, as in the [`Tree`](wengert_core::nest::Tree) of its reductions, and a thread owns
 //!   neighbouring lanes, as many as a vector access takes. See [`super::spread`].
 //! - *replicated*: without inner axes, every thread does the same, and the first one stores.
-//! - *lines*: a phase with prefixes; each thread does whole lines.
+//! - *scan*: a phase with prefixes whose combiners are exact in any order, by the lanes of a warp together. See [`super::scan`].
+//! - *lines*: another phase with prefixes; each thread does whole lines.
 //! - *single*: the first thread does it alone, and tells the others. For what nothing else fits.
 //!
 //! **Order.** Between phases the team waits for each other if one of them writes what another one accesses: row storage, which is in shared
@@ -18,6 +19,7 @@
 use super::access::{Place, to_memory};
 use super::emit::{Copy, Emit, NestReg};
 use super::row::MAX_GRID;
+use super::scan;
 use super::shape::{self, Group};
 use super::spread::Spread;
 use crate::architecture::{STATIC_SHARED, WARP};
@@ -46,6 +48,7 @@ pub(super) struct Layout {
 pub(super) enum Mode {
     Spread(Spread),
     Replicated,
+    Scan,
     Lines,
     Single,
 }
@@ -64,7 +67,7 @@ pub(super) struct Team<'a> {
     /// The number of the thread in its block.
     linear: Reg,
     /// Lanes of the team, as shuffles want them.
-    members: Operand,
+    pub members: Operand,
     /// Where threads exchange values through shared memory, and how many bytes of it are used.
     exchange: Option<(Reg, usize)>,
     /// Where the results of a row are, and how many bytes.
@@ -149,6 +152,9 @@ pub(super) fn mode(nest: &Nest, layout: Layout, phase: &Phase, in_place: &[(usiz
         return if one { Mode::Replicated } else { Mode::Single };
     }
     if prefix {
+        if scan::takes(layout, phase) {
+            return Mode::Scan;
+        }
         let last = phase.axes.last().map_or(1, |a| nest.axes[*a].extent.max(1));
         let lines = phase.iterations(nest) / last;
         return if phase.reductions.is_empty() && lines > 1 { Mode::Lines } else { Mode::Single };
@@ -284,6 +290,7 @@ impl Team<'_> {
                     emit.sequential(phase, &[Copy { stores: first, ..copy }])?;
                 }
                 Mode::Spread(spread) => self.spread(emit, phase, &spread, &copy)?,
+                Mode::Scan => self.scan(emit, phase, &copy)?,
                 Mode::Lines => self.lines(emit, phase, &copy)?,
                 Mode::Single => self.single(emit, number, phase, &copy)?,
             }
@@ -450,33 +457,45 @@ impl Team<'_> {
         // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits that name the segment.
         let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
         let clamp = ((WARP - segment) << 8) | 0x1f;
-        let code = &mut emit.code;
-        let one = |code: &mut Code, value: Reg| {
-            let result = code.reg(Width::B32);
-            let (lane, members) = (lane.clone(), self.members.clone());
-            code.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
+        shuffle(&mut emit.code, dtype, value, mode, &lane, clamp, &self.members)
+    }
+}
+
+/// The value of another lane of the warp.
+pub(super) fn shuffle(
+    code: &mut Code,
+    dtype: DType,
+    value: Reg,
+    mode: Shuffle,
+    lane: &Operand,
+    clamp: u32,
+    members: &Operand,
+) -> Reg {
+    let one = |code: &mut Code, value: Reg| {
+        let result = code.reg(Width::B32);
+        let (lane, members) = (lane.clone(), members.clone());
+        code.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
+        result
+    };
+    match value_type(dtype).width() {
+        Width::Pred => {
+            let word = code.select(Type::B32, 1, 0, value);
+            let word = one(code, word);
+            code.compare(Compare::Ne, Type::U32, word, 0)
+        }
+        Width::B16 => {
+            let word = code.convert(Rounding::Exact, Type::U32, Type::U16, value);
+            let word = one(code, word);
+            code.convert(Rounding::Exact, Type::U16, Type::U32, word)
+        }
+        Width::B32 => one(code, value),
+        Width::B64 => {
+            let (low, high) = (code.reg(Width::B32), code.reg(Width::B32));
+            code.push(Inst::Unpack(Type::B64, vec![low, high], value));
+            let parts = vec![one(code, low), one(code, high)];
+            let result = code.reg(Width::B64);
+            code.push(Inst::Pack(Type::B64, result, parts));
             result
-        };
-        match value_type(dtype).width() {
-            Width::Pred => {
-                let word = code.select(Type::B32, 1, 0, value);
-                let word = one(code, word);
-                code.compare(Compare::Ne, Type::U32, word, 0)
-            }
-            Width::B16 => {
-                let word = code.convert(Rounding::Exact, Type::U32, Type::U16, value);
-                let word = one(code, word);
-                code.convert(Rounding::Exact, Type::U16, Type::U32, word)
-            }
-            Width::B32 => one(code, value),
-            Width::B64 => {
-                let (low, high) = (code.reg(Width::B32), code.reg(Width::B32));
-                code.push(Inst::Unpack(Type::B64, vec![low, high], value));
-                let parts = vec![one(code, low), one(code, high)];
-                let result = code.reg(Width::B64);
-                code.push(Inst::Pack(Type::B64, result, parts));
-                result
-            }
         }
     }
 }

@@ -244,6 +244,7 @@ pub fn schedules(nest: &Nest) -> Vec<Option<Schedule>> {
         team(64, 2, false),
         team(8, 16, true),
         team(4, 32, true),
+        Schedule::Tile,
     ];
     let taken = all.into_iter().filter(|s| takes(nest, Architecture::ALL[0], s));
     [None].into_iter().chain(taken.map(Some)).collect()
