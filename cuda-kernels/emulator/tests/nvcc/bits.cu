@@ -28,5 +28,7 @@ extern "C" __global__ void tricks(const unsigned *a, const unsigned *b, unsigned
     out[15 * n + i] = field;
     out[16 * n + i] = __usad(x, y, 5);
     out[17 * n + i] = __umulhi(x, y) + __umul24(x, y);
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(field) : "r"(x), "r"(y), "r"(x ^ y));
+    out[19 * n + i] = field;
     out[18 * n + i] = (unsigned)__mulhi((int)x, (int)y) + (unsigned)__hadd((int)x, (int)y);
 }

@@ -1,0 +1,85 @@
+//! Planted faults, each found at its line and called by its name; and clean kernels, in which nothing is found.
+//!
+//! A sanitizer that reports nothing may be right or blind. So each of its checks is shown kernels that do wrong, a family a file, and beside
+//! them clean twins that do the same thing right. Comments before a kernel say how it is launched:
+//!
+//! ```text
+//! // buffer NAME BYTES read|write|both [unset] [= WORD] [at OFFSET] [expects VALUE] [makes VALUE]    an argument
+//! // value NAME TYPE NUMBER                                                                           another
+//! // arena BYTES                        buffers with an offset lie in one allocation of this size
+//! // after KERNEL                       that kernel is launched before, on the same memory
+//! // launch [grid X,Y,Z] block X,Y,Z [shared BYTES]
+//! ```
+//!
+//! A comment `// fault: KIND…` after an instruction names what may be reported there. Where several instructions carry one, as the two
+//! sides of a race do, any of them may be named. One before a kernel means the launch itself. Every file is good PTX: ptxas assembles it.
+
+mod case;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use wengert_ci::toolkit::Toolkit;
+use wengert_emulator::Module;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults")
+}
+
+/// Runs the kernels of a file; returns how many are faulty and how many clean.
+fn family(name: &str) -> (usize, usize) {
+    let text = fs::read_to_string(folder().join(format!("{name}.ptx"))).expect("the family's file");
+    let toolkit = Toolkit::find().unwrap_or_else(|e| panic!("{e}"));
+    for architecture in ["sm_80", "sm_120"] {
+        toolkit.check_ptx(&text, architecture).unwrap_or_else(|e| panic!("{name}.ptx: {e}"));
+    }
+    let module = Module::parse(&text).unwrap_or_else(|e| panic!("{name}.ptx: {e}"));
+    let cases = case::parse(&text);
+    let mut wrong = String::new();
+    for case in &cases {
+        if let Err(e) = case.judge(case.run(&module, &cases)) {
+            wrong += &format!("{name}.ptx, {}: {e}\n", case.kernel);
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    let clean = cases.iter().filter(|c| c.is_clean()).count();
+    assert!(clean > 0, "{name}.ptx has no clean twin");
+    (cases.len() - clean, clean)
+}
+
+macro_rules! families {
+    ($($test:ident $file:literal,)*) => {
+        const FAMILIES: &[&str] = &[$($file),*];
+        $(#[test] fn $test() { family($file); })*
+    };
+}
+
+families! {
+    access "access",
+    alignment "alignment",
+    asynchronous_copies "asynchronous-copies",
+    barriers "barriers",
+    global_bounds "global-bounds",
+    global_races "global-races",
+    hazards "hazards",
+    lanes "lanes",
+    launches "launches",
+    other_bounds "other-bounds",
+    shared_races "shared-races",
+    uninitialised "uninitialised",
+}
+
+#[test]
+fn every_file_is_a_family_and_there_are_sixty_faults() {
+    let mut faults = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "ptx") {
+            let name = path.file_stem().unwrap().to_string_lossy();
+            assert!(FAMILIES.contains(&&*name), "no test runs {name}.ptx");
+            let cases = case::parse(&fs::read_to_string(&path).unwrap());
+            faults += cases.iter().filter(|c| !c.is_clean()).count();
+        }
+    }
+    assert!(faults >= 60, "{faults} faults");
+}
