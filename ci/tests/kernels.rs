@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use wengert::core::graph::Program;
+use wengert::autodiff::function::{Grad, grad};
 use wengert::core::graph::build::FunctionBuilder;
+use wengert::core::graph::{Program, parse_program};
 use wengert::core::plan::Plan;
 use wengert::core::{DType, Literal, Op, Target, Tensor};
 use wengert::pipeline::{Options, compile};
@@ -58,10 +59,32 @@ fn ops(modules: &mut Modules) {
     }
 }
 
+/// Functions of the sizes of real models, and their gradients.
+fn large(modules: &mut Modules) {
+    let program = parse_program(include_str!("shapes/large.ir"), "large.ir").unwrap();
+    for function in program.functions() {
+        modules.add(&function.name, &program, &function.name, &Binding::new());
+        let float = |i: &usize| function.input_type(*i).dtype.is_float();
+        let wrt: Vec<&str> =
+            (0..function.inputs.len()).filter(float).map(|i| function.inputs[i].name.as_str()).collect();
+        if !function.output_type(0).dtype.is_float() || wrt.is_empty() {
+            continue;
+        }
+        let asked = Grad { of: None, wrt: &wrt, value: false, seed: true };
+        // An op without a derivative says so; that is tested where derivatives are.
+        let Ok(derived) = grad(&program, &function.name, &asked) else { continue };
+        let mut gradients = program.clone();
+        let name = derived.function.name.clone();
+        gradients.add(derived.function).unwrap();
+        modules.add(&name, &gradients, &name, &Binding::new());
+    }
+}
+
 #[test]
 fn every_kernel_assembles_for_every_architecture_without_spills() {
     let mut modules = Modules::default();
     ops(&mut modules);
+    large(&mut modules);
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wengert/tests/golden/v1.graph");
     let file = GraphFile::read(golden).unwrap();
     for function in file.program.functions() {
