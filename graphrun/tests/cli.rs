@@ -494,3 +494,11 @@ fn filetests_of_a_folder_are_run_and_blessed() {
     assert!(place.graphrun(&["test", "tests"]).good().ends_with("2 files, 2 cases, 0 failed\n"));
     place.graphrun(&["test", "x.npy"]).failed(2, &["x.npy"]);
 }
+
+#[test]
+fn devices_agree_on_sizes_at_which_kernels_work_in_teams() {
+    let place = Workplace::new();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shapes.ir");
+    let checked = place.graphrun(&["check", file]);
+    assert!(checked.good().matches("emulator agrees with the interpreter").count() >= 15, "{checked:?}");
+}
