@@ -11,6 +11,7 @@ mod index;
 mod number;
 mod product;
 mod scatter_add;
+mod sort;
 
 use crate::architecture::Architecture;
 use crate::stage::Compiled;
@@ -63,7 +64,8 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
                 product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
             }
             Call::ScatterAdd(s) => scatter_add::compile(s, in_place, alignment)?,
-            Call::Sort(_) | Call::TopK(_) => return Err(Diagnostic::new("there is no kernel for it yet")),
+            Call::Sort(s) => sort::sort(s)?,
+            Call::TopK(t) => sort::top_k(t)?,
         };
         assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());
         Ok(compiled)

@@ -7,6 +7,8 @@
 //! 3. *place*: a warp goes through its 256 numbers, 32 at a time. Ballots, one for each bit of the digit, tell a lane which lanes have its digit;
 //!    how many of them are below it, and how many the warp has seen before, is its rank. So equal numbers keep their order.
 //!
+//! Sorts of long rows are made of it as well, by one number [after](Sort::then) another.
+//!
 //! Shared memory: 1 KiB, 128 bytes, 8 KiB; registers: 16, 20, 64 or fewer. Bound by memory: a pass reads the numbers twice and the order once, and
 //! writes both.
 
@@ -34,13 +36,20 @@ pub(in super::super) struct Sort {
     count: usize,
     /// Bits of a number.
     bits: u32,
+    /// Passes of sorts before, from whose order this one goes on.
+    done: u32,
 }
 
 impl Sort {
     /// A sort of numbers below `below`.
     pub fn new(count: usize, below: usize) -> Sort {
         let bits = usize::BITS - (below.max(2) - 1).leading_zeros();
-        Sort { count, bits }
+        Sort { count, bits, done: 0 }
+    }
+
+    /// Another sort of the same things, in the order that this one leaves, by other numbers below `below`: of equal numbers that order decides.
+    pub fn then(&self, below: usize) -> Sort {
+        Sort { done: self.done + self.passes(), ..Sort::new(self.count, below) }
     }
 
     /// How often the numbers are placed.
@@ -73,12 +82,16 @@ impl Sort {
 
     /// The numbers after so many passes; before the first they are to be written here.
     pub fn keys(&self, passes: u32) -> Slot {
-        self.part(u64::from(passes % 2) * self.array(), 4 * self.count as u64, Access::Write)
+        self.part(u64::from((self.done + passes) % 2) * self.array(), 4 * self.count as u64, Access::Write)
     }
 
     /// Where the numbers come from, after so many passes, at least one.
     pub fn order(&self, passes: u32) -> Slot {
-        self.part((2 + u64::from(passes % 2)) * self.array(), 4 * self.count as u64, Access::Write)
+        self.part(
+            (2 + u64::from((self.done + passes) % 2)) * self.array(),
+            4 * self.count as u64,
+            Access::Write,
+        )
     }
 
     fn counts(&self, access: Access) -> Slot {
@@ -200,8 +213,8 @@ impl Sort {
         let mut draft = Draft::new();
         let read = |slot| Slot { access: Access::Read, ..slot };
         let keys = draft.pointer("keys", read(self.keys(pass)));
-        // Before the first pass the order is that of the numbers.
-        let order = (pass > 0).then(|| draft.pointer("order", read(self.order(pass))));
+        // Before the first pass of all the order is that of the numbers.
+        let order = (self.done + pass > 0).then(|| draft.pointer("order", read(self.order(pass))));
         let counts = draft.pointer("counts", read(self.counts(Access::Read)));
         let to = draft.pointer("sorted_keys", self.keys(pass + 1));
         let to_order = draft.pointer("sorted_order", self.order(pass + 1));

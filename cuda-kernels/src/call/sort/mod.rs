@@ -1,0 +1,104 @@
+//! Sorting, and the greatest elements: indices in the order of keys.
+//!
+//! All of it is about [words](key): 32 bits of the keys of an element, such that words have the order of what they are made of. Several keys of few bits
+//! are one word; more are several, and rows are sorted by the last word first, each time stably, until the first word decides.
+//!
+//! - **Rows of up to 4096 elements** ([`block`]): a row is sorted by a part of a thread block, in registers, shuffles and shared memory. One launch.
+//! - **Longer rows** ([`long`]): all rows at once, by the sort that scatters use, word by word and at last by the number of the row.
+//! - **The greatest k of longer rows**: blocks sort pieces of 4096 and keep the k greatest of each; these are a shorter row, and so on until one piece is
+//!   left. Where k is more than a quarter of a piece, rows are sorted as a whole.
+//!
+//! No two elements are ever equal, since positions decide between equal keys: there is one right order, and no run can give another.
+
+mod block;
+mod key;
+mod long;
+
+use super::index::check_extent;
+use crate::stage::{Access, Compiled, Memory, Slot};
+use block::{BlockSort, Candidates};
+use key::Words;
+use wengert_core::Result;
+use wengert_core::call::{Sort, TopK};
+use wengert_core::target::{BLOCK_SORT, BLOCK_TOP};
+
+/// What is sorted: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their order are wanted.
+#[derive(Clone, Debug)]
+struct Rows {
+    outer: usize,
+    length: usize,
+    inner: usize,
+    k: usize,
+    words: Words,
+}
+
+impl Rows {
+    /// How many rows there are.
+    fn count(&self) -> usize {
+        self.outer * self.inner
+    }
+
+    /// Elements of all rows.
+    fn elements(&self) -> usize {
+        self.count() * self.length
+    }
+
+    /// The buffer of the result.
+    fn result(&self) -> Slot {
+        Slot::write(self.words.operands())
+    }
+
+    /// Part of the name of kernels.
+    fn name(&self) -> String {
+        let direction = if self.words.descending { "_descending" } else { "" };
+        format!("{}{direction}", self.words.name())
+    }
+}
+
+/// The kernels of a sort.
+///
+/// Errors: there are more elements than kernels count to.
+pub(super) fn sort(call: &Sort) -> Result<Compiled> {
+    let words = Words::new(&call.keys, call.descending);
+    compile(&Rows { outer: call.outer, length: call.length, inner: call.inner, k: call.length, words })
+}
+
+/// The kernels of a top-k.
+///
+/// Errors: there are more elements than kernels count to.
+pub(super) fn top_k(call: &TopK) -> Result<Compiled> {
+    let words = Words::new(&[call.dtype], true);
+    compile(&Rows { outer: call.outer, length: call.length, inner: 1, k: call.k, words })
+}
+
+fn compile(rows: &Rows) -> Result<Compiled> {
+    if rows.count() * rows.k == 0 {
+        return Ok(Compiled { stages: vec![], workspace: 0 });
+    }
+    check_extent("the number of elements of rows to sort", rows.elements())?;
+    if rows.length > BLOCK_SORT && rows.k > BLOCK_TOP {
+        return long::compile(rows);
+    }
+    // Pieces of the rows, then pieces of what is left of them, as long as there are several.
+    let (mut stages, mut workspace) = (vec![], 0);
+    let mut from: Option<Candidates> = None;
+    loop {
+        let sort = BlockSort { rows: rows.clone(), from };
+        if sort.pieces() == 1 {
+            stages.push(sort.stage(rows.result())?);
+            return Ok(Compiled { stages, workspace });
+        }
+        // Lists are shorter each time, and two are in use at once.
+        let bytes = 4 * (rows.count() * sort.kept()) as u64;
+        let offset = match from {
+            Some(Candidates {
+                slot: Slot { memory: Memory::Workspace { offset: 0, bytes }, .. }, ..
+            }) => bytes.next_multiple_of(256),
+            _ => 0,
+        };
+        workspace = workspace.max(offset + bytes);
+        let slot = Slot { memory: Memory::Workspace { offset, bytes }, access: Access::Write };
+        stages.push(sort.stage(slot)?);
+        from = Some(Candidates { length: sort.kept(), slot: Slot { access: Access::Read, ..slot } });
+    }
+}
