@@ -1,0 +1,150 @@
+//! Products of square matrices with what usually follows them.
+//!
+//! An epilogue that is fused costs no time; one that is not costs reading and writing the product once more, which is a third of
+//! the time at 512 and nothing at 8192. f32 is f32: contenders must not round operands to fewer bits.
+
+use super::{Case, Float, Kind, Made, first, program, read};
+use crate::data::{sampled, uniform};
+use crate::parity::{Comparison, Parity, rounding};
+use crate::record::Work;
+use crate::resident::Resident;
+use serde::{Deserialize, Serialize};
+use wengert::{DType, Literal, Result};
+
+/// What follows the product x·w.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Epilogue {
+    /// Nothing.
+    None,
+    /// `+ b`, a number for each column.
+    Bias,
+    /// `relu(… + b)`.
+    BiasRelu,
+    /// `gelu(… + b)`, the approximation by tanh.
+    BiasGelu,
+    /// `+ r`, a matrix.
+    Residual,
+}
+
+impl Epilogue {
+    const ALL: [Epilogue; 5] =
+        [Epilogue::None, Epilogue::Bias, Epilogue::BiasRelu, Epilogue::BiasGelu, Epilogue::Residual];
+
+    fn name(self) -> &'static str {
+        match self {
+            Epilogue::None => "gemm",
+            Epilogue::Bias => "gemm+bias",
+            Epilogue::BiasRelu => "gemm+bias+relu",
+            Epilogue::BiasGelu => "gemm+bias+gelu",
+            Epilogue::Residual => "gemm+residual",
+        }
+    }
+}
+
+pub(super) fn cases(small: bool) -> Vec<Case> {
+    let extents: &[usize] = if small { &[40, 64] } else { &[512, 1024, 2048, 4096, 8192] };
+    let mut cases = Vec::new();
+    for dtype in Float::ALL {
+        for extent in extents {
+            cases.extend(Epilogue::ALL.map(|epilogue| case(epilogue, dtype, *extent)));
+        }
+    }
+    cases
+}
+
+/// n³ products, each with a sum; in: x, w and b or r; out: y.
+fn case(epilogue: Epilogue, dtype: Float, extent: usize) -> Case {
+    let n = extent as u64;
+    let operand = match epilogue {
+        Epilogue::None => 0,
+        Epilogue::Residual => n * n,
+        _ => n,
+    };
+    Case {
+        id: format!("{} {} {extent}", epilogue.name(), dtype.name()),
+        group: format!("gemm {}", dtype.name()),
+        kind: Kind::Gemm { extent, epilogue },
+        dtype,
+        work: Work { elements: n * n, bytes: dtype.bytes() * (3 * n * n + operand), flops: 2 * n * n * n },
+        reference: None,
+    }
+}
+
+pub(super) fn make(epilogue: Epilogue, dtype: DType, extent: usize) -> Result<Made> {
+    let square = [extent, extent];
+    let program = program(|f| {
+        let product = read(f, "x", dtype, &square).dot(&read(f, "w", dtype, &square));
+        let mut biased = || &product + read(f, "b", dtype, &[extent]);
+        let y = match epilogue {
+            Epilogue::None => product.clone(),
+            Epilogue::Bias => biased(),
+            Epilogue::BiasRelu => biased().relu(),
+            Epilogue::BiasGelu => biased().gelu_tanh(),
+            Epilogue::Residual => &product + read(f, "r", dtype, &square),
+        };
+        f.update("y", &y);
+    })?;
+    let mut variables = Vec::new();
+    for name in ["x", "w"] {
+        variables.push((name.to_owned(), uniform(name, dtype, &square, -1.0, 1.0)?));
+    }
+    match epilogue {
+        Epilogue::None => {}
+        Epilogue::Residual => variables.push(("r".into(), uniform("r", dtype, &square, -1.0, 1.0)?)),
+        _ => variables.push(("b".into(), uniform("b", dtype, &[extent], -1.0, 1.0)?)),
+    }
+    Ok(Made { program, variables, init: None, check })
+}
+
+/// Compares up to 256 elements.
+///
+/// In f32 deviations count relative to Σ|x·w|, whose every term may be rounded; a product of operands rounded to fewer bits (TF32)
+/// is found out up to an extent of about 2048. In halves, the roundings of the product and of what follows it count.
+fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
+    resident.run()?;
+    resident.finish()?;
+    let Kind::Gemm { extent, epilogue } = case.kind else { unreachable!("this is the check of products") };
+    let (x, w, y) = (first(variables, "x"), first(variables, "w"), resident.variable("y")?);
+    let mut comparison = Comparison::default();
+    for i in sampled(extent * extent, 256) {
+        let (row, column) = (i / extent, i % extent);
+        let (mut product, mut size) = (0.0, 1.0);
+        for k in 0..extent {
+            let term = x.get(row * extent + k).to_f64() * w.get(k * extent + column).to_f64();
+            product += term;
+            size += term.abs();
+        }
+        let bias = || first(variables, "b").get(column).to_f64();
+        let expected = match epilogue {
+            Epilogue::None => product,
+            Epilogue::Bias => product + bias(),
+            Epilogue::BiasRelu => (product + bias()).max(0.0),
+            Epilogue::BiasGelu => gelu_tanh(product + bias()),
+            Epilogue::Residual => product + first(variables, "r").get(i).to_f64(),
+        };
+        let scale = if case.dtype == Float::F32 { size } else { product.abs() + 1.0 };
+        comparison.add(y.get(i).to_f64(), expected, scale);
+    }
+    comparison.finish(match case.dtype {
+        Float::F32 => 32.0 * rounding(DType::F32),
+        Float::Bf16 => 8.0 * rounding(DType::BF16),
+    })
+}
+
+fn gelu_tanh(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_counted_by_hand() {
+        let work = case(Epilogue::Residual, Float::Bf16, 512).work;
+        assert_eq!((work.flops, work.bytes), (268_435_456, 4 * 512 * 512 * 2));
+        assert_eq!(case(Epilogue::Bias, Float::F32, 512).work.bytes, 3 * 512 * 512 * 4 + 2048);
+    }
+}

@@ -1,0 +1,206 @@
+//! The cases: what is measured, how much work it is, and what its result is.
+//!
+//! A [`Case`] is plain data, and `bench/peers/cases.json` holds all of them for the scripts that measure other systems: one list,
+//! one count of bytes and operations. What a case computes is one file below this, with the graph, the data, the count and the
+//! plain loop side by side. Names say everything: `softmax bf16 8192x1024`.
+//!
+//! Counts are of the work that must be done, whoever does it: each input read once, each result written once; 2·m·n·k operations for
+//! a product. Who moves more gets a lower rate.
+
+mod chain;
+mod gemm;
+mod rows;
+mod sums;
+mod training;
+mod transpose;
+
+pub use chain::Chain;
+pub use gemm::Epilogue;
+pub use rows::RowKernel;
+pub use training::{Algorithm, Network};
+
+use crate::parity::Parity;
+use crate::record::Work;
+use crate::resident::{FUNCTION, Resident};
+use serde::{Deserialize, Serialize};
+use wengert::core::graph::build::FunctionBuilder;
+use wengert::{DType, Initializer, Literal, Program, Result, Tensor, TensorType};
+
+/// A case.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Its name: what, dtype, extents.
+    pub id: String,
+    /// Cases of a group are measured in turns.
+    pub group: String,
+    /// What it computes.
+    pub kind: Kind,
+    /// Of its floats.
+    pub dtype: Float,
+    /// Its work.
+    pub work: Work,
+    /// The case whose bandwidth this one's is a share of: a copy of similar size.
+    pub reference: Option<String>,
+}
+
+/// Dtype of a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Float {
+    /// 32 bits.
+    F32,
+    /// 16 bits, 8 of them mantissa.
+    Bf16,
+}
+
+impl Float {
+    const ALL: [Float; 2] = [Float::F32, Float::Bf16];
+
+    /// As the library calls it.
+    pub fn dtype(self) -> DType {
+        match self {
+            Float::F32 => DType::F32,
+            Float::Bf16 => DType::BF16,
+        }
+    }
+
+    /// Bytes of an element.
+    fn bytes(self) -> u64 {
+        self.dtype().size() as u64
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Float::F32 => "f32",
+            Float::Bf16 => "bf16",
+        }
+    }
+}
+
+/// What a case computes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Kind {
+    /// One element is read and written: what a run costs besides its work.
+    Empty,
+    /// An elementwise function of whole arrays.
+    Chain {
+        /// Which.
+        chain: Chain,
+        /// Elements of each array.
+        elements: usize,
+    },
+    /// A function of the rows of a matrix.
+    Rows {
+        /// Which.
+        kernel: RowKernel,
+        /// Rows.
+        rows: usize,
+        /// Elements of a row.
+        columns: usize,
+    },
+    /// The sums of a matrix's columns, in f32: the gradient of a bias.
+    ColumnSum {
+        /// Rows.
+        rows: usize,
+        /// Columns.
+        columns: usize,
+    },
+    /// The sum of all elements, in f32.
+    Sum {
+        /// Elements.
+        elements: usize,
+    },
+    /// A square matrix, transposed.
+    Transpose {
+        /// Rows and columns.
+        extent: usize,
+    },
+    /// A product of square matrices, and what follows it.
+    Gemm {
+        /// Rows and columns.
+        extent: usize,
+        /// What follows.
+        epilogue: Epilogue,
+    },
+    /// A training step.
+    Training {
+        /// The network.
+        network: Network,
+    },
+}
+
+/// A case made: everything a device needs to run it.
+pub struct Made {
+    /// A program with the function [`FUNCTION`], which takes nothing and returns nothing: it reads and writes variables.
+    pub program: Program,
+    /// What variables begin with.
+    pub variables: Vec<(String, Literal)>,
+    /// The seed for the program's `@init`, if it is to be run before `variables` are set.
+    pub init: Option<u32>,
+    /// Runs the case and compares what it wrote with a plain loop over the variables' first values.
+    pub check: fn(&mut Resident, &Case, &[(String, Literal)]) -> Result<Parity>,
+}
+
+/// Every case, at the extents of the benchmark or at small ones, with which a slow device is done within seconds.
+pub fn catalogue(small: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    cases.extend(chain::cases(small));
+    cases.extend(rows::cases(small));
+    cases.extend(sums::cases(small));
+    cases.extend(transpose::cases(small));
+    cases.extend(gemm::cases(small));
+    cases.extend(training::cases(small));
+    cases
+}
+
+impl Case {
+    /// Makes program and data.
+    pub fn make(&self) -> Result<Made> {
+        let dtype = self.dtype.dtype();
+        match &self.kind {
+            Kind::Empty => chain::make(Chain::Copy, dtype, 1),
+            Kind::Chain { chain, elements } => chain::make(*chain, dtype, *elements),
+            Kind::Rows { kernel, rows, columns } => rows::make(*kernel, dtype, *rows, *columns),
+            Kind::ColumnSum { rows, columns } => sums::make(dtype, &[*rows, *columns]),
+            Kind::Sum { elements } => sums::make(dtype, &[*elements]),
+            Kind::Transpose { extent } => transpose::make(dtype, *extent),
+            Kind::Gemm { extent, epilogue } => gemm::make(*epilogue, dtype, *extent),
+            Kind::Training { network } => training::make(network),
+        }
+    }
+}
+
+/// A program whose only function is the case.
+fn program(build: impl FnOnce(&mut FunctionBuilder)) -> Result<Program> {
+    let mut program = Program::new();
+    program.function(FUNCTION, build)?;
+    Ok(program)
+}
+
+/// A variable that the case reads.
+fn read(f: &mut FunctionBuilder, name: &str, dtype: DType, shape: &[usize]) -> Tensor {
+    let ty = TensorType::new(dtype, shape.iter().copied());
+    f.param(name, Tensor::variable(ty, Initializer::Zeros))
+}
+
+/// The first value of a variable.
+fn first<'a>(variables: &'a [(String, Literal)], name: &str) -> &'a Literal {
+    let found = variables.iter().find(|(path, _)| path == name);
+    &found.expect("checks ask for variables that their own case made").1
+}
+
+/// The bandwidth that a case of streams is compared with: a copy so long that no cache holds it.
+fn copy_of_memory(dtype: Float, small: bool) -> Option<String> {
+    Some(format!("copy {} {}", dtype.name(), if small { "64K" } else { "64M" }))
+}
+
+/// `64M` for 2²⁶, or the digits.
+fn short(count: usize) -> String {
+    match count {
+        _ if count >= 1 << 20 && count % (1 << 20) == 0 => format!("{}M", count >> 20),
+        _ if count >= 1 << 10 && count % (1 << 10) == 0 => format!("{}K", count >> 10),
+        _ => count.to_string(),
+    }
+}

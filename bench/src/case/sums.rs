@@ -1,0 +1,56 @@
+//! Sums: of columns, as the gradient of a bias, and of all elements. Halves are widened first and added in f32.
+
+use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, short};
+use crate::data::uniform;
+use crate::parity::{Comparison, Parity, rounding};
+use crate::record::Work;
+use crate::resident::Resident;
+use wengert::{DType, Literal, Result};
+
+pub(super) fn cases(small: bool) -> Vec<Case> {
+    let (rows, columns) = if small { (65, 48) } else { (8192, 768) };
+    let elements = if small { 1 << 16 } else { 1 << 26 };
+    let mut cases = Vec::new();
+    for dtype in Float::ALL {
+        let mut add = |id: String, kind: Kind, elements: usize, results: usize| {
+            // Each element is read; each sum, an f32, is written.
+            let bytes = dtype.bytes() * elements as u64 + 4 * results as u64;
+            let work = Work { elements: elements as u64, bytes, flops: 0 };
+            let reference = copy_of_memory(dtype, small);
+            cases.push(Case { id, group: "memory".into(), kind, dtype, work, reference });
+        };
+        let kind = Kind::ColumnSum { rows, columns };
+        add(format!("column sum {} {rows}x{columns}", dtype.name()), kind, rows * columns, columns);
+        add(format!("sum {} {}", dtype.name(), short(elements)), Kind::Sum { elements }, elements, 1);
+    }
+    cases
+}
+
+/// Sums along the first axis.
+pub(super) fn make(dtype: DType, shape: &[usize]) -> Result<Made> {
+    let program = program(|f| {
+        let x = read(f, "x", dtype, shape);
+        f.update("y", &x.convert(DType::F32).sum_axes(&[0]));
+    })?;
+    let variables = vec![("x".to_owned(), uniform("x", dtype, shape, -1.0, 1.0)?)];
+    Ok(Made { program, variables, init: None, check })
+}
+
+/// Compares all sums, relative to the sums of magnitudes.
+fn check(resident: &mut Resident, _: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
+    resident.run()?;
+    resident.finish()?;
+    let (x, y) = (first(variables, "x"), resident.variable("y")?);
+    let (mut sums, mut sizes) = (vec![0.0; y.len()], vec![0.0; y.len()]);
+    for (i, value) in x.scalars().enumerate() {
+        let value = value.to_f64();
+        sums[i % y.len()] += value;
+        sizes[i % y.len()] += value.abs();
+    }
+    let mut comparison = Comparison::default();
+    for (i, (sum, size)) in sums.into_iter().zip(sizes).enumerate() {
+        comparison.add(y.get(i).to_f64(), sum, size);
+    }
+    // A sum in one long chain of f32 would be off by more; one in lanes and parts is not.
+    comparison.finish(64.0 * rounding(DType::F32))
+}

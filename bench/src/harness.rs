@@ -1,0 +1,257 @@
+//! Timing in turns.
+//!
+//! An *entrant* is a case by a contender. All entrants of a group are made ready (compiled, their data in place, their result compared),
+//! then warmed, which also tells how many runs make a sample long enough for the clock. Then come the rounds: in each, every entrant
+//! gives one sample of many runs and one of a single run. The order of every other round is reversed, so that nobody always
+//! runs behind the same neighbour and finds the caches as that one left them.
+
+use crate::case::Case;
+use crate::parity::Parity;
+use crate::record::{Failed, Measurement, Settings};
+use crate::statistics::Spread;
+use wengert::Result;
+
+/// What computes cases: this library on a device, or another one.
+pub trait Contender {
+    /// Its name in records.
+    fn name(&self) -> &str;
+
+    /// What it runs on.
+    fn device(&self) -> String;
+
+    /// Makes a case ready, and compares its result with a plain loop.
+    ///
+    /// Errors: the case cannot be compiled or run, or its result is wrong.
+    fn prepare(&mut self, case: &Case) -> Result<Parity>;
+
+    /// Seconds that `runs` runs behind each other take until the device has finished them all. The case is ready.
+    fn time(&mut self, case: &Case, runs: u64) -> Result<f64>;
+
+    /// Gives back what the case holds.
+    fn release(&mut self, case: &Case);
+}
+
+/// Greatest number of runs in a sample: the queue of a device is finite.
+const MOST_RUNS: f64 = 5000.0;
+
+impl Settings {
+    /// For figures: 21 samples of 20 ms, after 100 ms of warm-up.
+    pub const FULL: Settings = Settings { rounds: 21, sample_seconds: 0.02, warm_up_seconds: 0.1 };
+
+    /// To see that all runs: 3 samples of one run.
+    pub const SMALL: Settings = Settings { rounds: 3, sample_seconds: 0.0, warm_up_seconds: 0.0 };
+
+    /// Runs in a sample for a case that takes `seconds` a run.
+    fn runs(&self, seconds: f64) -> u64 {
+        (self.sample_seconds / seconds.max(1e-9)).ceil().clamp(1.0, MOST_RUNS) as u64
+    }
+}
+
+/// A case by a contender, under measurement.
+struct Entrant<'a> {
+    contender: usize,
+    case: &'a Case,
+    parity: Parity,
+    runs: u64,
+    times: Vec<f64>,
+    latencies: Vec<f64>,
+    failure: Option<String>,
+}
+
+/// Measures the cases of one group by all contenders. `wants` says which contender takes part in which case; `progress` hears
+/// one line for each thing that takes a while.
+pub fn measure(
+    contenders: &mut [Box<dyn Contender>],
+    cases: &[&Case],
+    settings: &Settings,
+    wants: &dyn Fn(&dyn Contender, &Case) -> bool,
+    progress: &mut dyn FnMut(&str),
+) -> (Vec<Measurement>, Vec<Failed>) {
+    let mut failed = Vec::new();
+    let mut entrants = Vec::new();
+    for case in cases {
+        for (i, contender) in contenders.iter_mut().enumerate() {
+            if !wants(contender.as_ref(), case) {
+                continue;
+            }
+            progress(&format!("{}: preparing {}", contender.name(), case.id));
+            let ready =
+                contender.prepare(case).and_then(|parity| Ok((parity, warm(contender, case, settings)?)));
+            match ready {
+                Ok((parity, runs)) => entrants.push(Entrant {
+                    contender: i,
+                    case,
+                    parity,
+                    runs,
+                    times: Vec::new(),
+                    latencies: Vec::new(),
+                    failure: None,
+                }),
+                Err(error) => {
+                    contender.release(case);
+                    let contender = contender.name().to_owned();
+                    failed.push(Failed { case: case.id.clone(), contender, why: error.to_string() });
+                }
+            }
+        }
+    }
+    for round in 0..settings.rounds {
+        progress(&format!("round {} of {}, {} entrants", round + 1, settings.rounds, entrants.len()));
+        let mut order: Vec<&mut Entrant> = entrants.iter_mut().collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for entrant in order.into_iter().filter(|e| e.failure.is_none()) {
+            let contender = &mut contenders[entrant.contender];
+            let sample = contender.time(entrant.case, entrant.runs);
+            match sample.and_then(|many| Ok((many, contender.time(entrant.case, 1)?))) {
+                Ok((many, one)) => {
+                    entrant.times.push(many / entrant.runs as f64);
+                    entrant.latencies.push(one);
+                }
+                Err(error) => entrant.failure = Some(error.to_string()),
+            }
+        }
+    }
+    let mut measurements = Vec::new();
+    for entrant in entrants {
+        let contender = &mut contenders[entrant.contender];
+        contender.release(entrant.case);
+        let (case, name) = (entrant.case, contender.name().to_owned());
+        let spreads = (Spread::of(&entrant.times), Spread::of(&entrant.latencies));
+        match (entrant.failure, spreads) {
+            (None, (Some(time), Some(latency))) => measurements.push(Measurement {
+                case: case.id.clone(),
+                group: case.group.clone(),
+                contender: name,
+                device: contender.device(),
+                work: case.work,
+                reference: case.reference.clone(),
+                runs: entrant.runs,
+                time,
+                latency,
+                parity: entrant.parity,
+            }),
+            (failure, _) => {
+                let why = failure.unwrap_or_else(|| "no round was timed".into());
+                failed.push(Failed { case: case.id.clone(), contender: name, why });
+            }
+        }
+    }
+    (measurements, failed)
+}
+
+/// Runs a case until it is warm, and gives the number of runs that make a sample.
+fn warm(contender: &mut Box<dyn Contender>, case: &Case, settings: &Settings) -> Result<u64> {
+    let mut times = Vec::new();
+    while times.len() < 3 || times.iter().sum::<f64>() < settings.warm_up_seconds {
+        times.push(contender.time(case, 1)?);
+    }
+    // The first runs are not like the others; single runs are slower than runs behind each other, so the sample is timed once more.
+    let single = times[times.len() / 2..].iter().copied().fold(f64::INFINITY, f64::min);
+    let runs = settings.runs(single);
+    Ok(if runs == 1 { 1 } else { settings.runs(contender.time(case, runs)? / runs as f64) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Kind, catalogue};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use wengert::Diagnostic;
+
+    /// Runs take as long as it says, by its own clock; every call is written down.
+    struct Scripted {
+        name: &'static str,
+        seconds: f64,
+        calls: Rc<RefCell<Vec<String>>>,
+        breaks_at: Option<usize>,
+    }
+
+    impl Contender for Scripted {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn device(&self) -> String {
+            "script".into()
+        }
+
+        fn prepare(&mut self, case: &Case) -> Result<Parity> {
+            if matches!(case.kind, Kind::Empty) && self.name == "b" {
+                return Err(Diagnostic::new("not supported"));
+            }
+            Ok(Parity { compared: 1, worst: 0.0, bound: 1.0 })
+        }
+
+        fn time(&mut self, case: &Case, runs: u64) -> Result<f64> {
+            self.calls.borrow_mut().push(format!("{} {} {runs}", self.name, case.id));
+            if self.breaks_at.is_some_and(|n| self.calls.borrow().len() > n) {
+                return Err(Diagnostic::new("broken"));
+            }
+            Ok(self.seconds * runs as f64)
+        }
+
+        fn release(&mut self, case: &Case) {
+            self.calls.borrow_mut().push(format!("{} {} released", self.name, case.id));
+        }
+    }
+
+    fn contenders(calls: &Rc<RefCell<Vec<String>>>, breaks_at: Option<usize>) -> Vec<Box<dyn Contender>> {
+        let make = |name, seconds, breaks_at| -> Box<dyn Contender> {
+            Box::new(Scripted { name, seconds, calls: calls.clone(), breaks_at })
+        };
+        vec![make("a", 0.001, None), make("b", 0.004, breaks_at)]
+    }
+
+    #[test]
+    fn entrants_are_timed_in_turns_and_failures_are_told() {
+        let cases = catalogue(true);
+        let two: Vec<&Case> =
+            cases.iter().filter(|c| matches!(c.kind, Kind::Empty | Kind::Sum { .. })).take(2).collect();
+        let (summed, empty) = match two[0].kind {
+            Kind::Empty => (two[1], two[0]),
+            _ => (two[0], two[1]),
+        };
+        let calls = Rc::default();
+        let settings = Settings { rounds: 3, sample_seconds: 0.02, warm_up_seconds: 0.0 };
+        let (measured, failed) =
+            measure(&mut contenders(&calls, None), &two, &settings, &|_, _| true, &mut |_| {});
+        assert_eq!(failed.len(), 1);
+        assert_eq!((failed[0].contender.as_str(), failed[0].why.as_str()), ("b", "not supported"));
+        assert_eq!(failed[0].case, empty.id);
+        let found = |name: &str| {
+            let m = measured.iter().find(|m| m.contender == name && m.case == summed.id).unwrap();
+            (m.runs, m.time.median, m.latency.median, m.time.samples)
+        };
+        assert_eq!(found("a"), (20, 0.001, 0.001, 3));
+        assert_eq!(found("b"), (5, 0.004, 0.004, 3));
+
+        // Behind the warm-up, the rounds: the second in reverse.
+        let calls = calls.borrow();
+        let summed_by = |name: &str, runs: u64| format!("{name} {} {runs}", summed.id);
+        let samples: Vec<&String> =
+            calls.iter().filter(|c| [summed_by("a", 20), summed_by("b", 5)].contains(c)).collect();
+        let (a, b) = (summed_by("a", 20), summed_by("b", 5));
+        // One of each calibrates.
+        assert_eq!(samples[2..], [&a, &b, &b, &a, &a, &b]);
+        assert_eq!(calls.iter().filter(|c| c.ends_with("released")).count(), 4);
+    }
+
+    #[test]
+    fn what_breaks_between_rounds_is_a_failure() {
+        let cases = catalogue(true);
+        let one: Vec<&Case> = cases.iter().filter(|c| matches!(c.kind, Kind::Sum { .. })).take(1).collect();
+        let settings = Settings { rounds: 5, sample_seconds: 0.0, warm_up_seconds: 0.0 };
+        let calls = Rc::default();
+        let (measured, failed) =
+            measure(&mut contenders(&calls, Some(12)), &one, &settings, &|_, _| true, &mut |_| {});
+        assert_eq!((measured.len(), failed.len()), (1, 1));
+        assert_eq!((failed[0].contender.as_str(), failed[0].why.as_str()), ("b", "broken"));
+        let only_b = |c: &dyn Contender, _: &Case| c.name() == "b";
+        let (measured, failed) =
+            measure(&mut contenders(&Rc::default(), None), &one, &settings, &only_b, &mut |_| {});
+        assert_eq!((measured.len(), measured[0].contender.as_str(), failed.len()), (1, "b", 0));
+    }
+}

@@ -1,0 +1,18 @@
+//! The `wengert-bench` command; see the library of the same crate.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use wengert_bench::cli::{Cli, run};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr());
+    let status = run(&cli, &mut out, &mut err).unwrap_or_else(|failure| {
+        // If even the error stream is closed, there is nobody to tell.
+        let _ = writeln!(err, "error: {}", failure.diagnostic);
+        failure.status
+    });
+    ExitCode::from(status as u8)
+}

@@ -1,0 +1,97 @@
+//! Whether a contender computes the right thing, before anybody asks how fast.
+//!
+//! Deviations are measured against a *scale* that the case gives for each element: the greatest value that rounding can be relative
+//! to, such as Σ|a·b| for an element of a product. That makes one bound fit all elements, also those near zero by cancellation.
+
+use serde::{Deserialize, Serialize};
+use wengert::{DType, Diagnostic, Result};
+
+/// What a comparison with a plain loop found; it was good, or it would be an error.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parity {
+    /// Number of elements compared.
+    pub compared: u64,
+    /// Greatest deviation, relative to the elements' scales.
+    pub worst: f64,
+    /// Greatest deviation that is allowed.
+    pub bound: f64,
+}
+
+/// A comparison under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Comparison {
+    compared: u64,
+    worst: f64,
+}
+
+impl Comparison {
+    /// Compares one element; its deviation counts relative to `scale`. NaN deviates infinitely.
+    pub fn add(&mut self, found: f64, expected: f64, scale: f64) {
+        let deviation = (found - expected).abs() / scale;
+        self.compared += 1;
+        self.worst = self.worst.max(if deviation.is_nan() { f64::INFINITY } else { deviation });
+    }
+
+    /// The verdict.
+    ///
+    /// Error: a deviation above `bound`, or nothing compared.
+    pub fn finish(self, bound: f64) -> Result<Parity> {
+        let Comparison { compared, worst } = self;
+        if compared == 0 {
+            return Err(Diagnostic::new("the result was compared with nothing"));
+        }
+        if worst > bound {
+            return Err(Diagnostic::new(format!(
+                "the result is wrong: it deviates by {worst:.3e} from a plain loop, {bound:.3e} is allowed"
+            ))
+            .help("a wrong result is not timed; run `graphrun check` on the program"));
+        }
+        Ok(Parity { compared, worst, bound })
+    }
+}
+
+/// Half a unit in the last place of 1: what one rounding to `dtype` deviates.
+pub fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::EPSILON / 2.0,
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        _ => f64::from(f32::EPSILON) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_element_decides() {
+        let mut comparison = Comparison::default();
+        comparison.add(1.0, 1.0, 1.0);
+        comparison.add(103.0, 100.0, 100.0);
+        let parity = comparison.finish(0.031).unwrap();
+        assert_eq!((parity.compared, parity.bound), (2, 0.031));
+        assert!((parity.worst - 0.03).abs() < 1e-12);
+        let error = comparison.finish(0.029).unwrap_err().message;
+        assert!(error.contains("deviates by 3.000e-2"), "{error}");
+    }
+
+    #[test]
+    fn not_a_number_is_wrong_and_nothing_is_no_proof() {
+        let mut comparison = Comparison::default();
+        comparison.add(f64::NAN, 1.0, 1.0);
+        assert!(comparison.finish(1e300).is_err());
+        assert!(Comparison::default().finish(1.0).is_err());
+    }
+
+    #[test]
+    fn roundings() {
+        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+            let unit = rounding(dtype);
+            let round = |v: f64| wengert::Scalar::from_f64(dtype, v).to_f64();
+            assert_eq!(round(1.0 + unit), 1.0, "a tie goes to the even neighbour");
+            assert_eq!(round(1.0 + 1.5 * unit), 1.0 + 2.0 * unit);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! This library as a contender: cases in sessions of a device, with all their data on it.
+
+use crate::case::{Case, Made};
+use crate::harness::Contender;
+use crate::parity::Parity;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use wengert::core::TensorType;
+use wengert::{
+    Compiled, DType, Device, Diagnostic, Initializer, Literal, Program, Result, Session, Tensor, bind,
+};
+
+/// Name of the function that a case's program consists of.
+pub const FUNCTION: &str = "case";
+
+/// A case in a session of its own, ready to run.
+#[derive(Debug)]
+pub struct Resident {
+    session: Session,
+    compiled: Compiled,
+    fence: Compiled,
+}
+
+impl Resident {
+    /// Compiles a case's program and puts its data in place.
+    pub fn open(device: Device, made: &Made) -> Result<Resident> {
+        let mut session = Session::open(device)?;
+        if let Some(seed) = made.init {
+            let key = Literal::from_vec(&[2], vec![seed, 0])?;
+            session.compile(&made.program, "init", bind!())?.run(&[("key", key)])?;
+        }
+        for (path, value) in &made.variables {
+            session.set_variable(path, value)?;
+        }
+        let compiled = session.compile(&made.program, FUNCTION, bind!())?;
+        let mut program = Program::new();
+        program.function("fence", |f| {
+            let ty = TensorType::new(DType::F32, [1usize]);
+            let element = f.param("fence.element", Tensor::variable(ty, Initializer::Ones));
+            f.output("element", &element);
+        })?;
+        session.set_variable("fence.element", &Literal::from_vec(&[1], vec![1.0f32])?)?;
+        let fence = session.compile(&program, "fence", bind!())?;
+        Ok(Resident { session, compiled, fence })
+    }
+
+    /// Starts one run.
+    pub fn run(&mut self) -> Result<()> {
+        self.compiled.run::<Literal>(&[]).map(drop)
+    }
+
+    /// Waits until all runs are done: an output is there when all that was started before it is.
+    pub fn finish(&mut self) -> Result<()> {
+        self.fence.run::<Literal>(&[]).map(drop)
+    }
+
+    /// Seconds of `runs` runs and the fence behind them.
+    pub fn time(&mut self, runs: u64) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..runs {
+            self.run()?;
+        }
+        self.finish()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// The value of a variable, once all runs are done.
+    pub fn variable(&self, path: &str) -> Result<Literal> {
+        self.session.variable(path)
+    }
+}
+
+/// This library on a device.
+#[derive(Debug)]
+pub struct Local {
+    name: String,
+    device: Device,
+    residents: BTreeMap<String, Resident>,
+}
+
+impl Local {
+    /// A contender without cases.
+    pub fn new(name: &str, device: Device) -> Local {
+        Local { name: name.into(), device, residents: BTreeMap::new() }
+    }
+}
+
+impl Contender for Local {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn device(&self) -> String {
+        self.device.to_string()
+    }
+
+    fn prepare(&mut self, case: &Case) -> Result<Parity> {
+        let made = case.make()?;
+        let mut resident = Resident::open(self.device, &made)?;
+        let parity = (made.check)(&mut resident, case, &made.variables)?;
+        self.residents.insert(case.id.clone(), resident);
+        Ok(parity)
+    }
+
+    fn time(&mut self, case: &Case, runs: u64) -> Result<f64> {
+        let resident = self.residents.get_mut(&case.id);
+        resident.ok_or_else(|| Diagnostic::new(format!("`{}` was not prepared", case.id)))?.time(runs)
+    }
+
+    fn release(&mut self, case: &Case) {
+        self.residents.remove(&case.id);
+    }
+}

@@ -1,0 +1,270 @@
+//! Tables of one or several records.
+
+use crate::record::{Measurement, Record};
+use crate::statistics::geometric_mean;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Whose figures the others are ratios to.
+const OURS: &str = "wengert";
+
+/// All figures of some records as one markdown table, with the machines above it and what failed or is absent below it.
+///
+/// A row is a case. Each contender has a column with the median of its time and half the distance of its tenth and ninetieth percentile.
+/// Rates are of this library, or where it has no figure of the fastest; the share is that of the best copy bandwidth that
+/// anybody measured in the case's reference. `ratio` is the time of the fastest other contender divided by this library's: above 1,
+/// this library is faster.
+pub fn markdown(records: &[Record]) -> String {
+    let mut text = String::new();
+    for record in records {
+        text.push_str(&heading(record));
+    }
+    let measurements: Vec<&Measurement> = records.iter().flat_map(|r| &r.measurements).collect();
+    let contenders = in_order(measurements.iter().map(|m| m.contender.as_str()));
+    let cases = in_order(measurements.iter().map(|m| m.case.as_str()));
+    let copies = bandwidths(&measurements);
+    let mut header = String::from("| case |");
+    let mut rule = String::from("|---|");
+    for contender in &contenders {
+        _ = write!(header, " {contender} |");
+        rule.push_str("---:|");
+    }
+    text.push_str(&format!("\n{header} latency | ns/element | GB/s | of copy | GFLOP/s | ratio |\n{rule}---:|---:|---:|---:|---:|---:|\n"));
+    let mut ratios = Vec::new();
+    for case in cases {
+        let of_case: Vec<&Measurement> = measurements.iter().copied().filter(|m| m.case == case).collect();
+        _ = write!(text, "| {case} |");
+        for contender in &contenders {
+            match of_case.iter().find(|m| m.contender == *contender) {
+                Some(m) => {
+                    _ = write!(text, " {} ±{:.0}% |", duration(m.time.median), 100.0 * m.time.relative())
+                }
+                None => text.push_str(" |"),
+            }
+        }
+        let fastest = |ours: bool| {
+            let some = of_case.iter().filter(|m| is_ours(&m.contender) == ours);
+            some.min_by(|a, b| a.time.median.total_cmp(&b.time.median))
+        };
+        let ours = of_case.iter().find(|m| m.contender == OURS).or(fastest(true));
+        let Some(shown) = ours.or(fastest(false)) else { continue };
+        let rates = Rates::of(shown);
+        let reference = shown.reference.as_ref().and_then(|r| copies.get(r.as_str()));
+        let share = reference.map_or(String::new(), |copy| format!("{:.0}%", 100.0 * rates.bytes / copy));
+        let ratio = ours.zip(fastest(false)).map(|(a, b)| b.time.median / a.time.median);
+        ratios.extend(ratio);
+        let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
+        _ = writeln!(
+            text,
+            " {} | {} | {} | {share} | {flops} | {} |",
+            duration(shown.latency.median),
+            figures(1e9 * rates.seconds_per_element),
+            figures(rates.bytes / 1e9),
+            ratio.map_or(String::new(), |r| format!("{r:.2}")),
+        );
+    }
+    if let Some(mean) = geometric_mean(&ratios) {
+        _ = writeln!(
+            text,
+            "\nGeometric mean of {} ratios to the fastest other contender: {mean:.2}.",
+            ratios.len()
+        );
+    }
+    for absent in records.iter().flat_map(|r| &r.absent) {
+        _ = writeln!(text, "\n{}: {}.", absent.contender, absent.why);
+    }
+    for failed in records.iter().flat_map(|r| &r.failed) {
+        let why = failed.why.replace('\n', " ");
+        _ = writeln!(text, "\nFailed: {} by {}: {why}", failed.case, failed.contender);
+    }
+    text
+}
+
+/// What a measurement comes to.
+struct Rates {
+    seconds_per_element: f64,
+    /// Bytes a second.
+    bytes: f64,
+    /// Operations a second.
+    flops: f64,
+}
+
+impl Rates {
+    fn of(m: &Measurement) -> Rates {
+        let seconds = m.time.median;
+        Rates {
+            seconds_per_element: seconds / m.work.elements.max(1) as f64,
+            bytes: m.work.bytes as f64 / seconds,
+            flops: m.work.flops as f64 / seconds,
+        }
+    }
+}
+
+/// This library with any setting: `wengert`, `wengert (no capture)`.
+fn is_ours(contender: &str) -> bool {
+    contender.split(' ').next() == Some(OURS)
+}
+
+/// The greatest bandwidth that anybody reached in each case that is a reference; a plain copy counts for the copy of its size.
+fn bandwidths<'a>(measurements: &[&'a Measurement]) -> BTreeMap<&'a str, f64> {
+    let mut found = BTreeMap::new();
+    for m in measurements {
+        let Some(reference) = m.reference.as_deref() else { continue };
+        let is_copy = m.case == reference || m.case.replacen("copy plain ", "copy ", 1) == reference;
+        if is_copy {
+            let best = found.entry(reference).or_insert(0.0f64);
+            *best = best.max(Rates::of(m).bytes);
+        }
+    }
+    found
+}
+
+/// The different names, in the order of their first appearance, this library's first.
+fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    let (mut ours, others): (Vec<&str>, Vec<&str>) = seen.into_iter().partition(|n| is_ours(n));
+    ours.extend(others);
+    ours
+}
+
+/// Where and when, in one line.
+fn heading(record: &Record) -> String {
+    let machine = &record.machine;
+    let mut parts = vec![record.tool.clone()];
+    parts.extend(record.date.clone());
+    parts.extend(record.commit.as_ref().map(|c| format!("commit {c}")));
+    parts.extend(in_order(machine.gpus.iter().map(String::as_str)).into_iter().map(str::to_owned));
+    parts.extend(machine.driver.as_ref().map(|d| format!("driver {d}")));
+    parts.extend(machine.cpu.clone());
+    parts.extend(machine.threads.map(|t| format!("{t} threads")));
+    parts.extend(machine.libraries.iter().map(|(name, version)| format!("{name} {version}")));
+    let settings = &record.settings;
+    parts.push(format!("{} rounds of {:.0} ms", settings.rounds, 1e3 * settings.sample_seconds));
+    format!("- {}\n", parts.join(", "))
+}
+
+/// Three figures: `1.23`, `12.3`, `1234`.
+fn figures(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v if v >= 0.9995 || v == 0.0 => format!("{v:.2}"),
+        v => format!("{v:.4}"),
+    }
+}
+
+/// Seconds with a fitting unit.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{} s", figures(s)),
+        s if s >= 1e-3 => format!("{} ms", figures(1e3 * s)),
+        s => format!("{} µs", figures(1e6 * s)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::parity::Parity;
+    use crate::record::{Absent, FORMAT, Failed, Settings, Work};
+    use crate::statistics::Spread;
+
+    fn measurement(contender: &str, case: &str, seconds: f64, work: Work) -> Measurement {
+        let time =
+            Spread { samples: 3, min: seconds, p10: 0.9 * seconds, median: seconds, p90: 1.1 * seconds };
+        let latency = Spread { median: seconds + 1e-5, ..time };
+        Measurement {
+            case: case.into(),
+            group: "g".into(),
+            contender: contender.into(),
+            device: "cuda:0".into(),
+            work,
+            reference: (work.flops == 0).then(|| "copy f32 64M".into()),
+            runs: 10,
+            time,
+            latency,
+            parity: Parity { compared: 1, worst: 0.0, bound: 0.0 },
+        }
+    }
+
+    fn record(tool: &str, measurements: Vec<Measurement>) -> Record {
+        let gpus = vec!["NVIDIA H200".to_owned(); 2];
+        Record {
+            format: FORMAT,
+            tool: tool.into(),
+            date: Some("2026-01-02".into()),
+            commit: Some("abc".into()),
+            machine: Machine { gpus, driver: Some("580.1".into()), ..Machine::default() },
+            settings: Settings::FULL,
+            measurements,
+            failed: vec![],
+            absent: vec![],
+        }
+    }
+
+    #[test]
+    fn records_become_one_table() {
+        let stream = |arrays: u64| Work { elements: 1 << 26, bytes: arrays << 28, flops: 0 };
+        let product = Work { elements: 1 << 20, bytes: 12 << 20, flops: 1 << 31 };
+        let ours = record(
+            "ours",
+            vec![
+                measurement("wengert", "copy f32 64M", 200e-6, stream(2)),
+                measurement("wengert", "copy plain f32 64M", 125e-6, stream(2)),
+                measurement("wengert", "gelu(x+b)+r f32 64M", 300e-6, stream(4)),
+                measurement("wengert (no capture)", "gemm f32 1024", 60e-6, product),
+                measurement("wengert", "gemm f32 1024", 50e-6, product),
+            ],
+        );
+        let mut theirs = record(
+            "theirs",
+            vec![
+                measurement("torch", "gelu(x+b)+r f32 64M", 900e-6, stream(4)),
+                measurement("torch.compile", "gelu(x+b)+r f32 64M", 450e-6, stream(4)),
+                measurement("torch", "gemm f32 1024", 25e-6, product),
+                measurement("torch", "only theirs", 1.5, product),
+            ],
+        );
+        theirs.absent.push(Absent { contender: "jax".into(), why: "not installed".into() });
+        theirs.failed.push(Failed {
+            case: "sum".into(),
+            contender: "torch".into(),
+            why: "out of\nmemory".into(),
+        });
+        let text = markdown(&[ours, theirs]);
+        let expected = "\
+- ours, 2026-01-02, commit abc, NVIDIA H200, driver 580.1, 21 rounds of 20 ms
+- theirs, 2026-01-02, commit abc, NVIDIA H200, driver 580.1, 21 rounds of 20 ms
+
+| case | wengert | wengert (no capture) | torch | torch.compile | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| copy f32 64M | 200 µs ±10% | | | | 210 µs | 0.0030 | 2684 | 62% |  |  |
+| copy plain f32 64M | 125 µs ±10% | | | | 135 µs | 0.0019 | 4295 | 100% |  |  |
+| gelu(x+b)+r f32 64M | 300 µs ±10% | | 900 µs ±10% | 450 µs ±10% | 310 µs | 0.0045 | 3579 | 83% |  | 1.50 |
+| gemm f32 1024 | 50.0 µs ±10% | 60.0 µs ±10% | 25.0 µs ±10% | | 60.0 µs | 0.0477 | 252 |  | 42950 | 0.50 |
+| only theirs | | | 1.50 s ±10% | | 1.50 s | 1431 | 0.0084 |  | 1.43 |  |
+
+Geometric mean of 2 ratios to the fastest other contender: 0.87.
+
+jax: not installed.
+
+Failed: sum by torch: out of memory
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn figures_are_three() {
+        assert_eq!(
+            [0.0, 0.0123, 1.0, 9.996, 99.96, 12345.0].map(figures),
+            ["0.00", "0.0123", "1.00", "10.0", "100", "12345"]
+        );
+        assert_eq!([2.0, 0.0015, 1e-6].map(duration), ["2.00 s", "1.50 ms", "1.00 µs"]);
+    }
+}

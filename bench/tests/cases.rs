@@ -1,0 +1,154 @@
+//! Every case at small extents: it runs on the CPU, its result is right, and a wrong one would be found out.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use wengert::{DType, Device, Literal};
+use wengert_bench::case::{Case, Kind, catalogue};
+use wengert_bench::cli::cases_json;
+use wengert_bench::harness::Contender;
+use wengert_bench::record::Record;
+use wengert_bench::resident::{Local, Resident};
+
+#[test]
+fn every_case_runs_on_the_cpu_and_is_right() {
+    let mut local = Local::new("wengert", Device::Cpu);
+    for case in catalogue(true) {
+        let parity = local.prepare(&case).unwrap_or_else(|e| panic!("{}: {e}", case.id));
+        assert!(parity.compared > 0 && parity.worst <= parity.bound, "{}: {parity:?}", case.id);
+        // Again, and more than once: the data of a case stay what they were.
+        assert!(local.time(&case, 2).unwrap() > 0.0, "{}", case.id);
+        local.release(&case);
+        assert!(local.time(&case, 1).is_err(), "{} is gone", case.id);
+    }
+}
+
+/// The check is given other data than the case ran on.
+#[test]
+fn a_wrong_result_is_found_out() {
+    for case in catalogue(true) {
+        let made = case.make().unwrap();
+        let mut other = made.variables.clone();
+        for (_, value) in other.iter_mut().filter(|(_, v)| v.dtype().is_float()) {
+            let larger: Vec<f32> = value.scalars().map(|s| 1.5 * s.to_f64() as f32).collect();
+            *value = Literal::from_vec(value.shape(), larger).unwrap().convert(value.dtype());
+        }
+        let mut resident = Resident::open(Device::Cpu, &made).unwrap();
+        let verdict = (made.check)(&mut resident, &case, &other);
+        assert!(verdict.unwrap_err().message.contains("the result is wrong"), "{}", case.id);
+    }
+}
+
+#[test]
+fn names_are_different_and_references_exist() {
+    for small in [false, true] {
+        let cases = catalogue(small);
+        let names: BTreeSet<&str> = cases.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+        for case in &cases {
+            assert!(case.work.elements > 0 && case.work.bytes > 0, "{}", case.id);
+            let reference = case.reference.as_deref();
+            assert!(reference.is_none_or(|r| names.contains(r)), "{}: {reference:?}", case.id);
+            assert_eq!(reference.is_some(), case.group == "memory", "{}", case.id);
+        }
+        let kinds = |c: &Case| std::mem::discriminant(&c.kind);
+        let mut seen = Vec::new();
+        cases.iter().for_each(|c| {
+            if !seen.contains(&kinds(c)) {
+                seen.push(kinds(c))
+            }
+        });
+        assert_eq!(seen.len(), 8, "every kind has a case");
+    }
+    let dtypes: Vec<DType> = catalogue(false).iter().map(|c| c.dtype.dtype()).collect();
+    assert!(dtypes.contains(&DType::F32) && dtypes.contains(&DType::BF16));
+}
+
+/// The list that the scripts for other systems read is the catalogue. `WENGERT_BLESS=1` rewrites it.
+#[test]
+fn peers_measure_the_same_cases() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/cases.json");
+    let wanted = cases_json();
+    if std::env::var_os("WENGERT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(path, &wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(path).unwrap();
+    assert!(
+        found == wanted,
+        "peers/cases.json is not the catalogue: run with WENGERT_BLESS=1 and look at the difference"
+    );
+    let read: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let cases: Vec<Case> = serde_json::from_value(read["full"].clone()).unwrap();
+    assert_eq!(cases, catalogue(false));
+    assert!(matches!(cases[0].kind, Kind::Empty));
+}
+
+fn bench() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_wengert-bench"))
+}
+
+/// A record on the CPU, with this program as its own peer in another process, and the table of it.
+#[test]
+fn the_command_leaves_a_record_and_merges_it() {
+    let path = std::env::temp_dir().join(format!("wengert-bench-command-{}.json", std::process::id()));
+    let binary = env!("CARGO_BIN_EXE_wengert-bench");
+    let mut command = bench();
+    command.args([
+        "gpu",
+        "--device",
+        "cpu",
+        "--small",
+        "--only",
+        "copy",
+        "--only",
+        "softmax bf16",
+        "--date",
+        "2026-01-02",
+    ]);
+    command.args(["--rounds", "2", "--json"]).arg(&path).args(["--peer", &format!("{binary} serve")]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = Record::read(&path).unwrap();
+    assert_eq!(record.date.as_deref(), Some("2026-01-02"));
+    // Eight copies and three softmaxes, by two contenders.
+    assert_eq!(record.measurements.len(), 22);
+    assert!(record.failed.is_empty() && record.absent.is_empty());
+    for m in &record.measurements {
+        assert_eq!((m.time.samples, m.latency.samples, m.device.as_str()), (2, 2, "cpu"));
+        assert!(m.time.min > 0.0 && m.time.min <= m.time.median, "{m:?}");
+    }
+    let table = bench().arg("table").arg(&path).output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(table.status.success());
+    // The table that the measuring command prints last is the one that `table` makes.
+    assert_eq!(table.stdout, output.stdout);
+    let text = String::from_utf8(table.stdout).unwrap();
+    assert_eq!(
+        text.lines().filter(|l| l.starts_with("| copy ") || l.starts_with("| softmax ")).count(),
+        11,
+        "{text}"
+    );
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    let fails = |arguments: &[&str], status: i32, message: &str| {
+        let output = bench().args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{text}");
+        assert!(text.contains(message), "{text}");
+    };
+    fails(
+        &["gpu", "--device", "cpu", "--only", "no such case"],
+        2,
+        "no case has a name with [\"no such case\"]",
+    );
+    fails(&["gpu", "--device", "abacus"], 2, "unknown device `abacus`");
+    fails(&["gpu", "--device", "cpu", "--rounds", "0"], 2, "0 is not in 1..");
+    fails(
+        &["gpu", "--device", "cpu", "--small", "--peer", "/no/such/peer"],
+        2,
+        "cannot start `/no/such/peer`",
+    );
+    fails(&["table", "/no/such/record.json"], 2, "cannot read /no/such/record.json");
+}
