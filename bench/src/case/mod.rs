@@ -140,8 +140,11 @@ pub struct Made {
     /// The seed for the program's `@init`, if it is to be run before `variables` are set.
     pub init: Option<u32>,
     /// Runs the case and compares what it wrote with a plain loop over the variables' first values.
-    pub check: fn(&mut Resident, &Case, &[(String, Literal)]) -> Result<Parity>,
+    pub check: Check,
 }
+
+/// Compares what a case computes with a plain loop.
+pub type Check = fn(&mut Resident, &Case, &[(String, Literal)]) -> Result<Parity>;
 
 /// Every case, at the extents of the benchmark or at small ones, with which a slow device is done within seconds.
 pub fn catalogue(small: bool) -> Vec<Case> {
@@ -199,8 +202,8 @@ fn copy_of_memory(dtype: Float, small: bool) -> Option<String> {
 /// `64M` for 2²⁶, or the digits.
 fn short(count: usize) -> String {
     match count {
-        _ if count >= 1 << 20 && count % (1 << 20) == 0 => format!("{}M", count >> 20),
-        _ if count >= 1 << 10 && count % (1 << 10) == 0 => format!("{}K", count >> 10),
+        _ if count >= 1 << 20 && count.is_multiple_of(1 << 20) => format!("{}M", count >> 20),
+        _ if count >= 1 << 10 && count.is_multiple_of(1 << 10) => format!("{}K", count >> 10),
         _ => count.to_string(),
     }
 }
