@@ -151,7 +151,7 @@ impl Target {
             alignment: 256,
             row_storage: 44 << 10,
             row_bytes: 1 << 20,
-            calls: vec![CallKind::Gemm, CallKind::Convolution, CallKind::ScatterAdd],
+            calls: CallKind::ALL.to_vec(),
             gemm_epilogue: true,
             workspace: true,
         }
