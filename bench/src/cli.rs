@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
-use wengert::{Device, Diagnostic, Result, Session};
+use wengert::core::diagnostic::Kind;
+use wengert::{Device, DeviceOptions, Diagnostic, Result, Session};
 
 /// Measures Wengert and merges the records of measurements.
 #[derive(Debug, Parser)]
@@ -95,7 +96,11 @@ pub struct Failure {
 
 impl From<Diagnostic> for Failure {
     fn from(diagnostic: Diagnostic) -> Self {
-        Failure { status: Status::BadInput, diagnostic }
+        let status = match diagnostic.kind {
+            Kind::Mistake => Status::BadInput,
+            Kind::Device => Status::Device,
+        };
+        Failure { status, diagnostic }
     }
 }
 
@@ -104,9 +109,6 @@ impl From<io::Error> for Failure {
         Diagnostic::new(format!("cannot write the output: {error}")).into()
     }
 }
-
-/// The environment variable by which a device does without captured graphs.
-const CAPTURE: &str = "WENGERT_CUDA_CAPTURE";
 
 /// Runs the command. Results go to `out`, progress to `err`.
 pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::Result<Status, Failure> {
@@ -122,7 +124,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
             Ok(Status::Good)
         }
         Task::Serve { device, small } => {
-            let mut contender = Local::new("wengert", device.parse()?);
+            let mut contender = Local::new("wengert", device.parse()?, DeviceOptions::default());
             serve(&mut contender, &catalogue(*small), &mut io::stdin().lock(), out)?;
             Ok(Status::Good)
         }
@@ -147,7 +149,7 @@ fn gpu(
 ) -> std::result::Result<Status, Failure> {
     let device: Device = measured.device.parse()?;
     // Whether the device is there is found out once, not once for each case.
-    Session::open(device).map_err(|diagnostic| Failure { status: Status::Device, diagnostic })?;
+    Session::open(device)?;
     let cases = catalogue(measured.small);
     let chosen: Vec<&Case> = cases
         .iter()
@@ -171,12 +173,13 @@ fn gpu(
         failed: Vec::new(),
         absent: Vec::new(),
     };
-    let mut contenders: Vec<Box<dyn Contender>> = vec![Box::new(Local::new("wengert", device))];
-    if measured.device.starts_with("cuda") {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.env(CAPTURE, "0").args(["serve", "--device", &measured.device]);
-        command.args(measured.small.then_some("--small"));
-        enter(command, Some(WITHOUT_CAPTURE), WITHOUT_CAPTURE, &mut contenders, &mut record)?;
+    let mut contenders: Vec<Box<dyn Contender>> =
+        vec![Box::new(Local::new("wengert", device, DeviceOptions::default()))];
+    if matches!(device, Device::Cuda(_)) {
+        let options = DeviceOptions { capture: false, ..DeviceOptions::default() };
+        contenders.push(Box::new(Local::new(WITHOUT_CAPTURE, device, options)));
+        let options = DeviceOptions { fast_products: true, ..DeviceOptions::default() };
+        contenders.push(Box::new(Local::new(FAST, device, options)));
     }
     for peer in &measured.peer {
         let mut words = peer.split_whitespace();
@@ -186,7 +189,7 @@ fn gpu(
         let mut command = Command::new(program);
         command.args(words).args(["--device", &measured.device]);
         command.args(measured.small.then_some("--small"));
-        enter(command, None, peer, &mut contenders, &mut record)?;
+        enter(command, peer, &mut contenders, &mut record)?;
     }
     let mut groups: Vec<&str> = Vec::new();
     for case in &chosen {
@@ -196,9 +199,12 @@ fn gpu(
     }
     for group in groups {
         let of_group: Vec<&Case> = chosen.iter().copied().filter(|c| c.group == group).collect();
-        // Capture saves launches, so it is compared where launches are what a case costs.
-        let wants = |contender: &dyn Contender, case: &Case| {
-            contender.name() != WITHOUT_CAPTURE || case.group == "steps"
+        let wants = |contender: &dyn Contender, case: &Case| match contender.name() {
+            // Capture saves launches, so it is compared where launches are what a case costs.
+            WITHOUT_CAPTURE => case.group == "steps",
+            // In f32 it would round operands to tf32, which is another result.
+            FAST => case.group == "gemm bf16",
+            _ => true,
         };
         // If nobody reads the progress, there is still the record.
         let mut progress = |line: &str| drop(writeln!(err, "{group}: {line}"));
@@ -217,10 +223,12 @@ fn gpu(
 /// The name of this library without captured graphs.
 const WITHOUT_CAPTURE: &str = "wengert (no capture)";
 
-/// Starts a contender in a process; one that is not there is noted in the record.
+/// The name of this library with products and epilogues as cuBLASLt likes them.
+const FAST: &str = "wengert (fast products)";
+
+/// Starts a contender in a process (`shown` is its command); one that is not there is noted in the record.
 fn enter(
     command: Command,
-    name: Option<&str>,
     shown: &str,
     contenders: &mut Vec<Box<dyn Contender>>,
     record: &mut Record,
@@ -228,10 +236,7 @@ fn enter(
     match Process::start(command)? {
         Ok(process) => {
             record.machine.libraries.extend(process.libraries().clone());
-            contenders.push(Box::new(match name {
-                Some(name) => process.named(name),
-                None => process,
-            }));
+            contenders.push(Box::new(process));
         }
         Err(why) => record.absent.push(Absent { contender: shown.into(), why }),
     }

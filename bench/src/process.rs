@@ -1,4 +1,4 @@
-//! A contender in another process, which answers lines of JSON: so that this library with another environment, or another library, is timed
+//! A contender in another process, which answers lines of JSON: so that another library, or this one with another environment, is timed
 //! in turns with this one instead of minutes later.
 //!
 //! The process first says who it is, `{"contender": "jax", "device": "cuda:0", "libraries": {"jax": "0.10"}}`, or `{"absent": "not
@@ -92,13 +92,6 @@ impl Process {
                 Ok(Ok(process))
             }
         }
-    }
-
-    /// The same under another name.
-    #[must_use]
-    pub fn named(mut self, name: &str) -> Process {
-        self.name = name.into();
-        self
     }
 
     /// Libraries that take part, with their versions.
@@ -225,7 +218,7 @@ mod tests {
     use super::*;
     use crate::case::catalogue;
     use crate::resident::Local;
-    use wengert::Device;
+    use wengert::{Device, DeviceOptions};
 
     #[test]
     fn requests_are_answered() {
@@ -241,7 +234,7 @@ mod tests {
         ]
         .join("\n");
         let mut answers = Vec::new();
-        let mut contender = Local::new("wengert", Device::Cpu);
+        let mut contender = Local::new("wengert", Device::Cpu, DeviceOptions::default());
         serve(&mut contender, &cases, &mut requests.as_bytes(), &mut answers).unwrap();
         let lines: Vec<&str> = std::str::from_utf8(&answers).unwrap().lines().collect();
         let Hello::Here { contender, device, .. } = serde_json::from_str(lines[0]).unwrap() else { panic!() };

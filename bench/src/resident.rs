@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use wengert::core::TensorType;
 use wengert::{
-    Compiled, DType, Device, Diagnostic, Initializer, Literal, Program, Result, Session, Tensor, bind,
+    Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, Literal, Program, Result, Session,
+    Tensor, bind,
 };
 
 /// Name of the function that a case's program consists of.
@@ -23,8 +24,8 @@ pub struct Resident {
 
 impl Resident {
     /// Compiles a case's program and puts its data in place.
-    pub fn open(device: Device, made: &Made) -> Result<Resident> {
-        let mut session = Session::open(device)?;
+    pub fn open(device: Device, options: &DeviceOptions, made: &Made) -> Result<Resident> {
+        let mut session = Session::open_with(device, options)?;
         if let Some(seed) = made.init {
             let key = Literal::from_vec(&[2], vec![seed, 0])?;
             session.compile(&made.program, "init", bind!())?.run(&[("key", key)])?;
@@ -75,13 +76,14 @@ impl Resident {
 pub struct Local {
     name: String,
     device: Device,
+    options: DeviceOptions,
     residents: BTreeMap<String, Resident>,
 }
 
 impl Local {
     /// A contender without cases.
-    pub fn new(name: &str, device: Device) -> Local {
-        Local { name: name.into(), device, residents: BTreeMap::new() }
+    pub fn new(name: &str, device: Device, options: DeviceOptions) -> Local {
+        Local { name: name.into(), device, options, residents: BTreeMap::new() }
     }
 }
 
@@ -96,7 +98,7 @@ impl Contender for Local {
 
     fn prepare(&mut self, case: &Case) -> Result<Parity> {
         let made = case.make()?;
-        let mut resident = Resident::open(self.device, &made)?;
+        let mut resident = Resident::open(self.device, &self.options, &made)?;
         let parity = (made.check)(&mut resident, case, &made.variables)?;
         self.residents.insert(case.id.clone(), resident);
         Ok(parity)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use wengert::{DType, Device, Literal};
+use wengert::{DType, Device, DeviceOptions, Literal};
 use wengert_bench::case::{Case, Kind, catalogue};
 use wengert_bench::cli::cases_json;
 use wengert_bench::harness::Contender;
@@ -12,7 +12,7 @@ use wengert_bench::resident::{Local, Resident};
 
 #[test]
 fn every_case_runs_on_the_cpu_and_is_right() {
-    let mut local = Local::new("wengert", Device::Cpu);
+    let mut local = Local::new("wengert", Device::Cpu, DeviceOptions::default());
     for case in catalogue(true) {
         let parity = local.prepare(&case).unwrap_or_else(|e| panic!("{}: {e}", case.id));
         assert!(parity.compared > 0 && parity.worst <= parity.bound, "{}: {parity:?}", case.id);
@@ -33,7 +33,7 @@ fn a_wrong_result_is_found_out() {
             let larger: Vec<f32> = value.scalars().map(|s| 1.5 * s.to_f64() as f32).collect();
             *value = Literal::from_vec(value.shape(), larger).unwrap().convert(value.dtype());
         }
-        let mut resident = Resident::open(Device::Cpu, &made).unwrap();
+        let mut resident = Resident::open(Device::Cpu, &DeviceOptions::default(), &made).unwrap();
         let verdict = (made.check)(&mut resident, &case, &other);
         assert!(verdict.unwrap_err().message.contains("the result is wrong"), "{}", case.id);
     }
