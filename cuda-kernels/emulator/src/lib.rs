@@ -25,8 +25,8 @@
 //! relaxed, acquire, release), are a race unless ordered. They are ordered
 //!
 //! - in a block: by a barrier that both threads take part in between them;
-//! - in a warp: by `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync`, `redux.sync`, `mma.sync`, `ldmatrix` that
-//!   both lanes take part in. Lockstep alone orders nothing, since hardware since Volta does not promise it;
+//! - in a warp: by `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync`, `redux.sync`, `elect.sync` that both lanes
+//!   take part in. Lockstep alone orders nothing, since hardware since Volta does not promise it;
 //! - between blocks: by a release (a fence wider than the block, then an atomic or other strong write; or `.release`)
 //!   that is followed by an acquire (an atomic or other strong read of the same place), and whatever barriers carry
 //!   that on to other threads of the two blocks. An acquire counts for the whole block and needs no fence: this

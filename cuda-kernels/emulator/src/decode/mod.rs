@@ -29,6 +29,9 @@ const DEEPEST_CALL: usize = 64;
 /// Bytes of a thread's own memory at most (the CUDA programming guide's limit).
 const MOST_LOCAL: u32 = 512 << 10;
 
+/// Bytes of a kernel's parameters at most (PTX ISA, since 8.1).
+const MOST_PARAMETERS: u32 = 32_764;
+
 /// Class of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -92,6 +95,10 @@ pub(crate) fn decode(text: &str, tree: &Tree, function: usize) -> Result<Program
     for parameter in &kernel.variables[..kernel.parameters] {
         offset = offset.next_multiple_of(parameter.align);
         places.push((Space::Param, offset));
+        if u64::from(offset) + parameter.bytes > u64::from(MOST_PARAMETERS) {
+            let message = format!("the kernel has more than {MOST_PARAMETERS} bytes of parameters");
+            return Err(ParseError::new(text, parameter.line, 1, message));
+        }
         offset += parameter.bytes as u32;
     }
     builder.registers.extend_from_slice(&kernel.registers);
@@ -381,7 +388,7 @@ impl<'a> Builder<'a> {
         Ok(match id {
             VariableId::Function(index) => {
                 let (space, place) = frame.places[index as usize];
-                (space, self.value((i64::from(place) + offset) as u64))
+                (space, self.value(i64::from(place).wrapping_add(offset) as u64))
             }
             VariableId::Module(index) => {
                 let variable = &tree.variables[index as usize];
@@ -399,7 +406,7 @@ impl<'a> Builder<'a> {
                                 place
                             }
                         };
-                        (Space::Shared, self.value((i64::from(place) + offset) as u64))
+                        (Space::Shared, self.value(i64::from(place).wrapping_add(offset) as u64))
                     }
                     Space::Global | Space::Const => {
                         (variable.space, self.constant(Constant::Address { variable: index, offset }))

@@ -9,7 +9,7 @@ use crate::parse::syntax::Space;
 use crate::sanitize::race::{Conflict, Entry, RaceTable};
 use crate::sanitize::{Fault, FaultKind, Other};
 use crate::semantics::rows::{Doubles, WARP};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 type Result<T> = std::result::Result<T, Box<Fault>>;
 
@@ -26,7 +26,11 @@ impl<'m> Page<'m> {
         if self.open.as_ref().is_none_or(|(a, p, _)| (*a, *p) != (allocation, page)) {
             // Never two locks at once.
             self.open = None;
-            let cell = &machine.races[allocation as usize][page as usize];
+            let pages = machine.races[allocation as usize].get_or_init(|| {
+                let bytes = machine.memory.allocations[allocation as usize].bytes;
+                (0..bytes.div_ceil(4 * PAGE_WORDS)).map(|_| OnceLock::new()).collect()
+            });
+            let cell = &pages[page as usize];
             let table = cell.get_or_init(|| Mutex::new(RaceTable::new(PAGE_WORDS as usize)));
             self.open = Some((allocation, page, table.lock().expect("no holder of the lock panics")));
         }

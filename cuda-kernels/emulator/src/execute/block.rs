@@ -9,7 +9,7 @@ use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::WARP;
 
 /// Instructions that a warp does in its turn, at most.
-const TURN: u64 = 20_000;
+const TURN: u64 = 5_000;
 /// Instructions that a block does before it steps aside for other blocks, at most.
 const SHARE: u64 = 4_000_000;
 
@@ -270,12 +270,10 @@ impl Warp {
     ) -> Result<()> {
         if !barrier.aligned {
             if active != mask {
-                // The rest goes on by itself.
-                let meet = machine.program.reconvergence[pc as usize];
-                let _ = meet;
-                let message =
-                    "a barrier in a part of a warp that a guard cuts off is not supported".to_owned();
-                return Err(self.fault(machine, common, FaultKind::DivergentBarrier, message, pc, active));
+                // The rest goes on by itself, and does not wait for these.
+                let end = machine.program.code.len() as u32;
+                self.splits.part(index, &[(active, pc), (mask & !active, pc + 1)], end, self.live);
+                return Ok(());
             }
             return self.arrive(machine, common, barrier, &[(index, mask)], pc);
         }

@@ -34,7 +34,7 @@ pub(crate) const PAGE_WORDS: u64 = 1024;
 const MOST_OPEN: usize = 64;
 
 /// Histories of an allocation, page by page, made when they are first needed.
-pub(crate) type Pages = Vec<OnceLock<Mutex<RaceTable>>>;
+pub(crate) type Pages = OnceLock<Vec<OnceLock<Mutex<RaceTable>>>>;
 /// What is known of other blocks: (block, warp or all) → the time up to which its accesses are ordered before.
 pub(crate) type Known = HashMap<(u32, u32), u32>;
 
@@ -60,7 +60,7 @@ pub(crate) struct Machine<'a> {
     /// What each tag may reach.
     pub(crate) regions: Vec<Region>,
     pub(crate) buffer_names: Vec<String>,
-    /// For each allocation: whether its accesses are watched for races at all.
+    /// Histories of each allocation.
     pub(crate) races: Vec<Pages>,
     pub(crate) dynamic_shared: u32,
     pub(crate) shared_bytes: u32,
@@ -130,12 +130,7 @@ impl Emulator {
             })
             .collect();
         let races = if self.options.sanitize.races {
-            let pages = |bytes: u64| bytes.div_ceil(PAGE_WORDS * 4) as usize;
-            memory
-                .allocations
-                .iter()
-                .map(|a| (0..pages(a.bytes)).map(|_| OnceLock::new()).collect())
-                .collect()
+            memory.allocations.iter().map(|_| OnceLock::new()).collect()
         } else {
             Vec::new()
         };

@@ -45,8 +45,8 @@ pub(crate) struct Split {
 const NONE: u32 = u32::MAX;
 /// Choices after which a starved split gets its turn.
 const FAIR: u64 = 64;
-/// Choices after which lanes at a meeting point are let go.
-const PATIENCE: u64 = 50_000;
+/// Instructions of the warp after which lanes at a meeting point are let go, if none has arrived since.
+const PATIENCE: u64 = 4_000;
 
 /// The splits of a warp.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +55,8 @@ pub(crate) struct Splits {
     /// Splits that are ready.
     pub(crate) ready: u32,
     choices: u64,
+    /// The warp's clock.
+    now: u64,
     last_arrival: u64,
 }
 
@@ -64,6 +66,7 @@ impl Splits {
         self.all.clear();
         self.ready = 1;
         self.choices = 0;
+        self.now = 0;
         self.last_arrival = 0;
         self.all.push(Split {
             mask,
@@ -117,11 +120,12 @@ impl Splits {
         }
     }
 
-    /// The split that runs next.
-    pub(crate) fn choose(&mut self) -> Option<usize> {
+    /// The split that runs next, now that the warp has executed so many instructions.
+    pub(crate) fn choose(&mut self, now: u64) -> Option<usize> {
         self.choices += 1;
-        if self.choices - self.last_arrival > PATIENCE {
-            self.last_arrival = self.choices;
+        self.now = now;
+        if now - self.last_arrival > PATIENCE {
+            self.last_arrival = now;
             self.let_go();
         }
         if self.ready > 1 {
@@ -177,6 +181,7 @@ impl Splits {
             let mut first = true;
             for &(mask, pc) in ways {
                 if pc == meet && split.parent != NONE {
+                    self.last_arrival = self.now;
                     self.all[split.parent as usize].arrived |= mask;
                 } else if first {
                     first = false;
@@ -196,6 +201,7 @@ impl Splits {
         self.set_state(index, State::Parent);
         for &(mask, pc) in ways {
             if pc == meet {
+                self.last_arrival = self.now;
                 self.all[index].arrived |= mask;
             } else {
                 self.add(mask, pc, meet, index as u32);
@@ -209,7 +215,7 @@ impl Splits {
 
     /// A split has come to its meeting point, or all of its lanes have exited.
     pub(crate) fn end(&mut self, index: usize, live: u32) {
-        self.last_arrival = self.choices;
+        self.last_arrival = self.now;
         let mut index = index;
         loop {
             let split = self.all[index];

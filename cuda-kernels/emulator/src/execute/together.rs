@@ -154,6 +154,8 @@ impl Warp {
                 let form = (*count, *transposed, *offset, *space);
                 return self.store_matrices(machine, common, i, form, pc, active);
             }
+            // These wait for each other too, but say nothing about memory.
+            Op::MoveMatrix | Op::Matrix(_) => {}
             _ => self.synchronise(common, active, members),
         }
         match &i.op {

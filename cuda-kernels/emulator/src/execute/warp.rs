@@ -155,7 +155,7 @@ impl Warp {
     pub(crate) fn run(&mut self, machine: &Machine<'_>, common: &mut Common, mut budget: u64) -> Result<u64> {
         let code = &machine.program.code[..];
         'choose: while budget > 0 {
-            let Some(index) = self.splits.choose() else { break };
+            let Some(index) = self.splits.choose(self.clock) else { break };
             loop {
                 let split = *self.splits.get(index);
                 if split.pc == split.meet {

@@ -532,7 +532,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn new_registers(&mut self, ty: Type, count: u64) -> Result<RegisterId> {
         let first = self.function.registers.len() as u64;
-        if first + count > MOST_REGISTERS {
+        if first.saturating_add(count) > MOST_REGISTERS {
             return self.error(format!("a function has at most {MOST_REGISTERS} registers"));
         }
         let width = match ty.bits() {

@@ -4,6 +4,7 @@
 //! absolute over −π…π, `tanh.approx.f32` by 2^-11 relative, `rcp` by 1 ulp, `rsqrt` by 2^-22.9 relative (PTX ISA).
 
 use super::exact::{F32, F64, Format, Rounding};
+use super::float::flush32;
 
 /// A function of one value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,9 +21,17 @@ pub(crate) enum Function {
 
 /// `function` of `bits` in `format`.
 pub(crate) fn evaluate(function: Function, format: Format, flush: bool, bits: u64) -> u64 {
+    if format == F32 {
+        return single(function, flush, bits as u32).into();
+    }
     let bits = if flush { format.flush(bits) } else { bits };
     let value = f64::from_bits(F64.pack(format.unpack(bits), Rounding::NearestEven));
-    let result = match function {
+    let rounded = format.pack(F64.unpack(of(function, value).to_bits()), Rounding::NearestEven);
+    if flush { format.flush(rounded) } else { rounded }
+}
+
+fn of(function: Function, value: f64) -> f64 {
+    match function {
         Function::Exp2 => value.exp2(),
         Function::Log2 => value.log2(),
         Function::Sine => value.sin(),
@@ -31,9 +40,14 @@ pub(crate) fn evaluate(function: Function, format: Format, flush: bool, bits: u6
         Function::Reciprocal => 1.0 / value,
         Function::ReciprocalRoot => 1.0 / value.sqrt(),
         Function::Root => value.sqrt(),
-    };
-    let rounded = format.pack(F64.unpack(result.to_bits()), Rounding::NearestEven);
-    if flush { format.flush(rounded) } else { rounded }
+    }
+}
+
+/// The same for f32, which Rust rounds by itself.
+fn single(function: Function, flush: bool, bits: u32) -> u32 {
+    let bits = if flush { flush32(bits) } else { bits };
+    let result = super::float::single(of(function, f64::from(f32::from_bits(bits))) as f32);
+    if flush { flush32(result) } else { result }
 }
 
 /// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64` look at the upper word only, and give only that.
