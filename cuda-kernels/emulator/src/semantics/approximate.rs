@@ -57,7 +57,7 @@ pub(crate) fn upper_word(function: Function, bits: u64) -> u64 {
 
 /// `div.approx.f32` and `div.full.f32`.
 pub(crate) fn divide(a: u32, b: u32, flush: bool) -> u32 {
-    let part = |bits: u32| f32::from_bits(if flush { super::float::flush32(bits) } else { bits });
+    let part = |bits: u32| f32::from_bits(if flush { flush32(bits) } else { bits });
     let quotient = super::float::single(part(a) / part(b));
     if flush { F32.flush(quotient.into()) as u32 } else { quotient }
 }

@@ -96,7 +96,7 @@ fn bits() {
         row!(Word, "shf.l.clamp.b32 %w9, %w0, %w1, %w2;", [0x1234_5678, 1, 40] => 0x1234_5678),
         row!(Word, "shf.r.wrap.b32 %w9, %w0, %w1, %w2;", [0, 1, 1] => 0x8000_0000_u32),
         row!(Word, "shf.r.clamp.b32 %w9, %w0, %w1, %w2;", [0, 0x1234_5678, 99] => 0x1234_5678),
-        row!(Word, "fns.b32 %w9, %w0, %w1, %w2;", [0b1011_0, 1, 2] => 2, [0b1011_0, 4, -2i32 as u32] => 2, [1, 0, 2] => u32::MAX),
+        row!(Word, "fns.b32 %w9, %w0, %w1, %w2;", [0b1_0110, 1, 2] => 2, [0b1_0110, 4, -2i32 as u32] => 2, [1, 0, 2] => u32::MAX),
         row!(Word, "bmsk.clamp.b32 %w9, %w0, %w1;", [4, 8] => 0xff0, [0, 99] => u32::MAX, [40, 3] => 0),
         row!(Word, "szext.wrap.s32 %w9, %w0, %w1;", [0xff, 8] => u32::MAX, [0x7f, 8] => 0x7f),
         row!(Word, "szext.clamp.u32 %w9, %w0, %w1;", [0x1ff, 8] => 0xff, [0x1ff, 99] => 0x1ff),
