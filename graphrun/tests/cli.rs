@@ -231,6 +231,9 @@ fn a_plan_gives_what_its_function_gives() {
     let on = |device: &str| place.graphrun(&[&["run", "gpu.plan", "--device", device][..], &given].concat());
     assert!(on("emulator").good().starts_with("y=10xf32=") && on("interpreter").status == 0);
     on("cpu").refused(&["the plan of @predict is for `sm_80`"]);
+    let cpu_plan =
+        ["run", "p.plan", "--device", "emulator", "--params", "w.safetensors", "--input", "x=@x.npy"];
+    place.graphrun(&cpu_plan).failed(3, &["the plan of @predict is for `cpu`", "sm_90"]);
     let ptx = place.graphrun(&["dump", "gpu.plan", "--stage", "ptx"]);
     assert!(ptx.good().contains(".visible .entry"), "{ptx:?}");
     compile(&["-o", "q.plan", "--bind", "B=1000000000000000"]).refused(&["larger than any memory"]);

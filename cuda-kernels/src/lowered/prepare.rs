@@ -19,8 +19,10 @@ const ALIGNMENT: u64 = 256;
 pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
     if plan.target.name != architecture.name() {
         let (function, target, name) = (&plan.function, &plan.target.name, architecture.name());
-        return Err(Diagnostic::new(format!("the plan of @{function} is for `{target}`, this is `{name}`"))
-            .help(format!("compile the function for `{name}`")));
+        return Err(Diagnostic::of_device(format!(
+            "the plan of @{function} is for `{target}`, this is `{name}`"
+        ))
+        .help(format!("compile the function for `{name}`")));
     }
     plan::verify(plan).map_err(|e| e.context(format!("the plan of @{}", plan.function)))?;
     let mut preparing = Preparing {

@@ -53,8 +53,13 @@ impl EmulatorRunner {
     ///
     /// Errors: the plan is for no GPU that is known; there is not enough memory.
     pub(super) fn new(plan: &Plan, sources: Option<Sources>) -> Result<Self> {
-        let architecture = Architecture::from_name(&plan.target.name)
-            .map_err(|e| e.context(format!("the plan of @{} is not for the emulator", plan.function)))?;
+        let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
+            let (function, target) = (&plan.function, &plan.target.name);
+            Diagnostic::of_device(format!(
+                "the plan of @{function} is for `{target}`, which is no GPU to emulate"
+            ))
+            .help("compile the function for a GPU, such as sm_90")
+        })?;
         let lowered = Lowered::new(plan, architecture, &mut lowered::no_library)?;
         let module = Module::parse(&lowered.ptx).unwrap_or_else(|error| {
             panic!("the emulator reads every module that is emitted for @{}: {error}", plan.function)
