@@ -8,6 +8,10 @@
 //! instruction moves up to 16 bytes. Buffers are aligned to 256 bytes in most plans, so that coefficients and constants decide. Elements of less than 32 bits
 //! travel packed in words.
 //!
+//! **Known elements.** An element that the thread has loaded is known from then on, also if it is updated in place, since a nest reads what it
+//! updates before it does so. Of row storage, a thread knows what it has stored; what another thread stores, it has to load. Where nothing
+//! of a storage is loaded in the end, the stores are left out.
+//!
 //! **Bounds.** A guarded access is predicated: where the guard fails no address is dereferenced, whatever it is.
 
 use super::emit::{Copy, Emit, Key, NestReg};
@@ -74,10 +78,11 @@ pub(super) fn element(nest: &Nest, access: &Access) -> Affine {
     scaled.fold(Affine::default(), |sum, index| sum.add(&index))
 }
 
-/// Whether elements `width` apart along an axis, from 0 on, are always aligned to `width` elements.
-pub(super) fn is_aligned(element: &Affine, axis: AxisId, width: usize) -> bool {
+/// Whether elements `width` apart along axes that are one, from 0 on, are always aligned to `width` elements.
+pub(super) fn is_aligned(element: &Affine, one: &[AxisId], width: usize) -> bool {
     let by = width as i64;
-    let mut others = element.terms.iter().filter(|(t, _)| *t != Term::Axis(axis));
+    let along = |term: &Term| matches!(term, Term::Axis(axis) if one.contains(axis));
+    let mut others = element.terms.iter().filter(|(t, _)| !along(t));
     element.constant % by == 0 && others.all(|(_, factor)| factor % by == 0)
 }
 
@@ -257,7 +262,7 @@ impl Emit<'_> {
     pub fn load(&mut self, access: &Access, fill: Option<NestReg>, copies: &[Copy]) -> Vec<Reg> {
         let buffer = &self.nest.buffers[access.buffer];
         let dtype = buffer.dtype;
-        let reuse = buffer.role != BufferRole::Row;
+        let storage = buffer.role == BufferRole::Row;
         let targets = self.targets(access, copies, false);
         let fills: Vec<Option<Reg>> = (0..copies.len()).map(|c| fill.map(|f| self.value(c, f))).collect();
         let key = |c: usize| {
@@ -266,9 +271,12 @@ impl Emit<'_> {
         let mut values = Vec::new();
         while values.len() < copies.len() {
             let first = values.len();
-            if reuse && let Some(known) = self.recall(&key(first)) {
+            if let Some(known) = self.recall(&key(first)) {
                 values.push(known);
                 continue;
+            }
+            if storage {
+                self.storage_loads.insert(access.buffer);
             }
             let width = self.run(&targets, first, dtype.size());
             let (base, offset) = self.address(access.buffer, &targets.elements[first]);
@@ -288,9 +296,7 @@ impl Emit<'_> {
             };
             let loaded = load.load(&mut self.code, &fills[first..first + width]);
             for (k, value) in loaded.iter().enumerate() {
-                if reuse {
-                    self.remember(key(first + k), *value);
-                }
+                self.remember(key(first + k), *value);
             }
             values.extend(loaded);
         }
@@ -300,6 +306,7 @@ impl Emit<'_> {
     /// Stores the values of the copies.
     pub fn store(&mut self, access: &Access, values: Vec<Reg>, copies: &[Copy]) {
         let dtype = self.nest.buffers[access.buffer].dtype;
+        let storage = self.nest.buffers[access.buffer].role == BufferRole::Row;
         let targets = self.targets(access, copies, true);
         let mut first = 0;
         while first < copies.len() {
@@ -313,8 +320,23 @@ impl Emit<'_> {
                 predicate: targets.predicates[first],
                 dtype,
             };
+            let line = self.code.lines().len();
             store.store(&mut self.code, &values[first..first + width]);
+            if storage {
+                // What comes before the last line prepares it, and is nothing without it.
+                let last = self.code.lines().len();
+                self.storage_stores.extend((line..last).map(|n| (access.buffer, n)));
+            }
             first += width;
+        }
+        if storage {
+            // What was there is no longer; what is there is what this thread has stored, for this thread.
+            self.forget(access.buffer);
+            for ((element, predicate), value) in
+                targets.elements.into_iter().zip(targets.predicates).zip(values)
+            {
+                self.remember(Key::Element(access.buffer, element, predicate, None), value);
+            }
         }
     }
 }

@@ -20,6 +20,9 @@ const BUSY: u64 = 1 << 16;
 /// Iterations of a row that are a thread's, whatever their order in memory.
 const SHORT: usize = 8;
 
+/// Instructions that a thread of a team has for its part of a short row, before the team becomes larger.
+const HEAVY: usize = 1024;
+
 /// A warp for a row.
 const WARP_TEAM: Layout = Layout { threads: WARP, rows: 1, columns: false };
 
@@ -94,7 +97,8 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
 
 /// Rows that a thread may take side by side, for the sake of its accesses.
 fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
-    let Some(axis) = groups.last().and_then(|g| g.axes.last()) else { return 1 };
+    let Some(along) = groups.last() else { return 1 };
+    let axis = along.axes.last().expect("no group is empty");
     if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::Row) {
         return 1;
     }
@@ -106,13 +110,13 @@ fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
             continue;
         }
         let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(8);
-        while width > 1 && !(is_aligned(&element, *axis, width) && takes_vector(groups, width)) {
+        while width > 1 && !(is_aligned(&element, &along.axes, width) && takes_vector(groups, width)) {
             width /= 2;
         }
         vector = vector.max(width);
     }
     // The code of a long body is written once for each row.
-    let body: usize = nest.phases.iter().map(|p| p.body.len() + 4 * p.reductions.len()).sum();
+    let body: usize = nest.phases.iter().map(|p| shape::cost(nest, p)).sum();
     while vector > 1 && (vector * body > 512 || !takes_vector(groups, vector)) {
         vector /= 2;
     }
@@ -122,6 +126,11 @@ fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
 /// The number of iterations of the longest phase.
 fn longest(nest: &Nest) -> usize {
     nest.phases.iter().map(|p| p.iterations(nest)).max().unwrap_or(0)
+}
+
+/// Instructions of an iteration of the dearest phase.
+fn dearest(nest: &Nest) -> usize {
+    nest.phases.iter().filter(|p| !p.axes.is_empty()).map(|p| shape::cost(nest, p)).max().unwrap_or(0)
 }
 
 /// Lanes that every phase gives work to: those of the smallest tree.
@@ -174,13 +183,21 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
             return row();
         }
         let threads = (lanes.min(32) as u32).min((long as u32).next_power_of_two());
-        return first_that_fits(
-            nest,
-            architecture,
-            [Schedule::Team { threads, rows: WARP, columns: true }, row()],
-        );
+        // Blocks for every multiprocessor, as long as what a warp reads at once stays 32 bytes together.
+        let mut columns = WARP;
+        while columns > 8 && rows.div_ceil(columns.into()) < 96 {
+            columns /= 2;
+        }
+        let team = Schedule::Team { threads, rows: columns, columns: true };
+        return first_that_fits(nest, architecture, [team, row()]);
     } else if long <= 1024 {
-        (long.div_ceil(4).next_power_of_two() as u32).clamp(4, WARP)
+        let mut threads = (long.div_ceil(4).next_power_of_two() as u32).clamp(4, WARP);
+        // What is written without a loop should stay short.
+        let heavy = |threads: u32| long.div_ceil(threads as usize) * dearest(nest) > HEAVY;
+        while threads < 256 && threads as usize * 4 < long && heavy(threads) {
+            threads *= 2;
+        }
+        threads
     } else {
         256
     };
@@ -210,4 +227,78 @@ fn first_that_fits<const N: usize>(
     let mut schedules = schedules.into_iter();
     let fitting = schedules.find(|s| takes(nest, architecture, s));
     fitting.unwrap_or(Schedule::Row { threads: WARP, vector: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::nest::{parse_nests, verify};
+
+    fn chosen(text: &str) -> String {
+        let nest = parse_nests("test", text).unwrap().remove(0).0;
+        verify(&nest).unwrap();
+        let schedule = choose(&nest, Architecture::ALL[3]);
+        assert!(takes(&nest, Architecture::ALL[3], &schedule), "{schedule}");
+        schedule.to_string()
+    }
+
+    fn elementwise(shape: &str, load: &str, source: &str) -> String {
+        let axes: Vec<_> = shape.split(',').collect();
+        let (rows, columns) = (axes[0], axes[1]);
+        format!(
+            "nest @f(in %x: f32[{source}], out %y: f32[{shape}]) {{ parallel i: {rows}, j: {columns}
+             phase {{ %0: f32 = load %x[{load}] store %y[i, j], %0 }} }}"
+        )
+    }
+
+    #[test]
+    fn elements_go_to_threads_four_at_a_time_where_they_are_aligned() {
+        assert_eq!(
+            chosen(&elementwise("4096,768", "i, j", "4096,768")),
+            "row: a thread for 4 rows, 128 a block"
+        );
+        // One line after the other, of a length that is no multiple: still one line to the nest.
+        assert_eq!(
+            chosen(&elementwise("4096,101", "i, j", "4096,101")),
+            "row: a thread for 4 rows, 128 a block"
+        );
+        // A broadcast keeps the lines apart, and they begin anywhere.
+        assert_eq!(chosen(&elementwise("4096,101", "j", "101")), "row: a thread a row, 128 a block");
+        // Too few for that.
+        assert_eq!(chosen(&elementwise("64,64", "i, j", "64,64")), "row: a thread a row, 32 a block");
+    }
+
+    #[test]
+    fn what_is_stored_along_another_axis_is_turned() {
+        let text = chosen(&elementwise("1024,512", "j, i", "512,1024"));
+        assert_eq!(text, "tile: squares of 32 by 32, turned in shared memory");
+        assert!(chosen(&elementwise("1024,4", "j, i", "4,1024")).starts_with("row"));
+    }
+
+    fn sum(shape: &str, load: &str, rows: usize, count: usize, lanes: usize) -> String {
+        chosen(&format!(
+            "nest @f(in %x: f32[{shape}], out %y: f32[{rows}]) {{ parallel i: {rows}
+             phase j: {count} {{ %0: f32 = load %x[{load}] %1: f32 = reduce(%0) sum tree({lanes}) }}
+             phase {{ store %y[i], %1 }} }}"
+        ))
+    }
+
+    #[test]
+    fn reductions_go_to_teams_as_long_as_the_row() {
+        assert_eq!(sum("9000,768", "i, j", 9000, 768, 1024), "team: 32 threads a row, 4 rows a block");
+        assert_eq!(sum("9000,40", "i, j", 9000, 40, 64), "team: 16 threads a row, 8 rows a block");
+        assert_eq!(sum("9,50257", "i, j", 9, 50257, 1024), "team: 256 threads a row, 1 rows a block");
+        assert!(sum("9000,5", "i, j", 9000, 5, 8).starts_with("row"));
+    }
+
+    #[test]
+    fn reductions_along_other_axes_go_to_columns() {
+        assert_eq!(
+            sum("1024,8192", "j, i", 8192, 1024, 32),
+            "column team: 32 threads a row, 32 rows a block"
+        );
+        assert_eq!(sum("1024,768", "j, i", 768, 1024, 32), "column team: 32 threads a row, 8 rows a block");
+        assert!(sum("64,100000", "j, i", 100_000, 64, 32).starts_with("row"), "there are columns enough");
+        assert!(sum("1024,768", "j, i", 768, 1024, 1).starts_with("row"), "the tree has one lane");
+    }
 }

@@ -16,7 +16,7 @@ use super::access::{Place, VECTOR_BYTES};
 use super::scan::Scan;
 use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
 use crate::scalar::{self, Functions, value_type};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Id;
 use wengert_core::nest::print::InstrText;
 use wengert_core::nest::{Affine, Axis, AxisId, BufferId, Combine, Instr, Nest, Phase, ScalarOp};
@@ -84,6 +84,9 @@ pub(super) struct Emit<'a> {
     pub body: Vec<Vec<Option<Reg>>>,
     /// States of the prefixes of the phase at hand: by prefix, copy, element.
     pub prefixes: Vec<Vec<Vec<Reg>>>,
+    /// Row storage that something was loaded from, and the lines that store to row storage.
+    pub storage_loads: BTreeSet<BufferId>,
+    pub storage_stores: Vec<(BufferId, usize)>,
     /// Values of loads that were turned in shared memory, by the place of the load in the body.
     pub turned: BTreeMap<usize, Vec<Reg>>,
     /// How prefixes are scanned by a warp; else they go from iteration to iteration.
@@ -118,6 +121,8 @@ impl<'a> Emit<'a> {
             row: vec![vec![None; nest.registers.len()]],
             body: Vec::new(),
             prefixes: Vec::new(),
+            storage_loads: BTreeSet::new(),
+            storage_stores: Vec::new(),
             turned: BTreeMap::new(),
             scan: None,
             outer: (0, 0),
@@ -166,6 +171,24 @@ impl<'a> Emit<'a> {
     /// Remembers.
     pub fn remember(&mut self, key: Key, register: Reg) {
         self.known.last_mut().expect("the outermost scope is never closed").insert(key, register);
+    }
+
+    /// Forgets what was loaded from or stored to a buffer.
+    pub fn forget(&mut self, buffer: BufferId) {
+        for scope in &mut self.known {
+            scope.retain(|key, _| !matches!(key, Key::Element(b, ..) if *b == buffer));
+        }
+    }
+
+    /// Leaves out what is stored to row storage from which nothing is loaded: every thread had its own elements still in registers. True if
+    /// no row storage is used then.
+    pub fn drop_storage(&mut self) -> bool {
+        let loads = std::mem::take(&mut self.storage_loads);
+        let stores = std::mem::take(&mut self.storage_stores);
+        let dead: BTreeSet<usize> =
+            stores.iter().filter(|(b, _)| !loads.contains(b)).map(|(_, line)| *line).collect();
+        self.code.remove(&dead);
+        loads.is_empty()
     }
 
     /// Code for the threads in which the predicate holds.
@@ -253,6 +276,13 @@ impl<'a> Emit<'a> {
         for (number, instr) in phase.body.iter().enumerate() {
             self.code.comment(InstrText(self.nest, instr).to_string());
             match instr {
+                Instr::Scalar { result, op: ScalarOp::Convert, operands }
+                    if copies.len() > 1
+                        && self.nest.registers[operands[0]] == DType::F32
+                        && self.nest.registers[*result].is_half() =>
+                {
+                    self.convert_pairs(*result, operands[0], copies.len())?;
+                }
                 Instr::Scalar { result, op, operands } => {
                     for copy in 0..copies.len() {
                         let given: Vec<Reg> = operands.iter().map(|r| self.value(copy, *r)).collect();
@@ -315,6 +345,33 @@ impl<'a> Emit<'a> {
                         self.assign(&dtypes, &state, &next);
                     }
                     prefix += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Conversions of f32 to halves, two of them in one instruction.
+    fn convert_pairs(&mut self, result: NestReg, operand: NestReg, copies: usize) -> Result<()> {
+        let dtype = self.nest.registers[result];
+        let key = |x: Reg| Key::Scalar(ScalarOp::Convert, DType::F32, dtype, vec![x]);
+        let mut copy = 0;
+        while copy < copies {
+            let x = self.value(copy, operand);
+            let y = (copy + 1 < copies).then(|| self.value(copy + 1, operand));
+            match y {
+                Some(y) if x != y && self.recall(&key(x)).is_none() && self.recall(&key(y)).is_none() => {
+                    let (low, high) = scalar::convert_pair(&mut self.code, dtype, x, y);
+                    for (n, (from, to)) in [(x, low), (y, high)].into_iter().enumerate() {
+                        self.remember(key(from), to);
+                        self.define(copy + n, result, to);
+                    }
+                    copy += 2;
+                }
+                _ => {
+                    let value = self.scalar(ScalarOp::Convert, &[DType::F32], dtype, vec![x])?;
+                    self.define(copy, result, value);
+                    copy += 1;
                 }
             }
         }

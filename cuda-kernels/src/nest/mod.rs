@@ -2,7 +2,25 @@
 //!
 //! A nest says what is computed, bit for bit; a [`Schedule`] says by which threads. A thread runs the body of a phase for some of its
 //! iterations, and which ones they are is all that schedules differ in: what an instruction becomes is the same under each of them (modules
-//! `emit`, `index`, `access`).
+//! `emit`, `index`, `access`, and the table of [`crate::scalar`]).
+//!
+//! | schedule | a row is | for |
+//! |---|---|---|
+//! | row | a thread's, or one of a few neighbours that a thread has | elementwise nests; short rows; reductions along outer axes with columns enough; everything else |
+//! | team | that of 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
+//! | column team | that of the threads that stand below each other in a block | reductions along outer axes with few columns |
+//! | tile | an element of a square that is turned in shared memory | permutations, and what is fused with them |
+//!
+//! **How the loops are mapped.** Parallel axes that every expression sees as one are made one (`shape`). The axis along which most bytes are
+//! contiguous goes from thread to thread, the others from block to block, by dividing the number of the thread or of the block. A
+//! thread's iterations side by side are *copies*; where neighbours among them are neighbours in memory, one instruction of up to 16 bytes
+//! serves them. Inner axes are loops of a thread (`row`, `reduce`), or numbers that are dealt out to a team in the order of the
+//! reduction's tree (`team`, `spread`). Reductions are combined in exactly the order that the tree says, by registers, shuffles and shared
+//! memory; there are no atomics, and every launch gives the same bits.
+//!
+//! **What is never done.** No access is out of bounds, not even one whose value is not used: the last vector of a line and guards are
+//! predicates on the instruction. No thread reads global memory that another thread of the launch writes. Read-only loads (`.nc`) are only from
+//! buffers that no parameter of the launch writes, those in place included.
 
 mod access;
 mod choose;
@@ -90,7 +108,13 @@ pub fn compile(
         Schedule::Team { threads, rows, columns } => {
             let layout = Layout { threads, rows, columns };
             let (grid, dynamic) = team::kernel(&mut emit, layout, &groups, in_place, limit)?;
-            (grid, layout.block(), dynamic)
+            if emit.drop_storage() {
+                // Its address may still be taken, of which the assembler makes nothing.
+                emit.shared.iter_mut().filter(|a| a.name == team::STORAGE).for_each(|a| a.bytes = 16);
+                (grid, layout.block(), dynamic.min(16))
+            } else {
+                (grid, layout.block(), dynamic)
+            }
         }
     };
     let functions = emit.functions.values().cloned().collect();

@@ -5,8 +5,9 @@
 //! something in it is broadcast.
 
 use super::access::element;
-use wengert_core::Id;
+use crate::scalar;
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Term};
+use wengert_core::{DType, Id};
 
 /// Every expression of a phase, accesses as the numbers of elements.
 fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
@@ -138,4 +139,19 @@ pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
 pub(super) fn contiguous(nest: &Nest, axes: &[AxisId]) -> Option<AxisId> {
     let long = axes.iter().copied().filter(|a| nest.axes[*a].extent > 1);
     long.max_by_key(|a| (affinity(nest, *a), a.index()))
+}
+
+/// About how many instructions of the machine an iteration of a phase is.
+pub(super) fn cost(nest: &Nest, phase: &Phase) -> usize {
+    let of = |instr: &Instr, dtypes: &wengert_core::IdVec<wengert_core::nest::Reg, DType>| match instr {
+        Instr::Scalar { op, operands, .. } => {
+            scalar::cost(*op, operands.last().map_or(DType::F32, |r| dtypes[*r]))
+        }
+        Instr::Const { .. } => 0,
+        _ => 1,
+    };
+    let body: usize = phase.body.iter().map(|i| of(i, &nest.registers)).sum();
+    let combine =
+        phase.reductions.iter().flat_map(|r| r.combine.body.iter().map(|i| of(i, &r.combine.registers)));
+    body + combine.sum::<usize>()
 }

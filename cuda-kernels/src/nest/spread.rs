@@ -24,7 +24,7 @@ use wengert_core::{DType, Result};
 /// Copies that are written side by side at most.
 const COPIES: usize = 32;
 /// Copies times instructions of a body at most, for the size of the code.
-const CODE: usize = 640;
+const CODE: usize = 1024;
 /// Lanes of a vector access at most.
 const VECTOR: usize = 8;
 
@@ -84,7 +84,7 @@ fn alignable(nest: &Nest, phase: &Phase, inner: &[Group]) -> usize {
         }
         let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(VECTOR);
         let fits = |width| {
-            is_aligned(&element, axis, width) && (inner.len() == 1 || last.extent.is_multiple_of(width))
+            is_aligned(&element, &last.axes, width) && (inner.len() == 1 || last.extent.is_multiple_of(width))
         };
         while width > 1 && !fits(width) {
             width /= 2;
@@ -208,7 +208,7 @@ impl Team<'_> {
             .map(|_| phase.reductions.iter().flat_map(|r| emit.identity(&r.combine)).collect())
             .collect();
         let copies = spread.copies_of(count);
-        if copies <= COPIES && copies * (phase.body.len() + 1) <= CODE {
+        if copies <= COPIES && copies * shape::cost(self.nest, phase) <= CODE {
             // Without a loop, and so without variables.
             let all = self.copies(emit, spread, copy, start, count.div_ceil(spread.step()), count);
             emit.begin_body(all.len());

@@ -33,6 +33,9 @@ use wengert_core::Id;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Phase};
 use wengert_core::{DType, Result, Scalar};
 
+/// The array in shared memory that row storage is in, if that is not too large.
+pub(super) const STORAGE: &str = "rows";
+
 /// The threads of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Layout {
@@ -230,8 +233,12 @@ impl Team<'_> {
         let is_static = all + exchange_bytes(self.nest, self.layout) <= STATIC_SHARED as usize;
         let all = u32::try_from(all).expect("a schedule fits into shared memory");
         let base = if is_static {
-            emit.shared.extend((all > 0).then(|| SharedArray { name: "rows".into(), align: 16, bytes: all }));
-            "rows"
+            emit.shared.extend((all > 0).then(|| SharedArray {
+                name: STORAGE.into(),
+                align: 16,
+                bytes: all,
+            }));
+            STORAGE
         } else {
             Kernel::DYNAMIC
         };

@@ -2,6 +2,7 @@
 
 use super::instruction::{Binary, Compare, Inst, Line, Rounding, Statement, Ternary, Unary};
 use super::types::{Operand, Reg, Space, Type, Width};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A place in the code of one function.
@@ -32,6 +33,15 @@ impl Code {
     /// Lines so far.
     pub fn lines(&self) -> &[Line] {
         &self.lines
+    }
+
+    /// Leaves out the lines of these numbers.
+    pub fn remove(&mut self, lines: &BTreeSet<usize>) {
+        let mut number = 0;
+        self.lines.retain(|_| {
+            number += 1;
+            !lines.contains(&(number - 1))
+        });
     }
 
     /// How many registers of that width there are.

@@ -142,3 +142,13 @@ fn between_floats(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
         _ => code.convert(Rounding::Nearest, value_type(to), value_type(from), x),
     }
 }
+
+/// Two f32 as halves of that dtype: one instruction makes a pair, which is then taken apart.
+pub(crate) fn convert_pair(code: &mut Code, to: DType, low: Reg, high: Reg) -> (Reg, Reg) {
+    let pair = code.reg_of(Type::B32);
+    let ty = if to == DType::F16 { Type::F16x2 } else { Type::BF16x2 };
+    code.push(Inst::ConvertPair(ty, pair, high.into(), low.into()));
+    let parts = (code.reg_of(Type::B16), code.reg_of(Type::B16));
+    code.push(Inst::Unpack(Type::B32, vec![parts.0, parts.1], pair));
+    parts
+}

@@ -11,7 +11,7 @@ use wengert_core::nest::{Instr, ScalarOp};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
 /// Instructions of a program that is written in place, at most.
-const INLINE: usize = 64;
+pub(super) const INLINE: usize = 64;
 
 /// `op` of the operands.
 pub(super) fn emit(

@@ -17,6 +17,7 @@ mod remainder;
 
 use crate::ptx::{Code, Compare, Function, Inst, Operand, Reg, Type};
 pub(crate) use arithmetic::select;
+pub(crate) use convert::convert_pair;
 use std::collections::BTreeMap;
 use wengert_core::nest::ScalarOp;
 use wengert_core::{DType, Diagnostic, Result, Scalar};
@@ -75,6 +76,17 @@ pub fn assign_constant(code: &mut Code, register: Reg, value: Scalar) {
         code.push(Inst::Compare(op, Type::S32, register, Operand::Int(0), Operand::Int(0)));
     } else {
         code.assign(value_type(value.dtype()), register, immediate(value));
+    }
+}
+
+/// About how many instructions of the machine one of these is.
+pub fn cost(op: ScalarOp, dtype: DType) -> usize {
+    match op {
+        _ if op.is_approximate() => {
+            wengert_core::math::program(op, dtype).map_or(1, |p| p.size().min(function::INLINE))
+        }
+        ScalarOp::Div | ScalarOp::Rem | ScalarOp::Sqrt => 10,
+        _ => 1,
     }
 }
 
