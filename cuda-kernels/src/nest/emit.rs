@@ -15,11 +15,11 @@
 use super::access::{Place, VECTOR_BYTES};
 use super::scan::Scan;
 use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
-use crate::scalar::{self, Functions, value_type};
+use crate::scalar::{Functions, value_type};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Id;
 use wengert_core::nest::print::InstrText;
-use wengert_core::nest::{Affine, Axis, AxisId, BufferId, Combine, Instr, Nest, Phase, ScalarOp};
+use wengert_core::nest::{Affine, Axis, AxisId, BufferId, Instr, Nest, Phase, ScalarOp};
 use wengert_core::{DType, Result, Scalar};
 
 /// A register of the nest, not of PTX.
@@ -349,105 +349,6 @@ impl<'a> Emit<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Conversions of f32 to halves, two of them in one instruction.
-    fn convert_pairs(&mut self, result: NestReg, operand: NestReg, copies: usize) -> Result<()> {
-        let dtype = self.nest.registers[result];
-        let key = |x: Reg| Key::Scalar(ScalarOp::Convert, DType::F32, dtype, vec![x]);
-        let mut copy = 0;
-        while copy < copies {
-            let x = self.value(copy, operand);
-            let y = (copy + 1 < copies).then(|| self.value(copy + 1, operand));
-            match y {
-                Some(y) if x != y && self.recall(&key(x)).is_none() && self.recall(&key(y)).is_none() => {
-                    let (low, high) = scalar::convert_pair(&mut self.code, dtype, x, y);
-                    for (n, (from, to)) in [(x, low), (y, high)].into_iter().enumerate() {
-                        self.remember(key(from), to);
-                        self.define(copy + n, result, to);
-                    }
-                    copy += 2;
-                }
-                _ => {
-                    let value = self.scalar(ScalarOp::Convert, &[DType::F32], dtype, vec![x])?;
-                    self.define(copy, result, value);
-                    copy += 1;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A scalar instruction, if it is not known.
-    fn scalar(&mut self, op: ScalarOp, dtypes: &[DType], result: DType, operands: Vec<Reg>) -> Result<Reg> {
-        let last = dtypes.last().copied().unwrap_or(result);
-        let key = Key::Scalar(op, last, result, operands.clone());
-        if let Some(known) = self.recall(&key) {
-            return Ok(known);
-        }
-        let value = scalar::emit(&mut self.code, &mut self.functions, op, dtypes, result, &operands)
-            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
-        self.remember(key, value);
-        Ok(value)
-    }
-
-    /// A constant, if it is not known.
-    pub fn constant(&mut self, value: Scalar) -> Reg {
-        let key = Key::Constant(value);
-        if let Some(known) = self.recall(&key) {
-            return known;
-        }
-        let register = scalar::constant(&mut self.code, value);
-        self.remember(key, register);
-        register
-    }
-
-    /// `combine(left, right)`, in new registers or those of the operands. Nothing of it is remembered, since accumulators change.
-    pub fn combine(&mut self, combine: &Combine, left: &[Reg], right: &[Reg]) -> Result<Vec<Reg>> {
-        let mut registers: Vec<Option<Reg>> = left.iter().chain(right).map(|r| Some(*r)).collect();
-        registers.resize(combine.registers.len(), None);
-        let of = |registers: &[Option<Reg>], r: &NestReg| {
-            registers[r.index()].expect("a combine program is straight-line")
-        };
-        for instr in &combine.body {
-            match instr {
-                Instr::Scalar { result, op, operands } => {
-                    let given: Vec<Reg> = operands.iter().map(|r| of(&registers, r)).collect();
-                    let dtypes: Vec<DType> = operands.iter().map(|r| combine.registers[*r]).collect();
-                    let dtype = combine.registers[*result];
-                    let value =
-                        scalar::emit(&mut self.code, &mut self.functions, *op, &dtypes, dtype, &given)
-                            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
-                    registers[result.index()] = Some(value);
-                }
-                Instr::Const { result, value } => {
-                    registers[result.index()] = Some(self.constant(*value));
-                }
-                _ => unreachable!("the verifier lets only these into a combine program"),
-            }
-        }
-        Ok(combine.results.iter().map(|r| of(&registers, r)).collect())
-    }
-
-    /// New registers that hold the identity and may be changed.
-    pub fn identity(&mut self, combine: &Combine) -> Vec<Reg> {
-        combine.identity.iter().map(|value| scalar::constant(&mut self.code, *value)).collect()
-    }
-
-    /// Copies registers of these dtypes into others.
-    pub fn assign(&mut self, dtypes: &[DType], to: &[Reg], from: &[Reg]) {
-        // A result may be another element's old value: all are read before one is written.
-        let moved = to.len() > 1 && from.iter().any(|r| to.contains(r));
-        let from: Vec<Reg> = if moved {
-            dtypes.iter().zip(from).map(|(d, r)| self.code.mov(value_type(*d), *r)).collect()
-        } else {
-            from.to_vec()
-        };
-        for ((dtype, to), from) in dtypes.iter().zip(to).zip(from) {
-            if *to != from {
-                self.code.assign(value_type(*dtype), *to, from);
-            }
-        }
     }
 }
 

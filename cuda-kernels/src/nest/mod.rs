@@ -25,6 +25,7 @@
 mod access;
 mod choose;
 mod emit;
+mod exchange;
 mod index;
 mod reduce;
 mod row;
@@ -33,6 +34,8 @@ mod shape;
 mod spread;
 mod team;
 mod tile;
+mod values;
+mod vector;
 
 pub use choose::{Schedule, choose, takes};
 

@@ -4,8 +4,8 @@
 //! for nests that no team fits, and the measure of those that do. Where the tree has blocks, a block is closed when the next
 //! element comes.
 
-use super::access::to_memory;
 use super::emit::Emit;
+use super::vector::to_memory;
 use crate::ptx::{Binary, Compare, Operand, Reg, SharedArray, Space, Ternary, Type};
 use crate::scalar::{self, memory_type};
 use wengert_core::nest::{Combine, Reduction};

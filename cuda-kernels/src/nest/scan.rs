@@ -5,9 +5,10 @@
 //! what all the steps before have come to, which the last lane leaves to the next step.
 
 use super::emit::{Copy, Emit};
+use super::exchange::shuffle;
 use super::shape;
 use super::spread::is_exact;
-use super::team::{Layout, Team, place, shuffle};
+use super::team::{Layout, Team, place};
 use crate::architecture::WARP;
 use crate::ptx::{Operand, Reg, Shuffle};
 use crate::scalar;

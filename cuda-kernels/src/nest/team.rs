@@ -16,7 +16,7 @@
 //! **Order.** Between phases the team waits for each other if one of them writes what another one accesses: row storage, which is in shared
 //! memory, or memory that is updated in place.
 
-use super::access::{Place, to_memory};
+use super::access::Place;
 use super::emit::{Copy, Emit, NestReg};
 use super::row::MAX_GRID;
 use super::scan;
@@ -24,10 +24,9 @@ use super::shape::{self, Group};
 use super::spread::Spread;
 use crate::architecture::{STATIC_SHARED, WARP};
 use crate::ptx::{
-    Binary, Code, Compare, Inst, Kernel, Operand, Reg, Rounding, SharedArray, Shuffle, Space, Special,
-    Ternary, Type, Width,
+    Binary, Compare, Inst, Kernel, Operand, Reg, Rounding, SharedArray, Special, Ternary, Type, Width,
 };
-use crate::scalar::{self, memory_type, value_type};
+use crate::scalar;
 use std::collections::BTreeSet;
 use wengert_core::Id;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Phase};
@@ -66,15 +65,15 @@ pub(super) struct Team<'a> {
     pub thread: Reg,
     pub axis: AxisId,
     /// The number of the row in its block.
-    row: Reg,
+    pub row: Reg,
     /// The number of the thread in its block.
-    linear: Reg,
+    pub linear: Reg,
     /// Lanes of the team, as shuffles want them.
     pub members: Operand,
     /// Where threads exchange values through shared memory, and how many bytes of it are used.
-    exchange: Option<(Reg, usize)>,
+    pub exchange: Option<(Reg, usize)>,
     /// Where the results of a row are, and how many bytes.
-    results: Option<(Reg, usize)>,
+    pub results: Option<(Reg, usize)>,
 }
 
 impl Layout {
@@ -377,134 +376,6 @@ impl Team<'_> {
         }
         Ok(())
     }
-
-    /// The values of the first thread of the team, for all. `settle`: what was told last may not have been read by all.
-    pub fn tell(&mut self, emit: &mut Emit<'_>, dtypes: &[DType], values: &[Reg], settle: bool) -> Vec<Reg> {
-        if self.layout.in_warp() {
-            let from = Operand::Int(0);
-            let tell = |(dtype, value): (&DType, &Reg)| {
-                self.shuffle(emit, *dtype, *value, Shuffle::Index, from.clone())
-            };
-            return dtypes.iter().zip(values).map(tell).collect();
-        }
-        if values.is_empty() {
-            return Vec::new();
-        }
-        if settle {
-            self.wait(emit);
-        }
-        let (base, used) = self.results.expect("made for teams that exchange through memory");
-        let rows = self.layout.rows as usize;
-        let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
-        let mut at = 0usize;
-        let mut slots = Vec::new();
-        for dtype in dtypes {
-            let size = exchange_size(*dtype);
-            at = at.next_multiple_of(size);
-            slots.push((emit.code.ternary(Ternary::Mad, Type::S32, self.row, size as i64, base), at as i64));
-            at += size * rows;
-        }
-        for ((dtype, value), (slot, offset)) in dtypes.iter().zip(values).zip(&slots) {
-            put(emit, *dtype, *value, *slot, *offset, Some(first));
-        }
-        self.wait(emit);
-        let get = |(dtype, (slot, offset)): (&DType, &(Reg, i64))| get(emit, *dtype, *slot, *offset, None);
-        let told = dtypes.iter().zip(&slots).map(get).collect();
-        self.results = Some((base, used.max(at)));
-        told
-    }
-
-    /// The values of the threads that are `distance` further, in the first `distance` threads; the others have something of the same dtypes.
-    pub fn bring(
-        &mut self,
-        emit: &mut Emit<'_>,
-        dtypes: &[DType],
-        values: &[Reg],
-        distance: u32,
-    ) -> Vec<Reg> {
-        if self.layout.in_warp() || (!self.layout.columns && distance < WARP) {
-            let by = Operand::Int(distance.into());
-            let bring = |(dtype, value): (&DType, &Reg)| {
-                self.shuffle(emit, *dtype, *value, Shuffle::Down, by.clone())
-            };
-            return dtypes.iter().zip(values).map(bring).collect();
-        }
-        let (base, used) = self.exchange.expect("made for teams that exchange through memory");
-        let step = if self.layout.columns { self.layout.rows } else { 1 };
-        let (near, far) = (i64::from(distance), i64::from(2 * distance));
-        let gives = emit.guard(&Affine::axis(self.axis), near, far);
-        let takes = emit.guard(&Affine::axis(self.axis), 0, near);
-        let mut at = 0usize;
-        let mut slots = Vec::new();
-        for dtype in dtypes {
-            let size = exchange_size(*dtype);
-            at = at.next_multiple_of(size);
-            slots.push((
-                emit.code.ternary(Ternary::Mad, Type::S32, self.linear, size as i64, base),
-                at,
-                size,
-            ));
-            at += size * self.layout.block() as usize;
-        }
-        for ((dtype, value), (slot, offset, _)) in dtypes.iter().zip(values).zip(&slots) {
-            put(emit, *dtype, *value, *slot, *offset as i64, gives);
-        }
-        self.wait(emit);
-        let brought = dtypes.iter().zip(&slots).map(|(dtype, (slot, offset, size))| {
-            let further = *offset as i64 + i64::from(distance * step) * *size as i64;
-            get(emit, *dtype, *slot, further, takes)
-        });
-        let brought = brought.collect();
-        self.exchange = Some((base, used.max(at)));
-        brought
-    }
-
-    /// The value of another lane of the team.
-    fn shuffle(&self, emit: &mut Emit<'_>, dtype: DType, value: Reg, mode: Shuffle, lane: Operand) -> Reg {
-        // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits that name the segment.
-        let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
-        let clamp = ((WARP - segment) << 8) | 0x1f;
-        shuffle(&mut emit.code, dtype, value, mode, &lane, clamp, &self.members)
-    }
-}
-
-/// The value of another lane of the warp.
-pub(super) fn shuffle(
-    code: &mut Code,
-    dtype: DType,
-    value: Reg,
-    mode: Shuffle,
-    lane: &Operand,
-    clamp: u32,
-    members: &Operand,
-) -> Reg {
-    let one = |code: &mut Code, value: Reg| {
-        let result = code.reg(Width::B32);
-        let (lane, members) = (lane.clone(), members.clone());
-        code.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
-        result
-    };
-    match value_type(dtype).width() {
-        Width::Pred => {
-            let word = code.select(Type::B32, 1, 0, value);
-            let word = one(code, word);
-            code.compare(Compare::Ne, Type::U32, word, 0)
-        }
-        Width::B16 => {
-            let word = code.convert(Rounding::Exact, Type::U32, Type::U16, value);
-            let word = one(code, word);
-            code.convert(Rounding::Exact, Type::U16, Type::U32, word)
-        }
-        Width::B32 => one(code, value),
-        Width::B64 => {
-            let (low, high) = (code.reg(Width::B32), code.reg(Width::B32));
-            code.push(Inst::Unpack(Type::B64, vec![low, high], value));
-            let parts = vec![one(code, low), one(code, high)];
-            let result = code.reg(Width::B64);
-            code.push(Inst::Pack(Type::B64, result, parts));
-            result
-        }
-    }
 }
 
 /// Sets the axes of groups to the digits of a number, the last one fastest.
@@ -537,55 +408,4 @@ fn used_after(nest: &Nest, number: usize) -> BTreeSet<NestReg> {
         used.extend(phase.reductions.iter().flat_map(|r| r.values.iter().copied()));
     }
     used
-}
-
-/// Stores a value to shared memory, in 4 or 8 bytes.
-fn put(emit: &mut Emit<'_>, dtype: DType, value: Reg, base: Reg, offset: i64, predicate: Option<Reg>) {
-    let value = to_memory(&mut emit.code, dtype, value);
-    let inst = Inst::Store {
-        space: Space::Shared,
-        cache: Default::default(),
-        ty: word_type(dtype),
-        base: base.into(),
-        offset,
-        values: vec![value.into()],
-    };
-    match predicate {
-        Some(predicate) => emit.code.push_if(predicate, inst),
-        None => emit.code.push(inst),
-    }
-}
-
-/// Loads a value from shared memory; zero where the predicate fails.
-fn get(emit: &mut Emit<'_>, dtype: DType, base: Reg, offset: i64, predicate: Option<Reg>) -> Reg {
-    let ty = word_type(dtype);
-    let result = emit.code.reg_of(ty);
-    if predicate.is_some() {
-        emit.code.assign(ty, result, 0);
-    }
-    let inst = Inst::Load {
-        space: Space::Shared,
-        cache: Default::default(),
-        ty,
-        results: vec![result],
-        base: base.into(),
-        offset,
-    };
-    match predicate {
-        Some(predicate) => emit.code.push_if(predicate, inst),
-        None => emit.code.push(inst),
-    }
-    match dtype {
-        DType::Bool => emit.code.compare(Compare::Ne, Type::U32, result, 0),
-        _ => result,
-    }
-}
-
-/// How a register is kept when threads exchange it.
-fn word_type(dtype: DType) -> Type {
-    match value_type(dtype).width() {
-        Width::B64 => Type::B64,
-        Width::B16 => memory_type(dtype),
-        Width::Pred | Width::B32 => Type::B32,
-    }
 }

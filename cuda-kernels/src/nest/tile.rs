@@ -178,7 +178,7 @@ pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: 
             }
             let values = emit.load(access, fill, &loading);
             for (k, value) in values.into_iter().enumerate() {
-                let value = super::access::to_memory(&mut emit.code, dtype, value);
+                let value = super::vector::to_memory(&mut emit.code, dtype, value);
                 let (base, step) = (square.0, square.2);
                 emit.code.store(Space::Shared, memory_type(dtype), base, k as i64 * step, value);
             }
