@@ -249,11 +249,14 @@ impl<'a> Builder<'a> {
             (false, false) => {}
         }
         // The common pairs, if the registers have just those widths.
-        let even = matches!(rounding, None | Some(Rounding::NearestEven)) && whole_rounding.is_none();
-        if plain
-            && even
-            && to != from
-            && let Some(rows) = rows::convert(to, from)
+        let even = matches!(rounding, None | Some(Rounding::NearestEven));
+        let common = match whole_rounding {
+            Some(name) => rows::whole(to, from, name),
+            None if even && to != from => rows::convert(to, from),
+            None => None,
+        };
+        if let Some(rows) = common
+            && plain
         {
             self.exactly(i, 2)?;
             let output = self.target(frame, i, &i.operands[0])?;
@@ -263,6 +266,7 @@ impl<'a> Builder<'a> {
                 builder.class(operand).is_none_or(|found| found == class)
             };
             let narrow = to.bits() == 16 && self.width(output) != 16;
+            // Signed results are spread over a register that is wider than the type; 32 bits never go into 16.
             if fits(self, output, to) && fits(self, input, from) && !narrow {
                 return self.rows(frame, i, rows, from);
             }

@@ -58,16 +58,16 @@ impl Float {
         let format = self.format;
         let flush = |bits| if self.flush { format.flush(bits) } else { bits };
         let (a, b, c) = (flush(a), flush(b), flush(c));
-        let [x, y, z] = [a, b, c].map(|bits| format.unpack(bits));
+        let (x, y, z) = (|| format.unpack(a), || format.unpack(b), || format.unpack(c));
         let round = |number: Number| flush(format.pack(number, self.rounding));
         let result = match self.operation {
-            Operation::Add => round(x.plus(y, self.rounding)),
-            Operation::Subtract => round(x.plus(format.unpack(b ^ format.sign()), self.rounding)),
-            Operation::Multiply => round(x.times(y)),
-            Operation::FusedMultiplyAdd => round(x.times(y).plus(z, self.rounding)),
-            Operation::Divide => round(x.over(y)),
-            Operation::Reciprocal => round(Number::Finite(Exact::integer(1)).over(x)),
-            Operation::SquareRoot => round(x.root()),
+            Operation::Add => round(x().plus(y(), self.rounding)),
+            Operation::Subtract => round(x().plus(format.unpack(b ^ format.sign()), self.rounding)),
+            Operation::Multiply => round(x().times(y())),
+            Operation::FusedMultiplyAdd => round(x().times(y()).plus(z(), self.rounding)),
+            Operation::Divide => round(x().over(y())),
+            Operation::Reciprocal => round(Number::Finite(Exact::integer(1)).over(x())),
+            Operation::SquareRoot => round(x().root()),
             Operation::Minimum | Operation::Maximum => self.select(a, b),
             Operation::Absolute | Operation::Negate => {
                 if format.is_nan(a) {

@@ -247,6 +247,13 @@ pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
         ("div", Type::Float(32), false) => w2!(|a, b| single(f(a) / f(b))),
         ("sqrt", Type::Float(32), false) => w1!(|a| single(f(a).sqrt())),
         ("rcp", Type::Float(32), false) => w1!(|a| single(1.0 / f(a))),
+        ("div", Type::Float(32), true) => {
+            w2!(|a, b| flush32(single(f(flush32(a)) / f(flush32(b)))))
+        }
+        ("sqrt", Type::Float(32), true) => w1!(|a| flush32(single(f(flush32(a)).sqrt()))),
+        ("rcp", Type::Float(32), true) => w1!(|a| flush32(single(1.0 / f(flush32(a))))),
+        ("max", Type::Float(32), true) => w2!(|a, b| extreme(flush32(a), flush32(b), false)),
+        ("min", Type::Float(32), true) => w2!(|a, b| extreme(flush32(a), flush32(b), true)),
         ("add", Type::Float(64), false) => d2!(|a, b| double(g(a) + g(b))),
         ("sub", Type::Float(64), false) => d2!(|a, b| double(g(a) - g(b))),
         ("mul", Type::Float(64), false) => d2!(|a, b| double(g(a) * g(b))),
@@ -314,6 +321,36 @@ pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
         (Float(32), Float(64)) => row!(DToW, 0u32, |a: u64| single(g(a) as f32)),
         (Float(64), Signed(32)) => row!(WToD, 0u64, |a: u32| f64::from(a as i32).to_bits()),
         (Float(64), Unsigned(32)) => row!(WToD, 0u64, |a: u32| f64::from(a).to_bits()),
+        (Unsigned(32) | Signed(32), Unsigned(16)) => w1!(|a| a & 0xffff),
+        (Unsigned(32) | Signed(32), Unsigned(8)) => w1!(|a| a & 0xff),
+        (Unsigned(32) | Signed(32), Signed(16)) => w1!(|a| s16(a) as u32),
+        (Unsigned(32) | Signed(32), Signed(8)) => w1!(|a| i32::from(a as i8) as u32),
+        (Unsigned(16) | Signed(16), Unsigned(32) | Signed(32)) => w1!(|a| a & 0xffff),
+        _ => return None,
+    })
+}
+
+/// Conversions to whole numbers, as integers or as floats, with the rounding's name: `rni`, `rzi`, `rmi`, `rpi`.
+pub(crate) fn whole(to: Type, from: Type, rounding: &str) -> Option<Rows> {
+    use Type::{Float, Signed, Unsigned};
+    // Rust's casts clamp, and make 0 of NaN, as PTX does for f32.
+    Some(match (to, from, rounding) {
+        (Signed(32), Float(32), "rzi") => w1!(|a| f(a) as i32 as u32),
+        (Unsigned(32), Float(32), "rzi") => w1!(|a| f(a) as u32),
+        (Signed(32), Float(32), "rni") => w1!(|a| f(a).round_ties_even() as i32 as u32),
+        (Signed(32), Float(32), "rmi") => w1!(|a| f(a).floor() as i32 as u32),
+        (Signed(32), Float(32), "rpi") => w1!(|a| f(a).ceil() as i32 as u32),
+        (Signed(64), Float(64), "rzi") => {
+            d1!(|a| if g(a).is_nan() { 1 << 63 } else { g(a) as i64 as u64 })
+        }
+        (Float(32), Float(32), "rni") => w1!(|a| single(f(a).round_ties_even())),
+        (Float(32), Float(32), "rzi") => w1!(|a| single(f(a).trunc())),
+        (Float(32), Float(32), "rmi") => w1!(|a| single(f(a).floor())),
+        (Float(32), Float(32), "rpi") => w1!(|a| single(f(a).ceil())),
+        (Float(64), Float(64), "rni") => d1!(|a| double(g(a).round_ties_even())),
+        (Float(64), Float(64), "rzi") => d1!(|a| double(g(a).trunc())),
+        (Float(64), Float(64), "rmi") => d1!(|a| double(g(a).floor())),
+        (Float(64), Float(64), "rpi") => d1!(|a| double(g(a).ceil())),
         _ => return None,
     })
 }
@@ -387,4 +424,138 @@ pub(crate) fn compare(ty: Type, relation: Relation) -> Option<CompareRows> {
         Type::Float(64) if relation != Relation::NotEqual => relations!(D, u64, relation, |x| g(x)),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::semantics::convert::{Conversion, Kind};
+    use crate::semantics::exact::{BF16, F16, F32, F64, Format, Rounding};
+    use crate::semantics::float::{self, Float, Operation};
+    use proptest::prelude::*;
+
+    /// One lane of a row function of up to three operands.
+    fn apply(rows: Rows, [a, b, c]: [u64; 3]) -> u64 {
+        let (w, d) = (|x: u64| [x as u32; WARP], |x: u64| [x; WARP]);
+        match rows {
+            Rows::W1(f) => f(&w(a))[5].into(),
+            Rows::W2(f) => f(&w(a), &w(b))[5].into(),
+            Rows::W3(f) => f(&w(a), &w(b), &w(c))[5].into(),
+            Rows::D1(f) => f(&d(a))[5],
+            Rows::D2(f) => f(&d(a), &d(b))[5],
+            Rows::D3(f) => f(&d(a), &d(b), &d(c))[5],
+            Rows::WToD(f) => f(&w(a))[5],
+            Rows::DToW(f) => f(&d(a))[5].into(),
+            Rows::WWToD(f) => f(&w(a), &w(b))[5],
+            Rows::WWDToD(f) => f(&w(a), &w(b), &d(c))[5],
+            Rows::DWToD(f) => f(&d(a), &w(b))[5],
+        }
+    }
+
+    const OPERATIONS: [(&str, Operation); 11] = [
+        ("add", Operation::Add),
+        ("sub", Operation::Subtract),
+        ("mul", Operation::Multiply),
+        ("fma", Operation::FusedMultiplyAdd),
+        ("div", Operation::Divide),
+        ("sqrt", Operation::SquareRoot),
+        ("rcp", Operation::Reciprocal),
+        ("min", Operation::Minimum),
+        ("max", Operation::Maximum),
+        ("neg", Operation::Negate),
+        ("abs", Operation::Absolute),
+    ];
+
+    const FORMATS: [(Type, Format); 4] =
+        [(Type::Float(16), F16), (Type::Brain, BF16), (Type::Float(32), F32), (Type::Float(64), F64)];
+
+    const TYPES: [Type; 12] = [
+        Type::Signed(8),
+        Type::Unsigned(8),
+        Type::Signed(16),
+        Type::Unsigned(16),
+        Type::Signed(32),
+        Type::Unsigned(32),
+        Type::Signed(64),
+        Type::Unsigned(64),
+        Type::Float(16),
+        Type::Brain,
+        Type::Float(32),
+        Type::Float(64),
+    ];
+
+    fn cut(bits: u64, width: u32) -> u64 {
+        if width == 64 { bits } else { bits & ((1 << width) - 1) }
+    }
+
+    /// Values with few bits, where ties and overflows are likely, and any others.
+    fn values() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            any::<u64>(),
+            any::<f32>().prop_map(|x| x.to_bits().into()),
+            (-300i32..300).prop_map(|n| (f64::from(n) / 4.0).to_bits()),
+            (-300i32..300).prop_map(|n| (n as f32 / 4.0).to_bits().into()),
+            (0u32..16, any::<u32>()).prop_map(|(low, high)| u64::from(low | high << 28)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+        #[test]
+        fn rows_are_the_scalar_functions(a in values(), b in values(), c in values()) {
+            for (name, operation) in OPERATIONS {
+                for (ty, format) in FORMATS {
+                    for flush in [false, true] {
+                        let Some(rows) = super::float(name, ty, flush) else { continue };
+                        let operands = [a, b, c].map(|x| cut(x, ty.bits()));
+                        let scalar = Float { flush, ..Float::new(operation, format) };
+                        let exact = scalar.evaluate(operands[0], operands[1], operands[2]);
+                        prop_assert_eq!(apply(rows, operands), exact, "{} {:?} {} {:x?}", name, ty, flush, operands);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn conversions_are_the_scalar_ones(a in values()) {
+            let roundings = [
+                ("rni", Rounding::NearestEven),
+                ("rzi", Rounding::Zero),
+                ("rmi", Rounding::Down),
+                ("rpi", Rounding::Up),
+            ];
+            for to in TYPES {
+                for from in TYPES {
+                    let kinds = (Kind::of(to).unwrap(), Kind::of(from).unwrap());
+                    let plain = Conversion::new(kinds.0, kinds.1);
+                    let bits = cut(a, from.bits());
+                    let width = to.bits().max(16);
+                    if let Some(rows) = convert(to, from) {
+                        prop_assert_eq!(apply(rows, [bits; 3]), cut(plain.evaluate(bits), width), "{:?} {:?} {:x}", to, from, bits);
+                    }
+                    for (name, rounding) in roundings {
+                        if let Some(rows) = whole(to, from, name) {
+                            let scalar = Conversion { rounding, whole: true, ..plain };
+                            prop_assert_eq!(apply(rows, [bits; 3]), cut(scalar.evaluate(bits), width), "{} {:?} {:?} {:x}", name, to, from, bits);
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn comparisons_are_the_scalar_ones(a in values(), b in values()) {
+            for relation in [Relation::Equal, Relation::Less, Relation::LessEqual, Relation::Greater, Relation::GreaterEqual] {
+                if let Some(CompareRows::W(f)) = compare(Type::Float(32), relation) {
+                    let row = f(&[a as u32; WARP], &[b as u32; WARP]);
+                    let scalar = float::compare(F32, relation, false, false, a & 0xffff_ffff, b & 0xffff_ffff);
+                    prop_assert_eq!(row, if scalar { u32::MAX } else { 0 });
+                }
+                if let Some(CompareRows::D(f)) = compare(Type::Float(64), relation) {
+                    let row = f(&[a; WARP], &[b; WARP]);
+                    prop_assert_eq!(row & 1 == 1, float::compare(F64, relation, false, false, a, b));
+                }
+            }
+        }
+    }
 }

@@ -1,0 +1,144 @@
+//! Memory as the host sees it: allocations, initialised bytes, labels; and what a launch checks of it.
+
+use wengert_emulator::{
+    Access, Argument, Emulator, Fault, FaultKind, Launch, Memory, MemoryError, Module, Options, Sanitize,
+    Space,
+};
+
+/// Adds 1 to the halfwords of `x` into `y`, one a thread.
+const TEXT: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry next(.param .u64 .ptr x, .param .u64 .ptr y)
+{
+    .reg .b16 %h;
+    .reg .b32 %t;
+    .reg .b64 %x, %y, %o;
+    ld.param.u64 %x, [x];
+    ld.param.u64 %y, [y];
+    mov.u32 %t, %tid.x;
+    mul.wide.u32 %o, %t, 2;
+    add.u64 %x, %x, %o;
+    add.u64 %y, %y, %o;
+    ld.global.u16 %h, [%x];
+    add.u16 %h, %h, 1;
+    st.global.u16 [%y], %h;
+    ret;
+}";
+
+fn buffer(address: u64, bytes: u64, access: Access, expects: Option<u32>, makes: Option<u32>) -> Argument {
+    Argument::Buffer { address, bytes, name: format!("{access:?}"), access, expects, makes }
+}
+
+fn run(
+    memory: &mut Memory,
+    threads: u32,
+    arguments: Vec<Argument>,
+    sanitize: Sanitize,
+) -> Result<(), Box<Fault>> {
+    let module = Module::parse(TEXT).expect("it is PTX");
+    let launch = Launch {
+        kernel: "next".to_owned(),
+        grid: [1; 3],
+        block: [threads, 1, 1],
+        dynamic_shared: 0,
+        arguments,
+    };
+    Emulator::new(Options { sanitize, ..Options::default() }).run(&module, &launch, memory).map(|_| ())
+}
+
+#[test]
+fn allocations_are_apart_and_know_what_is_written() {
+    let mut memory = Memory::new();
+    let a = memory.allocate("a", 10).unwrap();
+    let b = memory.allocate("b", 1000).unwrap();
+    assert_eq!((a % 256, b % 256), (0, 0));
+    assert!(b > a + 10 + 1000);
+    assert_eq!(memory.first_uninitialised(a, 10), Ok(Some(0)));
+    memory.write(a + 1, &[1, 2, 3, 4, 5, 6, 7]).unwrap();
+    assert_eq!(memory.first_uninitialised(a + 1, 9), Ok(Some(7)));
+    assert_eq!(memory.read(a + 2, 4).unwrap(), [2, 3, 4, 5]);
+    memory.forget(a + 3, 1).unwrap();
+    assert_eq!(memory.first_uninitialised(a + 1, 7), Ok(Some(2)));
+    let out = MemoryError::OutOfBounds { address: a + 8, bytes: 3 };
+    assert_eq!(memory.read(a + 8, 3), Err(out.clone()));
+    assert_eq!(memory.write(a + 8, &[0; 3]), Err(out));
+    assert!(matches!(memory.allocate("huge", u64::MAX), Err(MemoryError::OutOfMemory { .. })));
+    memory.free(a).unwrap();
+    assert!(memory.read(a, 1).is_err());
+    assert!(memory.free(a).is_err());
+}
+
+#[test]
+fn buffers_share_an_arena_without_seeing_each_other() {
+    let mut memory = Memory::new();
+    let arena = memory.allocate("arena", 64).unwrap();
+    memory.write(arena, &[7; 64]).unwrap();
+    let two = |x, y| vec![buffer(x, 8, Access::Read, None, None), buffer(y, 8, Access::Write, None, None)];
+    run(&mut memory, 4, two(arena, arena + 8), Sanitize::ALL).unwrap();
+    assert_eq!(memory.read(arena + 8, 2).unwrap(), 0x0708u16.to_le_bytes());
+    // A fifth thread would read the other buffer's bytes.
+    let fault = run(&mut memory, 5, two(arena, arena + 8), Sanitize::NONE).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::OutOfBounds(Space::Global));
+    assert_eq!(fault.buffer, Some(("Read".to_owned(), 8)));
+    // In place: two arguments for the same bytes, each with its own rights.
+    run(&mut memory, 4, two(arena, arena), Sanitize::ALL).unwrap();
+    // One element on, threads read what others write.
+    let fault = run(&mut memory, 3, two(arena + 2, arena), Sanitize::ALL).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::GlobalRace);
+}
+
+#[test]
+fn labels_follow_halves_of_words() {
+    let mut memory = Memory::new();
+    let a = memory.allocate("a", 16).unwrap();
+    memory.write(a, &[1; 16]).unwrap();
+    let step = |memory: &mut Memory, from, to, threads, expects, makes| {
+        let x = buffer(a + from, 8, Access::Read, expects, None);
+        let y = buffer(a + to, 8, Access::Write, None, makes);
+        run(memory, threads, vec![x, y], Sanitize::ALL)
+    };
+    // Value 5 goes to the first three halfwords of the upper half, value 6 to the fourth.
+    step(&mut memory, 0, 8, 4, None, Some(6)).unwrap();
+    step(&mut memory, 0, 8, 3, None, Some(5)).unwrap();
+    step(&mut memory, 8, 0, 3, Some(5), Some(7)).unwrap();
+    let fault = step(&mut memory, 8, 0, 4, Some(5), None).unwrap_err();
+    assert_eq!((fault.kind, fault.lane), (FaultKind::ExpectedValue, 3));
+    assert!(fault.message.contains("value 5") && fault.message.contains("value 6"), "{fault}");
+    // What the host writes has no label, until it says so.
+    memory.write(a + 14, &[1, 1]).unwrap();
+    let fault = step(&mut memory, 8, 0, 4, Some(5), None).unwrap_err();
+    assert!(fault.message.contains("no label"), "{fault}");
+    memory.label(a + 14, 2, Some(5)).unwrap();
+    step(&mut memory, 8, 0, 4, Some(5), None).unwrap();
+    let blind = Sanitize { labels: false, ..Sanitize::ALL };
+    let x = buffer(a + 8, 8, Access::Read, Some(99), None);
+    run(&mut memory, 4, vec![x, buffer(a, 8, Access::Write, None, None)], blind).unwrap();
+}
+
+#[test]
+fn launches_are_checked() {
+    let mut memory = Memory::new();
+    let a = memory.allocate("a", 64).unwrap();
+    memory.write(a, &[0; 64]).unwrap();
+    let good = buffer(a, 64, Access::ReadWrite, None, None);
+    let wrong: [(u32, Vec<Argument>, &str); 5] = [
+        (0, vec![good.clone(), good.clone()], "1 to 1024 threads"),
+        (2000, vec![good.clone(), good.clone()], "1 to 1024 threads"),
+        (1, vec![good.clone()], "2 parameters and is given 1"),
+        (1, vec![good.clone(), Argument::Bytes(vec![0; 4])], "has 8 bytes and is given 4"),
+        (1, vec![good, buffer(a, 65, Access::Read, None, None)], "not all of one allocation"),
+    ];
+    for (threads, arguments, message) in wrong {
+        let fault = run(&mut memory, threads, arguments, Sanitize::ALL).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::InvalidLaunch);
+        assert!(fault.to_string().contains(message), "{fault}");
+    }
+    let module = Module::parse(TEXT).unwrap();
+    assert_eq!(module.kernels(), ["next"]);
+    let kernel = module.kernel("next").unwrap();
+    assert_eq!((kernel.parameters().len(), kernel.parameters()[1].bytes), (2, 8));
+    assert!(kernel.parameters()[0].pointer);
+    assert_eq!(module.kernel("other").unwrap_err().known, ["next"]);
+}
