@@ -234,7 +234,7 @@ impl BlockSort {
             };
             let place = code.binary(Binary::Mul, Type::S32, at.thread, shape.own as i64);
             let address = padded(code, place);
-            code.push(Inst::Barrier);
+            // The last exchange through this memory, if there was one, ended with a barrier.
             for (e, index) in indices.iter().enumerate() {
                 code.store(Space::Shared, Type::U32, address, 4 * e as i64, *index);
             }
