@@ -72,18 +72,24 @@ pub struct Memory {
 }
 
 impl Allocation {
-    fn new(name: &str, base: u64, bytes: u64) -> Allocation {
+    /// `None` if the machine has no room.
+    fn new(name: &str, base: u64, bytes: u64) -> Option<Allocation> {
         let words = bytes.div_ceil(4) as usize;
-        Allocation {
+        let (mut data, mut written) = (Vec::new(), Vec::new());
+        data.try_reserve_exact(words).ok()?;
+        written.try_reserve_exact(words).ok()?;
+        data.resize_with(words, || AtomicU32::new(0));
+        written.resize_with(words, || AtomicU8::new(0));
+        Some(Allocation {
             name: name.to_owned(),
             base,
             bytes,
             read_only: false,
-            words: (0..words).map(|_| AtomicU32::new(0)).collect(),
-            written: (0..words).map(|_| AtomicU8::new(0)).collect(),
+            words: data.into(),
+            written: written.into(),
             labels: OnceLock::new(),
             mixed: std::sync::Mutex::new(HashMap::new()),
-        }
+        })
     }
 
     /// The word that holds byte `offset`.
@@ -240,12 +246,13 @@ impl Memory {
     /// Allocates `bytes` bytes, aligned to 256, uninitialised; gives the address. Allocations never adjoin.
     pub fn allocate(&mut self, name: &str, bytes: u64) -> Result<u64, MemoryError> {
         let base = self.end.max(FIRST);
+        let none = || MemoryError::OutOfMemory { name: name.to_owned(), bytes };
         // Half the address space is more than any machine that this runs on has.
         if bytes > 1 << (ADDRESS_BITS - 2) || base + bytes > 1 << (ADDRESS_BITS - 1) {
-            return Err(MemoryError::OutOfMemory { name: name.to_owned(), bytes });
+            return Err(none());
         }
+        self.allocations.push(Allocation::new(name, base, bytes).ok_or_else(none)?);
         self.end = (base + bytes).next_multiple_of(ALIGNMENT) + GUARD;
-        self.allocations.push(Allocation::new(name, base, bytes));
         Ok(base)
     }
 

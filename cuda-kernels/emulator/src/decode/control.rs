@@ -2,7 +2,7 @@
 
 use super::modifiers::Modifiers;
 use super::program::{Barrier, BarrierKind, Element, Matrix, Op, Operand, Shuffle, Vote, WarpReduction};
-use super::{Builder, Class, DEEPEST_CALL, Frame, Result};
+use super::{Builder, Class, DEEPEST_CALL, Frame, MOST_CALLS, MOST_REGISTERS, Result};
 use crate::parse::syntax::{self, Space, Type};
 use crate::semantics::exact::{BF16, E5M2, F16, F32, F64, TF32};
 use crate::semantics::matrix::Shape;
@@ -175,6 +175,13 @@ impl<'a> Builder<'a> {
         let skip = i.guard.map(|(register, negated)| {
             self.push(Some((frame.base + register, !negated)), Op::Branch(0), vec![], vec![], i.line)
         });
+        self.inlined += 1;
+        if self.inlined > MOST_CALLS || self.registers.len() + callee.registers.len() > MOST_REGISTERS {
+            let message = format!(
+                "the kernel has more than {MOST_CALLS} calls or {MOST_REGISTERS} registers after inlining"
+            );
+            return self.error(i, message);
+        }
         let base = self.registers.len() as u32;
         self.registers.extend_from_slice(&callee.registers);
         let mut places = Vec::new();

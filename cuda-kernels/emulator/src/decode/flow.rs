@@ -258,7 +258,7 @@ impl Builder<'_> {
                 blocks.get(meet).map_or(self.code.len() as u32, |b| b.first as u32);
         }
         let registers = self.registers.len();
-        if blocks.len() as u64 * registers as u64 > 1 << 33 {
+        if blocks.len() as u64 * registers as u64 > 1 << 31 {
             let line = self.code.first().map_or(1, |i| i.line);
             return Err(ParseError::new(self.text, line, 1, "the kernel is too large to be analysed"));
         }

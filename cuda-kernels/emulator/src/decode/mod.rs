@@ -24,6 +24,10 @@ type Result<T> = std::result::Result<T, ParseError>;
 
 /// Instructions of a kernel after inlining, at most.
 const MOST_INSTRUCTIONS: usize = 4 << 20;
+/// Calls of a kernel after inlining, at most: a call may be empty, so that the instructions alone bound nothing.
+const MOST_CALLS: u32 = 100_000;
+/// Registers of a kernel after inlining, at most.
+const MOST_REGISTERS: usize = 8 << 20;
 /// Calls are nested at most this deep.
 const DEEPEST_CALL: usize = 64;
 /// Bytes of a thread's own memory at most (the CUDA programming guide's limit).
@@ -55,7 +59,10 @@ struct Builder<'a> {
     shared_bytes: u32,
     dynamic_align: u32,
     local_bytes: u32,
+    /// Functions that are being inlined, outermost first.
     calls: Vec<usize>,
+    /// Calls that have been inlined.
+    inlined: u32,
 }
 
 /// A body that is being decoded: the kernel's, or that of a call.
@@ -88,6 +95,7 @@ pub(crate) fn decode(text: &str, tree: &Tree, function: usize) -> Result<Program
         dynamic_align: 16,
         local_bytes: 0,
         calls: Vec::new(),
+        inlined: 0,
     };
     let kernel = &tree.functions[function];
     let mut places = Vec::new();

@@ -50,6 +50,18 @@ fn recursion_is_refused() {
     assert!(error.message.contains("calls itself"), "{error}");
 }
 
+/// Thirty functions, each of which calls the next twice, and the last does nothing: a thousand million calls.
+#[test]
+fn inlining_is_bounded() {
+    let mut text = format!("{HEADER}.func f0 () {{ ret; }}\n");
+    for i in 1..30 {
+        text += &format!(".func f{i} () {{ call f{0}; call f{0}; }}\n", i - 1);
+    }
+    text += ".visible .entry k() { call f29; ret; }";
+    let error = Module::parse(&text).unwrap_err();
+    assert!(error.message.contains("after inlining"), "{error}");
+}
+
 #[test]
 fn sizes_are_bounded() {
     for text in [
