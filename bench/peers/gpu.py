@@ -610,6 +610,7 @@ def main():
     parser = argparse.ArgumentParser(description="Measures the cases of wengert-bench in PyTorch and JAX.")
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
     parser.add_argument("--small", action="store_true", help="small extents and few rounds: to see that everything runs")
+    parser.add_argument("--cpu", action="store_true", help="the cases of `wengert-bench cpu`, on the CPU")
     parser.add_argument("--only", action="append", default=[], help="only cases whose name contains one of these")
     parser.add_argument("--contender", action="append", choices=list(CONTENDERS), help=f"who; {', '.join(USUAL)} if not given")
     parser.add_argument("--rounds", type=int, help="samples of each case")
@@ -624,9 +625,13 @@ def main():
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     listed = json.loads((Path(__file__).parent / "cases.json").read_text())
-    cases = listed["small" if arguments.small else "full"]
     if arguments.serve:
-        return serve(arguments.serve, arguments.device, cases, answers)
+        return serve(arguments.serve, arguments.device, sum(listed.values(), []), answers)
+    if arguments.cpu:
+        arguments.device = "cpu"
+        cases = listed["cpu_small" if arguments.small else "cpu"]
+    else:
+        cases = listed["small" if arguments.small else "full"]
 
     cases = [c for c in cases if not arguments.only or any(text in c["id"] for text in arguments.only)]
     settings = {"rounds": 21, "sample_seconds": 0.02, "warm_up_seconds": 0.1}

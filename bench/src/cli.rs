@@ -1,8 +1,9 @@
 //! The command: arguments in, a table and a record out.
 
-use crate::case::{Case, catalogue};
+use crate::case::{Case, catalogue, catalogue_of_cpu};
 use crate::harness::{Contender, measure};
 use crate::machine::Machine;
+use crate::native::Native;
 use crate::process::{Process, serve};
 use crate::record::{Absent, FORMAT, Record, Settings};
 use crate::resident::Local;
@@ -25,7 +26,18 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Kernels, products and training steps on a device; prints a table and can write a record
-    Gpu(Measured),
+    Gpu {
+        /// The device: cuda:0, emulator, cpu
+        #[arg(long, default_value = "cuda:0")]
+        device: String,
+        #[command(flatten)]
+        measured: Measured,
+    },
+    /// Chains, products and training steps on the CPU, at its extents, beside plain loops
+    Cpu {
+        #[command(flatten)]
+        measured: Measured,
+    },
     /// Merges records of several contenders to one markdown table
     Table {
         /// Records, as `gpu --json` and `bench/peers/gpu.py --json` write them
@@ -48,9 +60,6 @@ enum Task {
 /// What is measured, and how.
 #[derive(Debug, Args)]
 struct Measured {
-    /// The device: cuda:0, emulator, cpu
-    #[arg(long, default_value = "cuda:0")]
-    device: String,
     /// Small extents and few, short rounds: to see that everything runs, not for figures
     #[arg(long)]
     small: bool,
@@ -113,7 +122,14 @@ impl From<io::Error> for Failure {
 /// Runs the command. Results go to `out`, progress to `err`.
 pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::Result<Status, Failure> {
     match &cli.command {
-        Task::Gpu(measured) => gpu(measured, out, err),
+        Task::Gpu { device, measured } => {
+            measure_all(device.parse()?, vec![], &catalogue(measured.small), measured, out, err)
+        }
+        Task::Cpu { measured } => {
+            let loops: Box<dyn Contender> = Box::new(Native::new(threads()?));
+            let cases = catalogue_of_cpu(measured.small);
+            measure_all(Device::Cpu, vec![loops], &cases, measured, out, err)
+        }
         Task::Table { files } => {
             let records = files.iter().map(|file| Record::read(file)).collect::<Result<Vec<_>>>()?;
             write!(out, "{}", markdown(&records))?;
@@ -125,32 +141,41 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
         }
         Task::Serve { device, small } => {
             let mut contender = Local::new("wengert", device.parse()?, DeviceOptions::default());
-            serve(&mut contender, &catalogue(*small), &mut io::stdin().lock(), out)?;
+            let cases = [catalogue(*small), catalogue_of_cpu(*small)].concat();
+            serve(&mut contender, &cases, &mut io::stdin().lock(), out)?;
             Ok(Status::Good)
         }
     }
 }
 
-/// Both catalogues as JSON, a case a line.
+/// The catalogues as JSON, a case a line.
 pub fn cases_json() -> String {
-    let list = |small: bool| {
-        let cases = catalogue(small);
+    let list = |cases: Vec<Case>| {
         let lines =
             cases.iter().map(|case| serde_json::to_string(case).expect("cases are strings and numbers"));
         format!("[\n  {}\n ]", lines.collect::<Vec<_>>().join(",\n  "))
     };
-    format!("{{\n \"full\": {},\n \"small\": {}\n}}\n", list(false), list(true))
+    let lists = [
+        ("full", catalogue(false)),
+        ("small", catalogue(true)),
+        ("cpu", catalogue_of_cpu(false)),
+        ("cpu_small", catalogue_of_cpu(true)),
+    ];
+    let lists = lists.map(|(name, cases)| format!(" \"{name}\": {}", list(cases)));
+    format!("{{\n{}\n}}\n", lists.join(",\n"))
 }
 
-fn gpu(
+/// Measures cases on a device, by this library and by `others`.
+fn measure_all(
+    device: Device,
+    others: Vec<Box<dyn Contender>>,
+    cases: &[Case],
     measured: &Measured,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> std::result::Result<Status, Failure> {
-    let device: Device = measured.device.parse()?;
     // Whether the device is there is found out once, not once for each case.
     Session::open(device)?;
-    let cases = catalogue(measured.small);
     let chosen: Vec<&Case> = cases
         .iter()
         .filter(|c| measured.only.is_empty() || measured.only.iter().any(|text| c.id.contains(text.as_str())))
@@ -181,13 +206,14 @@ fn gpu(
         let options = DeviceOptions { fast_products: true, ..DeviceOptions::default() };
         contenders.push(Box::new(Local::new(FAST, device, options)));
     }
+    contenders.extend(others);
     for peer in &measured.peer {
         let mut words = peer.split_whitespace();
         let Some(program) = words.next() else {
             return Err(Diagnostic::new("a peer is a command, this one is empty").into());
         };
         let mut command = Command::new(program);
-        command.args(words).args(["--device", &measured.device]);
+        command.args(words).args(["--device", &device.to_string()]);
         command.args(measured.small.then_some("--small"));
         enter(command, peer, &mut contenders, &mut record)?;
     }
@@ -204,6 +230,7 @@ fn gpu(
             WITHOUT_CAPTURE => case.group == "steps",
             // In f32 it would round operands to tf32, which is another result.
             FAST => case.group == "gemm bf16",
+            "rust loop" => Native::knows(case),
             _ => true,
         };
         // If nobody reads the progress, there is still the record.
@@ -225,6 +252,14 @@ const WITHOUT_CAPTURE: &str = "wengert (no capture)";
 
 /// The name of this library with products and epilogues as cuBLASLt likes them.
 const FAST: &str = "wengert (fast products)";
+
+/// Threads of plain loops: as many as the library takes.
+fn threads() -> Result<usize> {
+    let Ok(text) = std::env::var("WENGERT_THREADS") else {
+        return Ok(std::thread::available_parallelism().map_or(1, usize::from));
+    };
+    text.parse().map_err(|_| Diagnostic::new(format!("WENGERT_THREADS is `{text}`, not a number of threads")))
+}
 
 /// Starts a contender in a process (`shown` is its command); one that is not there is noted in the record.
 fn enter(

@@ -28,6 +28,7 @@ pub mod cli;
 pub mod data;
 pub mod harness;
 pub mod machine;
+pub mod native;
 pub mod parity;
 pub mod process;
 pub mod record;

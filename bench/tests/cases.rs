@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use wengert::{DType, Device, DeviceOptions, Literal};
-use wengert_bench::case::{Case, Kind, catalogue};
+use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu};
 use wengert_bench::cli::cases_json;
 use wengert_bench::harness::Contender;
 use wengert_bench::record::Record;
@@ -80,6 +80,8 @@ fn peers_measure_the_same_cases() {
     let read: serde_json::Value = serde_json::from_str(&found).unwrap();
     let cases: Vec<Case> = serde_json::from_value(read["full"].clone()).unwrap();
     assert_eq!(cases, catalogue(false));
+    let cases_of_cpu: Vec<Case> = serde_json::from_value(read["cpu"].clone()).unwrap();
+    assert_eq!(cases_of_cpu, catalogue_of_cpu(false));
     assert!(matches!(cases[0].kind, Kind::Empty));
 }
 
@@ -151,4 +153,16 @@ fn wrong_usage_is_told() {
         "cannot start `/no/such/peer`",
     );
     fails(&["table", "/no/such/record.json"], 2, "cannot read /no/such/record.json");
+}
+
+/// On the CPU, plain loops take part where there are some.
+#[test]
+fn the_cpu_is_measured_beside_plain_loops() {
+    let path = std::env::temp_dir().join(format!("wengert-bench-cpu-{}.json", std::process::id()));
+    let output = bench().args(["cpu", "--small", "--rounds", "1", "--json"]).arg(&path).output().unwrap();
+    let record = Record::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(output.status.success() && record.failed.is_empty(), "{:?}", record.failed);
+    let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
+    assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
 }

@@ -61,17 +61,18 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
         work: Work { elements: 1, bytes: 8, flops: 0 },
         reference: None,
     }];
-    for dtype in Float::ALL {
-        for elements in sizes {
-            cases.extend(Chain::ALL.map(|chain| case(chain, dtype, elements)));
-        }
-    }
+    Float::ALL.iter().for_each(|dtype| cases.extend(of_sizes(*dtype, &sizes)));
     debug_assert!(cases.iter().any(|c| Some(&c.id) == copy_of_memory(Float::F32, small).as_ref()));
     cases
 }
 
+/// Every chain at some numbers of elements.
+pub(super) fn of_sizes(dtype: Float, sizes: &[usize]) -> Vec<Case> {
+    sizes.iter().flat_map(|elements| Chain::ALL.map(|chain| case(chain, dtype, *elements))).collect()
+}
+
 /// One chain. Its work: each operand is read and the result written, once.
-pub(super) fn case(chain: Chain, dtype: Float, elements: usize) -> Case {
+fn case(chain: Chain, dtype: Float, elements: usize) -> Case {
     let arrays = chain.operands().len() as u64 + 1;
     let extent = short(elements);
     Case {
@@ -128,15 +129,18 @@ fn element(chain: Chain, v: [f64; 4]) -> f64 {
     }
 }
 
-/// Compares the chain's result, at up to 64K elements.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
-    let y = resident.variable("y")?;
     let chain = match case.kind {
         Kind::Chain { chain, .. } => chain,
         _ => Chain::Copy,
     };
+    compare_chain(chain, &resident.variable("y")?, variables)
+}
+
+/// Compares a chain's result, at up to 64K elements, with the chain of its operands among `variables`.
+pub fn compare_chain(chain: Chain, y: &Literal, variables: &[(String, Literal)]) -> Result<Parity> {
     let operand = |name: &str| chain.operands().contains(&name).then(|| first(variables, name));
     let operands = ["x", "w", "b", "r"].map(operand);
     let mut comparison = Comparison::default();

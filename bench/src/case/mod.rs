@@ -14,7 +14,7 @@ mod sums;
 mod training;
 mod transpose;
 
-pub use chain::Chain;
+pub use chain::{Chain, compare_chain};
 pub use gemm::Epilogue;
 pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
@@ -155,6 +155,19 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases.extend(transpose::cases(small));
     cases.extend(gemm::cases(small));
     cases.extend(training::cases(small));
+    cases
+}
+
+/// The cases of `wengert-bench cpu`: chains of f32 in the caches and in memory, products, training steps.
+pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
+    let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
+    let is_of_cpu = |case: &Case| match &case.kind {
+        Kind::Empty | Kind::Training { .. } => true,
+        Kind::Gemm { extent, .. } => *extent <= 2048 && case.dtype == Float::F32,
+        _ => false,
+    };
+    let mut cases = chain::of_sizes(Float::F32, &sizes);
+    cases.extend(catalogue(small).into_iter().filter(is_of_cpu));
     cases
 }
 
