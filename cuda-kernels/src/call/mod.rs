@@ -72,3 +72,6 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
     };
     compile().map_err(|e: Diagnostic| e.context(format!("call `{}`", call.name())))
 }
+
+#[cfg(test)]
+mod tests;

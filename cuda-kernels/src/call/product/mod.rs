@@ -7,12 +7,14 @@
 //! |---|---|---|
 //! | [`tiled`] | every dtype | fused multiply-adds, if tiles are full |
 //! | [`tensor`] | f16 and bf16; f64; f32 as tf32, where asked for | tensor cores |
+//! | [`dot`] | one row or one column, where the matrix lies along the sum | memory |
 //! | [`direct`] | one row or one column; groups of one or two channels | memory |
 //!
 //! Where few tiles have a long sum, the sum is split into parts that are whole numbers of tiles deep; they are written to the workspace, and a
 //! second stage ([`sum`]) adds them up in their order. How many there are depends on the extents alone, and so do the bits.
 
 mod direct;
+mod dot;
 mod finish;
 mod gather;
 mod loader;
@@ -154,8 +156,15 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     for (what, extent) in [("m", product.m), ("n", product.n), ("k", product.k), ("batch", product.batch)] {
         check_extent(what, extent)?;
     }
+    let mut product = product.clone();
+    if product.batch == 1 {
+        // A distance that nothing moves by would only keep vectors from being loaded.
+        (product.lhs.batch, product.rhs.batch, product.out.batch) = (0, 0, 0);
+    }
+    let product = &product;
     let thin = product.m.min(product.n);
     let (stage, parts) = match () {
+        () if thin == 1 && product.k >= 64 && dot::fits(product) => dot::stage(product)?,
         () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
         () if product.tensor_cores() => tensor::stage(product, architecture)?,
         () => tiled::stage(product)?,

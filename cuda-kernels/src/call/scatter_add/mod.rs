@@ -228,6 +228,14 @@ pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>, alignment: usi
     by_sorting(&scatter)
 }
 
+/// The kernels of a scatter by sorting, however small it is; none if windows overlap, or there is nothing to add.
+#[cfg(test)]
+pub(super) fn sorted(call: &ScatterAdd, in_place: Option<usize>) -> Result<Option<Compiled>> {
+    let scatter = Scatter::new(call, in_place.is_some());
+    let any = scatter.elements > 0 && scatter.count() > 0 && scatter.window() > 0;
+    if any && scatter.apart() { by_sorting(&scatter).map(Some) } else { Ok(None) }
+}
+
 fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
     let places: usize = scatter.places().iter().map(|p| p.1).product();
     // Windows that are not inside come last, as if they began behind all others.

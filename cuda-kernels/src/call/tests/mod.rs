@@ -1,0 +1,129 @@
+//! Calls on the emulator, with every check that it has, against their reference meaning, within the bounds that it states.
+//!
+//! Results and workspaces begin without a value, so that reading what nobody wrote is found; each argument is bounded by its own buffer.
+
+#![allow(clippy::unwrap_used)] // They are tests.
+
+mod convolution;
+mod gemm;
+mod scatter_add;
+
+use super::*;
+use crate::ptx::Module;
+use crate::stage;
+use proptest::prelude::*;
+use wengert_core::{DType, Literal, Scalar};
+use wengert_emulator as emulator;
+
+/// Dtypes that calls compute with.
+const DTYPES: [DType; 10] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::U8,
+    DType::I8,
+    DType::I32,
+    DType::I64,
+    DType::U32,
+    DType::U64,
+];
+
+const SM_90: &str = "sm_90";
+
+fn architecture(name: &str) -> Architecture {
+    Architecture::from_name(name).unwrap()
+}
+
+/// Numbers of a few digits, between −8 and 8, or integers of all sizes.
+fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
+    let mut state = seed;
+    let values: Vec<Scalar> = (0..shape.iter().product())
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bits = (state >> 20) as i64;
+            if dtype.is_float() {
+                Scalar::from_f64(dtype, (bits % (1 << 20)) as f64 / (1 << 17) as f64)
+            } else {
+                Scalar::from_i64(dtype, bits >> (state % 40))
+            }
+        })
+        .collect();
+    Literal::from_scalars(dtype, shape, &values).unwrap()
+}
+
+/// Numbers for every operand.
+fn operands(call: &Call, seed: u64) -> Vec<Literal> {
+    let types = call.operands().into_iter().enumerate();
+    types.map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50)).collect()
+}
+
+/// Runs the stages of a call.
+fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<usize>) -> Literal {
+    let mut memory = emulator::Memory::new();
+    let mut place = |name: &str, bytes: u64| memory.allocate(name, bytes.max(1)).unwrap();
+    let ty = call.result();
+    let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
+    let result = place("result", bytes);
+    let workspace = place("workspace", compiled.workspace);
+    let mut arguments: Vec<(u64, u64)> = vec![];
+    for (n, operand) in operands.iter().enumerate() {
+        let data = operand.to_bytes();
+        let address = if in_place == Some(n) { result } else { memory.allocate("operand", data.len().max(1) as u64).unwrap() };
+        memory.write(address, &data).unwrap();
+        arguments.push((address, data.len() as u64));
+    }
+    arguments.push((result, bytes));
+    let machine = emulator::Emulator::new(emulator::Options::default());
+    for stage in &compiled.stages {
+        let name = stage.kernel.name.clone();
+        let text = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string();
+        let module = emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
+        let given = stage.arguments.iter().zip(&stage.kernel.parameters);
+        let given = given.map(|(slot, parameter)| {
+            let (address, bytes) = match slot.memory {
+                stage::Memory::Argument(n) => arguments[n],
+                stage::Memory::Workspace { offset, bytes } => {
+                    assert!(offset % 256 == 0 && offset + bytes <= compiled.workspace, "{name}: {slot:?}");
+                    (workspace + offset, bytes)
+                }
+            };
+            let access = match slot.access {
+                stage::Access::Read => emulator::Access::Read,
+                stage::Access::Write => emulator::Access::Write,
+                stage::Access::ReadWrite => emulator::Access::ReadWrite,
+            };
+            let name = parameter.name.clone();
+            emulator::Argument::Buffer { address, bytes, name, access, expects: None, makes: None }
+        });
+        let launch = emulator::Launch {
+            kernel: name.clone(),
+            grid: stage.grid,
+            block: [stage.kernel.threads, 1, 1],
+            dynamic_shared: stage.dynamic_shared,
+            arguments: given.collect(),
+        };
+        machine.run(&module, &launch, &mut memory).unwrap_or_else(|fault| panic!("{call:?}: {name}: {fault}"));
+    }
+    assert_eq!(memory.first_uninitialised(result, bytes).unwrap(), None, "{call:?}: a byte of the result is not written");
+    let bytes = memory.read(result, bytes as usize).unwrap();
+    Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
+}
+
+/// Runs a call in every way, and compares it with its meaning.
+fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
+    let reference = call.reference(operands).unwrap();
+    for in_place in call.in_place().into_iter().map(Some).chain([None]) {
+        let compiled = compile(call, architecture(SM_90), in_place).unwrap();
+        let found = run(call, &compiled, operands, in_place);
+        let failed = |e| TestCaseError::fail(format!("{call:?} over {in_place:?}: {e}"));
+        reference.check(&found).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The names of a call's kernels, in order.
+fn kernels(call: &Call) -> Vec<String> {
+    let compiled = compile(call, architecture(SM_90), None).unwrap();
+    compiled.stages.into_iter().map(|s| s.kernel.name).collect()
+}
