@@ -19,6 +19,8 @@ use wengert_core::Result;
 const THREADS: usize = 256;
 /// Vectors of a lane that are loaded at a time.
 const AT_A_TIME: usize = 4;
+/// A part of a sum has at least so many terms.
+const LONG: usize = 2048;
 const ALL: i64 = 0xffff_ffff;
 
 /// Whether the larger operand lies in runs along the sum.
@@ -46,7 +48,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         vector /= 2;
     }
     let turn = lanes * vector;
-    let parts = product.parts(elements.div_ceil(own), AT_A_TIME * turn);
+    let parts = product.parts(elements.div_ceil(own), LONG.max(AT_A_TIME * turn));
     let range = product.k.div_ceil(parts).next_multiple_of(turn);
     let parts = product.k.div_ceil(range);
 
