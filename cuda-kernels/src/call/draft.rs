@@ -1,7 +1,8 @@
 //! A kernel while it is written: its code, and the parameters that the code asked for so far.
 
 use super::index::INDICES;
-use crate::ptx::{Code, Function, Kernel, Operand, Parameter, Reg, SharedArray, Space, Special, Type};
+use crate::ptx::{Code, Kernel, Operand, Parameter, Reg, SharedArray, Space, Special, Type};
+use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
 use wengert_core::{Diagnostic, Result};
 
@@ -11,21 +12,23 @@ pub(super) struct Draft {
     /// What it does.
     pub code: Code,
     /// Functions that it calls.
-    pub functions: Vec<Function>,
+    pub functions: Functions,
     parameters: Vec<Parameter>,
     arguments: Vec<Slot>,
     shared: Vec<SharedArray>,
     dynamic: u32,
+    alignment: u32,
 }
 
 impl Draft {
-    pub fn new() -> Draft {
-        Draft::default()
+    /// A kernel of buffers that begin at multiples of so many bytes.
+    pub fn new(alignment: usize) -> Draft {
+        Draft { alignment: alignment as u32, ..Draft::default() }
     }
 
     /// The address of a buffer.
     pub fn pointer(&mut self, name: &str, slot: Slot) -> Reg {
-        self.parameters.push(Parameter { name: name.into(), ty: Type::U64, align: 256 });
+        self.parameters.push(Parameter { name: name.into(), ty: Type::U64, align: self.alignment });
         self.arguments.push(slot);
         self.code.load(Space::Param, Type::U64, Operand::Symbol(name.into()), 0)
     }
@@ -81,7 +84,7 @@ impl Draft {
                 local: vec![],
                 code: self.code,
             },
-            functions: self.functions,
+            functions: self.functions.into_values().collect(),
             grid: [blocks as u32, 1, 1],
             dynamic_shared: self.dynamic,
             arguments: self.arguments,

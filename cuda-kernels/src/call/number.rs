@@ -4,7 +4,7 @@
 //! which the lower 8 are stored: wrapping arithmetic does not mind. Every other dtype is computed with as it is.
 
 use crate::ptx::{Binary, Code, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
-use wengert_core::DType;
+use wengert_core::{DType, Scalar};
 
 /// A dtype as the kernels see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +99,18 @@ impl Number {
     pub fn add(self, code: &mut Code, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
         let sum = code.binary(Binary::Add, self.wide(), x, y);
         self.round(code, sum)
+    }
+
+    /// x · y, rounded.
+    pub fn mul(self, code: &mut Code, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
+        let product = code.binary(Binary::Mul, self.wide(), x, y);
+        self.round(code, product)
+    }
+
+    /// The float nearest to a constant, to compute with.
+    pub fn constant(self, value: f64) -> Operand {
+        let value = Scalar::from_f64(self.0, value).to_f64();
+        if self.0 == DType::F64 { value.into() } else { (value as f32).into() }
     }
 
     /// `sum += x · y` in the dtype of arithmetic, rounded once.

@@ -38,11 +38,11 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     check_extent("the number of elements of a product", elements)?;
     let parts = product.parts(elements.div_ceil(own), LONG * RANGES);
     let range = product.k.div_ceil(parts * ranges);
-    let mut draft = Draft::new();
+    let mut draft = Draft::new(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
     let destination = match parts {
-        1 => Destination::result(&mut draft, product)?,
+        1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
     let sums = product.sums();
@@ -70,12 +70,12 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
             thread_of.add_up(code, at, parts * ranges);
         });
     }
-    let store = |code: &mut Code, sum: Reg| {
+    let mut store = |code: &mut Code, sum: Reg| {
         let start = destination.start(code, part, batch);
         let at = destination.row(code, start, row);
         let at = destination.column(code, at, column);
         let bias = destination.bias(code, column, 1, None);
-        destination.store(code, product, at, None, &[sum], &bias);
+        destination.store(code, &mut draft.functions, &product.epilogue, at, None, &[sum], &bias);
     };
     match shared {
         None => code.when(inside, |code| store(code, sum)),

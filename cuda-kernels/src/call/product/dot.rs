@@ -52,11 +52,11 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let range = product.k.div_ceil(parts).next_multiple_of(turn);
     let parts = product.k.div_ceil(range);
 
-    let mut draft = Draft::new();
+    let mut draft = Draft::new(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
     let destination = match parts {
-        1 => Destination::result(&mut draft, product)?,
+        1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
     let sums = product.sums();
@@ -114,7 +114,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let at = destination.row(code, start, all[1]);
         let at = destination.column(code, at, all[2]);
         let bias = destination.bias(code, all[2], 1, None);
-        destination.store(code, product, at, None, &[total], &bias);
+        destination.store(code, &mut draft.functions, &product.epilogue, at, None, &[total], &bias);
     });
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: {lanes} lanes an element, {parts} parts.",

@@ -5,9 +5,10 @@ use super::super::index::advance;
 use super::super::number::{Number, Place};
 use super::Product;
 use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
+use crate::scalar::{self, Functions};
 use crate::stage::{Access, Memory, Slot};
-use wengert_core::call::Activation;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::call::{Activation, Epilogue};
+use wengert_core::nest::ScalarOp;
 
 /// Where the sums of a kernel go.
 pub(super) struct Destination {
@@ -26,11 +27,7 @@ pub(super) struct Destination {
 
 impl Destination {
     /// The result.
-    pub fn result(draft: &mut Draft, product: &Product) -> Result<Destination> {
-        if matches!(product.epilogue.activation, Some(Activation::Tanh | Activation::GeluTanh)) {
-            return Err(Diagnostic::new("this product has no kernel with a tanh in its epilogue")
-                .help("leave the activation to a kernel of its own"));
-        }
+    pub fn result(draft: &mut Draft, product: &Product) -> Destination {
         let bias = product.bias_argument().map(|n| draft.pointer("bias", Slot::read(n)));
         let residual = product.residual_argument();
         let in_place = residual.is_some() && residual == product.in_place;
@@ -49,7 +46,7 @@ impl Destination {
         while strides.iter().chain([&(product.n as i64)]).any(|n| n % vector as i64 != 0) {
             vector /= 2;
         }
-        Ok(Destination { out, bias, residual, finishes: true, number, strides, vector })
+        Destination { out, bias, residual, finishes: true, number, strides, vector }
     }
 
     /// The parts of a sum, in the workspace: `[part, batch, m, n]`.
@@ -95,7 +92,8 @@ impl Destination {
     pub fn store(
         &self,
         code: &mut Code,
-        product: &Product,
+        functions: &mut Functions,
+        epilogue: &Epilogue,
         offset: Reg,
         valid: Option<Reg>,
         sums: &[Reg],
@@ -120,8 +118,8 @@ impl Destination {
             if let Some(bias) = bias.get(n) {
                 value = self.number.add(code, value, *bias);
             }
-            if let Some(activation) = product.epilogue.activation {
-                value = activate(code, self.number, activation, value);
+            if let Some(activation) = epilogue.activation {
+                value = activate(code, functions, self.number, activation, value);
             }
             if let Some(residual) = &residual {
                 let other = self.number.widen(code, residual[n]);
@@ -133,13 +131,37 @@ impl Destination {
     }
 }
 
-fn activate(code: &mut Code, number: Number, activation: Activation, x: Reg) -> Reg {
+fn activate(
+    code: &mut Code,
+    functions: &mut Functions,
+    number: Number,
+    activation: Activation,
+    x: Reg,
+) -> Reg {
+    let mut tanh = |code: &mut Code, x: Reg| {
+        let wide = number.widened().0;
+        let value = scalar::emit(code, functions, ScalarOp::Tanh, &[wide], wide, &[x])
+            .expect("tanh of f32 and of f64 has a program");
+        number.round(code, value)
+    };
     match activation {
         // Of −0 and 0 the greater is 0; a NaN stays one.
         Activation::Relu => {
             let below = code.compare(Compare::Le, number.wide(), x, number.zero());
             code.select(number.wide(), number.zero(), x, below)
         }
-        Activation::Tanh | Activation::GeluTanh => unreachable!("refused before the kernel was begun"),
+        Activation::Tanh => tanh(code, x),
+        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from the left to the right: the graph that the library spells it with.
+        Activation::GeluTanh => {
+            let square = number.mul(code, x, x);
+            let cube = number.mul(code, square, x);
+            let scaled = number.mul(code, cube, number.constant(0.044715));
+            let sum = number.add(code, scaled, x);
+            let inner = number.mul(code, sum, number.constant((2.0 / std::f64::consts::PI).sqrt()));
+            let inner = tanh(code, inner);
+            let more = number.add(code, inner, number.constant(1.0));
+            let half = number.mul(code, x, number.constant(0.5));
+            number.mul(code, half, more)
+        }
     }
 }

@@ -15,10 +15,10 @@ use wengert_core::Result;
 const THREADS: usize = 256;
 
 pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
-    let mut draft = Draft::new();
+    let mut draft = Draft::new(product.alignment);
     let number = product.sums();
     let source = draft.pointer("parts", product.parts_slot(parts, Access::Read));
-    let destination = Destination::result(&mut draft, product)?;
+    let destination = Destination::result(&mut draft, product);
     let vector = destination.vector.min(number.vector());
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
@@ -45,7 +45,7 @@ pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
         let row = destination.row(code, start, row);
         let offset = destination.column(code, row, column);
         let bias = destination.bias(code, column, vector, None);
-        destination.store(code, product, offset, None, &sums, &bias);
+        destination.store(code, &mut draft.functions, &product.epilogue, offset, None, &sums, &bias);
     });
     let name = format!("{}_sum", product.name);
     let remark = format!("Adds up {parts} parts of each sum, and finishes the result.");

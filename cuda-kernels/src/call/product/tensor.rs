@@ -28,7 +28,9 @@ use super::loader::{Loader, Prepared, Vector};
 use super::{FULL, Position, Product};
 use crate::architecture::Architecture;
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type};
+use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
+use std::ops::Range;
 use wengert_core::{DType, Result};
 
 /// The instruction, and what it is fed with.
@@ -109,11 +111,11 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     // Four steps at a time need more than the small multiprocessors have for two blocks.
     let ahead = if architecture.shared_per_block >= 160 << 10 { 4 } else { 3 };
 
-    let mut draft = Draft::new();
+    let mut draft = Draft::new(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
     let destination = match parts {
-        1 => Destination::result(&mut draft, product)?,
+        1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
     let loaders = [&product.lhs, &product.rhs].map(|gather| {
@@ -169,7 +171,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
             code.assign(Type::U32, place, inside);
         }
     });
-    warp.store(code, product, &position, &destination);
+    warp.store(code, &mut draft.functions, product, &position, &destination);
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: tiles of {e} by {e} by {step} on tensor cores, {parts} parts.",
         product.m,
@@ -343,32 +345,43 @@ impl<'a> Warp<'a> {
     fn step(&self, code: &mut Code, buffer: Reg) {
         let base = self.read.map(|r| code.binary(Binary::Add, Type::U32, r, buffer));
         for depth in (0..self.multiply.step).step_by(self.multiply.shape[2]) {
-            let rows = self.fragments(code, 0, base[0], depth);
-            let columns = self.fragments(code, 1, base[1], depth);
-            for (a, sums) in rows.iter().zip(&self.sums) {
-                for (b, sum) in columns.iter().zip(sums) {
-                    code.push(Inst::MatrixMultiply {
-                        shape: self.multiply.shape.map(|n| n as u32),
-                        accumulator: self.multiply.sum,
-                        operand: self.multiply.operand,
-                        d: sum.clone(),
-                        a: a.clone(),
-                        b: b.clone(),
-                        c: sum.clone(),
-                    });
+            let rows = self.fragments(code, 0, base[0], depth, 0..self.tile.own()[0]);
+            // Two columns of fragments at a time, so that few registers hold them.
+            for first in (0..self.tile.own()[1]).step_by(16) {
+                let columns = self.fragments(code, 1, base[1], depth, first..first + 16);
+                let at = first / self.multiply.shape[1];
+                for (a, sums) in rows.iter().zip(&self.sums) {
+                    for (b, sum) in columns.iter().zip(&sums[at..]) {
+                        code.push(Inst::MatrixMultiply {
+                            shape: self.multiply.shape.map(|n| n as u32),
+                            accumulator: self.multiply.sum,
+                            operand: self.multiply.operand,
+                            d: sum.clone(),
+                            a: a.clone(),
+                            b: b.clone(),
+                            c: sum.clone(),
+                        });
+                    }
                 }
             }
         }
     }
 
-    /// The fragments of lhs or rhs at a depth.
-    fn fragments(&self, code: &mut Code, side: usize, base: Reg, depth: usize) -> Vec<Vec<Reg>> {
+    /// The fragments of a range of lhs or rhs at a depth.
+    fn fragments(
+        &self,
+        code: &mut Code,
+        side: usize,
+        base: Reg,
+        depth: usize,
+        range: Range<usize>,
+    ) -> Vec<Vec<Reg>> {
         let strip = self.strips[side];
-        let (own, extent) = (self.tile.own()[side], self.multiply.shape[side]);
+        let extent = self.multiply.shape[side];
         let mut found = vec![];
         if self.multiply.shape[2] == 16 {
             // Four matrices are one fragment of lhs, or two of rhs.
-            for outer in (0..own).step_by(16) {
+            for outer in range.step_by(16) {
                 let results: Vec<Reg> = (0..4).map(|_| code.reg_of(Type::B32)).collect();
                 code.push(Inst::LoadMatrix {
                     transpose: strip.loader.direction == Direction::Outer,
@@ -380,7 +393,7 @@ impl<'a> Warp<'a> {
             }
             return found;
         }
-        for outer in (0..own).step_by(extent) {
+        for outer in range.step_by(extent) {
             let mut fragment = vec![];
             for along in (0..self.multiply.shape[2]).step_by(4) {
                 for down in (0..extent).step_by(8) {
@@ -397,7 +410,14 @@ impl<'a> Warp<'a> {
         found
     }
 
-    fn store(&self, code: &mut Code, product: &Product, position: &Position, destination: &Destination) {
+    fn store(
+        &self,
+        code: &mut Code,
+        functions: &mut Functions,
+        product: &Product,
+        position: &Position,
+        destination: &Destination,
+    ) {
         let start = destination.start(code, position.part, position.batch);
         let vector = destination.vector.min(2);
         let edge = |code: &mut Code, index: Reg, extent: usize| {
@@ -406,23 +426,29 @@ impl<'a> Warp<'a> {
         };
         let first_row = code.binary(Binary::Add, Type::S32, position.row, self.first[0]);
         let first_column = code.binary(Binary::Add, Type::S32, position.column, self.first[1]);
-        for column in 0..self.sums[0].len() {
+        // A lane has two neighbours in every eighth row of a fragment.
+        let mut columns = vec![];
+        for fragment in 0..self.sums[0].len() {
             for at in (0..2).step_by(vector) {
-                let far = (column * self.multiply.shape[1] + at) as i64;
+                let far = (fragment * self.multiply.shape[1] + at) as i64;
                 let j = code.binary(Binary::Add, Type::S32, first_column, far);
                 let below = edge(code, j, product.n);
                 let bias = destination.bias(code, j, vector, below);
-                for (row, sums) in self.sums.iter().enumerate() {
-                    // A lane has two neighbours in every eighth row.
-                    for (eighth, pair) in sums[column].chunks(2).enumerate() {
-                        let far = (row * self.multiply.shape[0] + 8 * eighth) as i64;
-                        let i = code.binary(Binary::Add, Type::S32, first_row, far);
-                        let inside = edge(code, i, product.m);
-                        let valid = both(code, inside, below);
-                        let offset = destination.row(code, start, i);
-                        let offset = destination.column(code, offset, j);
-                        destination.store(code, product, offset, valid, &pair[at..at + vector], &bias);
-                    }
+                columns.push((fragment, at, j, below, bias));
+            }
+        }
+        for (row, sums) in self.sums.iter().enumerate() {
+            for eighth in 0..self.multiply.shape[0] / 8 {
+                let far = (row * self.multiply.shape[0] + 8 * eighth) as i64;
+                let i = code.binary(Binary::Add, Type::S32, first_row, far);
+                let inside = edge(code, i, product.m);
+                let start = destination.row(code, start, i);
+                for (fragment, at, j, below, bias) in &columns {
+                    let valid = both(code, inside, *below);
+                    let offset = destination.column(code, start, *j);
+                    let first = 2 * eighth + at;
+                    let values = &sums[*fragment][first..first + vector];
+                    destination.store(code, functions, &product.epilogue, offset, valid, values, bias);
                 }
             }
         }

@@ -26,6 +26,7 @@ use super::gather::{Direction, Gather};
 use super::loader::{Loader, Prepared};
 use super::{FULL, Position, Product};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
+use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
@@ -88,12 +89,12 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let parts = steps.div_ceil(steps_of_part.max(1)).max(1);
     let sums = product.sums();
 
-    let mut draft = Draft::new();
+    let mut draft = Draft::new(product.alignment);
     let operands = product.arguments.map(Slot::read);
     let lhs = draft.pointer("lhs", operands[0]);
     let rhs = draft.pointer("rhs", operands[1]);
     let destination = match parts {
-        1 => Destination::result(&mut draft, product)?,
+        1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
     let buffer = 2 * tile.strip(sums);
@@ -136,7 +137,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
             code.assign(Type::U32, current, other);
         });
     }
-    own.store(code, product, &position, &destination);
+    own.store(code, &mut draft.functions, product, &position, &destination);
     let e = tile.extent;
     let remark = format!(
         "out[{m}, {n}] of sums over {k}, batch {b}: tiles of {e} by {e} by {step}, {parts} parts.",
@@ -280,7 +281,14 @@ impl Own {
         }
     }
 
-    fn store(&self, code: &mut Code, product: &Product, position: &Position, destination: &Destination) {
+    fn store(
+        &self,
+        code: &mut Code,
+        functions: &mut Functions,
+        product: &Product,
+        position: &Position,
+        destination: &Destination,
+    ) {
         let start = destination.start(code, position.part, position.batch);
         let run = self.sums.vector();
         let vector = destination.vector.min(run);
@@ -303,7 +311,7 @@ impl Own {
                 let row = destination.row(code, start, row);
                 let offset = destination.column(code, row, column);
                 let sums = &self.registers[i * self.tile.own + j..][..vector];
-                destination.store(code, product, offset, valid, sums, &bias);
+                destination.store(code, functions, &product.epilogue, offset, valid, sums, &bias);
             }
         }
     }

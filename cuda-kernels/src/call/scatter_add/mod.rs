@@ -231,7 +231,7 @@ pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>, alignment: usi
 /// The kernels of a scatter by sorting, however small it is; none if windows overlap, or there is nothing to add.
 #[cfg(test)]
 pub(super) fn sorted(call: &ScatterAdd, in_place: Option<usize>) -> Result<Option<Compiled>> {
-    let scatter = Scatter::new(call, in_place.is_some());
+    let scatter = Scatter::new(call, in_place.is_some(), super::product::ALIGNMENT);
     let any = scatter.elements > 0 && scatter.count() > 0 && scatter.window() > 0;
     if any && scatter.apart() { by_sorting(&scatter).map(Some) } else { Ok(None) }
 }
@@ -249,7 +249,7 @@ fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
 
 /// The operand becomes the result.
 fn copy(scatter: &Scatter) -> Result<Stage> {
-    let mut draft = Draft::new();
+    let mut draft = Draft::new(scatter.alignment);
     let from = draft.pointer("operand", Slot::read(0));
     let to = draft.pointer("out", Slot::write(3));
     let (thread, block) = (draft.thread(), draft.block());

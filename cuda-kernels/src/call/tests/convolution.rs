@@ -54,7 +54,13 @@ fn same(extent: usize, filter: usize, stride: usize) -> Window {
 }
 
 /// In all directions, with the names of the kernels.
-fn check_all(batch: usize, groups: usize, channels: [usize; 2], window: Vec<Window>, dtype: DType) -> Vec<String> {
+fn check_all(
+    batch: usize,
+    groups: usize,
+    channels: [usize; 2],
+    window: Vec<Window>,
+    dtype: DType,
+) -> Vec<String> {
     let call = |direction| {
         Call::Convolution(Convolution {
             direction,

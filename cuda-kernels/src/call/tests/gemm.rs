@@ -29,15 +29,21 @@ fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
     }
 }
 
-/// With or without a bias, a residual and relu, by the bits of a number.
-fn epilogue(float: bool, bits: usize) -> Epilogue {
-    let activation = (float && bits & 2 != 0).then_some(Activation::Relu);
-    Epilogue { bias: bits & 1 != 0, activation, residual: bits & 4 != 0 }
+/// One of all epilogues, by its number.
+fn epilogue(float: bool, number: usize) -> Epilogue {
+    let activation = (number / 4 % 4).checked_sub(1).map(|n| Activation::ALL[n]);
+    Epilogue { bias: number & 1 != 0, activation: activation.filter(|_| float), residual: number & 2 != 0 }
 }
 
 fn small() -> impl Strategy<Value = Call> {
     let extent = || prop_oneof![Just(1usize), 0usize..4, 4usize..40];
-    (0usize..DTYPES.len(), any::<bool>(), 0usize..4, [extent(), extent(), extent()], [0usize..5, 0usize..5, 0usize..8])
+    (
+        0usize..DTYPES.len(),
+        any::<bool>(),
+        0usize..4,
+        [extent(), extent(), extent()],
+        [0usize..5, 0usize..5, 0usize..16],
+    )
         .prop_map(|(dtype, wide, batch, [m, n, k], [left, right, steps])| {
             let operand = DTYPES[dtype];
             let result = if wide && operand.is_half() { DType::F32 } else { operand };
@@ -60,13 +66,16 @@ proptest! {
 #[test]
 fn tiles_and_edges() {
     for (n, [m, columns, k]) in
-        [[64, 64, 64], [63, 65, 33], [65, 63, 31], [129, 5, 17], [5, 129, 70], [128, 72, 96]].into_iter().enumerate()
+        [[64, 64, 64], [63, 65, 33], [65, 63, 31], [129, 5, 17], [5, 129, 70], [128, 72, 96]]
+            .into_iter()
+            .enumerate()
     {
         for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I8, DType::I64] {
             for order in 0..4 {
                 let (lhs, rhs) = (lay_out(order % 2, m, k), lay_out(order / 2, k, columns));
-                let epilogue = epilogue(dtype.is_float(), 2 * n + order);
-                let call = Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(1, [m, columns, k], dtype, dtype) });
+                let epilogue = epilogue(dtype.is_float(), 5 * n + 3 * order);
+                let call =
+                    Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(1, [m, columns, k], dtype, dtype) });
                 check(&call, &operands(&call, n as u64)).unwrap();
             }
         }
@@ -104,8 +113,11 @@ fn long_sums() {
 /// Enough tiles that they are large ones.
 #[test]
 fn large_tiles() {
-    for (dtype, wanted) in [(DType::F32, "gemm_f32_128"), (DType::BF16, "gemm_bf16_mma_128"), (DType::I64, "gemm_i64_64")] {
-        let call = Call::Gemm(Gemm { rhs: lay_out(0, 24, 1412), ..product(1, [1410, 1412, 24], dtype, dtype) });
+    for (dtype, wanted) in
+        [(DType::F32, "gemm_f32_128"), (DType::BF16, "gemm_bf16_mma_128"), (DType::I64, "gemm_i64_64")]
+    {
+        let call =
+            Call::Gemm(Gemm { rhs: lay_out(0, 24, 1412), ..product(1, [1410, 1412, 24], dtype, dtype) });
         assert_eq!(kernels(&call), [wanted]);
         let operands = operands(&call, 11);
         // Few rows of the reference take long enough.
@@ -145,7 +157,8 @@ fn tf32_is_a_choice() {
     let call = Call::Gemm(product(1, [70, 40, 20], DType::F32, DType::F32));
     let tf32 = Options { tf32: true, ..Options::default() };
     let coarse = |l: &Literal| {
-        let values: Vec<f32> = l.as_slice::<f32>().unwrap().iter().map(|x| (x * 16.0).round() / 16.0).collect();
+        let values: Vec<f32> =
+            l.as_slice::<f32>().unwrap().iter().map(|x| (x * 16.0).round() / 16.0).collect();
         Literal::from_vec(l.shape(), values).unwrap()
     };
     let operands: Vec<Literal> = operands(&call, 2).iter().map(coarse).collect();
@@ -158,6 +171,58 @@ fn tf32_is_a_choice() {
         let found = run(&call, &compiled, &operands, None);
         call.reference(&operands).unwrap().check(&found).unwrap();
         assert_eq!(kernels(&call), ["gemm_f32_32"]);
+    }
+}
+
+/// An epilogue is nothing but its ops: applied to the sums that the product without it gives, the bits are the same.
+#[test]
+fn epilogues_have_the_bits_of_their_ops() {
+    use wengert_core::nest::ScalarOp;
+    use wengert_core::nest::evaluate::evaluate;
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        let wide = if dtype.is_half() { DType::F32 } else { dtype };
+        let convert = |x: Scalar, to: DType| evaluate(ScalarOp::Convert, &[x], to);
+        let op = |op: ScalarOp, operands: &[Scalar]| {
+            let operands: Vec<Scalar> = operands.iter().map(|x| convert(*x, wide)).collect();
+            convert(evaluate(op, &operands, wide), dtype)
+        };
+        let number = |value: f64| Scalar::from_f64(dtype, value);
+        for activation in [None].into_iter().chain(Activation::ALL.map(Some)) {
+            let plain = product(1, [37, 45, 8], dtype, dtype);
+            let steps = Epilogue { bias: true, activation, residual: true };
+            let call = Call::Gemm(Gemm { epilogue: steps, ..plain.clone() });
+            let mut operands = operands(&call, 9);
+            // Among the sums are large, small, zero and negative ones, and NaN.
+            let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
+                let row = i / 8;
+                let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
+                Scalar::from_f64(dtype, if row % 7 == 3 { 0.0 } else { x.to_f64() * scale })
+            });
+            operands[0] = Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
+            let sm_90 = architecture(SM_90);
+            let plain = Call::Gemm(plain);
+            let sums = run(&plain, &compile(&plain, sm_90, None).unwrap(), &operands[..2], None);
+            let found = run(&call, &compile(&call, sm_90, None).unwrap(), &operands, None);
+            for at in 0..37 * 45 {
+                let mut x = op(ScalarOp::Add, &[sums.get(at), operands[2].get(at % 45)]);
+                x = match activation {
+                    None => x,
+                    Some(Activation::Relu) => op(ScalarOp::Max, &[x, number(0.0)]),
+                    Some(Activation::Tanh) => op(ScalarOp::Tanh, &[x]),
+                    Some(Activation::GeluTanh) => {
+                        let mul = |x, y| op(ScalarOp::Mul, &[x, y]);
+                        let add = |x, y| op(ScalarOp::Add, &[x, y]);
+                        let inner = add(mul(mul(mul(x, x), x), number(0.044715)), x);
+                        let inner = mul(inner, number((2.0 / std::f64::consts::PI).sqrt()));
+                        mul(mul(x, number(0.5)), add(op(ScalarOp::Tanh, &[inner]), number(1.0)))
+                    }
+                };
+                let wanted = op(ScalarOp::Add, &[x, operands[3].get(at)]);
+                let same = found.get(at).bits() == wanted.bits()
+                    || (found.get(at).to_f64().is_nan() && wanted.to_f64().is_nan());
+                assert!(same, "{dtype} {activation:?} at {at}: {} instead of {wanted}", found.get(at));
+            }
+        }
     }
 }
 
@@ -183,7 +248,10 @@ fn what_cannot_be_is_refused() {
         compile(&Call::Gemm(gemm), architecture(SM_90), in_place).unwrap_err().to_string()
     };
     let good = product(1, [2, 2, 2], DType::F32, DType::F32);
-    assert!(refused(good.clone(), Some(0)).contains("call `gemm`: the result cannot be in the place of operand 0"));
+    assert!(
+        refused(good.clone(), Some(0))
+            .contains("call `gemm`: the result cannot be in the place of operand 0")
+    );
     assert!(refused(Gemm { accumulate: DType::F64, ..good.clone() }, None).contains("accumulates in f32"));
     let long = product(1, [1, 1, 1 << 31], DType::F32, DType::F32);
     assert!(refused(long, None).contains("k is 2147483648"));

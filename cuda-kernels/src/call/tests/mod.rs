@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // They are tests.
 
+mod assemble;
 mod convolution;
 mod gemm;
 mod scatter_add;
@@ -69,7 +70,11 @@ fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<
     let mut arguments: Vec<(u64, u64)> = vec![];
     for (n, operand) in operands.iter().enumerate() {
         let data = operand.to_bytes();
-        let address = if in_place == Some(n) { result } else { memory.allocate("operand", data.len().max(1) as u64).unwrap() };
+        let address = if in_place == Some(n) {
+            result
+        } else {
+            memory.allocate("operand", data.len().max(1) as u64).unwrap()
+        };
         memory.write(address, &data).unwrap();
         arguments.push((address, data.len() as u64));
     }
@@ -77,8 +82,10 @@ fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<
     let machine = emulator::Emulator::new(emulator::Options::default());
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
-        let text = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string();
-        let module = emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
+        let text =
+            Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string();
+        let module =
+            emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
         let given = stage.arguments.iter().zip(&stage.kernel.parameters);
         let given = given.map(|(slot, parameter)| {
             let (address, bytes) = match slot.memory {
@@ -103,9 +110,15 @@ fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<
             dynamic_shared: stage.dynamic_shared,
             arguments: given.collect(),
         };
-        machine.run(&module, &launch, &mut memory).unwrap_or_else(|fault| panic!("{call:?}: {name}: {fault}"));
+        machine
+            .run(&module, &launch, &mut memory)
+            .unwrap_or_else(|fault| panic!("{call:?}: {name}: {fault}"));
     }
-    assert_eq!(memory.first_uninitialised(result, bytes).unwrap(), None, "{call:?}: a byte of the result is not written");
+    assert_eq!(
+        memory.first_uninitialised(result, bytes).unwrap(),
+        None,
+        "{call:?}: a byte of the result is not written"
+    );
     let bytes = memory.read(result, bytes as usize).unwrap();
     Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
 }

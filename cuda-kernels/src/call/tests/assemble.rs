@@ -1,0 +1,114 @@
+//! ptxas takes every kernel for every architecture, and spills nothing.
+
+use super::*;
+use std::collections::BTreeMap;
+use wengert_ci::gate::{Allowed, Source, assemble};
+use wengert_core::call::{Activation, Convolution, Direction, Epilogue, Gemm, Matrix, ScatterAdd, Window};
+
+fn gemm([m, n, k]: [usize; 3], dtype: DType, transposed: [bool; 2], activation: Option<Activation>) -> Call {
+    let matrix = |rows: usize, columns: usize, transposed: bool| match transposed {
+        false => Matrix { batch: 0, row: columns, column: 1 },
+        true => Matrix { batch: 0, row: 1, column: rows },
+    };
+    Call::Gemm(Gemm {
+        batch: 1,
+        m,
+        n,
+        k,
+        lhs: matrix(m, k, transposed[0]),
+        rhs: matrix(k, n, transposed[1]),
+        operand: dtype,
+        accumulate: if dtype.is_half() { DType::F32 } else { dtype },
+        result: dtype,
+        epilogue: Epilogue { bias: true, activation, residual: true },
+    })
+}
+
+fn convolution(direction: Direction, groups: usize, channels: [usize; 2], dtype: DType) -> Call {
+    let window =
+        Window { input: 28, filter: 3, output: 14, stride: 2, low: 1, lhs_dilation: 1, rhs_dilation: 1 };
+    let [input_channels, output_channels] = channels;
+    let window = vec![window, window];
+    Call::Convolution(Convolution {
+        direction,
+        batch: 16,
+        groups,
+        input_channels,
+        output_channels,
+        window,
+        dtype,
+    })
+}
+
+fn scatter(table: [usize; 2], count: usize, dtype: DType) -> Call {
+    Call::ScatterAdd(ScatterAdd {
+        operand: table.to_vec(),
+        indices: vec![count, 1],
+        updates: vec![count, table[1]],
+        update_window_dims: vec![1],
+        inserted_window_dims: vec![0],
+        scatter_dims_to_operand_dims: vec![0],
+        dtype,
+        index: DType::I64,
+    })
+}
+
+/// Every kernel, with the operands of every direction and what an epilogue may do.
+fn calls() -> Vec<Call> {
+    use Activation::{GeluTanh, Relu, Tanh};
+    let mut calls = vec![
+        // Large and small tiles, edges, split sums.
+        gemm([2048, 2048, 512], DType::F32, [false, false], Some(GeluTanh)),
+        gemm([2048, 2048, 512], DType::F32, [true, true], Some(Relu)),
+        gemm([1023, 1025, 77], DType::F32, [false, true], Some(Tanh)),
+        gemm([33, 30, 1000], DType::F32, [true, false], None),
+        gemm([2048, 2048, 512], DType::BF16, [false, false], Some(GeluTanh)),
+        gemm([2048, 2048, 512], DType::F16, [true, true], Some(Relu)),
+        gemm([2047, 2049, 511], DType::F16, [false, true], None),
+        gemm([512, 500, 1000], DType::BF16, [true, false], Some(Tanh)),
+        gemm([512, 512, 512], DType::F64, [false, true], Some(GeluTanh)),
+        gemm([511, 513, 5], DType::F64, [true, false], Some(Relu)),
+        gemm([700, 700, 16], DType::I8, [false, false], None),
+        gemm([1700, 1700, 16], DType::I64, [false, false], None),
+        // One row or one column.
+        gemm([1, 4096, 4096], DType::F32, [false, false], Some(GeluTanh)),
+        gemm([1, 4096, 4096], DType::BF16, [false, true], Some(GeluTanh)),
+        gemm([7, 1, 50000], DType::F64, [false, false], None),
+        scatter([50000, 768], 8192, DType::F32),
+        scatter([50, 3], 100, DType::BF16),
+    ];
+    for direction in Direction::ALL {
+        calls.push(convolution(direction, 1, [64, 64], DType::BF16));
+        calls.push(convolution(direction, 1, [3, 24], DType::F32));
+        calls.push(convolution(direction, 24, [1, 1], DType::F32));
+    }
+    calls
+}
+
+#[test]
+fn kernels_assemble_and_spill_nothing() {
+    let mut sources = vec![];
+    for call in calls() {
+        let mut texts: Vec<String> = vec![];
+        for name in ["sm_80", "sm_86"] {
+            for stage in compile(&call, architecture(name), None).unwrap().stages {
+                let functions = stage.functions.clone();
+                let text = Module { functions, kernels: vec![stage.kernel.clone()] }.to_string();
+                if texts.contains(&text) {
+                    continue;
+                }
+                let mut source = Source::new(format!("{} for {name}", stage.kernel.remark), text.clone());
+                // What is made for the large multiprocessors does not fit the small ones.
+                if name == "sm_86" {
+                    source.dynamic_shared =
+                        BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
+                }
+                sources.push(source);
+                texts.push(text);
+            }
+        }
+    }
+    let report = assemble(&sources, &Allowed::nothing()).unwrap();
+    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+    assert!(report.measures.len() > 200, "{}", report.measures.len());
+}
