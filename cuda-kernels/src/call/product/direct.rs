@@ -75,7 +75,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let at = destination.row(code, start, row);
         let at = destination.column(code, at, column);
         let bias = destination.bias(code, column, 1, None);
-        destination.store(code, &mut draft.functions, &product.epilogue, at, None, &[sum], &bias);
+        destination.store(code, &mut draft.functions, &product.epilogue, (at, None), &[sum], &bias);
     };
     match shared {
         None => code.when(inside, |code| store(code, sum)),

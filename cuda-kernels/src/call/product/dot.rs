@@ -114,7 +114,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let at = destination.row(code, start, all[1]);
         let at = destination.column(code, at, all[2]);
         let bias = destination.bias(code, all[2], 1, None);
-        destination.store(code, &mut draft.functions, &product.epilogue, at, None, &[total], &bias);
+        destination.store(code, &mut draft.functions, &product.epilogue, (at, None), &[total], &bias);
     });
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: {lanes} lanes an element, {parts} parts.",

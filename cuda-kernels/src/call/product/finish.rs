@@ -87,15 +87,14 @@ impl Destination {
         raw.into_iter().map(|raw| self.number.widen(code, raw)).collect()
     }
 
-    /// Stores neighbouring elements of a row. `offset` is where the first one lies, in bytes from the beginning; `bias` is that of their
-    /// columns.
+    /// Stores neighbouring elements of a row. `offset` is where the first one lies, in bytes from the beginning, if `valid`
+    /// holds; `bias` is that of their columns.
     pub fn store(
         &self,
         code: &mut Code,
         functions: &mut Functions,
         epilogue: &Epilogue,
-        offset: Reg,
-        valid: Option<Reg>,
+        (offset, valid): (Reg, Option<Reg>),
         sums: &[Reg],
         bias: &[Reg],
     ) {

@@ -9,11 +9,11 @@
 //!
 //! | elements | instruction | tile | step | warps | a warp's | registers | shared memory |
 //! |---|---|---|---|---|---|---|---|
-//! | f16, bf16 | m16n8k16, sums in f32 | 128 × 128 | 32 | 2 × 4 | 64 × 32 | up to 128 | 3 or 4 × 20 KiB |
-//! | f16, bf16 | m16n8k16, sums in f32 | 64 × 64 | 32 | 2 × 2 | 32 × 32 | 128 or fewer | 3 or 4 × 10 KiB |
-//! | f32 as tf32 | m16n8k8 | 128 × 128 | 16 | 2 × 4 | 64 × 32 | up to 128 | 3 or 4 × 20 KiB |
-//! | f32 as tf32 | m16n8k8 | 64 × 64 | 16 | 2 × 2 | 32 × 32 | 128 or fewer | 3 or 4 × 10 KiB |
-//! | f64 | m8n8k4 | 64 × 64 | 16 | 2 × 2 | 32 × 32 | 168 or fewer | 3 or 4 × 20 KiB |
+//! | f16, bf16 | m16n8k16, sums in f32 | 128 × 128 | 32 | 2 × 4 | 64 × 32 | 128 | 3 or 4 × 20 KiB |
+//! | f16, bf16 | m16n8k16, sums in f32 | 64 × 64 | 32 | 2 × 2 | 32 × 32 | 64 to 128 | 3 or 4 × 10 KiB |
+//! | f32 as tf32 | m16n8k8 | 128 × 128 | 16 | 2 × 4 | 64 × 32 | 128 | 3 or 4 × 20 KiB |
+//! | f32 as tf32 | m16n8k8 | 64 × 64 | 16 | 2 × 2 | 32 × 32 | 64 to 128 | 3 or 4 × 10 KiB |
+//! | f64 | m8n8k4 | 64 × 64 | 16 | 2 × 2 | 32 × 32 | 96 to 128 | 3 or 4 × 20 KiB |
 //!
 //! Bound: a step of the large tile of halves reads 16 KiB and makes 512 Ki multiply-adds of them, 32 a byte; an A100 (312 TFLOP/s by 1.6 TB/s)
 //! needs 100 of its memory, which it gets from the cache: tiles side by side read the same strips. `mma.sync` reaches a part of what `wgmma` does on
@@ -181,8 +181,8 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
         e = tile.extent
     );
     let name = format!("{}_{}_mma_{}", product.name, product.operand, tile.extent);
-    // Two blocks share a multiprocessor if its shared memory is large enough, and their registers must be, too.
-    let resident = if ahead == 4 && tile == LARGE { 2 } else { 1 };
+    // 128 registers a thread: with less said, ptxas loads so far ahead that it spills what it loaded.
+    let resident = if tile == LARGE { 2 } else { 4 };
     let stage = draft.stage(name, remark, tile.threads() as u32, resident, tile.count(product) * parts)?;
     Ok((stage, parts))
 }
@@ -448,7 +448,7 @@ impl<'a> Warp<'a> {
                     let offset = destination.column(code, start, *j);
                     let first = 2 * eighth + at;
                     let values = &sums[*fragment][first..first + vector];
-                    destination.store(code, functions, &product.epilogue, offset, valid, values, bias);
+                    destination.store(code, functions, &product.epilogue, (offset, valid), values, bias);
                 }
             }
         }

@@ -311,7 +311,7 @@ impl Own {
                 let row = destination.row(code, start, row);
                 let offset = destination.column(code, row, column);
                 let sums = &self.registers[i * self.tile.own + j..][..vector];
-                destination.store(code, functions, &product.epilogue, offset, valid, sums, &bias);
+                destination.store(code, functions, &product.epilogue, (offset, valid), sums, &bias);
             }
         }
     }
