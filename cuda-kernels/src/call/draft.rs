@@ -1,6 +1,7 @@
 //! A kernel while it is written: its code, and the parameters that the code asked for so far.
 
 use super::index::INDICES;
+use super::product::ALIGNMENT;
 use crate::ptx::{Code, Kernel, Operand, Parameter, Reg, SharedArray, Space, Special, Type};
 use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
@@ -21,8 +22,13 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// A kernel of buffers that begin where the plan puts whole values.
+    pub fn new() -> Draft {
+        Draft::aligned(ALIGNMENT)
+    }
+
     /// A kernel of buffers that begin at multiples of so many bytes.
-    pub fn new(alignment: usize) -> Draft {
+    pub fn aligned(alignment: usize) -> Draft {
         Draft { alignment: alignment as u32, ..Draft::default() }
     }
 

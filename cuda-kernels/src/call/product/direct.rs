@@ -38,7 +38,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     check_extent("the number of elements of a product", elements)?;
     let parts = product.parts(elements.div_ceil(own), LONG * RANGES);
     let range = product.k.div_ceil(parts * ranges);
-    let mut draft = Draft::new(product.alignment);
+    let mut draft = Draft::aligned(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
     let destination = match parts {

@@ -52,7 +52,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let range = product.k.div_ceil(parts).next_multiple_of(turn);
     let parts = product.k.div_ceil(range);
 
-    let mut draft = Draft::new(product.alignment);
+    let mut draft = Draft::aligned(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
     let destination = match parts {

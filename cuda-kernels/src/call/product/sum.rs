@@ -15,7 +15,7 @@ use wengert_core::Result;
 const THREADS: usize = 256;
 
 pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
-    let mut draft = Draft::new(product.alignment);
+    let mut draft = Draft::aligned(product.alignment);
     let number = product.sums();
     let source = draft.pointer("parts", product.parts_slot(parts, Access::Read));
     let destination = Destination::result(&mut draft, product);

@@ -111,7 +111,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     // Four steps at a time need more than the small multiprocessors have for two blocks.
     let ahead = if architecture.shared_per_block >= 160 << 10 { 4 } else { 3 };
 
-    let mut draft = Draft::new(product.alignment);
+    let mut draft = Draft::aligned(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
     let destination = match parts {

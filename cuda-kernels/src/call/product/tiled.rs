@@ -89,7 +89,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let parts = steps.div_ceil(steps_of_part.max(1)).max(1);
     let sums = product.sums();
 
-    let mut draft = Draft::new(product.alignment);
+    let mut draft = Draft::aligned(product.alignment);
     let operands = product.arguments.map(Slot::read);
     let lhs = draft.pointer("lhs", operands[0]);
     let rhs = draft.pointer("rhs", operands[1]);

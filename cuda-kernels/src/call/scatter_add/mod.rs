@@ -249,7 +249,7 @@ fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
 
 /// The operand becomes the result.
 fn copy(scatter: &Scatter) -> Result<Stage> {
-    let mut draft = Draft::new(scatter.alignment);
+    let mut draft = Draft::aligned(scatter.alignment);
     let from = draft.pointer("operand", Slot::read(0));
     let to = draft.pointer("out", Slot::write(3));
     let (thread, block) = (draft.thread(), draft.block());

@@ -18,7 +18,7 @@ use wengert_core::Result;
 const NOWHERE: i64 = i32::MIN as i64;
 
 pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
-    let mut draft = Draft::new(scatter.alignment);
+    let mut draft = Draft::aligned(scatter.alignment);
     let out = draft.pointer("out", if scatter.in_place { scatter.result() } else { Slot::write(3) });
     let operand = if scatter.in_place { out } else { draft.pointer("operand", Slot::read(0)) };
     let places = scatter.places();

@@ -14,7 +14,7 @@ use wengert_core::Result;
 
 /// For each scatter position the number of the place at which its window begins, or the number of places if it is not inside.
 pub(super) fn keys(scatter: &Scatter, keys: Slot, places: usize) -> Result<Stage> {
-    let mut draft = Draft::new(scatter.alignment);
+    let mut draft = Draft::aligned(scatter.alignment);
     let indices = draft.pointer("indices", Slot::read(1));
     let to = draft.pointer("keys", keys);
     let (thread, block) = (draft.thread(), draft.block());
@@ -59,7 +59,7 @@ fn vector(scatter: &Scatter) -> usize {
 
 /// Adds up.
 pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -> Result<Stage> {
-    let mut draft = Draft::new(scatter.alignment);
+    let mut draft = Draft::aligned(scatter.alignment);
     let keys = draft.pointer("keys", Slot { access: crate::stage::Access::Read, ..keys });
     let order = draft.pointer("order", Slot { access: crate::stage::Access::Read, ..order });
     let updates = draft.pointer("updates", Slot::read(2));

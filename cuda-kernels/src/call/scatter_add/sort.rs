@@ -120,7 +120,7 @@ impl Sort {
     }
 
     fn count(&self, pass: u32) -> Result<Stage> {
-        let mut draft = Draft::new(256);
+        let mut draft = Draft::new();
         let keys = draft.pointer("keys", Slot { access: Access::Read, ..self.keys(pass) });
         let counts = draft.pointer("counts", self.counts(Access::Write));
         let shared = draft.shared("digits", 4 << self.digit());
@@ -162,7 +162,7 @@ impl Sort {
     }
 
     fn offsets(&self) -> Result<Stage> {
-        let mut draft = Draft::new(256);
+        let mut draft = Draft::new();
         let counts = draft.pointer("counts", self.counts(Access::ReadWrite));
         let shared = draft.shared("warps", 4 * 32);
         let thread = draft.thread();
@@ -210,7 +210,7 @@ impl Sort {
     }
 
     fn place(&self, pass: u32) -> Result<Stage> {
-        let mut draft = Draft::new(256);
+        let mut draft = Draft::new();
         let read = |slot| Slot { access: Access::Read, ..slot };
         let keys = draft.pointer("keys", read(self.keys(pass)));
         // Before the first pass of all the order is that of the numbers.
