@@ -97,7 +97,8 @@ impl BlockSort {
     /// The launch that writes the indices of what is kept to `to`.
     pub fn stage(&self, to: Slot) -> Result<Stage> {
         let shape = self.shape();
-        let mut draft = Draft::new();
+        // Elements are moved one by one, wherever they lie.
+        let mut draft = Draft::new(1);
         let words = &self.rows.words.words;
         let keys = self.rows.words.pointers(&mut draft);
         let from = self.from.map(|from| draft.pointer("candidates", from.slot));
