@@ -100,10 +100,12 @@ fn main() {
     let module = Module::parse(TEXT).unwrap_or_else(|e| panic!("{e}"));
     let n: u32 = 1 << 20;
     let mut memory = Memory::new();
-    let (x, y) =
-        (memory.allocate("x", 4 * u64::from(n)).unwrap(), memory.allocate("y", 4 * u64::from(n)).unwrap());
+    let (x, y) = (
+        memory.allocate("x", 4 * u64::from(n)).expect("4 MiB are there"),
+        memory.allocate("y", 4 * u64::from(n)).expect("4 MiB are there"),
+    );
     let data: Vec<u8> = (0..n).flat_map(|i| (i as f32 / n as f32).to_le_bytes()).collect();
-    memory.write(x, &data).unwrap();
+    memory.write(x, &data).expect("it was just allocated");
     let buffer = |address, name: &str, access| Argument::Buffer {
         address,
         bytes: 4 * u64::from(n),

@@ -6,7 +6,7 @@
 
 use super::Machine;
 use super::block::{Common, meet};
-use super::splits::State;
+use super::splits::{Split, State};
 use super::warp::{FULL, Next, Warp, lanes};
 use crate::decode::program::{Instruction, Op, Shuffle, Vote, WarpReduction};
 use crate::sanitize::{Fault, FaultKind};
@@ -54,16 +54,17 @@ impl Warp {
             }
         }
         if !uniform {
-            // Groups side by side: each must be here as a whole.
+            // Groups side by side: one that is not here as a whole waits for the rest of it.
+            let mut waiting: Vec<(u32, u32)> = Vec::new();
             for lane in lanes(active) {
-                let missing = members[lane] & self.exist & !active;
-                if missing != 0 {
-                    let message = format!(
-                        "the mask {:#010x} names lanes {missing:#010x}, which are elsewhere",
-                        members[lane]
-                    );
-                    return inactive(self, message, 1 << lane);
+                let group = members[lane];
+                if group & self.exist & !active != 0 && waiting.iter().all(|(g, _)| *g != group) {
+                    let here = lanes(active).filter(|l| members[*l] == group);
+                    waiting.push((group, here.fold(0, |all, l| all | 1 << l)));
                 }
+            }
+            if !waiting.is_empty() {
+                return self.wait_in_groups(machine, common, i, index, pc, mask, &waiting);
             }
         } else if first & self.exist & !active != 0 {
             return self.wait_for_members(machine, common, i, index, pc, first);
@@ -86,6 +87,33 @@ impl Warp {
             Some(input) => *self.word(machine, i.inputs[input]),
             None => [FULL; WARP],
         }
+    }
+
+    /// Cuts off the groups (mask, lanes that are here) that are not complete; each waits by itself.
+    #[allow(clippy::too_many_arguments)] // As for its neighbours, and the groups.
+    fn wait_in_groups(
+        &mut self,
+        machine: &Machine<'_>,
+        common: &mut Common,
+        i: &Instruction,
+        index: usize,
+        pc: u32,
+        mask: u32,
+        waiting: &[(u32, u32)],
+    ) -> Result<Next> {
+        let cut = waiting.iter().fold(0, |all, (_, here)| all | here);
+        let stay = Some((mask & !cut, pc)).filter(|(mask, _)| *mask != 0);
+        let ways: Vec<(u32, u32)> =
+            stay.into_iter().chain(waiting.iter().map(|(_, here)| (*here, pc))).collect();
+        let meet = self.splits.get(index).meet;
+        self.splits.part(index, &ways, meet, self.live);
+        for (group, here) in waiting {
+            let is_it = |split: &Split| split.state == State::Ready && (split.mask, split.pc) == (*here, pc);
+            let at = self.splits.iter().find(|(_, split)| is_it(split)).map(|(at, _)| at);
+            let at = at.expect("the split was parted into exactly these lanes");
+            self.wait_for_members(machine, common, i, at, pc, *group)?;
+        }
+        Ok(Next::Choose)
     }
 
     fn wait_for_members(
