@@ -98,7 +98,7 @@ impl BlockSort {
     pub fn stage(&self, to: Slot) -> Result<Stage> {
         let shape = self.shape();
         // Elements are moved one by one, wherever they lie.
-        let mut draft = Draft::new(1);
+        let mut draft = Draft::aligned(1);
         let words = &self.rows.words.words;
         let keys = self.rows.words.pointers(&mut draft);
         let from = self.from.map(|from| draft.pointer("candidates", from.slot));

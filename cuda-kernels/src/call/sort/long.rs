@@ -66,7 +66,7 @@ fn for_each(
 /// Writes what is sorted by: a word, or the number of the row.
 fn numbers(rows: &Rows, word: Option<&Word>, before: Option<&Sort>, sort: &Sort) -> Result<Stage> {
     // Elements are moved one by one, wherever they lie.
-    let mut draft = Draft::new(1);
+    let mut draft = Draft::aligned(1);
     let keys = word.map(|word| word.pointers(&mut draft)).unwrap_or_default();
     let order = before.map(|before| draft.pointer("order", read(before.order(before.passes()))));
     let to = draft.pointer("numbers", sort.keys(0));
@@ -98,7 +98,7 @@ fn numbers(rows: &Rows, word: Option<&Word>, before: Option<&Sort>, sort: &Sort)
 /// Writes the positions of the elements that come first in their rows.
 fn ranks(rows: &Rows, sort: &Sort) -> Result<Stage> {
     // Elements are moved one by one, wherever they lie.
-    let mut draft = Draft::new(1);
+    let mut draft = Draft::aligned(1);
     let order = draft.pointer("order", read(sort.order(sort.passes())));
     let out = draft.pointer("out", rows.result());
     let name = format!("sort_ranks_{}", rows.name());
