@@ -506,7 +506,7 @@ mod tests {
             for (name, operation) in OPERATIONS {
                 for (ty, format) in FORMATS {
                     for flush in [false, true] {
-                        let Some(rows) = super::float(name, ty, flush) else { continue };
+                        let Some(rows) = float(name, ty, flush) else { continue };
                         let operands = [a, b, c].map(|x| cut(x, ty.bits()));
                         let scalar = Float { flush, ..Float::new(operation, format) };
                         let exact = scalar.evaluate(operands[0], operands[1], operands[2]);
