@@ -9,6 +9,31 @@ use crate::semantics::matrix::Shape;
 
 const B32: Type = Type::Bits(32);
 
+/// An element of A or B.
+pub(super) fn element(ty: Type) -> Option<Element> {
+    Some(match ty {
+        Type::Float(16) => Element::Float(F16),
+        Type::Brain => Element::Float(BF16),
+        Type::Tensor32 => Element::Float(TF32),
+        Type::Float(64) => Element::Float(F64),
+        Type::E4M3 => Element::E4M3,
+        Type::E5M2 => Element::Float(E5M2),
+        Type::Signed(8) | Type::Unsigned(8) => Element::Integer { bits: 8, signed: ty.is_signed() },
+        _ => return None,
+    })
+}
+
+/// An element of C and D.
+pub(super) fn accumulator(ty: Type) -> Option<Element> {
+    Some(match ty {
+        Type::Float(16) => Element::Float(F16),
+        Type::Float(32) => Element::Float(F32),
+        Type::Float(64) => Element::Float(F64),
+        Type::Signed(32) => Element::Integer { bits: 32, signed: true },
+        _ => return None,
+    })
+}
+
 impl<'a> Builder<'a> {
     pub(super) fn control(
         &mut self,
@@ -64,6 +89,7 @@ impl<'a> Builder<'a> {
                 self.words(frame, i, Op::MoveMatrix, 1)?;
             }
             "mma" => return self.mma(frame, i, m),
+            "wmma" => return self.wmma(frame, i, m),
             _ => return Ok(false),
         }
         Ok(true)
@@ -438,24 +464,8 @@ impl<'a> Builder<'a> {
         if d != c {
             return self.error(i, "`mma` is supported with the same type for C and D");
         }
-        let element = |ty: Type| {
-            Some(match ty {
-                Type::Float(16) => Element::Float(F16),
-                Type::Brain => Element::Float(BF16),
-                Type::Tensor32 => Element::Float(TF32),
-                Type::Float(64) => Element::Float(F64),
-                Type::E4M3 => Element::E4M3,
-                Type::E5M2 => Element::Float(E5M2),
-                Type::Signed(8) | Type::Unsigned(8) => Element::Integer { bits: 8, signed: ty.is_signed() },
-                _ => return None,
-            })
-        };
-        let accumulator = match c {
-            Type::Float(16) => Element::Float(F16),
-            Type::Float(32) => Element::Float(F32),
-            Type::Float(64) => Element::Float(F64),
-            Type::Signed(32) => Element::Integer { bits: 32, signed: true },
-            _ => return self.error(i, "this accumulator is not supported"),
+        let Some(accumulator) = accumulator(c) else {
+            return self.error(i, "this accumulator is not supported");
         };
         let (Some(a_element), Some(b_element)) = (element(a), element(b)) else {
             return self.error(i, "these types of matrices are not supported");

@@ -29,7 +29,7 @@ fn ordering(m: &mut Modifiers<'_>) -> Ordering {
 
 impl<'a> Builder<'a> {
     /// `[base + offset]`: the space if the base is a variable, the base, and the offset.
-    fn address(
+    pub(super) fn address(
         &mut self,
         frame: &Frame<'a>,
         i: &'a syntax::Instruction,
@@ -55,7 +55,12 @@ impl<'a> Builder<'a> {
     }
 
     /// The space that an access goes to, or `None` for a generic address.
-    fn space_of(&self, frame: &Frame<'a>, said: Option<Space>, variable: Option<Space>) -> Option<Space> {
+    pub(super) fn space_of(
+        &self,
+        frame: &Frame<'a>,
+        said: Option<Space>,
+        variable: Option<Space>,
+    ) -> Option<Space> {
         match (said, variable) {
             // A call's parameters and returns live in the thread's own memory.
             (Some(Space::Param), Some(space)) => Some(space),

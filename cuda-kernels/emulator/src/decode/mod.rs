@@ -9,6 +9,7 @@ mod arithmetic;
 mod control;
 mod data;
 mod flow;
+mod fragments;
 mod memory;
 mod modifiers;
 pub(crate) mod program;

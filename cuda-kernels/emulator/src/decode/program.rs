@@ -205,6 +205,32 @@ pub(crate) struct Matrix {
     pub(crate) saturate: bool,
 }
 
+impl Element {
+    /// Width in bits of a value in its register; tf32 fills one.
+    pub(crate) fn bits(self) -> usize {
+        match self {
+            Element::Float(format) => format.bits() as usize,
+            Element::E4M3 => 8,
+            Element::Integer { bits, .. } => bits as usize,
+        }
+    }
+}
+
+/// A `wmma.load` or `wmma.store`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fragment {
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    /// In memory, rows follow each other; else columns.
+    pub(crate) by_rows: bool,
+    /// Of an element.
+    pub(crate) bits: u32,
+    pub(crate) registers: usize,
+    pub(crate) space: Option<Space>,
+    pub(crate) offset: i64,
+    pub(crate) store: bool,
+}
+
 /// What an instruction does.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -297,6 +323,9 @@ pub(crate) enum Op {
     },
     MoveMatrix,
     Matrix(Box<Matrix>),
+    Fragment(Box<Fragment>),
+    /// With the registers of A and of B.
+    FragmentProduct(Box<Matrix>, [usize; 2]),
     Nothing,
 }
 

@@ -390,7 +390,7 @@ impl Warp {
         Ok(())
     }
 
-    fn load_from(
+    pub(crate) fn load_from(
         &mut self,
         machine: &Machine<'_>,
         common: &mut Common,
@@ -492,7 +492,7 @@ impl Warp {
         }
     }
 
-    fn store_to(
+    pub(crate) fn store_to(
         &mut self,
         machine: &Machine<'_>,
         common: &mut Common,

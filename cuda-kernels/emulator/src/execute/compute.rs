@@ -246,7 +246,9 @@ impl Warp {
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. }
             | Op::MoveMatrix
-            | Op::Matrix(_) => return self.together(machine, common, i, index, pc, (mask, active)),
+            | Op::Matrix(_)
+            | Op::Fragment(_)
+            | Op::FragmentProduct(..) => return self.together(machine, common, i, index, pc, (mask, active)),
             Op::ActiveMask => self.set_word(i.outputs[0], active, &[active; WARP]),
             Op::Fence { wide } => {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

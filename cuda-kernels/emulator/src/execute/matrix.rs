@@ -32,6 +32,46 @@ fn to_double(element: Element, bits: u64) -> f64 {
     f64::from_bits(Conversion::new(Kind::Float(F64), kind).evaluate(bits))
 }
 
+/// `c + a·b` by the model that `semantics::matrix` describes.
+pub(crate) fn product(matrix: &Matrix, a: &[u64], b: &[u64], c: &mut [u64]) {
+    let shape = matrix.shape;
+    match matrix.c {
+        Element::Integer { .. } => {
+            let signed = |element: Element, bits: u64| match element {
+                Element::Integer { bits: width, signed: true } => extend(bits, width),
+                _ => bits as i64,
+            };
+            let x: Vec<i64> = a.iter().map(|&bits| signed(matrix.a, bits)).collect();
+            let y: Vec<i64> = b.iter().map(|&bits| signed(matrix.b, bits)).collect();
+            let mut sums: Vec<i64> = c.iter().map(|&bits| i64::from(bits as u32 as i32)).collect();
+            multiply(shape, &x, &y, &mut sums, |sum, x, y| sum + x * y);
+            for (bits, sum) in c.iter_mut().zip(sums) {
+                let sum = if matrix.saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
+                *bits = u64::from(sum as u32);
+            }
+        }
+        _ => {
+            let x: Vec<f64> = a.iter().map(|&bits| to_double(matrix.a, bits)).collect();
+            let y: Vec<f64> = b.iter().map(|&bits| to_double(matrix.b, bits)).collect();
+            let mut sums: Vec<f64> = c.iter().map(|&bits| to_double(matrix.c, bits)).collect();
+            if matrix.c == Element::Float(F64) {
+                multiply(shape, &x, &y, &mut sums, |sum, x, y| x.mul_add(y, sum));
+            } else {
+                multiply(shape, &x, &y, &mut sums, |sum, x, y| sum + x * y);
+            }
+            for (bits, sum) in c.iter_mut().zip(sums) {
+                *bits = match matrix.c {
+                    Element::Float(F64) => double(sum),
+                    Element::Float(F16) => {
+                        F16.pack(F32.unpack(odd_single(sum).to_bits().into()), Rounding::NearestEven)
+                    }
+                    _ => u64::from(single(sum as f32)),
+                };
+            }
+        }
+    }
+}
+
 impl Warp {
     /// The rows' addresses in shared memory.
     fn matrix_rows(
@@ -170,41 +210,7 @@ impl Warp {
                 c[row * shape.n + column] = Self::value(c_rows, lane, at, c_width, register);
             }
         }
-        match matrix.c {
-            Element::Integer { .. } => {
-                let signed = |element: Element, bits: u64| match element {
-                    Element::Integer { bits: width, signed: true } => extend(bits, width),
-                    _ => bits as i64,
-                };
-                let x: Vec<i64> = a.iter().map(|&bits| signed(matrix.a, bits)).collect();
-                let y: Vec<i64> = b.iter().map(|&bits| signed(matrix.b, bits)).collect();
-                let mut sums: Vec<i64> = c.iter().map(|&bits| i64::from(bits as u32 as i32)).collect();
-                multiply(shape, &x, &y, &mut sums, |sum, x, y| sum + x * y);
-                for (bits, sum) in c.iter_mut().zip(sums) {
-                    let sum = if matrix.saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
-                    *bits = u64::from(sum as u32);
-                }
-            }
-            _ => {
-                let x: Vec<f64> = a.iter().map(|&bits| to_double(matrix.a, bits)).collect();
-                let y: Vec<f64> = b.iter().map(|&bits| to_double(matrix.b, bits)).collect();
-                let mut sums: Vec<f64> = c.iter().map(|&bits| to_double(matrix.c, bits)).collect();
-                if is_double {
-                    multiply(shape, &x, &y, &mut sums, |sum, x, y| x.mul_add(y, sum));
-                } else {
-                    multiply(shape, &x, &y, &mut sums, |sum, x, y| sum + x * y);
-                }
-                for (bits, sum) in c.iter_mut().zip(sums) {
-                    *bits = match matrix.c {
-                        Element::Float(F64) => double(sum),
-                        Element::Float(F16) => {
-                            F16.pack(F32.unpack(odd_single(sum).to_bits().into()), Rounding::NearestEven)
-                        }
-                        _ => u64::from(single(sum as f32)),
-                    };
-                }
-            }
-        }
+        product(matrix, &a, &b, &mut c);
         let mut results = vec![[0u64; WARP]; i.outputs.len()];
         let per = register / c_width;
         for lane in 0..WARP {

@@ -10,6 +10,7 @@ mod asynchronous;
 mod atomic;
 mod block;
 mod compute;
+mod fragments;
 mod matrix;
 mod splits;
 mod together;

@@ -183,7 +183,7 @@ impl Warp {
                 return self.store_matrices(machine, common, i, form, pc, active);
             }
             // These wait for each other too, but say nothing about memory.
-            Op::MoveMatrix | Op::Matrix(_) => {}
+            Op::MoveMatrix | Op::Matrix(_) | Op::Fragment(_) | Op::FragmentProduct(..) => {}
             _ => self.synchronise(common, active, members),
         }
         match &i.op {
@@ -250,6 +250,10 @@ impl Warp {
             }
             Op::MoveMatrix => self.move_matrix(machine, i, active),
             Op::Matrix(matrix) => self.matrix(machine, i, matrix, active),
+            Op::Fragment(fragment) => self.fragment(machine, common, i, fragment, pc, active)?,
+            Op::FragmentProduct(matrix, registers) => {
+                self.fragment_product(machine, i, matrix, *registers, active);
+            }
             _ => {}
         }
         Ok(())

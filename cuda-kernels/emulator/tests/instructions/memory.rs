@@ -185,3 +185,89 @@ fn products_of_matrices() {
         assert_eq!(word, (32 + lane) + ((64 + lane) << 8) + ((12 + lane) << 16));
     }
 }
+
+/// D = A·B + C for 16×16 matrices through `wmma`: A holds ones, B (by columns) its own index mod 8, C a thousand.
+#[test]
+fn fragments() {
+    let body = "
+    // A, then B, in shared memory
+    mov.u32 %w3, tile;
+    mov.u32 %w1, 0;
+FILL:
+    mad.lo.u32 %w4, %w1, 32, %t;
+    and.b32 %w5, %w4, 7;
+    cvt.rn.f16.u32 %h1, %w5;
+    mov.b16 %h2, 0x3C00;
+    shl.b32 %w6, %w4, 1;
+    add.u32 %w6, %w6, %w3;
+    st.shared.b16 [%w6], %h2;
+    st.shared.b16 [%w6+512], %h1;
+    add.u32 %w1, %w1, 1;
+    setp.lt.u32 %p1, %w1, 8;
+    @%p1 bra FILL;
+    bar.sync 0;
+    mov.u32 %w7, 16;
+    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%w10, %w11, %w12, %w13, %w14, %w15, %w16, %w17}, [%w3], %w7;
+    wmma.load.b.sync.aligned.col.m16n16k16.shared.f16 {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27}, [%w3+512];
+    mov.f32 %w8, 0f447A0000;
+    wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%w30, %w31, %w32, %w33, %w34, %w35, %w36, %w37},
+        {%w10, %w11, %w12, %w13, %w14, %w15, %w16, %w17}, {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27},
+        {%w8, %w8, %w8, %w8, %w8, %w8, %w8, %w8};
+    // Twice the result in one register of each lane; by columns, with four words between them
+    mul.rn.f32 %w30, %w30, 0f40000000;
+    mov.u32 %w9, 20;
+    wmma.store.d.sync.aligned.col.m16n16k16.global.f32 [%x], {%w30, %w31, %w32, %w33, %w34, %w35, %w36, %w37}, %w9;
+    ret;";
+    let out = run(body, 1, 32, 16 * 20);
+    // Each column of B is 0…7 twice: the sum is 56.
+    let mut doubled = 0;
+    for column in 0..16 {
+        for row in 0..16 {
+            let value = f32::from_bits(out[column * 20 + row]);
+            assert!(value == 1056.0 || value == 2112.0, "{row}, {column}: {value}");
+            doubled += u32::from(value == 2112.0);
+        }
+        if column < 15 {
+            assert_eq!(out[column * 20 + 16], 100 + column as u32 * 20 + 16);
+        }
+    }
+    assert_eq!(doubled, 32);
+}
+
+/// Bytes, with rows of A and columns of B that all differ.
+#[test]
+fn fragments_of_bytes() {
+    let fill = "
+    // element e of A is e mod 13, of B (by rows) e mod 7
+    mov.u32 %w3, tile;
+    mov.u32 %w1, 0;
+FILL:
+    mad.lo.u32 %w4, %w1, 32, %t;
+    rem.u32 %w5, %w4, 13;
+    cvt.u16.u32 %h1, %w5;
+    rem.u32 %w5, %w4, 7;
+    cvt.u16.u32 %h2, %w5;
+    add.u32 %w6, %w4, %w3;
+    st.shared.u8 [%w6], %h1;
+    st.shared.u8 [%w6+256], %h2;
+    add.u32 %w1, %w1, 1;
+    setp.lt.u32 %p1, %w1, 8;
+    @%p1 bra FILL;
+    bar.sync 0;
+    mov.u32 %w7, 16;
+    wmma.load.a.sync.aligned.row.m16n16k16.shared.u8 {%w10, %w11}, [%w3], %w7;
+    wmma.load.b.sync.aligned.row.m16n16k16.shared.u8 {%w12, %w13}, [%w3+256], %w7;
+    wmma.mma.sync.aligned.row.row.m16n16k16.s32.u8.u8.s32 {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27},
+        {%w10, %w11}, {%w12, %w13}, {%t, %t, %t, %t, %t, %t, %t, %t};
+    wmma.store.d.sync.aligned.row.m16n16k16.global.s32 [%x], {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27}, %w7;
+    ret;";
+    let out = run(fill, 1, 32, 256);
+    for row in 0..16u32 {
+        for column in 0..16u32 {
+            let sum: u32 = (0..16).map(|k| (row * 16 + k) % 13 * ((k * 16 + column) % 7)).sum();
+            // C is the number of the lane that holds the element: eight elements a lane, in rows.
+            let c = (row * 16 + column) / 8;
+            assert_eq!(out[(row * 16 + column) as usize], sum + c, "{row}, {column}");
+        }
+    }
+}

@@ -31,9 +31,9 @@ fn errors_name_the_place() {
         ("    call nothing;", 5, "there is no function `nothing`"),
         ("    fma.f32 %w0, %w1, %w2, %w3;", 5, "`fma` says how it rounds"),
         (
-            "    wmma.load.a.sync.aligned %w0;",
+            "    tcgen05.alloc.sync.aligned %w0;",
             5,
-            "the instruction `wmma.load.a.sync.aligned` is not supported",
+            "the instruction `tcgen05.alloc.sync.aligned` is not supported",
         ),
     ];
     for (body, column, message) in cases {
