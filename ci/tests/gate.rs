@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use wengert_ci::gate::{Allowed, Report, Source, assemble};
+use wengert_ci::gate::{Allowed, Architecture, Collection, Report, Source, assemble};
 use wengert_ci::toolkit::Toolkit;
 
 const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
@@ -74,6 +74,25 @@ fn a_module_for_a_later_architecture_is_assembled_from_there_on() {
     let report = gate(&[Source::new("late", kernel("k", "", "").replace("sm_80", "sm_90"))], "");
     let numbers: Vec<_> = report.measures.iter().map(|m| m.architecture.number).collect();
     assert_eq!(numbers, [90, 100, 120]);
+}
+
+#[test]
+fn equal_modules_are_one_and_others_are_assembled_only_where_they_are_for() {
+    let mut collection = Collection::default();
+    for architecture in Architecture::ALL {
+        collection.add("same", architecture, kernel("same", "", ""));
+        // As a plan that makes use of what an architecture has.
+        let own = format!("// dynamic_shared own {}\n", architecture.shared_per_block);
+        collection.add(&format!("own {}", architecture.name()), architecture, own + &kernel("own", "", ""));
+    }
+    let sources = collection.sources().unwrap();
+    assert_eq!(sources.len(), 4, "one, and one for each size of shared memory");
+    let report = gate(&sources, "");
+    assert!(report.passed(), "{:?}", report.failures);
+    assert_eq!(report.measures.len(), 12);
+    for m in report.measures.iter().filter(|m| m.kernel == "own") {
+        assert_eq!(m.shared, m.architecture.shared_per_block);
+    }
 }
 
 #[test]

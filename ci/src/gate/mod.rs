@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use wengert_core::{Diagnostic, Result};
-use wengert_cuda::architecture::Architecture;
+pub use wengert_cuda::architecture::Architecture;
 
 use crate::toolkit::{Toolkit, target_directory};
 
@@ -45,6 +45,35 @@ pub struct Source {
     pub text: String,
     /// Bytes of dynamic shared memory that kernels are launched with, by the kernel's name; none where it is not given.
     pub dynamic_shared: BTreeMap<String, u32>,
+    /// For which architectures it is; all that its `.target` admits where none is named.
+    pub architectures: Vec<Architecture>,
+}
+
+/// Modules of many plans, each compiled for every architecture: equal texts are one module, for the architectures that it came from.
+#[derive(Clone, Debug, Default)]
+pub struct Collection {
+    by_text: BTreeMap<String, (String, Vec<Architecture>)>,
+}
+
+impl Collection {
+    /// Adds what a plan gave for an architecture; a name that tells the plan.
+    pub fn add(&mut self, name: &str, architecture: Architecture, text: String) {
+        let (_, architectures) = self.by_text.entry(text).or_insert_with(|| (name.to_string(), Vec::new()));
+        if !architectures.contains(&architecture) {
+            architectures.push(architecture);
+        }
+    }
+
+    /// The modules, in the order of their names.
+    ///
+    /// Errors: a line `// dynamic_shared` is not one.
+    pub fn sources(self) -> Result<Vec<Source>> {
+        let source =
+            |(text, (name, architectures))| Ok(Source { architectures, ..Source::parse(name, text)? });
+        let mut sources = self.by_text.into_iter().map(source).collect::<Result<Vec<Source>>>()?;
+        sources.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(sources)
+    }
 }
 
 /// What ptxas says of one kernel on one architecture.
@@ -84,7 +113,12 @@ pub struct Report {
 impl Source {
     /// A module whose kernels are launched without dynamic shared memory.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
-        Source { name: name.into(), text: text.into(), dynamic_shared: BTreeMap::new() }
+        Source {
+            name: name.into(),
+            text: text.into(),
+            dynamic_shared: BTreeMap::new(),
+            architectures: Vec::new(),
+        }
     }
 
     /// The same, the dynamic shared memory taken from lines `// dynamic_shared KERNEL BYTES`.
@@ -138,10 +172,11 @@ pub fn assemble(sources: &[Source], allowed: &Allowed) -> Result<Report> {
     let cache = target_directory().join("gate");
     fs::create_dir_all(&cache)
         .map_err(|e| Diagnostic::new(format!("cannot make {}: {e}", cache.display())))?;
-    let jobs: Vec<(&Source, Architecture)> = sources
-        .iter()
-        .flat_map(|s| Architecture::ALL.into_iter().filter(|a| admits(&s.text, *a)).map(move |a| (s, a)))
-        .collect();
+    let wanted = |s: &Source, a: &Architecture| {
+        admits(&s.text, *a) && (s.architectures.is_empty() || s.architectures.contains(a))
+    };
+    let of = |s| Architecture::ALL.into_iter().filter(move |a| wanted(s, a)).map(move |a| (s, a));
+    let jobs: Vec<(&Source, Architecture)> = sources.iter().flat_map(of).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
         loop {
@@ -167,7 +202,7 @@ pub fn assemble(sources: &[Source], allowed: &Allowed) -> Result<Report> {
             }
         }
     }
-    for source in sources.iter().filter(|s| !jobs.iter().any(|(j, _)| j.name == s.name)) {
+    for source in sources.iter().filter(|s| !Architecture::ALL.iter().any(|a| wanted(s, a))) {
         report.failures.push(format!("{}: its `.target` is not one of our architectures", source.name));
     }
     Ok(report)
