@@ -9,7 +9,7 @@ use super::access::{VECTOR_BYTES, element, is_aligned};
 use super::row::takes_vector;
 use super::scan;
 use super::shape::{self, Group, affinity, coefficient, is_plain};
-use super::team::{Layout, exchange_bytes, storage_bytes};
+use super::team::{Layout, Mode, exchange_bytes, mode, storage_bytes};
 use super::tile::Tile;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
@@ -21,7 +21,7 @@ const BUSY: u64 = 1 << 16;
 const SHORT: usize = 8;
 
 /// Instructions that a thread of a team has for its part of a short row, before the team becomes larger.
-const HEAVY: usize = 1024;
+const HEAVY: usize = 2048;
 
 /// A warp for a row.
 const WARP_TEAM: Layout = Layout { threads: WARP, rows: 1, columns: false };
@@ -87,6 +87,13 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
             {
                 return false;
             }
+            // A thread that works alone keeps the other teams of its warp waiting.
+            let alone = |p: &Phase| {
+                matches!(mode(nest, layout, p, &[]), Mode::Single | Mode::Lines) && !p.axes.is_empty()
+            };
+            if layout.in_warp() && threads < WARP && nest.phases.iter().any(alone) {
+                return false;
+            }
             let exchange = exchange_bytes(nest, layout);
             let storage = storage_bytes(nest).saturating_mul(rows as usize);
             exchange <= STATIC_SHARED as usize
@@ -128,9 +135,9 @@ fn longest(nest: &Nest) -> usize {
     nest.phases.iter().map(|p| p.iterations(nest)).max().unwrap_or(0)
 }
 
-/// Instructions of an iteration of the dearest phase.
-fn dearest(nest: &Nest) -> usize {
-    nest.phases.iter().filter(|p| !p.axes.is_empty()).map(|p| shape::cost(nest, p)).max().unwrap_or(0)
+/// Instructions of an iteration of all phases with inner axes.
+fn work(nest: &Nest) -> usize {
+    nest.phases.iter().filter(|p| !p.axes.is_empty()).map(|p| shape::cost(nest, p)).sum()
 }
 
 /// Lanes that every phase gives work to: those of the smallest tree.
@@ -193,7 +200,7 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
     } else if long <= 1024 {
         let mut threads = (long.div_ceil(4).next_power_of_two() as u32).clamp(4, WARP);
         // What is written without a loop should stay short.
-        let heavy = |threads: u32| long.div_ceil(threads as usize) * dearest(nest) > HEAVY;
+        let heavy = |threads: u32| long.div_ceil(threads as usize) * work(nest) > HEAVY;
         while threads < 256 && threads as usize * 4 < long && heavy(threads) {
             threads *= 2;
         }

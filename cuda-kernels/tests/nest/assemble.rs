@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{lowered, sources};
 use wengert_ci::gate::{Allowed, Source, assemble};
-use wengert_core::math;
 use wengert_core::nest::Nest;
+use wengert_core::{DType, math};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::nest::{Options, compile};
 use wengert_cuda::ptx::Module;
@@ -32,7 +32,7 @@ fn gate(name: &str, nests: &[(Nest, Options)], forced: bool) {
         .enumerate()
         .map(|(n, part)| Source::new(format!("{name} {n}"), module(part).to_string()))
         .collect();
-    let report = assemble(&sources, &Allowed::parse("").unwrap()).unwrap();
+    let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap();
     // A schedule that is forced upon a nest may be a bad one.
     let failures: Vec<_> =
         report.failures.iter().filter(|f| !(forced && f.contains("spills"))).cloned().collect();
@@ -76,4 +76,19 @@ fn nests_of_ops_assemble() {
     let nests: Vec<_> = found.map(|n| (n, Options::default())).collect();
     assert!(nests.len() > 300, "{}", nests.len());
     gate("ops", &nests, false);
+}
+
+#[test]
+fn nests_of_training_assemble() {
+    let mut nests = Vec::new();
+    for (rows, columns, dtype) in [
+        (8192, 768, DType::F32),
+        (8192, 768, DType::BF16),
+        (4096, 50257, DType::BF16),
+        (1024, 100, DType::F32),
+    ] {
+        nests.extend(lowered::training(rows, columns, dtype));
+    }
+    let nests: Vec<_> = nests.into_iter().map(|n| (n, Options::default())).collect();
+    gate("training", &nests, false);
 }

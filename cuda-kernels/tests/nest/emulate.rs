@@ -4,7 +4,7 @@
 use crate::random::{self, Random};
 use crate::{lowered, sources};
 use wengert_core::nest::{BufferRole, Nest, interpret, may_alias, parse_nests, verify};
-use wengert_core::{Id, Literal, Scalar, math};
+use wengert_core::{DType, Id, Literal, Scalar, math};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::nest::{Options, compile};
 use wengert_cuda::ptx::Module as Ptx;
@@ -168,6 +168,16 @@ fn nests_of_ops() {
         }
     }
     assert!(count > 300, "{count} nests of ops ran");
+}
+
+#[test]
+fn nests_of_training() {
+    for (rows, columns, dtype) in [(9, 768, DType::F32), (6, 1100, DType::BF16), (40, 100, DType::F16)] {
+        for (seed, nest) in lowered::training(rows, columns, dtype).iter().enumerate() {
+            let given = inputs(nest, &mut Random::new(seed as u64));
+            assert!(check(nest, &given), "{nest}");
+        }
+    }
 }
 
 /// Nests whose rows are long enough for vectors, loops, blocks of trees and tiles.

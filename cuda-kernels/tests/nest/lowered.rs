@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::pipeline::{Options, compile};
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::nest::Nest;
 use wengert_core::op::Sample;
-use wengert_core::{Binding, DType, Literal, Op, Target, Tensor};
+use wengert_core::{Binding, DType, Literal, Op, Target, Tensor, TensorType};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
@@ -50,4 +51,27 @@ pub fn ops_and_samples() -> Vec<Nest> {
         }
     }
     found
+}
+
+/// Normalisation, activation, loss and their gradients over so many rows and columns: what a training step is made of beside products.
+pub fn training(rows: usize, columns: usize, dtype: DType) -> Vec<Nest> {
+    let built = FunctionBuilder::build("train", |f| {
+        let x = f.input("x", TensorType::new(dtype, [rows, columns]));
+        let gain = f.input("gain", TensorType::new(DType::F32, [columns]));
+        let labels = f.input("labels", TensorType::new(DType::I32, [rows]));
+        let wide = x.convert(DType::F32);
+        let (loss, (dx, dgain)) = value_and_grad(&(wide, gain), |(x, gain)| {
+            let back = |t: Tensor| t.restore_axes(x.shape(), &[1]);
+            let centred = x - &back(x.mean_axes(&[1]));
+            let deviation = (&(&centred * &centred).mean_axes(&[1]) + 1e-5).sqrt();
+            let normal = &centred / &back(deviation);
+            let scaled = &normal * &gain.restore_axes(x.shape(), &[0]);
+            scaled.gelu().softmax_cross_entropy(&labels).mean()
+        });
+        f.output("loss", &loss);
+        f.output("dx", dx.convert(dtype));
+        f.output("dgain", &dgain);
+        f.output("turned", x.permute(&[1, 0]));
+    });
+    nests(built.unwrap())
 }
