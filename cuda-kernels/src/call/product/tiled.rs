@@ -8,11 +8,11 @@
 //!
 //! | elements | tile | step | a thread's | threads | registers | shared memory |
 //! |---|---|---|---|---|---|---|
-//! | 4 bytes | 128 × 128 | 8 | 8 × 8 | 256 | up to 128 | 16.5 KiB |
-//! | 4 bytes | 64 × 64 | 16 | 4 × 4 | 256 | 64 or fewer | 17 KiB |
-//! | 4 bytes | 32 × 32 | 16 | 4 × 4 | 64 | 80 or fewer | 9 KiB |
-//! | 8 bytes | 64 × 64 | 8 | 4 × 4 | 256 | 96 or fewer | 16.5 KiB |
-//! | 8 bytes | 32 × 32 | 8 | 4 × 4 | 64 | 96 or fewer | 8.5 KiB |
+//! | 4 bytes | 128 × 128 | 8 | 8 × 8 | 256 | 128 | 16.5 KiB |
+//! | 4 bytes | 64 × 64 | 16 | 4 × 4 | 256 | about 60 to 100 | 17 KiB |
+//! | 4 bytes | 32 × 32 | 16 | 4 × 4 | 64 | about 60 to 160 | 9 KiB |
+//! | 8 bytes | 64 × 64 | 8 | 4 × 4 | 256 | about 80 to 100 | 16.5 KiB |
+//! | 8 bytes | 32 × 32 | 8 | 4 × 4 | 64 | about 50 to 105 | 8.5 KiB |
 //!
 //! Bound: a step of the large tile reads 8 KiB and makes 131072 multiply-adds of them, 16 a byte: above what any GPU's memory needs for full
 //! rate (H100: 67 TFLOP/s by 3.35 TB/s, 10 multiply-adds a byte), and from shared memory 4 multiply-adds for each element read. So it is bound by the

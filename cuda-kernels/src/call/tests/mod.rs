@@ -61,19 +61,30 @@ fn operands(call: &Call, seed: u64) -> Vec<Literal> {
 
 /// Runs the stages of a call.
 fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<usize>) -> Literal {
+    run_at(call, compiled, operands, in_place, |_| 0)
+}
+
+/// [`run`] with arguments that begin so many bytes behind a multiple of 256, by their dtype.
+fn run_at(
+    call: &Call,
+    compiled: &Compiled,
+    operands: &[Literal],
+    in_place: Option<usize>,
+    shift: fn(DType) -> u64,
+) -> Literal {
     let mut memory = emulator::Memory::new();
-    let mut place = |name: &str, bytes: u64| memory.allocate(name, bytes.max(1)).unwrap();
     let ty = call.result();
     let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
-    let result = place("result", bytes);
-    let workspace = place("workspace", compiled.workspace);
+    let far = shift(ty.dtype);
+    let result = memory.allocate("result", bytes.max(1) + far).unwrap() + far;
+    let workspace = memory.allocate("workspace", compiled.workspace.max(1)).unwrap();
     let mut arguments: Vec<(u64, u64)> = vec![];
     for (n, operand) in operands.iter().enumerate() {
         let data = operand.to_bytes();
-        let address = if in_place == Some(n) {
-            result
-        } else {
-            memory.allocate("operand", data.len().max(1) as u64).unwrap()
+        let far = shift(operand.dtype());
+        let address = match in_place == Some(n) {
+            true => result,
+            false => memory.allocate("operand", data.len().max(1) as u64 + far).unwrap() + far,
         };
         memory.write(address, &data).unwrap();
         arguments.push((address, data.len() as u64));
@@ -139,4 +150,64 @@ fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseE
 fn kernels(call: &Call) -> Vec<String> {
     let compiled = compile(call, architecture(SM_90), None).unwrap();
     compiled.stages.into_iter().map(|s| s.kernel.name).collect()
+}
+
+/// A part of a larger value may begin anywhere.
+#[test]
+fn buffers_that_are_aligned_to_their_elements_only() {
+    use wengert_core::call::{Convolution, Direction, Epilogue, Gemm, Matrix, ScatterAdd, Window};
+    let gemm = |[m, n, k]: [usize; 3], dtype: DType| {
+        Call::Gemm(Gemm {
+            batch: 1,
+            m,
+            n,
+            k,
+            lhs: Matrix { batch: 0, row: k, column: 1 },
+            rhs: Matrix { batch: 0, row: n, column: 1 },
+            operand: dtype,
+            accumulate: if dtype.is_half() { DType::F32 } else { dtype },
+            result: dtype,
+            epilogue: Epilogue { bias: true, activation: None, residual: true },
+        })
+    };
+    let window =
+        Window { input: 8, filter: 3, output: 8, stride: 1, low: 1, lhs_dilation: 1, rhs_dilation: 1 };
+    let convolution = Convolution {
+        direction: Direction::Forward,
+        batch: 2,
+        groups: 1,
+        input_channels: 8,
+        output_channels: 16,
+        window: vec![window],
+        dtype: DType::BF16,
+    };
+    let scatter = ScatterAdd {
+        operand: vec![40, 8],
+        indices: vec![20, 1],
+        updates: vec![20, 8],
+        update_window_dims: vec![1],
+        inserted_window_dims: vec![0],
+        scatter_dims_to_operand_dims: vec![0],
+        dtype: DType::F16,
+        index: DType::I32,
+    };
+    let calls = [
+        gemm([40, 48, 32], DType::F32),
+        gemm([40, 48, 32], DType::BF16),
+        gemm([40, 48, 32], DType::F64),
+        gemm([40, 48, 32], DType::U8),
+        gemm([40, 1, 128], DType::F32),
+        gemm([20, 32, 1024], DType::F16),
+        Call::Convolution(convolution),
+        Call::ScatterAdd(scatter),
+    ];
+    let bytes = |dtype: DType| dtype.size() as u64;
+    for call in calls {
+        let operands = operands(&call, 6);
+        let alignment = operands.iter().map(|o| bytes(o.dtype())).min().unwrap();
+        let options = Options { alignment, ..Options::default() };
+        let compiled = compile_with(&call, architecture(SM_90), options).unwrap();
+        let found = run_at(&call, &compiled, &operands, None, bytes);
+        call.reference(&operands).unwrap().check(&found).unwrap();
+    }
 }
