@@ -1,0 +1,98 @@
+//! The ptxas gate over every op and every plan of the filetests: NVIDIA's assembler takes all kernels, for every architecture that we know, and
+//! spills no register. The tables are left in `gate-ops` and `gate-plans` below cargo's target directory.
+#![cfg(feature = "cuda")]
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use std::path::Path;
+use wengert::Binding;
+use wengert::core::graph::build::FunctionBuilder;
+use wengert::core::graph::{Function, Program};
+use wengert::core::op::Sample;
+use wengert::core::plan::{parse_plan, verify};
+use wengert::core::{DType, Literal, Op, Target, Tensor};
+use wengert::pipeline::{Options, compile};
+use wengert_ci::gate::{Allowed, Collection, assemble};
+use wengert_ci::toolkit::target_directory;
+use wengert_cuda::architecture::Architecture;
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+fn function(sample: &Sample, operands: &[Literal]) -> Option<Function> {
+    let types: Vec<_> = operands.iter().map(Literal::ty).collect();
+    // An op that does not take the dtype says so; that is tested with its inference.
+    sample.op.infer(&types, &[]).ok()?;
+    let built = FunctionBuilder::build("f", |f| {
+        let inputs: Vec<Tensor> =
+            types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone())).collect();
+        let results = Tensor::apply_many(sample.op.clone(), &inputs.iter().collect::<Vec<_>>());
+        for (i, result) in results.iter().enumerate() {
+            f.output(&format!("y{i}"), result);
+        }
+    });
+    Some(built.unwrap())
+}
+
+/// Assembles them all, and leaves the tables.
+fn gate(collection: Collection, name: &str, least: usize) {
+    let sources = collection.sources().unwrap();
+    let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+    report.write(&target_directory().join(format!("gate-{name}"))).unwrap();
+    assert!(report.passed(), "{} failures\n{}", report.failures.len(), report.failures.join("\n"));
+    for architecture in Architecture::ALL {
+        let kernels = report.measures.iter().filter(|m| m.architecture == architecture).count();
+        assert!(kernels >= least, "{kernels} kernels for {}", architecture.name());
+    }
+}
+
+#[test]
+fn every_op_and_sample_in_every_float_dtype() {
+    let mut collection = Collection::default();
+    for entry in Op::catalogue() {
+        for (number, sample) in entry.samples.iter().enumerate() {
+            for dtype in FLOATS {
+                let operands = sample.literals(dtype, number as u64 + 1);
+                let Some(function) = function(sample, &operands) else { continue };
+                let mut program = Program::new();
+                program.add(function).unwrap();
+                for architecture in Architecture::ALL {
+                    let name = format!("{} sample {number} in {dtype}", entry.name);
+                    let target = Target::cuda(&architecture.name());
+                    let plan = compile(&program, "f", &Binding::new(), &target, &Options::default()).unwrap();
+                    let text = wengert::ptx(&plan).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
+                    if text.contains(".entry") {
+                        collection.add(&name, architecture, text);
+                    }
+                }
+            }
+        }
+    }
+    gate(collection, "ops", 500);
+}
+
+#[test]
+fn every_plan_of_the_filetests() {
+    let mut collection = Collection::default();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Cases begin with `plan `; what comes before the first is about the file.
+        for case in text.split("\nplan ").skip(1).map(|rest| format!("plan {rest}")) {
+            // GPUs do not claim the last two calls.
+            if ["// error:", "call sort", "call top_k"].iter().any(|word| case.contains(word)) {
+                continue;
+            }
+            let mut plan = parse_plan("file", &case).unwrap().0;
+            for architecture in Architecture::ALL {
+                plan.target.name = architecture.name();
+                verify(&plan).unwrap();
+                let name = format!("{} @{}", path.file_stem().unwrap().to_string_lossy(), plan.function);
+                let text = wengert::ptx(&plan).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
+                if text.contains(".entry") {
+                    collection.add(&name, architecture, text);
+                }
+            }
+        }
+    }
+    gate(collection, "plans", 10);
+}
