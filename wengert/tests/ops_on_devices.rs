@@ -5,30 +5,13 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::check::{self, Finding};
-use wengert::core::graph::build::FunctionBuilder;
-use wengert::core::graph::{Function, Program};
-use wengert::core::op::Sample;
+use wengert::core::graph::Program;
 use wengert::core::plan::{Plan, Step, interpret};
-use wengert::core::{DType, Literal, Op, Scalar, Target, Tensor};
+use wengert::core::{DType, Literal, Op, Scalar, Target};
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, Device, Session};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
-
-fn function(sample: &Sample, operands: &[Literal]) -> Option<Function> {
-    let types: Vec<_> = operands.iter().map(Literal::ty).collect();
-    // An op that does not take the dtype says so; that is tested with its inference.
-    sample.op.infer(&types, &[]).ok()?;
-    let built = FunctionBuilder::build("f", |f| {
-        let inputs: Vec<Tensor> =
-            types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone())).collect();
-        let results = Tensor::apply_many(sample.op.clone(), &inputs.iter().collect::<Vec<_>>());
-        for (i, result) in results.iter().enumerate() {
-            f.output(&format!("y{i}"), result);
-        }
-    });
-    Some(built.unwrap())
-}
 
 /// Equal bits; a NaN equals any NaN, whose bits arithmetic leaves open.
 fn same(a: &Literal, b: &Literal) -> bool {
@@ -56,7 +39,7 @@ fn every_op_and_sample_in_every_float_dtype(device: Device) {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
                 let operands = sample.literals(dtype, number as u64 + 1);
-                let Some(function) = function(sample, &operands) else { continue };
+                let Some(function) = sample.function(&operands) else { continue };
                 let name = format!("{} sample {number} in {dtype} on {device}", entry.name);
                 let mut program = Program::new();
                 program.add(function.clone()).unwrap();

@@ -5,32 +5,15 @@
 
 use std::path::Path;
 use wengert::Binding;
-use wengert::core::graph::build::FunctionBuilder;
-use wengert::core::graph::{Function, Program};
-use wengert::core::op::Sample;
+use wengert::core::graph::Program;
 use wengert::core::plan::{parse_plan, verify};
-use wengert::core::{DType, Literal, Op, Target, Tensor};
+use wengert::core::{DType, Op, Target};
 use wengert::pipeline::{Options, compile};
 use wengert_ci::gate::{Allowed, Collection, assemble};
 use wengert_ci::toolkit::target_directory;
 use wengert_cuda::architecture::Architecture;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
-
-fn function(sample: &Sample, operands: &[Literal]) -> Option<Function> {
-    let types: Vec<_> = operands.iter().map(Literal::ty).collect();
-    // An op that does not take the dtype says so; that is tested with its inference.
-    sample.op.infer(&types, &[]).ok()?;
-    let built = FunctionBuilder::build("f", |f| {
-        let inputs: Vec<Tensor> =
-            types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone())).collect();
-        let results = Tensor::apply_many(sample.op.clone(), &inputs.iter().collect::<Vec<_>>());
-        for (i, result) in results.iter().enumerate() {
-            f.output(&format!("y{i}"), result);
-        }
-    });
-    Some(built.unwrap())
-}
 
 /// Assembles them all, and leaves the tables.
 fn gate(collection: Collection, name: &str, least: usize) {
@@ -51,7 +34,7 @@ fn every_op_and_sample_in_every_float_dtype() {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
                 let operands = sample.literals(dtype, number as u64 + 1);
-                let Some(function) = function(sample, &operands) else { continue };
+                let Some(function) = sample.function(&operands) else { continue };
                 let mut program = Program::new();
                 program.add(function).unwrap();
                 for architecture in Architecture::ALL {

@@ -1,6 +1,9 @@
 //! The `samples` facet: operands on which an op is tested everywhere.
 
 use crate::dtype::DType;
+use crate::graph::Function;
+use crate::graph::build::FunctionBuilder;
+use crate::graph::tensor::Tensor;
 use crate::literal::{Element, Literal};
 use crate::op::Op;
 use crate::scalar::Scalar;
@@ -39,6 +42,24 @@ impl Sample {
     /// The operands with `dtype` for the floats.
     pub fn literals(&self, dtype: DType, seed: u64) -> Vec<Literal> {
         self.operands.iter().enumerate().map(|(i, o)| o.literal(dtype, seed ^ (i as u64) << 32)).collect()
+    }
+}
+
+impl Sample {
+    /// A function `@f` that applies the op to inputs of the operands' types, `x0` and so on, and gives its results, `y0` and so on. Nothing where the op
+    /// does not take these types.
+    pub fn function(&self, operands: &[Literal]) -> Option<Function> {
+        let types: Vec<_> = operands.iter().map(Literal::ty).collect();
+        self.op.infer(&types, &[]).ok()?;
+        let built = FunctionBuilder::build("f", |f| {
+            let inputs = types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone()));
+            let inputs: Vec<Tensor> = inputs.collect();
+            let results = Tensor::apply_many(self.op.clone(), &inputs.iter().collect::<Vec<_>>());
+            for (i, result) in results.iter().enumerate() {
+                f.output(&format!("y{i}"), result);
+            }
+        });
+        Some(built.expect("the op takes these types"))
     }
 }
 

@@ -7,25 +7,9 @@ use wengert_compiler::pipeline::{Options, compile};
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::nest::Nest;
-use wengert_core::op::Sample;
-use wengert_core::{Binding, DType, Literal, Op, Target, Tensor, TensorType};
+use wengert_core::{Binding, DType, Op, Target, Tensor, TensorType};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
-
-fn function(sample: &Sample, operands: &[Literal]) -> Option<Function> {
-    let types: Vec<_> = operands.iter().map(Literal::ty).collect();
-    // An op that does not take the dtype says so; that is tested with its inference.
-    sample.op.infer(&types, &[]).ok()?;
-    let built = FunctionBuilder::build("f", |f| {
-        let inputs: Vec<Tensor> =
-            types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone())).collect();
-        let results = Tensor::apply_many(sample.op.clone(), &inputs.iter().collect::<Vec<_>>());
-        for (i, result) in results.iter().enumerate() {
-            f.output(&format!("y{i}"), result);
-        }
-    });
-    Some(built.unwrap())
-}
 
 /// The nests of a function.
 pub fn nests(function: Function) -> Vec<Nest> {
@@ -45,7 +29,7 @@ pub fn ops_and_samples() -> Vec<Nest> {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
                 let operands = sample.literals(dtype, number as u64 + 1);
-                let Some(function) = function(sample, &operands) else { continue };
+                let Some(function) = sample.function(&operands) else { continue };
                 found.extend(nests(function).into_iter().filter(|n| seen.insert(n.to_string())));
             }
         }
