@@ -67,7 +67,11 @@ impl<'a> View<'a> {
                 Op::Constant(c) if !c.value.is_empty() && c.value.splat().is_none() => {
                     Work::Literal(&c.value)
                 }
-                op => match op.compute(&body.types(&equation.operands), &body.types(&equation.results)) {
+                op => match op.compute(
+                    &body.types(&equation.operands),
+                    &body.types(&equation.results),
+                    &equation.regions,
+                ) {
                     Compute::Call(call) => Work::Call(call),
                     compute => Work::Compute(compute),
                 },

@@ -8,8 +8,8 @@
 //! Operations are methods and overloaded operators (see [`super::operators`]); all are `#[track_caller]`, so each equation knows the user's
 //! source line.
 
-use super::ValueId;
 use super::build::Scope;
+use super::{Body, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -193,12 +193,18 @@ impl Tensor {
     /// Applies an op. If it fails, there is one poisoned result, and the function's builder knows the error.
     #[track_caller]
     pub fn apply_many(op: impl Into<Op>, operands: &[&Tensor]) -> Vec<Tensor> {
+        Tensor::apply_with(op, operands, vec![])
+    }
+
+    /// Applies an op that runs regions, as [`Tensor::apply_many`] does.
+    #[track_caller]
+    pub fn apply_with(op: impl Into<Op>, operands: &[&Tensor], regions: Vec<Body>) -> Vec<Tensor> {
         let caller = Location::caller();
         if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
             return vec![(*poisoned).clone()];
         }
         let operands: Vec<Tensor> = operands.iter().map(|t| (*t).clone()).collect();
-        Scope::emit(op.into(), &operands, vec![], caller).unwrap_or_else(|error| {
+        Scope::emit(op.into(), &operands, regions, caller).unwrap_or_else(|error| {
             let scope = operands.iter().find_map(Tensor::scope).cloned().or_else(Scope::current);
             if let Some(scope) = scope {
                 scope.fail(&error);

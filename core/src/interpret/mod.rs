@@ -6,10 +6,12 @@
 
 mod array;
 mod real;
+mod regions;
 mod unrounded;
 
 pub use array::{Array, Cell};
 pub use real::Real;
+pub use regions::Regions;
 pub use unrounded::Unrounded;
 
 use crate::diagnostic::{Diagnostic, Result};
@@ -57,7 +59,8 @@ pub fn evaluate<R: Real>(
             .map(|v| values[*v].clone().expect("the verifier found each value defined before its use"))
             .collect();
         let types = body.types(&equation.results);
-        let results = equation.op.evaluate(&operands, &types).map_err(|d| {
+        let regions = Regions { bodies: &equation.regions, locations };
+        let results = equation.op.evaluate(&operands, &types, &regions).map_err(|d| {
             d.context(equation.op.name()).at(locations.origin(equation.location).clone(), equation.op.name())
         })?;
         for ((value, ty), mut array) in equation.results.iter().zip(&types).zip(results) {

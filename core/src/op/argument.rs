@@ -9,7 +9,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::Combine;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -106,7 +106,12 @@ impl Operation for Argument {
         Ok(vec![TensorType { dtype: self.index, shape }])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let wanted = match self.extremum {
             Extremum::Max => Ordering::Greater,
@@ -137,7 +142,12 @@ impl Operation for Argument {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
         Compute::Reduce {

@@ -8,7 +8,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -34,7 +34,12 @@ impl Operation for BitcastConvertType {
         Ok(vec![x.with_dtype(self.dtype)])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         if !R::ROUNDS && x.dtype.is_float() != self.dtype.is_float() {
             return Err(Diagnostic::new("exact numbers have no bits"));
@@ -44,7 +49,12 @@ impl Operation for BitcastConvertType {
         Ok(vec![Array::new(self.dtype, x.shape.clone(), x.cells.iter().map(cast).collect())])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let x = c.operand(0, index);

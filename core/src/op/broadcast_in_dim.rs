@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
 
@@ -65,7 +65,12 @@ impl Operation for BroadcastInDim {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         Ok(vec![Array::from_fn(&results[0], |index| {
             let at: Vec<usize> =
@@ -74,7 +79,12 @@ impl Operation for BroadcastInDim {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let unit: Vec<bool> = operands[0].shape.iter().map(|d| *d == Dim::constant(1)).collect();
         Compute::Element {
             rule: Box::new(move |c, index| {

@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::operators::Operand;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -92,7 +92,12 @@ impl Operation for Compare {
         Ok(vec![a.with_dtype(DType::Bool)])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[0], &operands[1]);
         let order = |a: &Cell<R>, b: &Cell<R>| match (a, b) {
             (Cell::Real(a), Cell::Real(b)) => a.compare(b),
@@ -107,7 +112,12 @@ impl Operation for Compare {
         Ok(vec![Array::new(DType::Bool, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let (op, swapped) = match self {
             Compare::Eq => (ScalarOp::Eq, false),
             Compare::Ne => (ScalarOp::Ne, false),

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::Guard;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -53,7 +53,12 @@ impl Operation for Concatenate {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut at = index.to_vec();
             for operand in operands {
@@ -66,7 +71,12 @@ impl Operation for Concatenate {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let extent = |ty: &TensorType| {
             ty.shape[self.axis].as_constant().expect("compute is asked for bound types only")
         };

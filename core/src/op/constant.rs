@@ -7,7 +7,7 @@ use super::sample::Sample;
 use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::graph::Body;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::literal::Literal;
 use crate::ty::TensorType;
 
@@ -27,12 +27,22 @@ impl Operation for Constant {
         Ok(vec![self.value.ty()])
     }
 
-    fn evaluate<R: Real>(&self, _operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        _operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         Ok(vec![Array::from_literal(&self.value)])
     }
 
     /// A constant of one repeated element becomes an instruction; others live in memory, so the compiler never asks.
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let splat = self
             .value
             .splat()

@@ -8,7 +8,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -43,7 +43,12 @@ impl Operation for ConvertElementType {
         Ok(vec![operands[0].with_dtype(self.dtype)])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let convert = |cell: &Cell<R>| match cell {
             Cell::Real(r) if self.dtype.is_float() => Cell::Real(r.clone()),
@@ -62,7 +67,12 @@ impl Operation for ConvertElementType {
         Ok(vec![Array::new(self.dtype, x.shape.clone(), x.cells.iter().map(convert).collect())])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let x = c.operand(0, index);

@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::Combine;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -149,7 +149,12 @@ impl Operation for Cumulative {
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let extent = x.shape[self.axis];
         let stride: usize = x.shape[self.axis + 1..].iter().product();
@@ -166,7 +171,12 @@ impl Operation for Cumulative {
         Ok(vec![Array::new(results[0].dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
         let combine = match self.kind {

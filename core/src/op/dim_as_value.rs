@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -35,7 +35,12 @@ impl Operation for DimAsValue {
         Ok(vec![TensorType::scalar(self.dtype)])
     }
 
-    fn evaluate<R: Real>(&self, _operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        _operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let value = self.dim.as_constant().expect("the interpreter runs bound functions only");
         Ok(vec![Array::from_fn(&results[0], |_| match self.dtype.is_float() {
             true => Cell::Real(R::from_i64(value)),
@@ -43,7 +48,12 @@ impl Operation for DimAsValue {
         })])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let value = self.dim.as_constant().expect("compute is asked for bound ops only");
         let value = Scalar::from_i64(self.dtype, value);
         Compute::Element { rule: Box::new(move |c, _| c.constant(value)), indirect: vec![] }

@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
@@ -139,7 +139,12 @@ impl Operation for DotGeneral {
         Ok(vec![TensorType { dtype: result, shape }])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (a, b) = (&operands[0], &operands[1]);
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.shape.len());
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.shape.len());
@@ -171,7 +176,12 @@ impl Operation for DotGeneral {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (a, b) = (extents(&operands[0]), extents(&operands[1]));
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.len());

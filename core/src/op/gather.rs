@@ -12,7 +12,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, Guard, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -171,7 +171,12 @@ impl Operation for Gather {
         Ok(vec![x.with_shape((0..rank).map(extent).collect())])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, indices) = (&operands[0], &operands[1]);
         Ok(vec![Array::from_fn(&results[0], |index| {
             let (mut position, mut at) = self.split(index, 0);
@@ -188,7 +193,12 @@ impl Operation for Gather {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
         let index_dtype = operands[1].dtype;
         Compute::Element {

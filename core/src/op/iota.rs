@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
@@ -39,7 +39,12 @@ impl Operation for Iota {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(&self, _operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        _operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let float = self.dtype.is_float();
         Ok(vec![Array::from_fn(&results[0], |index| {
             let i = index[self.axis] as i64;
@@ -51,7 +56,12 @@ impl Operation for Iota {
         })])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 if !self.dtype.is_float() {

@@ -9,7 +9,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -28,14 +28,24 @@ impl Operation for IsFinite {
         Ok(vec![operands[0].with_dtype(DType::Bool)])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         // An exact number is finite, even if the nearest f64 is not.
         let finite = |c: &Cell<R>| Cell::Bits((!R::ROUNDS || c.real().to_f64().is_finite()) as i64);
         Ok(vec![Array::new(DType::Bool, x.shape.clone(), x.cells.iter().map(finite).collect())])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let x = c.operand(0, index);

@@ -81,7 +81,7 @@ pub use unary::Unary;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
 use crate::graph::Body;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
@@ -131,10 +131,20 @@ pub trait Operation: Sized {
     fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>>;
 
     /// The results' elements. Operands and attributes have passed `infer`, without dimension variables; `results` are the types.
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>>;
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>>;
 
     /// How to compute it, for operand and result types without dimension variables.
-    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_>;
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        regions: &'a [Body],
+    ) -> Compute<'a>;
 
     /// The derivative rule.
     fn derivative(&self) -> Derivative;
@@ -203,13 +213,13 @@ macro_rules! ops {
             }
 
             /// See [`Operation::evaluate`].
-            pub fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
-                match self { $(Op::$variant(op) => op.evaluate(operands, results),)* }
+            pub fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType], regions: &Regions<'_>) -> Result<Vec<Array<R>>> {
+                match self { $(Op::$variant(op) => op.evaluate(operands, results, regions),)* }
             }
 
             /// See [`Operation::compute`].
-            pub fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
-                match self { $(Op::$variant(op) => op.compute(operands, results),)* }
+            pub fn compute<'a>(&'a self, operands: &[TensorType], results: &[TensorType], regions: &'a [Body]) -> Compute<'a> {
+                match self { $(Op::$variant(op) => op.compute(operands, results, regions),)* }
             }
 
             /// See [`Operation::derivative`].

@@ -10,7 +10,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Affine, Guard};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -82,7 +82,12 @@ impl Operation for Pad {
         Ok(vec![x.with_shape(shape)])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, value) = (&operands[0], &operands[1]);
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut at = Vec::with_capacity(index.len());
@@ -97,7 +102,12 @@ impl Operation for Pad {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let from = operands[0].extents().expect("compute is asked for bound types only");
         let to = results[0].extents().expect("compute is asked for bound types only");
         Compute::Element {

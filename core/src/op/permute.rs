@@ -7,7 +7,7 @@ use super::sample::{Sample, floats};
 use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
 
@@ -45,7 +45,12 @@ impl Operation for Permute {
         Ok(vec![x.with_shape(self.permutation.iter().map(|a| x.shape[*a].clone()).collect())])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let mut at = vec![0; self.permutation.len()];
         Ok(vec![Array::from_fn(&results[0], |index| {
             self.permutation.iter().zip(index).for_each(|(axis, i)| at[*axis] = *i);
@@ -53,7 +58,12 @@ impl Operation for Permute {
         })])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let mut at = vec![Affine::constant(0); index.len()];

@@ -13,7 +13,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -96,7 +96,12 @@ impl Operation for RandomBits {
         Ok(vec![TensorType { dtype: self.dtype, shape: self.shape.clone() }])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let key = [0, 1].map(|i| operands[0].cells[i].bits() as u32);
         let mut flat = 0u64;
         Ok(vec![Array::from_fn(&results[0], |_| {
@@ -107,7 +112,12 @@ impl Operation for RandomBits {
         })])
     }
 
-    fn compute(&self, _operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let extents = results[0].extents().expect("compute is asked for bound types only");
         let large = extents.iter().product::<usize>() > u32::MAX as usize;
         Compute::Element {

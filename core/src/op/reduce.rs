@@ -10,7 +10,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
 use crate::op::Op;
 use crate::scalar::Scalar;
@@ -271,7 +271,12 @@ impl Operation for Reduce {
         Ok(vec![x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect())])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let kept = self.kept(x.shape.len());
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
@@ -290,7 +295,12 @@ impl Operation for Reduce {
         Ok(vec![Array::new(x.dtype, shape, cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         // Sums and products of halves are carried in f32.
         let carried = if dtype.is_half() { DType::F32 } else { dtype };

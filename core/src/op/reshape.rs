@@ -8,7 +8,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
 
@@ -82,12 +82,22 @@ impl Operation for Reshape {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
         Ok(vec![Array { dtype: operands[0].dtype, shape, cells: operands[0].cells.clone() }])
     }
 
-    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let from = operands[0].extents().expect("compute is asked for bound types only");
         let to = results[0].extents().expect("compute is asked for bound types only");
         let empty = from.contains(&0);

@@ -7,7 +7,7 @@ use super::sample::{Sample, floats};
 use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
 use crate::graph::Body;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
 
@@ -28,7 +28,12 @@ impl Operation for Reverse {
         Ok(vec![operands[0].clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut at = index.to_vec();
@@ -37,7 +42,12 @@ impl Operation for Reverse {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
         Compute::Element {
             rule: Box::new(move |c, index| {

@@ -1,9 +1,9 @@
 //! The `samples` facet: operands on which an op is tested everywhere.
 
 use crate::dtype::DType;
-use crate::graph::Function;
 use crate::graph::build::FunctionBuilder;
 use crate::graph::tensor::Tensor;
+use crate::graph::{Body, Function};
 use crate::literal::{Element, Literal};
 use crate::op::Op;
 use crate::scalar::Scalar;
@@ -15,6 +15,8 @@ pub struct Sample {
     pub op: Op,
     /// One per operand.
     pub operands: Vec<SampleOperand>,
+    /// What the op runs, if it takes regions.
+    pub regions: Vec<Body>,
 }
 
 /// An operand of a sample.
@@ -34,9 +36,14 @@ pub enum SampleOperand {
 }
 
 impl Sample {
-    /// A sample.
+    /// A sample of an op without regions.
     pub fn new(op: impl Into<Op>, operands: Vec<SampleOperand>) -> Self {
-        Sample { op: op.into(), operands }
+        Sample::with_regions(op, operands, vec![])
+    }
+
+    /// A sample of an op that runs regions.
+    pub fn with_regions(op: impl Into<Op>, operands: Vec<SampleOperand>, regions: Vec<Body>) -> Self {
+        Sample { op: op.into(), operands, regions }
     }
 
     /// The operands with `dtype` for the floats.
@@ -50,11 +57,12 @@ impl Sample {
     /// does not take these types.
     pub fn function(&self, operands: &[Literal]) -> Option<Function> {
         let types: Vec<_> = operands.iter().map(Literal::ty).collect();
-        self.op.infer(&types, &[]).ok()?;
+        self.op.infer(&types, &self.regions).ok()?;
         let built = FunctionBuilder::build("f", |f| {
             let inputs = types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone()));
             let inputs: Vec<Tensor> = inputs.collect();
-            let results = Tensor::apply_many(self.op.clone(), &inputs.iter().collect::<Vec<_>>());
+            let results =
+                Tensor::apply_with(self.op.clone(), &inputs.iter().collect::<Vec<_>>(), self.regions.clone());
             for (i, result) in results.iter().enumerate() {
                 f.output(&format!("y{i}"), result);
             }

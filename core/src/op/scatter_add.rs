@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::literal::Literal;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -109,7 +109,12 @@ impl Operation for ScatterAdd {
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, indices, updates) = (&operands[0], &operands[1], &operands[2]);
         let window: Vec<i64> = self
             .window(&x.ty(), &updates.ty())
@@ -148,7 +153,12 @@ impl Operation for ScatterAdd {
         Ok(vec![result])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (operand, updates) = (operands[0].clone(), operands[2].clone());
         if !self.clip {

@@ -9,7 +9,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, ScalarOp};
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -51,14 +51,24 @@ impl Operation for Select {
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[1], &operands[2]);
         let pick = |i| if position(&operands[0], i).is_true() { &x.cells[i] } else { &y.cells[i] };
         let cells = (0..x.cells.len()).map(|i| pick(i).clone()).collect();
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let scalar = operands[0].rank() == 0;
         Compute::Element {
             rule: Box::new(move |c, index| {
@@ -122,7 +132,12 @@ impl Operation for Clamp {
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[1];
         let extremum = |a: &Cell<R>, b: &Cell<R>, wanted: Ordering| match (a, b) {
             (Cell::Real(a), Cell::Real(b)) => Cell::Real(super::binary::extremum(a, b, wanted)),
@@ -139,7 +154,12 @@ impl Operation for Clamp {
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let scalar = [operands[0].rank() == 0, operands[2].rank() == 0];
         Compute::Element {
             rule: Box::new(move |c, index| {

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -74,7 +74,12 @@ impl Operation for Slice {
         Ok(vec![x.with_shape(shape)])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let start: Vec<usize> = self.start.iter().map(|d| d.as_extent().expect("bound")).collect();
         Ok(vec![Array::from_fn(&results[0], |index| {
             let at: Vec<usize> =
@@ -83,7 +88,12 @@ impl Operation for Slice {
         })])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let at: Vec<Affine> = index

@@ -18,7 +18,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -168,7 +168,12 @@ impl Operation for Softmax {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
@@ -195,7 +200,12 @@ impl Operation for Softmax {
         Ok(vec![Array::new(x.dtype, shape, cells)])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| {
             let x = tensors[0].convert(wide(tensors[0].dtype()));
             let steps = Shifted::new(&x, self.axis);

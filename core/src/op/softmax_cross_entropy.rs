@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
@@ -62,7 +62,12 @@ impl Operation for SoftmaxCrossEntropy {
         }
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (logits, labels) = (&operands[0], &operands[1]);
         let classes = logits.shape[logits.shape.len() - 1];
         let loss = |(row, label): (usize, &Cell<R>)| {
@@ -78,7 +83,12 @@ impl Operation for SoftmaxCrossEntropy {
         Ok(vec![Array::new(results[0].dtype, labels.shape.clone(), cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let classes = operands[0].shape.last().and_then(crate::Dim::as_constant);
         let classes = classes.expect("compute is asked for bound types only");
         Compute::Decompose(Box::new(move |tensors| {

@@ -6,17 +6,18 @@
 
 use super::cases;
 use super::lower::{Lowered, error_bound, execute, lower, ulp};
-use wengert_core::interpret::Array;
+use wengert_core::graph::Body;
+use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
-use wengert_core::op::Op;
+use wengert_core::op::{Op, Sample};
 use wengert_core::{DType, Literal, TensorType};
 
 /// What the op means, in f64 without a rounding at the end.
-fn meaning(op: &Op, operands: &[Literal]) -> Vec<Array<f64>> {
+fn meaning(op: &Op, regions: &[Body], operands: &[Literal]) -> Vec<Array<f64>> {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
-    let results = op.infer(&types, &[]).unwrap();
+    let results = op.infer(&types, regions).unwrap();
     let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
-    op.evaluate(&operands, &results).unwrap()
+    op.evaluate(&operands, &results, &Regions::of(regions)).unwrap()
 }
 
 /// The largest magnitude that is finite, and the sum of all.
@@ -27,11 +28,11 @@ fn magnitudes(operands: &[Literal]) -> (f64, f64) {
 }
 
 /// The tolerance for one result with meaning `expected`, by the rules above.
-fn tolerance(op: &Op, operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
+fn tolerance(op: &Op, regions: &[Body], operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let dtype = result.dtype;
     let (max, sum) = magnitudes(operands);
-    match lower(op, &types, std::slice::from_ref(result), Tree::SEQUENTIAL) {
+    match lower(op, regions, &types, std::slice::from_ref(result), Tree::SEQUENTIAL) {
         Lowered::Nest(nest) => {
             let bound = error_bound(&nest, dtype);
             let reduces = nest.phases.iter().any(|p| !p.axes.is_empty());
@@ -52,11 +53,12 @@ fn tolerance(op: &Op, operands: &[Literal], result: &TensorType, expected: f64) 
     }
 }
 
-fn compare(what: &str, op: &Op, operands: &[Literal], tree: Tree) {
+fn compare(what: &str, sample: &Sample, operands: &[Literal], tree: Tree) {
+    let (op, regions) = (&sample.op, sample.regions.as_slice());
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
-    let results = op.infer(&types, &[]).unwrap();
-    let got = execute(op, operands, tree);
-    for ((got, expected), ty) in got.iter().zip(meaning(op, operands)).zip(&results) {
+    let results = op.infer(&types, regions).unwrap();
+    let got = execute(op, regions, operands, tree);
+    for ((got, expected), ty) in got.iter().zip(meaning(op, regions, operands)).zip(&results) {
         assert_eq!(got.ty(), *ty, "{what}");
         for (i, (got, expected)) in got.scalars().zip(expected.cells.iter()).enumerate() {
             let rounded = expected.to_scalar(ty.dtype);
@@ -66,7 +68,7 @@ fn compare(what: &str, op: &Op, operands: &[Literal], tree: Tree) {
             }
             assert!(ty.dtype.is_float(), "{what}, element {i}: {got:?}, expected {rounded:?}");
             let (value, expected) = (got.to_f64(), *expected.real());
-            let tolerance = tolerance(op, operands, ty, expected);
+            let tolerance = tolerance(op, regions, operands, ty, expected);
             assert!(
                 (value - expected).abs() <= tolerance,
                 "{what}, element {i}: {got:?}, expected {expected:e} ± {tolerance:e}"
@@ -81,7 +83,7 @@ fn every_op_computes_what_it_means() {
         let types: Vec<String> = operands.iter().map(|o| o.ty().to_string()).collect();
         let what = format!("{} {:?} of {}", entry.name, sample.op.attributes(), types.join(", "));
         for tree in [Tree::SEQUENTIAL, Tree { lanes: 8, block: 0 }, Tree { lanes: 4, block: 8 }] {
-            compare(&what, &sample.op, &operands, tree);
+            compare(&what, &sample, &operands, tree);
         }
     }
 }
@@ -92,8 +94,8 @@ fn commutative_ops_commute_to_the_bit() {
     for (entry, sample, operands) in cases() {
         if sample.op.traits().commutative {
             let swapped = [operands[1].clone(), operands[0].clone()];
-            let there = execute(&sample.op, &operands, Tree::SEQUENTIAL);
-            assert_eq!(there, execute(&sample.op, &swapped, Tree::SEQUENTIAL), "{}", entry.name);
+            let there = execute(&sample.op, &[], &operands, Tree::SEQUENTIAL);
+            assert_eq!(there, execute(&sample.op, &[], &swapped, Tree::SEQUENTIAL), "{}", entry.name);
             compared += 1;
         }
     }

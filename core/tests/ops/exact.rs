@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use std::sync::Arc;
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::interpret::{Array, Cell, Real, evaluate};
+use wengert_core::interpret::{Array, Cell, Real, Regions, evaluate};
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{DType, Literal, Tensor, TensorType};
 
@@ -119,10 +119,10 @@ fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
             continue;
         }
         let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
-        let results = sample.op.infer(&types, &[]).unwrap();
+        let results = sample.op.infer(&types, &sample.regions).unwrap();
         let rationals: Vec<Array<BigRational>> = operands.iter().map(Array::from_literal).collect();
         let floats: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
-        let meaning = match sample.op.evaluate(&rationals, &results) {
+        let meaning = match sample.op.evaluate(&rationals, &results, &Regions::of(&sample.regions)) {
             Ok(meaning) => meaning,
             Err(error) => {
                 let text = error.to_string();
@@ -138,7 +138,9 @@ fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
         exact += 1;
         let scale: f64 =
             operands.iter().flat_map(Literal::scalars).map(|s| s.to_f64().abs().max(1.0)).product();
-        for (f, r) in sample.op.evaluate(&floats, &results).unwrap().iter().zip(meaning) {
+        for (f, r) in
+            sample.op.evaluate(&floats, &results, &Regions::of(&sample.regions)).unwrap().iter().zip(meaning)
+        {
             for (f, r) in f.cells.iter().zip(r.cells.iter()) {
                 match (f, r) {
                     (Cell::Real(f), Cell::Real(r)) => {

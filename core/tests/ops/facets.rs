@@ -2,7 +2,7 @@
 
 use super::cases;
 use std::collections::BTreeSet;
-use wengert_core::interpret::Array;
+use wengert_core::interpret::{Array, Regions};
 use wengert_core::op::Attribute;
 use wengert_core::{Literal, Op, TensorType};
 
@@ -27,12 +27,12 @@ fn names_are_unique_and_documented_and_every_op_has_samples() {
 #[test]
 fn the_interpreter_gives_what_infer_says() {
     for (entry, sample, operands) in cases() {
-        let inferred = sample.op.infer(&types(&operands), &[]).unwrap_or_else(|e| panic!("{e}"));
+        let inferred = sample.op.infer(&types(&operands), &sample.regions).unwrap_or_else(|e| panic!("{e}"));
         let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
-        let results = sample.op.evaluate(&operands, &inferred).unwrap();
+        let results = sample.op.evaluate(&operands, &inferred, &Regions::of(&sample.regions)).unwrap();
         let given: Vec<TensorType> = results.iter().map(Array::ty).collect();
         assert_eq!(given, inferred, "{}", entry.name);
-        assert_eq!(sample.op.region_count(), 0);
+        assert_eq!(sample.op.region_count(), sample.regions.len());
     }
 }
 
@@ -54,7 +54,7 @@ fn attributes_make_the_op_again() {
 #[test]
 fn what_is_elementwise_has_operands_of_the_results_shape() {
     for (entry, sample, operands) in cases() {
-        let results = sample.op.infer(&types(&operands), &[]).unwrap();
+        let results = sample.op.infer(&types(&operands), &sample.regions).unwrap();
         if sample.op.traits().elementwise {
             for operand in types(&operands) {
                 let fits = operand.rank() == 0 || operand.shape == results[0].shape;

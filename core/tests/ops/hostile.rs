@@ -4,7 +4,7 @@
 use super::lower::{execute, lower};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use wengert_core::interpret::Array;
+use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{Attribute, Sample};
 use wengert_core::{DType, Dim, Literal, Op, Scalar, TensorType};
@@ -159,13 +159,14 @@ fn infer_never_panics_and_what_it_accepts_runs() {
         run += 1;
         let operands: Vec<Literal> = types.iter().map(|ty| random_literal(&mut random, ty)).collect();
         let arrays: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
-        let evaluated = op.evaluate(&arrays, &results).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        let evaluated =
+            op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap_or_else(|e| panic!("{op:?}: {e}"));
         assert_eq!(evaluated.iter().map(Array::ty).collect::<Vec<_>>(), results, "{op:?}");
         // Nothing is launched for an empty result; here its rows would be counted one by one.
         let countable = types.iter().chain(&results).flat_map(|ty| ty.extents().unwrap()).all(|e| e <= 2000);
         if countable && !matches!(op, Op::Constant(_)) {
-            lower(&op, &types, &results, Tree::SEQUENTIAL);
-            let computed = execute(&op, &operands, Tree::SEQUENTIAL);
+            lower(&op, &[], &types, &results, Tree::SEQUENTIAL);
+            let computed = execute(&op, &[], &operands, Tree::SEQUENTIAL);
             for (c, e) in computed.iter().zip(&evaluated) {
                 // Floats are compared elsewhere; what is no float is exact whatever the attributes.
                 let exact = !c.dtype().is_float() && operands.iter().all(|o| !o.dtype().is_float());
@@ -191,7 +192,7 @@ fn wrong_operands_are_refused_with_the_ops_name() {
                 }
                 let error = sample
                     .op
-                    .infer(types, &[])
+                    .infer(types, &sample.regions)
                     .map(|r| panic!("{} {what}: {types:?} gives {r:?}", entry.name));
                 let error = error.unwrap_err();
                 assert!(error.message.starts_with(&format!("{}: ", entry.name)), "{error}");

@@ -73,9 +73,15 @@ fn buffers(b: &mut NestBuilder, operands: &[TensorType], results: &[TensorType])
 }
 
 /// Lowers an op; reductions follow `tree`.
-pub fn lower(op: &Op, operands: &[TensorType], results: &[TensorType], tree: Tree) -> Lowered {
+pub fn lower(
+    op: &Op,
+    regions: &[Body],
+    operands: &[TensorType],
+    results: &[TensorType],
+    tree: Tree,
+) -> Lowered {
     let mut b = NestBuilder::new(op.name());
-    match op.compute(operands, results) {
+    match op.compute(operands, results, regions) {
         Compute::Call(call) => return Lowered::Call(call),
         Compute::Decompose(rule) => return Lowered::Body(Box::new(body(operands, rule))),
         Compute::Element { rule, .. } => {
@@ -136,13 +142,13 @@ fn body(operands: &[TensorType], rule: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Bod
 }
 
 /// Runs an op on nests and calls, each composite by its parts.
-pub fn execute(op: &Op, operands: &[Literal], tree: Tree) -> Vec<Literal> {
+pub fn execute(op: &Op, regions: &[Body], operands: &[Literal], tree: Tree) -> Vec<Literal> {
     if let Op::Constant(constant) = op {
         return vec![constant.value.clone()];
     }
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
-    let results = op.infer(&types, &[]).unwrap_or_else(|e| panic!("{e}"));
-    match lower(op, &types, &results, tree) {
+    let results = op.infer(&types, regions).unwrap_or_else(|e| panic!("{e}"));
+    match lower(op, regions, &types, &results, tree) {
         Lowered::Nest(nest) => interpret(&nest, operands).unwrap_or_else(|e| panic!("{e}\n{nest}")),
         Lowered::Call(call) => {
             let result = call.reference(operands).unwrap_or_else(|e| panic!("{}: {e}", op.name()));
@@ -159,7 +165,7 @@ fn run(body: &Body, inputs: &[Literal], tree: Tree) -> Vec<Literal> {
     for equation in &body.equations {
         let operands: Vec<Literal> =
             equation.operands.iter().map(|v| values[at(v)].clone().unwrap()).collect();
-        let results = execute(&equation.op, &operands, tree);
+        let results = execute(&equation.op, &equation.regions, &operands, tree);
         for (v, result) in equation.results.iter().zip(results) {
             assert_eq!(result.ty(), body.values[*v], "{} computes what it infers", equation.op.name());
             values[at(v)] = Some(result);

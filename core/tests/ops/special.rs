@@ -1,7 +1,7 @@
 //! What ops do at the edges: not numbers, signed zeros, ties, overflow, indices out of bounds.
 
 use super::lower::execute;
-use wengert_core::interpret::Array;
+use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
     Argument, Binary, Clamp, ConvertElementType, Extremum, Gather, ScatterAdd, Softmax, SoftmaxCrossEntropy,
@@ -19,8 +19,8 @@ fn both(op: impl Into<Op>, operands: &[Literal]) -> Literal {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, &[]).unwrap();
     let arrays: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
-    let meaning = op.evaluate(&arrays, &results).unwrap()[0].to_literal();
-    let computed = execute(&op, operands, Tree::SEQUENTIAL).swap_remove(0);
+    let meaning = op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap()[0].to_literal();
+    let computed = execute(&op, &[], operands, Tree::SEQUENTIAL).swap_remove(0);
     let canonical = |l: &Literal| {
         l.scalars()
             .map(|s| if s.to_f64().is_nan() { "NaN".into() } else { s.to_string() })
@@ -199,7 +199,8 @@ fn the_loss_of_a_label_that_is_no_class_is_not_a_number() {
     assert_eq!(floats(&loss), [ln2.as_str(), "nan", "nan", ln2.as_str()]);
     // A dtype too narrow to count the classes still finds its own.
     let wide = Literal::from_vec(&[1, 300], (0..300).map(|i| i as f32 / 100.0).collect()).unwrap();
-    let loss = |labels| execute(&SoftmaxCrossEntropy {}.into(), &[wide.clone(), labels], Tree::SEQUENTIAL);
+    let loss =
+        |labels| execute(&SoftmaxCrossEntropy {}.into(), &[], &[wide.clone(), labels], Tree::SEQUENTIAL);
     assert_eq!(loss(vector(&[44u8])), loss(vector(&[44i64])));
     assert!((loss(vector(&[44u8]))[0].get(0).to_f64() - 7.109).abs() < 1e-3);
 }

@@ -16,8 +16,8 @@ use super::transpose::transpose;
 use super::{add, current_scope, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::op::Compute;
 use wengert_core::op::derivative::{Derivative, Jvp, Transpose, TransposeOperand, TransposeRule};
-use wengert_core::op::{Compute, Op};
 use wengert_core::{IdVec, Literal, Result, Scalar, Tensor, TensorType};
 
 /// Outputs of a body with their tangents; `None` is zero.
@@ -81,7 +81,8 @@ fn differentiate(
     if active && matches!(rule, Derivative::Composite) {
         let types = (operand_types(operands), body.types(&equation.results));
         let rule = format!("decompose({})", op.name());
-        let decomposition = scope.derived(equation.location, rule, || decompose(op, &types.0, &types.1))?;
+        let decomposition =
+            scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?;
         return jvp(&decomposition, operands, tangents, &vec![true; types.1.len()]);
     }
     let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;
@@ -118,8 +119,9 @@ fn operand_types(operands: &[Tensor]) -> Vec<TensorType> {
 }
 
 /// The body of a composite.
-fn decompose(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Result<Body> {
-    let Compute::Decompose(rule) = op.compute(operands, results) else {
+fn decompose(equation: &Equation, operands: &[TensorType], results: &[TensorType]) -> Result<Body> {
+    let op = &equation.op;
+    let Compute::Decompose(rule) = op.compute(operands, results, &equation.regions) else {
         panic!("{} is composite, so its compute facet is a decomposition", op.name())
     };
     let closure = trace(operands, rule)?;

@@ -25,7 +25,7 @@ pub(crate) fn decompose(mut function: Function, target: &Target, fuel: u64) -> R
 
 /// How an equation is computed.
 fn compute<'a>(body: &Body, equation: &'a Equation) -> Compute<'a> {
-    equation.op.compute(&body.types(&equation.operands), &body.types(&equation.results))
+    equation.op.compute(&body.types(&equation.operands), &body.types(&equation.results), &equation.regions)
 }
 
 /// True if an equation has to be replaced. Literals and ops with regions are asked for no facet.

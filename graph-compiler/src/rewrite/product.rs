@@ -26,7 +26,7 @@ fn free(contract: &[usize], batch: &[usize], rank: usize) -> Vec<usize> {
 fn is_a_call(cx: &Rewriter<'_>, op: &DotGeneral, x: ValueId, y: ValueId) -> bool {
     let types: Vec<TensorType> = vec![cx.ty(x).clone(), cx.ty(y).clone()];
     let op = Op::from(op.clone());
-    op.infer(&types, &[]).is_ok_and(|results| matches!(op.compute(&types, &results), Compute::Call(_)))
+    op.infer(&types, &[]).is_ok_and(|results| matches!(op.compute(&types, &results, &[]), Compute::Call(_)))
 }
 
 /// One side of a pair, by its number.

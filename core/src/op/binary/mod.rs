@@ -12,7 +12,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -189,7 +189,12 @@ impl Operation for Binary {
         Ok(vec![a.clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[0], &operands[1]);
         let cells = x
             .cells
@@ -200,7 +205,12 @@ impl Operation for Binary {
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let operands = [c.operand(0, index), c.operand(1, index)];

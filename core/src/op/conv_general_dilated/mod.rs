@@ -18,7 +18,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
@@ -245,7 +245,12 @@ impl Operation for ConvGeneralDilated {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, w) = (&operands[0], &operands[1]);
         let (specs, n, float) = (self.specs(), self.spatial(), x.dtype.is_float());
         let low: Vec<i64> = self
@@ -288,7 +293,12 @@ impl Operation for ConvGeneralDilated {
         })])
     }
 
-    fn compute(&self, operands: &[TensorType], results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let (specs, n) = (self.specs(), self.spatial());
         if self.batch_group_count == 1 && specs == Specs::canonical(n) {
             let call = self.call(&operands[0], &operands[1], &results[0]);

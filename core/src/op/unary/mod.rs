@@ -13,7 +13,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real};
+use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -120,13 +120,23 @@ impl Operation for Unary {
         Ok(vec![operands[0].clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let cells = x.cells.iter().map(|c| self.cell(c, x.dtype)).collect::<Result<Vec<_>>>()?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let x = c.operand(0, index);
