@@ -19,7 +19,7 @@ pub(crate) enum Work<'a> {
     Covered,
 }
 
-/// A body without dimension variables, regions and composites, and the facets of its equations.
+/// A body without dimension variables and composites, and the facets of its equations.
 pub(crate) struct View<'a> {
     /// The body.
     pub body: &'a Body,
@@ -55,14 +55,6 @@ impl<'a> View<'a> {
             .collect::<Result<_>>()?;
         let mut work = Vec::with_capacity(body.equations.len());
         for equation in &body.equations {
-            if !equation.regions.is_empty() {
-                let op = equation.op.name();
-                return Err(Diagnostic::new(format!(
-                    "`{op}` has regions, which are not compiled to kernels yet"
-                ))
-                .at(function.locations.origin(equation.location).clone(), op)
-                .help("run the function on the interpreter"));
-            }
             work.push(match &equation.op {
                 Op::Constant(c) if !c.value.is_empty() && c.value.splat().is_none() => {
                     Work::Literal(&c.value)

@@ -12,6 +12,7 @@
 
 pub mod build;
 pub mod composite;
+pub mod inline;
 pub mod operators;
 pub mod parse;
 pub mod print;
@@ -20,6 +21,7 @@ pub mod structure;
 pub mod tensor;
 pub mod verify;
 
+pub use inline::inline;
 pub use parse::parse_program;
 pub use print::{PrintOptions, print};
 pub use verify::{verify, verify_program};

@@ -46,7 +46,7 @@ fn dtypes(entry: &Entry) -> String {
             let types: Vec<TensorType> = sample.literals(DType::F32, 0).iter().map(|l| l.ty()).collect();
             let Some(first) = types.first().map(|t| t.dtype) else { return false };
             let change = |t: &TensorType| if t.dtype == first { t.with_dtype(dtype) } else { t.clone() };
-            sample.op.infer(&types.iter().map(change).collect::<Vec<_>>(), &sample.regions).is_ok()
+            sample.infer(&types.iter().map(change).collect::<Vec<_>>()).is_ok()
         })
     };
     let accepted: Vec<DType> = DType::ALL.into_iter().filter(|d| accepts(*d)).collect();

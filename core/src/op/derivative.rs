@@ -8,6 +8,7 @@
 //! Rules are written with [`Tensor`]s, so they read like the mathematics and can be differentiated again.
 //! A missing tangent (`None`) is a symbolic zero: it costs nothing and annihilates.
 
+use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::op::Op;
 use crate::ty::TensorType;
@@ -28,6 +29,30 @@ pub enum Derivative {
     LinearIn(&'static [usize], JvpRule, TransposeRule),
     /// By decomposition into other ops ([`crate::op::Compute::Decompose`]).
     Composite,
+    /// By a rule that the user gives in a region.
+    Custom(Custom),
+    /// Not at all: a function that nobody may look into.
+    Opaque,
+}
+
+/// Which rule the regions of an op have.
+#[derive(Clone, Copy)]
+pub enum Custom {
+    /// [`crate::op::CustomJvp`]
+    Jvp {
+        /// How many of the last operands are constants to the rule.
+        captures: usize,
+    },
+    /// [`crate::op::CustomVjp`]
+    Vjp {
+        /// How many of the last operands are constants to the rule.
+        captures: usize,
+    },
+    /// [`crate::op::Transposed`]: linear in its tangents together.
+    Transposed {
+        /// How many of the last operands are tangents.
+        tangents: usize,
+    },
 }
 
 impl Derivative {
@@ -40,6 +65,8 @@ impl Derivative {
             Derivative::Nonlinear(_) => "nonlinear",
             Derivative::LinearIn(..) => "linear in one",
             Derivative::Composite => "composite",
+            Derivative::Custom(_) => "custom",
+            Derivative::Opaque => "none",
         }
     }
 }
@@ -60,6 +87,8 @@ pub struct Jvp<'a> {
     pub results: &'a [Tensor],
     /// The operands' tangents; `None` is zero. At least one is present.
     pub tangents: &'a [Option<Tensor>],
+    /// What the op runs.
+    pub regions: &'a [Body],
 }
 
 /// Gives the tangent of each result, linear in the given tangents.

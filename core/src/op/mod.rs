@@ -26,6 +26,7 @@ mod constant;
 mod conv_general_dilated;
 mod convert_element_type;
 mod cumulative;
+mod custom;
 mod dim_as_value;
 mod dot_general;
 mod elementwise;
@@ -58,6 +59,7 @@ pub use constant::Constant;
 pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};
+pub use custom::{CustomJvp, CustomVjp, FunctionCall, FunctionName, Transposed};
 pub use derivative::Derivative;
 pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
@@ -297,6 +299,10 @@ ops! {
     ConvGeneralDilated(ConvGeneralDilated),
     Softmax(Softmax),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
+    FunctionCall(FunctionCall),
+    CustomJvp(CustomJvp),
+    CustomVjp(CustomVjp),
+    Transposed(Transposed),
 }
 
 impl Op {

@@ -1,12 +1,15 @@
 //! The `samples` facet: operands on which an op is tested everywhere.
 
+use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::build::FunctionBuilder;
 use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Function};
 use crate::literal::{Element, Literal};
+use crate::location::LocationId;
 use crate::op::Op;
 use crate::scalar::Scalar;
+use crate::ty::TensorType;
 
 /// An op with attributes, and what to feed it with.
 #[derive(Clone, Debug)]
@@ -15,8 +18,26 @@ pub struct Sample {
     pub op: Op,
     /// One per operand.
     pub operands: Vec<SampleOperand>,
-    /// What the op runs, if it takes regions.
-    pub regions: Vec<Body>,
+    regions: RegionRule,
+}
+
+/// Makes an op's regions for operands of given types.
+pub type RegionRule = fn(&[TensorType]) -> Vec<Body>;
+
+/// A region for a sample: what `f` computes of inputs of these types. An empty body, which no op takes, where `f` does not take them.
+pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Body {
+    let built = FunctionBuilder::build("region", |b| {
+        let inputs: Vec<Tensor> =
+            inputs.iter().enumerate().map(|(i, ty)| b.input(&format!("x{i}"), ty.clone())).collect();
+        for (i, result) in f(&inputs).iter().enumerate() {
+            b.output(&format!("y{i}"), result);
+        }
+    });
+    let Ok(mut function) = built else { return Body::default() };
+    let body = &mut function.body;
+    // The locations are those of another function.
+    body.equations.iter_mut().for_each(|equation| equation.location = LocationId(0));
+    function.body
 }
 
 /// An operand of a sample.
@@ -38,12 +59,22 @@ pub enum SampleOperand {
 impl Sample {
     /// A sample of an op without regions.
     pub fn new(op: impl Into<Op>, operands: Vec<SampleOperand>) -> Self {
-        Sample::with_regions(op, operands, vec![])
+        Sample::with_regions(op, operands, |_| vec![])
     }
 
-    /// A sample of an op that runs regions.
-    pub fn with_regions(op: impl Into<Op>, operands: Vec<SampleOperand>, regions: Vec<Body>) -> Self {
+    /// A sample of an op that runs regions, which are made for the types of the operands.
+    pub fn with_regions(op: impl Into<Op>, operands: Vec<SampleOperand>, regions: RegionRule) -> Self {
         Sample { op: op.into(), operands, regions }
+    }
+
+    /// The types of the results for operands of these types, as the op infers them.
+    pub fn infer(&self, operands: &[TensorType]) -> Result<Vec<TensorType>> {
+        self.op.infer(operands, &self.regions(operands))
+    }
+
+    /// What the op runs on operands of these types; nothing for most ops.
+    pub fn regions(&self, operands: &[TensorType]) -> Vec<Body> {
+        (self.regions)(operands)
     }
 
     /// The operands with `dtype` for the floats.
@@ -57,12 +88,12 @@ impl Sample {
     /// does not take these types.
     pub fn function(&self, operands: &[Literal]) -> Option<Function> {
         let types: Vec<_> = operands.iter().map(Literal::ty).collect();
-        self.op.infer(&types, &self.regions).ok()?;
+        let regions = self.regions(&types);
+        self.op.infer(&types, &regions).ok()?;
         let built = FunctionBuilder::build("f", |f| {
             let inputs = types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone()));
             let inputs: Vec<Tensor> = inputs.collect();
-            let results =
-                Tensor::apply_with(self.op.clone(), &inputs.iter().collect::<Vec<_>>(), self.regions.clone());
+            let results = Tensor::apply_with(self.op.clone(), &inputs.iter().collect::<Vec<_>>(), regions);
             for (i, result) in results.iter().enumerate() {
                 f.output(&format!("y{i}"), result);
             }

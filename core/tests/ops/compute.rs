@@ -54,8 +54,8 @@ fn tolerance(op: &Op, regions: &[Body], operands: &[Literal], result: &TensorTyp
 }
 
 fn compare(what: &str, sample: &Sample, operands: &[Literal], tree: Tree) {
-    let (op, regions) = (&sample.op, sample.regions.as_slice());
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+    let (op, regions) = (&sample.op, &sample.regions(&types));
     let results = op.infer(&types, regions).unwrap();
     let got = execute(op, regions, operands, tree);
     for ((got, expected), ty) in got.iter().zip(meaning(op, regions, operands)).zip(&results) {

@@ -186,13 +186,14 @@ fn wrong_operands_are_refused_with_the_ops_name() {
     for entry in Op::catalogue() {
         for sample in &entry.samples {
             let types: Vec<TensorType> = sample.literals(DType::F32, 1).iter().map(Literal::ty).collect();
+            let regions = sample.regions(&types);
             let refused = |types: &[TensorType], what: &str| {
                 if entry.name == "concatenate" && what == "more" {
                     return;
                 }
                 let error = sample
                     .op
-                    .infer(types, &sample.regions)
+                    .infer(types, &regions)
                     .map(|r| panic!("{} {what}: {types:?} gives {r:?}", entry.name));
                 let error = error.unwrap_err();
                 assert!(error.message.starts_with(&format!("{}: ", entry.name)), "{error}");

@@ -112,7 +112,7 @@ impl Builder<'_> {
         let seed = self.random.bits();
         let literals = sample.literals(dtype, seed);
         let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
-        if sample.op.region_count() > 0 || sample.op.infer(&types, &sample.regions).is_err() {
+        if sample.op.region_count() > 0 || sample.infer(&types).is_err() {
             return;
         }
         let operands = types

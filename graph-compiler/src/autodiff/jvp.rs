@@ -13,11 +13,11 @@
 use super::activity::Activity;
 use super::trace::trace;
 use super::transpose::transpose;
-use super::{add, current_scope, sound};
+use super::{add, current_scope, custom, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
-use wengert_core::op::derivative::{Derivative, Jvp, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::op::derivative::{Custom, Derivative, Jvp, Transpose, TransposeOperand, TransposeRule};
 use wengert_core::{IdVec, Literal, Result, Scalar, Tensor, TensorType};
 
 /// Outputs of a body with their tangents; `None` is zero.
@@ -29,6 +29,17 @@ pub type Duals = (Vec<Tensor>, Vec<Option<Tensor>>);
 /// Equations go to the innermost scope among those of their operands. The body's locations must be those of the current scope's
 /// function, as they are for closures traced in it.
 pub fn jvp(body: &Body, primals: &[Tensor], tangents: &[Option<Tensor>], wanted: &[bool]) -> Result<Duals> {
+    run(body, primals, tangents, wanted, false)
+}
+
+/// [`jvp`]; where it is `linearizing`, tangents that are known by their transpose only are left so (`transposed`).
+pub(super) fn run(
+    body: &Body,
+    primals: &[Tensor],
+    tangents: &[Option<Tensor>],
+    wanted: &[bool],
+    linearizing: bool,
+) -> Result<Duals> {
     assert_eq!(primals.len(), body.inputs.len(), "jvp: one primal for each input");
     assert_eq!(tangents.len(), body.inputs.len(), "jvp: one tangent for each input, or its absence");
     let scope = current_scope()?;
@@ -53,7 +64,7 @@ pub fn jvp(body: &Body, primals: &[Tensor], tangents: &[Option<Tensor>], wanted:
         let wanted = equation.results.iter().any(|v| activity.differentiated[*v]);
         let tangents: Vec<Option<Tensor>> =
             equation.operands.iter().map(|v| derivatives[*v].clone().filter(|_| wanted)).collect();
-        let (results, tangents) = differentiate(&scope, body, equation, &operands, &tangents)?;
+        let (results, tangents) = differentiate(&scope, body, equation, &operands, &tangents, linearizing)?;
         for ((value, result), tangent) in equation.results.iter().zip(results).zip(tangents) {
             values[*value] = Some(result);
             if activity.differentiated[*value] {
@@ -73,6 +84,7 @@ fn differentiate(
     equation: &Equation,
     operands: &[Tensor],
     tangents: &[Option<Tensor>],
+    linearizing: bool,
 ) -> Result<Duals> {
     let location = scope.location(equation.location);
     let op = &equation.op;
@@ -80,23 +92,44 @@ fn differentiate(
     let active = tangents.iter().any(Option::is_some);
     if active && matches!(rule, Derivative::Composite) {
         let types = (operand_types(operands), body.types(&equation.results));
-        let rule = format!("decompose({})", op.name());
-        let decomposition =
-            scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?;
-        return jvp(&decomposition, operands, tangents, &vec![true; types.1.len()]);
+        let decomposition = match equation.regions.is_empty() {
+            true => {
+                let rule = format!("decompose({})", op.name());
+                scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?
+            }
+            // A region's equations have locations of their own.
+            false => decompose(equation, &types.0, &types.1)?,
+        };
+        return run(&decomposition, operands, tangents, &vec![true; types.1.len()], linearizing);
+    }
+    if let Derivative::Custom(Custom::Transposed { tangents: count }) = rule {
+        assert!(!active && !linearizing, "a linear program is run as it is, or transposed");
+        let results = custom::expand(scope, equation, operands, count)?;
+        return Ok((results, vec![None; equation.results.len()]));
     }
     let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;
     if !active {
         let none = vec![None; results.len()];
         return Ok((results, none));
     }
+    if let Derivative::Opaque = rule {
+        return Err(custom::opaque_error(scope, equation));
+    }
+    if let Derivative::Custom(rule) = rule {
+        let tangents = custom::tangents(scope, equation, rule, operands, &results, tangents, linearizing)?;
+        return Ok((results, tangents));
+    }
     let tangents = scope.derived(equation.location, format!("jvp({})", op.name()), || {
         let tangents = match rule {
-            Derivative::Zero | Derivative::Composite => vec![None; results.len()],
-            Derivative::Linear(transpose) => linear(equation, transpose, operands, &results, tangents)?,
+            Derivative::Zero | Derivative::Composite | Derivative::Custom(_) | Derivative::Opaque => {
+                vec![None; results.len()]
+            }
+            Derivative::Linear(transpose) => {
+                duals_of_linear(equation, transpose, operands, &operand_types(&results), tangents)?
+            }
             Derivative::Multilinear(_) => multilinear(equation, operands, tangents)?,
             Derivative::Nonlinear(jvp) | Derivative::LinearIn(_, jvp, _) => {
-                jvp(&Jvp { op, operands, results: &results, tangents })
+                jvp(&Jvp { op, operands, results: &results, tangents, regions: &equation.regions })
             }
         };
         sound(tangents)
@@ -129,11 +162,12 @@ fn decompose(equation: &Equation, operands: &[TensorType], results: &[TensorType
     Ok(closure.body)
 }
 
-fn linear(
+/// Results of a linear op for tangents of which some may be zero.
+pub(super) fn duals_of_linear(
     equation: &Equation,
     rule: TransposeRule,
     operands: &[Tensor],
-    results: &[Tensor],
+    results: &[TensorType],
     tangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
     let floats = operands.iter().filter(|t| t.dtype().is_float()).count();
@@ -159,13 +193,12 @@ fn restricted(
     equation: &Equation,
     rule: TransposeRule,
     operands: &[Tensor],
-    results: &[Tensor],
+    types: &[TensorType],
     which: usize,
     tangent: &Tensor,
 ) -> Result<Vec<Option<Tensor>>> {
-    let types = operand_types(results);
     let mut zero = false;
-    let adjoint = trace(&types, |cotangents| {
+    let adjoint = trace(types, |cotangents| {
         let operand = |(i, t): (usize, &Tensor)| match i == which {
             true => TransposeOperand::Linear(t.ty().clone()),
             false => TransposeOperand::Known(t.clone()),
@@ -173,13 +206,13 @@ fn restricted(
         let operands: Vec<_> = operands.iter().enumerate().map(operand).collect();
         let cotangents: Vec<_> = cotangents.iter().cloned().map(Some).collect();
         let transpose =
-            Transpose { op: &equation.op, operands: &operands, results: &types, cotangents: &cotangents };
+            Transpose { op: &equation.op, operands: &operands, results: types, cotangents: &cotangents };
         let result = rule(&transpose).swap_remove(which);
         zero = result.is_none();
         result.into_iter().collect()
     })?;
     if zero {
-        return Ok(vec![None; results.len()]);
+        return Ok(vec![None; types.len()]);
     }
     transpose(&adjoint.body, types.len(), &adjoint.captures, &[Some(tangent.clone())])
 }

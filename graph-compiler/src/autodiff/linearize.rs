@@ -4,7 +4,7 @@
 //! when the run is over, the child scope holds the derivative as a linear program, and its captures are the residuals: what the
 //! program needs to know about the point at which it was taken.
 
-use super::jvp::{jvp, zeros};
+use super::jvp::{jvp, run, zeros};
 use super::transpose::transpose;
 use super::{add, current_scope};
 use wengert_core::graph::Body;
@@ -54,7 +54,7 @@ pub fn linearize(
     let mut primals = primals.to_vec();
     primals.extend(closure.captures.iter().cloned());
     tangents.resize(primals.len(), None);
-    let (outputs, tangents) = jvp(&closure.body, &primals, &tangents, wanted)?;
+    let (outputs, tangents) = run(&closure.body, &primals, &tangents, wanted, true)?;
 
     let present: Vec<Tensor> = tangents.iter().flatten().cloned().collect();
     let linear = tangent_scope.close(&present)?;

@@ -19,6 +19,7 @@
 //! [`operators`] offers this on closures over models, [`function`] on whole functions: a function in, a function out.
 
 mod activity;
+mod custom;
 pub mod function;
 pub mod jvp;
 pub mod linearize;

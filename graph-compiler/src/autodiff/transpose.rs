@@ -4,10 +4,10 @@
 //! are known, the op's transpose rule gives those of the operands, and where a value is used more than once, they are added.
 //! A value without cotangent is a symbolic zero; equations whose results have none are skipped.
 
-use super::{add, current_scope, sound};
+use super::{add, current_scope, custom, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
-use wengert_core::op::derivative::{Derivative, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::op::derivative::{Custom, Derivative, Transpose, TransposeOperand, TransposeRule};
 use wengert_core::{Diagnostic, IdVec, Location, LocationId, Op, Result, Tensor};
 
 /// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from those of its outputs; `known` are the values
@@ -150,6 +150,11 @@ fn adjoint(
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
     let op = &equation.op;
+    if let Derivative::Custom(Custom::Transposed { tangents }) = op.derivative() {
+        let residuals = &equation.operands[..equation.operands.len() - tangents];
+        let residuals = residuals.iter().map(|v| values[*v].clone().expect("what is not linear is known"));
+        return custom::adjoint(equation, residuals.collect(), cotangents);
+    }
     let rule =
         linear_rule(equation, is_linear).map_err(|d| d.at(scope.location(equation.location), op.name()))?;
     let operands: Vec<TransposeOperand> = equation

@@ -28,9 +28,9 @@ fn compute<'a>(body: &Body, equation: &'a Equation) -> Compute<'a> {
     equation.op.compute(&body.types(&equation.operands), &body.types(&equation.results), &equation.regions)
 }
 
-/// True if an equation has to be replaced. Literals and ops with regions are asked for no facet.
+/// True if an equation has to be replaced. Literals are asked for no facet.
 fn is_composite(body: &Body, equation: &Equation, target: &Target) -> bool {
-    if !equation.regions.is_empty() || matches!(equation.op, Op::Constant(_)) {
+    if matches!(equation.op, Op::Constant(_)) {
         return false;
     }
     match compute(body, equation) {
@@ -64,8 +64,14 @@ fn once(function: &Function, target: &Target, fuel: u64) -> Result<Option<(Funct
                 .map(|v| tensors[*v].clone().expect("the verifier found each value defined before its use"))
                 .collect();
             let results = if composites.next_if_eq(&&n).is_some() {
-                let rule = format!("decompose({})", equation.op.name());
-                scope.derived(equation.location, rule, || expand(body, equation, &operands))?
+                match equation.regions.is_empty() {
+                    true => {
+                        let rule = format!("decompose({})", equation.op.name());
+                        scope.derived(equation.location, rule, || expand(body, equation, &operands))?
+                    }
+                    // A region's equations have locations of their own.
+                    false => expand(body, equation, &operands)?,
+                }
             } else {
                 let location: Location = function.locations.get(equation.location).clone();
                 Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?

@@ -96,7 +96,7 @@ fn epsilon(dtype: DType) -> f64 {
 fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> bool {
     let x = sample.literals(dtype, random.next());
     let inputs = types(&x);
-    let results = sample.op.infer(&inputs, &sample.regions).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let results = sample.infer(&inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
     let outputs: Vec<TensorType> = floats(&results).collect();
     if outputs.is_empty() || floats(&inputs).next().is_none() {
         return false;
@@ -108,7 +108,7 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> bool
             .iter()
             .map(|ty| if ty.dtype.is_float() { x.next() } else { others.next() }.unwrap())
             .collect();
-        let results = Tensor::apply_with(sample.op.clone(), &operands, sample.regions.clone());
+        let results = Tensor::apply_with(sample.op.clone(), &operands, sample.regions(&inputs));
         results.into_iter().filter(|t| t.dtype().is_float()).collect()
     };
     let what = format!("{name} {:?} of {}", sample.op, list(&inputs));

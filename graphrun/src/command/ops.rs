@@ -83,7 +83,7 @@ fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
 /// A sample as an equation of the text.
 fn example(sample: &Sample) -> Option<String> {
     let types: Vec<_> = sample.literals(wengert::DType::F32, 0).iter().map(|l| l.ty()).collect();
-    let results = sample.op.infer(&types, &sample.regions).ok()?;
+    let results = sample.infer(&types).ok()?;
     let mut text = String::new();
     for (i, ty) in results.iter().enumerate() {
         text += &format!("{}%{i}: {ty}", if i > 0 { ", " } else { "" });

@@ -1,0 +1,38 @@
+//! Running a body in place: its equations are emitted one by one on given tensors, each with its own location.
+
+use super::build::Scope;
+use super::{Body, ValueId};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::tensor::Tensor;
+use crate::id::IdVec;
+
+/// The outputs of `body` for `operands`, one for each input.
+///
+/// The body's locations must be those of the function that is being built, as a region's are. Equations go to the innermost scope
+/// among those of their operands.
+pub fn inline(body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+    assert_eq!(operands.len(), body.inputs.len(), "inline: a tensor for each input");
+    let scope = Scope::current()
+        .ok_or_else(|| Diagnostic::new("there is no function to put a body's equations in"))?;
+    let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
+    for (input, operand) in body.inputs.iter().zip(operands) {
+        values[*input] = Some(operand.clone());
+    }
+    let of = |values: &IdVec<ValueId, Option<Tensor>>, v: ValueId| {
+        values[v].clone().expect("a body defines values before their use")
+    };
+    for equation in &body.equations {
+        let operands: Vec<Tensor> = equation.operands.iter().map(|v| of(&values, *v)).collect();
+        let location = scope.location(equation.location);
+        let results = Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+        for (value, result) in equation.results.iter().zip(results) {
+            values[*value] = Some(result);
+        }
+    }
+    Ok(body.outputs.iter().map(|v| of(&values, *v)).collect())
+}
+
+/// The outputs as [`inline`] gives them, or poison for each.
+pub(crate) fn inline_or_poison(body: &Body, operands: &[Tensor]) -> Vec<Tensor> {
+    inline(body, operands).unwrap_or_else(|error| vec![Tensor::poisoned(error); body.outputs.len()])
+}

@@ -1,0 +1,78 @@
+//! `call`: runs a function.
+
+use super::{FunctionName, inputs, outputs, region_count, same_types};
+use crate::diagnostic::Result;
+use crate::graph::Body;
+use crate::graph::inline::inline_or_poison;
+use crate::interpret::{Array, Real, Regions};
+use crate::op::attribute::{attributes, named};
+use crate::op::compute::Compute;
+use crate::op::derivative::Derivative;
+use crate::op::sample::{Sample, floats, region};
+use crate::op::{Cost, Entry, Operation, Traits};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `call %x… {function=@f} region`: the results of the region for the operands.
+    ///
+    /// An opaque function has no derivative: differentiating through it is an error, and a result that depends on it must be cut off by
+    /// `stop_gradient`, or the function be given a rule.
+    FunctionCall {
+        /// The function's name.
+        function: FunctionName,
+        /// Whether it is refused to look inside when differentiating.
+        opaque: bool = false,
+    }
+}
+
+impl Operation for FunctionCall {
+    named!("call");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        region_count(regions, 1)?;
+        same_types("the region's inputs", &inputs(&regions[0]), operands)?;
+        Ok(outputs(&regions[0]))
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        regions.run(0, operands)
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
+    }
+
+    fn derivative(&self) -> Derivative {
+        if self.opaque { Derivative::Opaque } else { Derivative::Composite }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn region_count(&self) -> usize {
+        1
+    }
+
+    fn entries() -> Vec<Entry> {
+        let call = FunctionCall { function: FunctionName("f".into()), opaque: false };
+        let operands = vec![floats(&[3], 0.5, 2.0), floats(&[3], -2.0, 2.0)];
+        let regions = |types: &[TensorType]| vec![region(types, |x| vec![&x[0] * &x[1], x[0].log()])];
+        vec![Entry {
+            name: "call",
+            doc: "The results of a function for the operands. An opaque one cannot be differentiated.",
+            derivative: "composite",
+            samples: vec![Sample::with_regions(call, operands, regions)],
+        }]
+    }
+}

@@ -1,0 +1,81 @@
+//! Ops that run a function of the user's, in a region, and the rules by which the user has it differentiated.
+//!
+//! - [`FunctionCall`] is the function and nothing else; it is differentiated by differentiating the region, unless it is *opaque*.
+//! - [`CustomJvp`] comes with its tangent rule, [`CustomVjp`] with its forward and backward half.
+//! - [`Transposed`] exists in linear programs only: what the forward mode of a `custom_vjp` has to be, until it is transposed.
+//!
+//! When a function is compiled, all of them are replaced by their first region, and nothing remains of the rules; until then, in files
+//! above all, a function keeps the derivative that its author gave it.
+//!
+//! Operands are the function's arguments, then `captures` values that its closures use. A rule gives no derivatives for captures, so
+//! they must be constants to whatever is differentiated; the drivers refuse them otherwise.
+
+mod call;
+mod jvp;
+mod transposed;
+mod vjp;
+
+pub use call::FunctionCall;
+pub use jvp::CustomJvp;
+pub use transposed::Transposed;
+pub use vjp::CustomVjp;
+
+use super::attribute::{Attribute, Field};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::Body;
+use crate::ty::TensorType;
+
+/// The name of a function that is run by an op, `@name` in text: what errors call it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FunctionName(pub String);
+
+impl Field for FunctionName {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Function(self.0.clone())
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        match attribute {
+            Attribute::Function(name) => Ok(FunctionName(name)),
+            other => Err(Diagnostic::new(format!("expected a function such as `@f`, found {other:?}"))),
+        }
+    }
+}
+
+/// Checks the number of regions.
+fn region_count(regions: &[Body], wanted: usize) -> Result<()> {
+    if regions.len() == wanted {
+        return Ok(());
+    }
+    let s = if wanted == 1 { "" } else { "s" };
+    Err(Diagnostic::new(format!("takes {wanted} region{s}, found {}", regions.len())))
+}
+
+/// Checks the types of a region's inputs or outputs.
+fn same_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Result<()> {
+    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Diagnostic::new(format!("{what} have types ({}), not ({})", list(found), list(wanted))))
+}
+
+/// The arguments among the operands: all but the last `captures`.
+fn arguments(operands: &[TensorType], captures: usize) -> Result<&[TensorType]> {
+    let count = operands.len().checked_sub(captures).ok_or_else(|| {
+        Diagnostic::new(format!("has {captures} captures, but only {} operands", operands.len()))
+    })?;
+    Ok(&operands[..count])
+}
+
+/// Types that have tangents.
+fn floats(types: &[TensorType]) -> impl Iterator<Item = TensorType> + '_ {
+    types.iter().filter(|ty| ty.dtype.is_float()).cloned()
+}
+
+fn inputs(region: &Body) -> Vec<TensorType> {
+    region.types(&region.inputs)
+}
+
+fn outputs(region: &Body) -> Vec<TensorType> {
+    region.types(&region.outputs)
+}

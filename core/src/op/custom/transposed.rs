@@ -1,0 +1,89 @@
+//! `transposed`: the linear map whose transpose a region computes.
+
+use super::{inputs, outputs, region_count, same_types};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use crate::op::compute::Compute;
+use crate::op::derivative::{Custom, Derivative};
+use crate::op::{Cost, Entry, Operation, Traits};
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+attributes! {
+    /// `transposed %r…, %t… {tangents=k} region`: the region computes x̄ = A(r)·ȳ; the results are Aᵀ(r)·t.
+    ///
+    /// This is the tangent of a `custom_vjp` as long as nobody asks for it. Reverse mode transposes it, which is the region itself, linear
+    /// or not; forward mode replaces it by the region's transpose. It occurs in linear programs only: text and files do not know it.
+    Transposed {
+        /// How many of the last operands are tangents.
+        tangents: usize,
+    }
+}
+
+const NOT_RUN: &str = "`transposed` is replaced before a linear program is run";
+
+impl Operation for Transposed {
+    fn name(&self) -> &'static str {
+        "transposed"
+    }
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        region_count(regions, 1)?;
+        let (taken, given) = (inputs(&regions[0]), outputs(&regions[0]));
+        let residuals = operands.len().checked_sub(self.tangents).filter(|r| *r <= taken.len());
+        let Some(residuals) = residuals else {
+            return Err(Diagnostic::new(
+                "has fewer operands than tangents, or a region with fewer inputs than residuals",
+            ));
+        };
+        same_types("the residuals", &operands[..residuals], &taken[..residuals])?;
+        same_types("the tangents", &operands[residuals..], &given)?;
+        Ok(taken[residuals..].to_vec())
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        _operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        Err(Diagnostic::new(NOT_RUN))
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        let count = results.len();
+        Compute::Decompose(Box::new(move |_| vec![Tensor::poisoned(Diagnostic::new(NOT_RUN)); count]))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Custom(Custom::Transposed { tangents: self.tangents })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(_name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        None
+    }
+
+    fn region_count(&self) -> usize {
+        1
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![]
+    }
+}

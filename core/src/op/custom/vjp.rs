@@ -1,0 +1,126 @@
+//! `custom_vjp`: a function with a forward and a backward half of its own.
+
+use super::{FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::Body;
+use crate::graph::inline::inline_or_poison;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::op::attribute::{attributes, named};
+use crate::op::compute::Compute;
+use crate::op::derivative::{Custom, Derivative};
+use crate::op::sample::{Sample, floats, region, values};
+use crate::op::{Cost, Entry, Operation, Traits};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `custom_vjp %x…, %c… {captures=…, function=@f, residuals=r} region region`: the first region takes x and c and gives the results y,
+    /// then r residuals; the second takes the residuals and a cotangent for each float among y, and gives a cotangent for each float
+    /// among x.
+    ///
+    /// Its forward mode is the transpose of the second region, which then has to be linear in the cotangents.
+    CustomVjp {
+        /// How many of the last operands are captured values, constant to the rule.
+        captures: usize = 0,
+        /// What errors call it.
+        function: FunctionName = FunctionName::default(),
+        /// How many of the first region's outputs are kept for the second.
+        residuals: usize = 0,
+    }
+}
+
+impl Operation for CustomVjp {
+    named!("custom_vjp");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        region_count(regions, 2)?;
+        let arguments = arguments(operands, self.captures)?;
+        same_types("the forward half's inputs", &inputs(&regions[0]), operands)?;
+        let mut results = outputs(&regions[0]);
+        let count = results.len().checked_sub(self.residuals).ok_or_else(|| {
+            Diagnostic::new(format!("keeps {} residuals of {} outputs", self.residuals, results.len()))
+        })?;
+        let mut taken = results.split_off(count);
+        taken.extend(float_types(&results));
+        same_types("the backward half's inputs", &inputs(&regions[1]), &taken)?;
+        let given: Vec<TensorType> = float_types(arguments).collect();
+        same_types("the backward half's outputs", &outputs(&regions[1]), &given)?;
+        Ok(results)
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let mut outputs = regions.run(0, operands)?;
+        outputs.truncate(results.len());
+        Ok(outputs)
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        results: &[TensorType],
+        regions: &'a [Body],
+    ) -> Compute<'a> {
+        let count = results.len();
+        Compute::Decompose(Box::new(move |operands| {
+            let mut outputs = inline_or_poison(&regions[0], operands);
+            outputs.truncate(count);
+            outputs
+        }))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Custom(Custom::Vjp { captures: self.captures })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn region_count(&self) -> usize {
+        2
+    }
+
+    fn entries() -> Vec<Entry> {
+        let op = |captures, residuals| CustomVjp { captures, function: FunctionName("f".into()), residuals };
+        // tanh that keeps its result.
+        let tanh = |types: &[TensorType]| {
+            let forward = region(types, |v| {
+                let y = v[0].tanh();
+                vec![y.clone(), y]
+            });
+            let backward = |v: &[Tensor]| vec![v[1].scaled_by(&(1.0 - v[0].square()))];
+            vec![forward, region(&[types[0].clone(), types[0].clone()], backward)]
+        };
+        // (x·w, Σx) with a captured factor and an argument of integers.
+        let mixed = |types: &[TensorType]| {
+            let [x, _, w] = types else { return vec![] };
+            let forward = region(types, |v| {
+                vec![&v[0] * v[2].convert(v[0].dtype()), v[1].clone(), v[0].sum(), v[2].clone()]
+            });
+            let taken = [w.clone(), x.clone(), TensorType::scalar(x.dtype)];
+            let backward = region(&taken, |v| {
+                vec![&v[1] * v[0].convert(v[1].dtype()) + v[2].broadcast_to(v[1].shape())]
+            });
+            vec![forward, backward]
+        };
+        let integers = || values(&[2], [3i32, -4]);
+        vec![Entry {
+            name: "custom_vjp",
+            doc: "The results of a function that has a forward and a backward half of its own.",
+            derivative: "custom",
+            samples: vec![
+                Sample::with_regions(op(0, 1), vec![floats(&[2, 3], -1.0, 1.0)], tanh),
+                Sample::with_regions(
+                    op(1, 1),
+                    vec![floats(&[3], -1.0, 1.0), integers(), values(&[3], [1i32, 2, -1])],
+                    mixed,
+                ),
+            ],
+        }]
+    }
+}

@@ -1,0 +1,234 @@
+//! Functions with rules of their own: what the drivers do with `custom_jvp`, `custom_vjp` and what comes of them.
+//!
+//! A rule is a region, so differentiating is running it in place of the driver's own work. Three things follow from wanting every order
+//! and both modes.
+//!
+//! - The results of a differentiated `custom_jvp` or `custom_vjp` are again that op's, so that an outer derivative meets the rule too.
+//! - A `custom_vjp` has no tangents, only cotangents. Its tangent in a linear program is the op `transposed`, which says: the map whose
+//!   transpose is the backward half. Reverse mode transposes it and is left with the backward half itself, whatever that does with its
+//!   cotangents (clip them, say). Forward mode has to have the transpose, so the backward half must be linear in its cotangents then;
+//!   otherwise there is an error that names the operation.
+//! - A cotangent that is a symbolic zero stays one on its way through a backward half ([`run`]): what is multiplied with it is not computed.
+
+use super::jvp::{duals_of_linear, zeros};
+use super::transpose::{transpose, verify_linear};
+use super::{Activity, current_scope};
+use wengert_core::graph::build::Scope;
+use wengert_core::graph::{Body, Equation, ValueId, inline};
+use wengert_core::op::derivative::{Custom, Derivative};
+use wengert_core::op::{Op, Transposed};
+use wengert_core::{Diagnostic, IdVec, Result, Tensor};
+
+/// Tangents of a differentiated equation's results; some of `tangents` are present.
+///
+/// `linearizing` says that tangents of a `custom_vjp` may stay `transposed`.
+pub(super) fn tangents(
+    scope: &Scope,
+    equation: &Equation,
+    rule: Custom,
+    operands: &[Tensor],
+    results: &[Tensor],
+    tangents: &[Option<Tensor>],
+    linearizing: bool,
+) -> Result<Vec<Option<Tensor>>> {
+    let (Custom::Jvp { captures } | Custom::Vjp { captures }) = rule else {
+        unreachable!("`transposed` is replaced before tangents of it are asked for")
+    };
+    let count = operands.len() - captures;
+    if let Some(captured) = (count..operands.len()).find(|i| tangents[*i].is_some()) {
+        return Err(captured_error(scope, equation, &operands[captured]));
+    }
+    let floats = || (0..count).filter(|i| operands[*i].dtype().is_float());
+    let given = match rule {
+        Custom::Jvp { .. } => {
+            let mut taken: Vec<Option<Tensor>> = operands.iter().chain(results).cloned().map(Some).collect();
+            taken.extend(floats().map(|i| tangents[i].clone()));
+            run(&equation.regions[1], &taken)?
+        }
+        _ => {
+            let [forward, backward] = equation.regions.as_slice() else { unreachable!("two regions") };
+            let residuals = residuals(forward, operands, results)?;
+            // Only the cotangents of arguments that vary are of interest, so the map has no other tangents.
+            let mut backward = backward.clone();
+            let present: Vec<bool> = floats().map(|i| tangents[i].is_some()).collect();
+            backward.outputs = kept(&backward.outputs, &present);
+            let backward = pruned(backward);
+            let varying: Vec<Tensor> = floats().filter_map(|i| tangents[i].clone()).collect();
+            match linearizing {
+                true => {
+                    let op = Transposed { tangents: varying.len() };
+                    let operands: Vec<Tensor> = residuals.into_iter().chain(varying).collect();
+                    let location = scope.location(equation.location);
+                    Scope::emit(op.into(), &operands, vec![backward], location)?
+                        .into_iter()
+                        .map(Some)
+                        .collect()
+                }
+                false => transposed(scope, &backward, &residuals, &varying)?,
+            }
+        }
+    };
+    let mut given = given.into_iter();
+    let of = |result: &Tensor| result.dtype().is_float().then(|| given.next().flatten()).flatten();
+    Ok(results.iter().map(of).collect())
+}
+
+/// What the forward half keeps. Of what it keeps and gives alike, the given is taken, which the op's own rule differentiates.
+fn residuals(forward: &Body, operands: &[Tensor], results: &[Tensor]) -> Result<Vec<Tensor>> {
+    let (given, kept) = forward.outputs.split_at(results.len());
+    let values = inline(&pruned(Body { outputs: kept.to_vec(), ..forward.clone() }), operands)?;
+    let choose = |(value, tensor): (&ValueId, Tensor)| match given.iter().position(|g| g == value) {
+        Some(i) => results[i].clone(),
+        None => tensor,
+    };
+    Ok(kept.iter().zip(values).map(choose).collect())
+}
+
+/// The results of a `transposed` equation in forward mode, by the transpose of its region.
+pub(super) fn expand(
+    scope: &Scope,
+    equation: &Equation,
+    operands: &[Tensor],
+    tangents: usize,
+) -> Result<Vec<Tensor>> {
+    let (residuals, tangents) = operands.split_at(operands.len() - tangents);
+    let results = transposed(scope, &equation.regions[0], residuals, tangents)?;
+    let types = &equation.regions[0].inputs[residuals.len()..];
+    let region = &equation.regions[0];
+    results.into_iter().zip(types).map(|(t, v)| t.map_or_else(|| zeros(region.ty(*v)), Ok)).collect()
+}
+
+/// Aᵀ·t, where the body computes A·ȳ from the residuals, then ȳ.
+fn transposed(
+    scope: &Scope,
+    backward: &Body,
+    residuals: &[Tensor],
+    tangents: &[Tensor],
+) -> Result<Vec<Option<Tensor>>> {
+    let mut body = backward.clone();
+    body.inputs.rotate_left(residuals.len());
+    let linear = body.inputs.len() - residuals.len();
+    verify_linear(&body, linear, |id| scope.location(id)).map_err(|mut d| {
+        d.message =
+            format!("forward mode of a `custom_vjp` is the transpose of its backward half: {}", d.message);
+        d.help("give the function a `custom_jvp`, or use reverse mode only")
+    })?;
+    let tangents: Vec<Option<Tensor>> = tangents.iter().cloned().map(Some).collect();
+    transpose(&body, linear, residuals, &tangents)
+}
+
+/// Cotangents of a `transposed` equation's operands: the backward half is run.
+pub(super) fn adjoint(
+    equation: &Equation,
+    residuals: Vec<Tensor>,
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let count = residuals.len();
+    let taken: Vec<Option<Tensor>> =
+        residuals.into_iter().map(Some).chain(cotangents.iter().cloned()).collect();
+    let mut results = vec![None; count];
+    results.extend(run(&equation.regions[0], &taken)?);
+    Ok(results)
+}
+
+/// Runs a body on inputs some of which are symbolic zeros (`None`), and keeps zero what is zero because of them.
+///
+/// An op that is linear in its zero operands has the result zero; where only some operands of a sum are zero, it is the sum of the
+/// others. To any other op, zeros are given as numbers.
+pub(super) fn run(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    let scope = current_scope()?;
+    let live = Activity::of(body, &vec![false; body.outputs.len()]).live;
+    let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
+    for (input, tensor) in body.inputs.iter().zip(inputs) {
+        values[*input] = tensor.clone();
+    }
+    for equation in &body.equations {
+        if !equation.results.iter().any(|v| live[*v]) {
+            continue;
+        }
+        let operands: Vec<Option<Tensor>> = equation.operands.iter().map(|v| values[*v].clone()).collect();
+        for (value, result) in equation.results.iter().zip(results(&scope, body, equation, &operands)?) {
+            values[*value] = result;
+        }
+    }
+    Ok(body.outputs.iter().map(|v| values[*v].clone()).collect())
+}
+
+fn results(
+    scope: &Scope,
+    body: &Body,
+    equation: &Equation,
+    operands: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let is_zero = |i: &usize| operands[*i].is_none();
+    let is_float = |i: &usize| body.ty(equation.operands[*i]).dtype.is_float();
+    let all = || 0..operands.len();
+    let zero = all().any(|i| is_zero(&i))
+        && match equation.op.derivative() {
+            Derivative::Linear(_) => all().filter(is_float).all(|i| is_zero(&i)),
+            Derivative::Multilinear(_) => true,
+            Derivative::LinearIn(allowed, ..) => allowed.iter().any(is_zero),
+            _ => false,
+        };
+    if zero {
+        return Ok(vec![None; equation.results.len()]);
+    }
+    let materialise = |(i, t): (usize, &Option<Tensor>)| match t {
+        Some(t) => Ok(t.clone()),
+        None => zeros(body.ty(equation.operands[i])),
+    };
+    let location = scope.location(equation.location);
+    if let Derivative::Linear(rule) = equation.op.derivative()
+        && all().filter(is_float).any(|i| is_zero(&i))
+    {
+        let full: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
+        let types = body.types(&equation.results);
+        let tangents: Vec<_> = all().map(|i| operands[i].clone().filter(|_| is_float(&i))).collect();
+        return duals_of_linear(equation, rule, &full, &types, &tangents);
+    }
+    let operands: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
+    let results = Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+    Ok(results.into_iter().map(Some).collect())
+}
+
+/// The body without equations that no output needs.
+fn pruned(mut body: Body) -> Body {
+    let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
+    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+    body
+}
+
+fn kept<T: Copy>(items: &[T], keep: &[bool]) -> Vec<T> {
+    items.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| *item).collect()
+}
+
+/// What errors call the function of an equation.
+pub(super) fn function_name(op: &Op) -> String {
+    let name = match op {
+        Op::FunctionCall(call) => &call.function.0,
+        Op::CustomJvp(custom) => &custom.function.0,
+        Op::CustomVjp(custom) => &custom.function.0,
+        other => return format!("`{}`", other.name()),
+    };
+    if name.is_empty() { format!("the function of a `{}`", op.name()) } else { format!("`@{name}`") }
+}
+
+/// An opaque function is in the way of a derivative.
+pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
+    Diagnostic::new(format!("cannot differentiate through {}: it is opaque", function_name(&equation.op)))
+        .at(scope.location(equation.location), "called here")
+        .help("Give it a `custom_vjp` or mark it `stop_gradient`")
+}
+
+fn captured_error(scope: &Scope, equation: &Equation, captured: &Tensor) -> Diagnostic {
+    let error = Diagnostic::new(format!(
+        "the rule of {} captures a value that is differentiated, of which it knows no derivative",
+        function_name(&equation.op)
+    ))
+    .at(scope.location(equation.location), "the rule is given here")
+    .help("pass the value as an argument, or cut it off by `stop_gradient`");
+    match captured.defined_at() {
+        Some(at) => error.at(at, format!("captured: {}", captured.ty())),
+        None => error,
+    }
+}
