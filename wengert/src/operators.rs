@@ -1,4 +1,5 @@
-//! Differential operators on closures: see [`wengert_compiler::autodiff::operators`], whose functions these are.
+//! Differential operators on closures, and rules of one's own: see [`wengert_compiler::autodiff::operators`] and
+//! [`wengert_compiler::autodiff::rules`], whose functions these are.
 //!
 //! ```
 //! use wengert::prelude::*;
@@ -21,3 +22,4 @@
 pub use wengert_compiler::autodiff::operators::{
     Differential, Pullback, grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
 };
+pub use wengert_compiler::autodiff::rules::{call, custom_jvp, custom_vjp, opaque, with_derivative};

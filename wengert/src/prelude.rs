@@ -1,7 +1,10 @@
 //! What most programs use: `use wengert::prelude::*;`.
 
 pub use crate::nn::{Activation, Conv2d, Dropout, Embedding, LayerNorm, Linear};
-pub use crate::operators::{grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp};
+pub use crate::operators::{
+    custom_jvp, custom_vjp, grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
+    with_derivative,
+};
 pub use crate::optim::{Adam, AdamW, Sgd};
 pub use crate::program::Program;
 pub use crate::types::{bf16, bool, f16, f32, f64, i8, i32, i64, u8, u32, u64};

@@ -24,6 +24,7 @@ pub mod function;
 pub mod jvp;
 pub mod linearize;
 pub mod operators;
+pub mod rules;
 pub mod trace;
 pub mod transpose;
 

@@ -249,7 +249,7 @@ fn settle(
     (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
 }
 
-fn poison(error: &Diagnostic) -> Tensor {
+pub(super) fn poison(error: &Diagnostic) -> Tensor {
     if let Some(scope) = Scope::current() {
         scope.fail(error);
     }
@@ -257,7 +257,7 @@ fn poison(error: &Diagnostic) -> Tensor {
 }
 
 /// The same value with other tensors.
-fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
+pub(super) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
     let mut tensors = tensors.iter();
     value.map_tensors(&KeyPath::default(), &mut |_, _| {
         tensors.next().expect("a value has as many tensors each time it is visited").clone()
@@ -265,7 +265,7 @@ fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
 }
 
 /// The tangent vector with these components; `None` is zero.
-fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
+pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
     let mut components = components.iter();
     point.tangent(&KeyPath::default(), &mut |_, t| match components.next() {
         Some(Some(component)) => component.clone(),

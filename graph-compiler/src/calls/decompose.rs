@@ -6,8 +6,8 @@ use wengert_core::id::IdVec;
 use wengert_core::op::Compute;
 use wengert_core::{Diagnostic, Location, Op, Result, Target, Tensor};
 
-/// How often a decomposition may decompose again.
-const DEPTH: usize = 16;
+/// How often a decomposition may decompose again: regions within regions are taken out one layer at a time.
+const DEPTH: usize = 128;
 
 /// The function without composites and unclaimed calls, and how many were replaced (at most `fuel`).
 pub(crate) fn decompose(mut function: Function, target: &Target, fuel: u64) -> Result<(Function, u64)> {
