@@ -10,6 +10,7 @@ pub mod kernels;
 mod lower;
 pub mod memory;
 pub mod pipeline;
+pub mod probes;
 pub mod rewrite;
 #[cfg(test)]
 mod samples;

@@ -8,7 +8,7 @@ use crate::kernels::Kernels;
 use crate::lower::assemble;
 use crate::memory::{Planned, plan_kernels};
 use crate::view::View;
-use crate::{calls, fuse, rewrite};
+use crate::{calls, fuse, probes, rewrite};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
 use wengert_core::plan::{self, Plan};
@@ -229,6 +229,7 @@ pub fn compile_traced(
 ) -> Result<(Plan, Sources)> {
     let bound = program.get(function)?.bind(binding)?;
     verify(&bound)?;
+    let (bound, _) = probes::expose(bound)?;
     let compiled = compile_kernels(&bound, target, options)?;
     let Planned { plan, kernel_of } = plan_kernels(&compiled.kernels, target, binding)?;
     if let Err(fault) = plan::verify(&plan) {

@@ -100,6 +100,12 @@ impl<'a> Console<'a> {
         let _ = writeln!(self.err, "warning: {warning}");
     }
 
+    /// Prints what a run had to tell beside its results.
+    pub fn note(&mut self, text: impl fmt::Display) {
+        // As for warnings.
+        let _ = writeln!(self.err, "{text}");
+    }
+
     /// Prints a failure and gives its status.
     pub fn report(&mut self, failure: &Failure) -> Status {
         if let Some(diagnostic) = &failure.diagnostic {

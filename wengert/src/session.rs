@@ -31,9 +31,11 @@ use crate::store::Store;
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use wengert_compiler::probes;
 use wengert_core::graph::{Function, OutputRole, Program};
+use wengert_core::op::ProbeKind;
 use wengert_core::plan::Plan;
-use wengert_core::{Binding, Diagnostic, Literal, Result, Target, TensorType};
+use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -239,7 +241,28 @@ impl Compiled {
         }
         let results = self.executable.run(&given, &mut variables).map_err(context)?;
         let names = signature.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| o.name.clone());
-        Ok(Outputs(names.zip(results).collect()))
+        Ok(self.split(names.zip(results)))
+    }
+
+    /// Tells probes apart from what the function returns.
+    fn split(&self, results: impl Iterator<Item = (String, Literal)>) -> Outputs {
+        let mut outputs = Outputs::default();
+        for (output, value) in results {
+            let Some((kind, name)) = probes::of_output(&output) else {
+                outputs.values.push((output, value));
+                continue;
+            };
+            let location = self.executable.probe_location(&output);
+            match kind {
+                ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
+                ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
+                    tracing::warn!("probe `{name}` ({location}): the value has a NaN or an infinity");
+                }
+                ProbeKind::Finite => {}
+            }
+            outputs.probes.push(Probed { name: name.into(), kind, value, location });
+        }
+        outputs
     }
 
     /// Every name given is an input of the caller's, and given once.
@@ -266,14 +289,30 @@ const _: fn() = || {
 };
 
 /// What a run gave, by name, in the order of the function's outputs.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outputs {
+    values: Vec<(String, Literal)>,
+    probes: Vec<Probed>,
+}
+
+/// What a probe saw in a run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Outputs(Vec<(String, Literal)>);
+pub struct Probed {
+    /// The probe's name; the second of that name has `.2` behind it.
+    pub name: String,
+    /// What it tells.
+    pub kind: ProbeKind,
+    /// The value that was watched, or whether all of it is finite.
+    pub value: Literal,
+    /// Where the probe was made, if that is known.
+    pub location: Location,
+}
 
 impl Outputs {
     /// The output `name`.
     pub fn get(&self, name: &str) -> Result<&Literal> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, literal)| literal).ok_or_else(|| {
-            let names: Vec<_> = self.0.iter().map(|(name, _)| name).collect();
+        self.values.iter().find(|(n, _)| n == name).map(|(_, literal)| literal).ok_or_else(|| {
+            let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
             Diagnostic::new(format!("there is no output `{name}`"))
                 .help(format!("outputs are {}", listed(&names)))
         })
@@ -290,7 +329,12 @@ impl Outputs {
 
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Literal)> {
-        self.0.iter().map(|(name, literal)| (name.as_str(), literal))
+        self.values.iter().map(|(name, literal)| (name.as_str(), literal))
+    }
+
+    /// What the function's probes saw.
+    pub fn probes(&self) -> &[Probed] {
+        &self.probes
     }
 }
 
@@ -299,6 +343,6 @@ impl IntoIterator for Outputs {
     type IntoIter = std::vec::IntoIter<(String, Literal)>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.values.into_iter()
     }
 }

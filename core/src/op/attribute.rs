@@ -68,6 +68,7 @@ macro_rules! simple_field {
 }
 simple_field! {
     bool, Bool, "`true` or `false`";
+    String, Text, "a text in quotes";
     DType, DType, "a dtype";
     Scalar, Scalar, "a scalar such as `f32(1.5)`";
     Literal, Literal, "a literal";

@@ -35,6 +35,7 @@ mod iota;
 mod is_finite;
 mod pad;
 mod permute;
+mod probe;
 mod random_bits;
 mod reduce;
 mod reshape;
@@ -68,6 +69,7 @@ pub use iota::Iota;
 pub use is_finite::IsFinite;
 pub use pad::Pad;
 pub use permute::Permute;
+pub use probe::{Probe, ProbeKind};
 pub use random_bits::{RandomBits, philox};
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
@@ -299,6 +301,7 @@ ops! {
     ConvGeneralDilated(ConvGeneralDilated),
     Softmax(Softmax),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
+    Probe(Probe),
     FunctionCall(FunctionCall),
     CustomJvp(CustomJvp),
     CustomVjp(CustomVjp),

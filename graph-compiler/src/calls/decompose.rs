@@ -50,6 +50,19 @@ fn once(function: &Function, target: &Target, fuel: u64) -> Result<Option<(Funct
     if composites.is_empty() {
         return Ok(None);
     }
+    Ok(Some((replaced(function, &composites)?, composites.len() as u64)))
+}
+
+/// The function with the regions of some equations in place of the equations.
+pub(crate) fn inline_regions(function: &Function, which: impl Fn(&Equation) -> bool) -> Result<Function> {
+    let equations = function.body.equations.iter().enumerate();
+    let chosen: Vec<usize> = equations.filter(|(_, e)| which(e)).map(|(n, _)| n).collect();
+    replaced(function, &chosen)
+}
+
+/// The function with the decompositions of some equations in their place.
+fn replaced(function: &Function, composites: &[usize]) -> Result<Function> {
+    let body = &function.body;
     let scope = Scope::new(function.locations.clone());
     let mut tensors: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
     scope.enter(|| -> Result<()> {
@@ -98,7 +111,7 @@ fn once(function: &Function, target: &Target, fuel: u64) -> Result<Option<(Funct
         .collect();
     let closure = scope.close(&outputs)?;
     let replaced = Function { body: closure.body, locations: scope.locations(), ..function.clone() };
-    Ok(Some((replaced.renumber(), composites.len() as u64)))
+    Ok(replaced.renumber())
 }
 
 /// The results of a composite by other ops.

@@ -7,5 +7,5 @@
 mod decompose;
 mod epilogue;
 
-pub(crate) use decompose::decompose;
+pub(crate) use decompose::{decompose, inline_regions};
 pub(crate) use epilogue::epilogues;

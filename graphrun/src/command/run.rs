@@ -7,10 +7,11 @@ use crate::values::{compare, full, gather, to_json};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use wengert::core::graph::OutputRole;
+use wengert::core::op::ProbeKind;
 use wengert::data::spec::{Spec, resolve};
 use wengert::data::{self, Format};
 use wengert::signature::Signature;
-use wengert::{Binding, Diagnostic, Literal, Session};
+use wengert::{Binding, Diagnostic, Literal, Outputs, Session};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
@@ -33,6 +34,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     session.set_variables(&given.variables)?;
     let mut compiled = source.compile(&mut session, &given.binding)?;
     let results = compiled.run(&given.inputs())?;
+    show_probes(&results, console);
     let result = |name: &str| match results.get(name) {
         Ok(literal) => Ok(literal.clone()),
         Err(_) => session.variable(name),
@@ -64,6 +66,9 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     } else {
         for output in &compiled.signature().outputs {
             let name = output.name.as_str();
+            if wengert::probes::of_output(name).is_some() {
+                continue;
+            }
             match outputs.iter().find(|(n, _)| *n == name) {
                 Some((_, "-")) => console.line(format_args!("{name}={}", full(&result(name)?)))?,
                 Some((_, path)) => console.line(format_args!("{name} written to {path}"))?,
@@ -83,6 +88,20 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         }
     }
     Ok(if failed.is_empty() { Status::Good } else { Status::Failed })
+}
+
+/// What the function's probes saw, on the error stream: they are no results.
+fn show_probes(results: &Outputs, console: &mut Console<'_>) {
+    for probe in results.probes() {
+        let (name, place) = (&probe.name, &probe.location);
+        match probe.kind {
+            ProbeKind::Print => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
+            ProbeKind::Finite if probe.value.get(0).to_f64() == 0.0 => {
+                console.note(format_args!("probe `{name}` ({place}): the value has a NaN or an infinity"));
+            }
+            ProbeKind::Finite => {}
+        }
+    }
 }
 
 /// `NAME=…` pairs of an option, whose names must be outputs.

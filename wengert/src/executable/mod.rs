@@ -10,10 +10,12 @@ use crate::device::{Device, DeviceOptions};
 use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
+use std::collections::BTreeMap;
 use wengert_compiler::pipeline::{self, Options, Sources};
+use wengert_compiler::probes;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Literal, Result, Target, interpret};
+use wengert_core::{Binding, Literal, Location, Result, Target, interpret};
 
 /// A device that is open.
 #[derive(Clone, Debug)]
@@ -79,6 +81,8 @@ const EMULATED: &str = "sm_90";
 pub struct Executable {
     signature: Signature,
     runner: Runner,
+    /// Where the probes were made, by the names of their outputs.
+    probes: BTreeMap<String, Location>,
 }
 
 /// What runs it.
@@ -124,20 +128,25 @@ impl Executable {
         function: &Function,
         binding: &Binding,
     ) -> Result<Executable> {
-        let bound = function.bind(binding)?;
+        let (bound, probes) = probes::expose(function.bind(binding)?)?;
         let signature = Signature::of_function(&bound);
         if matches!(machine, Machine::Interpreter) {
-            return Ok(Executable { signature, runner: Runner::Graph(bound) });
+            return Ok(Executable { signature, runner: Runner::Graph(bound), probes });
         }
         let (target, options) = (machine.target()?, Options::default());
         let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))? })
+        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes })
     }
 
     /// Takes a verified plan.
     pub fn load(machine: &Machine, plan: Plan) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)? })
+        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)?, probes: BTreeMap::new() })
+    }
+
+    /// Where a probe was made, if that is known.
+    pub fn probe_location(&self, output: &str) -> Location {
+        self.probes.get(output).cloned().unwrap_or_default()
     }
 
     /// What goes in and comes out.
