@@ -9,7 +9,9 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::location::Location;
-use crate::op::{Binary, BroadcastInDim, Clamp, Compare, Select, Unary};
+use crate::op::{
+    Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, ReducePrecision, Select, SelectN, Unary,
+};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -141,6 +143,33 @@ impl Tensor {
         let pred =
             if self.rank() == 0 || x.error().is_some() { self.clone() } else { self.broadcast_to(x.shape()) };
         Tensor::apply(Select {}, &[&pred, &x, &y])
+    }
+
+    /// `select_n`: elements of the case with the number that `self` (bool or i32, a scalar or of the cases' shape) has; a number out of range
+    /// counts as the nearest in range.
+    #[track_caller]
+    pub fn select_n(&self, cases: &[&Tensor]) -> Tensor {
+        let operands: Vec<&Tensor> = std::iter::once(self).chain(cases.iter().copied()).collect();
+        Tensor::apply(SelectN {}, &operands)
+    }
+
+    /// `integer_pow`: `self` to a fixed power, by repeated squaring. Negative powers are for floats.
+    #[track_caller]
+    pub fn integer_pow(&self, exponent: i64) -> Tensor {
+        Tensor::apply(IntegerPow { exponent }, &[self])
+    }
+
+    /// `nextafter`: the float next to `self` in the direction of `other`. Shapes broadcast; a number takes the tensor's dtype.
+    #[track_caller]
+    pub fn nextafter(&self, other: impl Operand) -> Tensor {
+        let (a, b) = self.align(&other.beside(self));
+        Tensor::apply(NextAfter {}, &[&a, &b])
+    }
+
+    /// `reduce_precision`: `self` rounded to a float format of so many bits, in its dtype.
+    #[track_caller]
+    pub fn reduce_precision(&self, exponent_bits: usize, mantissa_bits: usize) -> Tensor {
+        Tensor::apply(ReducePrecision { exponent_bits, mantissa_bits }, &[self])
     }
 
     /// `clamp`: `min(max(self, low), high)`.

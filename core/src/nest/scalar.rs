@@ -60,6 +60,10 @@ scalar_ops! {
     Abs "abs" 1 Number;
     /// Bitwise complement; logical for bool.
     Not "not" 1 Bits;
+    /// Number of bits that are 1.
+    Popcnt "popcnt" 1 Integer;
+    /// Number of zero bits above the highest bit that is 1; all bits of the dtype for 0.
+    Clz "clz" 1 Integer;
     /// Largest integer not above x.
     Floor "floor" 1 Float;
     /// Least integer not below x.

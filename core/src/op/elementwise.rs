@@ -18,6 +18,8 @@ pub(super) enum Domain {
     Bits,
     /// Integers.
     Integer,
+    /// All dtypes.
+    Any,
 }
 
 impl Domain {
@@ -27,6 +29,7 @@ impl Domain {
             Domain::Number => dtype != DType::Bool,
             Domain::Bits => !dtype.is_float(),
             Domain::Integer => dtype.is_integer(),
+            Domain::Any => true,
         }
     }
 
@@ -39,6 +42,7 @@ impl Domain {
             Domain::Number => "floats and integers",
             Domain::Bits => "integers and bool",
             Domain::Integer => "integers",
+            Domain::Any => "all dtypes",
         };
         Err(Diagnostic::new(format!("takes {takes}, found {dtype}"))
             .help("convert the operand with `convert_element_type`"))

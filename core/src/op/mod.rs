@@ -31,17 +31,21 @@ mod dim_as_value;
 mod dot_general;
 mod elementwise;
 mod gather;
+mod integer_pow;
 mod iota;
 mod is_finite;
+mod nextafter;
 mod pad;
 mod permute;
 mod probe;
 mod random_bits;
 mod reduce;
+mod reduce_precision;
 mod reshape;
 mod reverse;
 mod scatter_add;
 mod select;
+mod select_n;
 mod slice;
 mod softmax;
 mod softmax_cross_entropy;
@@ -65,18 +69,22 @@ pub use derivative::Derivative;
 pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
 pub use gather::Gather;
+pub use integer_pow::IntegerPow;
 pub use iota::Iota;
 pub use is_finite::IsFinite;
+pub use nextafter::NextAfter;
 pub use pad::Pad;
 pub use permute::Permute;
 pub use probe::{Probe, ProbeKind};
 pub use random_bits::{RandomBits, philox};
 pub use reduce::{Reduce, ReduceKind};
+pub use reduce_precision::ReducePrecision;
 pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use sample::{Sample, SampleOperand};
 pub use scatter_add::ScatterAdd;
 pub use select::{Clamp, Select};
+pub use select_n::SelectN;
 pub use slice::Slice;
 pub use softmax::{Softmax, SoftmaxKind};
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
@@ -276,9 +284,13 @@ ops! {
     Unary(Unary),
     Binary(Binary),
     Compare(Compare),
+    IntegerPow(IntegerPow),
+    NextAfter(NextAfter),
     Select(Select),
+    SelectN(SelectN),
     Clamp(Clamp),
     IsFinite(IsFinite),
+    ReducePrecision(ReducePrecision),
     Constant(Constant),
     ConvertElementType(ConvertElementType),
     BitcastConvertType(BitcastConvertType),

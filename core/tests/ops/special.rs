@@ -4,10 +4,10 @@ use super::lower::execute;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
-    Argument, Binary, Clamp, ConvertElementType, Extremum, Gather, ScatterAdd, Softmax, SoftmaxCrossEntropy,
-    SoftmaxKind, Unary,
+    Argument, Binary, Clamp, ConvertElementType, Extremum, Gather, NextAfter, ReducePrecision, ScatterAdd,
+    Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
 };
-use wengert_core::{DType, Element, Literal, Op, TensorType};
+use wengert_core::{DType, Element, Literal, Op, Scalar, TensorType};
 
 fn vector<T: Element>(values: &[T]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()
@@ -203,4 +203,63 @@ fn the_loss_of_a_label_that_is_no_class_is_not_a_number() {
         |labels| execute(&SoftmaxCrossEntropy {}.into(), &[], &[wide.clone(), labels], Tree::SEQUENTIAL);
     assert_eq!(loss(vector(&[44u8])), loss(vector(&[44i64])));
     assert!((loss(vector(&[44u8]))[0].get(0).to_f64() - 7.109).abs() < 1e-3);
+}
+
+/// Every half there is, in every format that is narrower in one of the two ways or both, or in none.
+#[test]
+fn every_half_in_every_small_format() {
+    let f16s: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).collect();
+    let bf16s: Vec<half::bf16> = (0..=u16::MAX).map(half::bf16::from_bits).collect();
+    for (exponent_bits, mantissa_bits) in
+        [(5, 9), (5, 3), (4, 10), (4, 3), (2, 1), (1, 0), (8, 0), (8, 7), (3, 8)]
+    {
+        let op = ReducePrecision { exponent_bits, mantissa_bits };
+        one(op.clone(), &vector(&f16s));
+        one(op, &vector(&bf16s));
+    }
+}
+
+#[test]
+fn roundings_to_known_formats_are_those_of_the_formats() {
+    let x: Vec<f32> = (0..20_000u32).map(|i| f32::from_bits(i.wrapping_mul(214_783))).collect();
+    // A normal number of f16 is what a conversion to f16 gives; what would be subnormal there is zero here.
+    let found = one(ReducePrecision { exponent_bits: 5, mantissa_bits: 10 }, &vector(&x));
+    for (x, found) in x.iter().zip(found.as_slice::<f32>().unwrap()) {
+        let half = half::f16::from_f32(*x);
+        let tiny = half.to_f32().abs() < 2f32.powi(-14);
+        let wanted = if tiny { 0.0f32.copysign(*x) } else { half.to_f32() };
+        assert!(*found == wanted || x.is_nan() && found.is_nan(), "{x}: {found}, not {wanted}");
+    }
+    // bf16 has the range of f32, subnormal numbers included.
+    let found = one(ReducePrecision { exponent_bits: 8, mantissa_bits: 7 }, &vector(&x));
+    for (x, found) in x.iter().zip(found.as_slice::<f32>().unwrap()) {
+        let wanted = half::bf16::from_f32(*x).to_f32();
+        assert!(found.to_bits() == wanted.to_bits() || x.is_nan() && found.is_nan(), "{x}: {found}");
+    }
+}
+
+/// Every half with a neighbour on either side; the way there and back.
+#[test]
+fn every_half_has_its_neighbours() {
+    let up = |x: &Literal, y: f32| {
+        let y = Literal::full(x.shape(), Scalar::from_f64(x.dtype(), y.into()));
+        both(NextAfter {}, &[x.clone(), y])
+    };
+    let finite: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).filter(|x| x.is_finite()).collect();
+    let next = up(&vector(&finite), INF);
+    for (x, next) in finite.iter().zip(next.as_slice::<half::f16>().unwrap()) {
+        let least = half::f16::from_bits(1);
+        assert!(next > x && (next.to_f32() - x.to_f32() >= least.to_f32()), "{x}: {next}");
+    }
+    let back = up(&next, -INF);
+    assert!(finite.iter().zip(back.as_slice::<half::f16>().unwrap()).all(|(x, back)| x == back));
+    let finite: Vec<half::bf16> =
+        (0..=u16::MAX).map(half::bf16::from_bits).filter(|x| x.is_finite()).collect();
+    let next = up(&vector(&finite), INF);
+    assert!(finite.iter().zip(next.as_slice::<half::bf16>().unwrap()).all(|(x, next)| next > x));
+    let back = up(&next, -INF);
+    assert!(finite.iter().zip(back.as_slice::<half::bf16>().unwrap()).all(|(x, back)| x == back));
+    // Equal numbers give the second, whose zero counts.
+    let equal = both(NextAfter {}, &[vector(&[0.0f32, -0.0, 1.0]), vector(&[-0.0f32, 0.0, 1.0])]);
+    assert_eq!(floats(&equal), ["-0.0", "0.0", "1.0"]);
 }

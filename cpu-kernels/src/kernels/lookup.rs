@@ -113,6 +113,8 @@ macro_rules! level {
                     ScalarOp::Neg => of!(unary with_number Neg),
                     ScalarOp::Abs => of!(unary with_number Abs),
                     ScalarOp::Not => of!(unary with_bits Not),
+                    ScalarOp::Popcnt => of!(unary with_integer Popcnt),
+                    ScalarOp::Clz => of!(unary with_integer Clz),
                     ScalarOp::Floor => of!(unary with_float Floor),
                     ScalarOp::Ceil => of!(unary with_float Ceil),
                     ScalarOp::RoundEven => of!(unary with_float RoundEven),

@@ -34,7 +34,7 @@ macro_rules! operations {
     ($($name:ident)*) => {$( pub(crate) struct $name; )*};
 }
 operations! {
-    Neg Abs Not Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Add Sub Mul Div Rem Min Max Pow Atan2 And Or
+    Neg Abs Not Popcnt Clz Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Add Sub Mul Div Rem Min Max Pow Atan2 And Or
     Xor ShiftLeft ShiftRightLogical ShiftRightArithmetic MulHigh Fma Eq Ne Lt Le Select
 }
 
@@ -131,6 +131,8 @@ macro_rules! integer {
     ($t:ident, $unsigned:ident, $signed:ident, $wide:ident) => {
         unary!(Neg $t, |x| x.wrapping_neg());
         unary!(Not $t, |x| !x);
+        unary!(Popcnt $t, |x| x.count_ones() as $t);
+        unary!(Clz $t, |x| x.leading_zeros() as $t);
         binary!(Add $t, |x, y| x.wrapping_add(y));
         binary!(Sub $t, |x, y| x.wrapping_sub(y));
         binary!(Mul $t, |x, y| x.wrapping_mul(y));

@@ -121,6 +121,7 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
         ScalarOp::Abs if signed => code.unary(Unary::Abs, ty, x),
         ScalarOp::Abs => x,
         ScalarOp::Not => code.unary(Unary::Not, ty, x),
+        ScalarOp::Popcnt | ScalarOp::Clz => count(code, op == ScalarOp::Clz, dtype, x),
         ScalarOp::Add => code.binary(Binary::Add, ty, x, y),
         ScalarOp::Sub => code.binary(Binary::Sub, ty, x, y),
         ScalarOp::Mul => code.binary(Binary::Mul, ty, x, y),
@@ -153,6 +154,19 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
         _ => unreachable!("{NOT_OF_THIS_CLASS}"),
     };
     wrap(code, dtype, value)
+}
+
+/// Bits that are 1, or zeros above the highest of them. PTX counts in 32 bits, whatever it counts in.
+fn count(code: &mut Code, zeros: bool, dtype: DType, x: Reg) -> Reg {
+    let (instruction, wide) = (if zeros { Unary::Clz } else { Unary::Popc }, dtype.size() == 8);
+    let bits = without_sign(code, dtype, x);
+    let count = code.unary(instruction, if wide { Type::B64 } else { Type::B32 }, bits);
+    match dtype.size() {
+        8 => code.convert(Rounding::Exact, Type::U64, Type::U32, count),
+        // The register has 24 zeros more than the byte in it.
+        1 if zeros => code.binary(Binary::Sub, Type::S32, count, 24),
+        _ => count,
+    }
 }
 
 /// A distance of shifts in 32 bits, as large as 64 if it is larger.

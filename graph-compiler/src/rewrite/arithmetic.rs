@@ -84,6 +84,24 @@ fn exact_reciprocal(s: Scalar) -> Option<Scalar> {
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
+        name: "stopped_gradient",
+        doc: "stop_gradient(x) → x: what is compiled has been differentiated",
+        examples: &[
+            "func @f(%x: f16[33]) -> (f16[33]) {
+               %0: f16[33] = stop_gradient %x
+               return %0
+             }",
+            "func @f(%x: bool[33]) -> (bool[33]) {
+               %0: bool[33] = stop_gradient %x
+               return %0
+             }",
+        ],
+        apply: |_, equation| match (&equation.op, equation.operands.as_slice()) {
+            (Op::Unary(Unary::StopGradient), [x]) => Some(*x),
+            _ => None,
+        },
+    },
+    Rule {
         name: "neutral_element",
         doc: "x + −0.0, x − 0, x · 1, x / 1, max(x, −∞), x & ~0, x | 0, x << 0, … → x",
         examples: &[

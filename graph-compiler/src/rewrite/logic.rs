@@ -28,6 +28,27 @@ fn opposite(compare: Compare, ordered: bool) -> Option<Compare> {
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
+        name: "case_of_a_condition",
+        doc: "select_n(p, x, y) → select(p, y, x) for a bool p, and select_n(w, x) → x",
+        examples: &[
+            "func @f(%p: bool[33], %x: f32[33], %y: f32[33]) -> (f32[33]) {
+               %0: f32[33] = select_n %p, %x, %y
+               return %0
+             }",
+            "func @f(%w: i32[], %x: f32[33]) -> (f32[33]) {
+               %0: f32[33] = select_n %w, %x
+               return %0
+             }",
+        ],
+        apply: |cx, equation| match (&equation.op, equation.operands.as_slice()) {
+            (Op::SelectN(_), [_, x]) => Some(*x),
+            (Op::SelectN(_), [which, x, y]) if cx.ty(*which).dtype == DType::Bool => {
+                cx.emit(Select {}, &[*which, *y, *x])
+            }
+            _ => None,
+        },
+    },
+    Rule {
         name: "double_negation",
         doc: "!!x → x; !(x = y) → x ≠ y and so on, for orders of integers only (NaN is unordered)",
         examples: &[

@@ -1,7 +1,7 @@
 //! Mistakes that the literature has made, each as a test.
 
 use super::support::*;
-use wengert_compiler::autodiff::operators::{grad, vjp};
+use wengert_compiler::autodiff::operators::{grad, jvp, vjp};
 use wengert_core::op::Unary;
 use wengert_core::{DType, Differentiable, Literal, Tensor, TensorType};
 
@@ -53,4 +53,67 @@ fn adding_two_trees_adds_left_to_left_and_right_to_right() {
         vec![moved.0.0, moved.0.1, moved.1[0].clone(), gradient.0.0, gradient.0.1, gradient.1[0].clone()]
     });
     assert_eq!(sums, [101.0, 1010.0, 1010.0, 11.0, 22.0, 33.0]);
+}
+
+#[test]
+fn what_is_stopped_is_a_constant() {
+    // d/dx x·c with c = x² stopped: x², not 3x².
+    let slope = at(3.0, |x| grad(x, |x: &Tensor| x * &x.square().stop_gradient()));
+    assert_eq!(slope, 9.0);
+    // Stopped altogether, and behind another derivative: the gradient of u·stop(u·x) in u is stopped in x, too.
+    assert_eq!(at(3.0, |x| grad(x, |x: &Tensor| x.exp().stop_gradient())), 0.0);
+    let inner = |x: &Tensor| grad(x, |u: &Tensor| u * &(u * x).stop_gradient());
+    assert_eq!(at(3.0, |x| inner(x)), 9.0);
+    assert_eq!(at(3.0, |x| grad(x, inner)), 0.0);
+}
+
+#[test]
+fn whole_powers_have_exact_derivatives_at_zero_and_below() {
+    let cube = |x: &Tensor| x.integer_pow(3);
+    assert_eq!(at(-2.0, |x| grad(x, cube)), 12.0);
+    assert_eq!(at(-2.0, |x| grad(x, |x: &Tensor| grad(x, cube))), -12.0);
+    assert_eq!(at(0.0, |x| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, cube)))), 6.0);
+    assert_eq!(at(0.0, |x| grad(x, |x: &Tensor| x.integer_pow(1))), 1.0);
+    assert_eq!(at(0.0, |x| grad(x, |x: &Tensor| x.integer_pow(0))), 0.0);
+    assert_eq!(at(-2.0, |x| grad(x, |x: &Tensor| x.integer_pow(-2))), 0.25);
+    // No power of x is left: the fourth derivative of a cube is zero, not 0·x⁻¹.
+    let fourth = |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, cube))));
+    assert_eq!(at(0.0, fourth), 0.0);
+}
+
+#[test]
+fn bounds_have_the_gradient_where_they_bind() {
+    let of = |low: f64, x: f64, high: f64| {
+        let scalar = || TensorType::scalar(DType::F64);
+        let function = build(&[scalar(), scalar(), scalar()], |v| {
+            let inputs = (v[0].clone(), v[1].clone(), v[2].clone());
+            let (a, b, c) = grad(&inputs, |(a, b, c): &(Tensor, Tensor, Tensor)| b.clamp(a, c));
+            vec![a, b, c]
+        });
+        flat(&run(&function, &[low, x, high].map(Literal::from)))
+    };
+    assert_eq!(of(-1.0, -2.0, 1.0), [1.0, 0.0, 0.0]);
+    assert_eq!(of(-1.0, 0.5, 1.0), [0.0, 1.0, 0.0]);
+    assert_eq!(of(-1.0, 2.0, 1.0), [0.0, 0.0, 1.0]);
+    // At a bound lax gives nobody anything; here it is x that has the gradient, so that a gradient is not lost where a parameter is kept.
+    assert_eq!(of(-1.0, -1.0, 1.0), [0.0, 1.0, 0.0]);
+    assert_eq!(of(-1.0, 1.0, 1.0), [0.0, 1.0, 0.0]);
+    // Bounds that cross give the upper one, and so the gradient.
+    assert_eq!(of(2.0, 0.0, 1.0), [0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn derivatives_are_rounded_as_values_are() {
+    let of = |x: f64, t: f64| {
+        let scalar = TensorType::scalar(DType::F64);
+        let function = build(&[scalar.clone(), scalar], |v| {
+            let rounded = |x: &Tensor| x.reduce_precision(8, 2);
+            let (y, tangent) = jvp(&v[0], &v[1], rounded);
+            let pullback = vjp(&v[0], rounded).1;
+            vec![y, tangent, pullback(&v[1])]
+        });
+        flat(&run(&function, &[Literal::from(x), Literal::from(t)]))
+    };
+    assert_eq!(of(1.2, 1.9), [1.25, 2.0, 2.0]);
+    assert_eq!(of(3.3, -0.3), [3.5, -0.3125, -0.3125]);
 }

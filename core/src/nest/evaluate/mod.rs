@@ -75,6 +75,8 @@ trait Whole: Native + Ord {
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     fn not(self) -> Self;
+    fn popcnt(self) -> Self;
+    fn clz(self) -> Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -98,6 +100,8 @@ macro_rules! whole {
             fn neg(self) -> Self { self.wrapping_neg() }
             fn abs(self) -> Self { ($abs)(self) }
             fn not(self) -> Self { !self }
+            fn popcnt(self) -> Self { self.count_ones() as $t }
+            fn clz(self) -> Self { self.leading_zeros() as $t }
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
             fn sub(self, other: Self) -> Self { self.wrapping_sub(other) }
             fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
@@ -140,6 +144,8 @@ fn integer<T: Whole>(op: ScalarOp) -> Option<Evaluator> {
         ScalarOp::Neg => |[x, ..]| of::<T>(x).neg().to_bits64(),
         ScalarOp::Abs => |[x, ..]| of::<T>(x).abs().to_bits64(),
         ScalarOp::Not => |[x, ..]| of::<T>(x).not().to_bits64(),
+        ScalarOp::Popcnt => |[x, ..]| of::<T>(x).popcnt().to_bits64(),
+        ScalarOp::Clz => |[x, ..]| of::<T>(x).clz().to_bits64(),
         ScalarOp::Add => |[x, y, _]| of::<T>(x).add(of(y)).to_bits64(),
         ScalarOp::Sub => |[x, y, _]| of::<T>(x).sub(of(y)).to_bits64(),
         ScalarOp::Mul => |[x, y, _]| of::<T>(x).mul(of(y)).to_bits64(),

@@ -267,4 +267,48 @@ unary! {
         derivative: Derivative::Zero,
         samples: [values(&[2], [true, false]), values(&[3], [0u8, 255, 9]), values(&[3], [0i64, -1, 9])],
     }
+    /// Number of bits of x that are 1.
+    Popcnt popcnt Integer Cheap {
+        real: bits_only,
+        bits: |x, d| Scalar::from_i64(d, x).bits().count_ones().into(),
+        compute: instruction(ScalarOp::Popcnt),
+        derivative: Derivative::Zero,
+        samples: [
+            values(&[5], [0i8, -1, 1, i8::MIN, 0x55]),
+            values(&[4], [0u8, 255, 1, 0x80]),
+            values(&[5], [0i32, -1, 7, i32::MIN, 0x5555_5555]),
+            values(&[3], [u32::MAX, 0, 0x8000_0001]),
+            values(&[4], [0i64, -1, i64::MIN, 0x0f0f_0f0f_0f0f_0f0f]),
+            values(&[3], [u64::MAX, 1 << 63 | 1, 0])
+        ],
+    }
+    /// Number of zero bits of x above the highest bit that is 1; as many as the dtype has where x = 0.
+    Clz clz Integer Cheap {
+        real: bits_only,
+        bits: |x, d| i64::from(Scalar::from_i64(d, x).bits().leading_zeros()) - i64::from(64 - d.bits()),
+        compute: instruction(ScalarOp::Clz),
+        derivative: Derivative::Zero,
+        samples: [
+            values(&[5], [0i8, -1, 1, i8::MIN, 0x35]),
+            values(&[4], [0u8, 255, 1, 0x40]),
+            values(&[5], [0i32, -1, 7, i32::MIN, 0x0055_5555]),
+            values(&[3], [u32::MAX, 0, 0x4000_0001]),
+            values(&[4], [0i64, -1, 1 << 33, 0x0f0f_0f0f]),
+            values(&[3], [u64::MAX, 1 << 62 | 1, 0])
+        ],
+    }
+    /// x itself, of any dtype, with the derivative 0: what is behind it counts as a constant. Compiling removes it.
+    StopGradient stop_gradient Any Free {
+        real: |x| Ok(x.clone()),
+        bits: |x, _| x,
+        compute: |_, x| x,
+        derivative: Derivative::Zero,
+        samples: [
+            floats(&[3, 5], -2.0, 2.0),
+            values(&[4], [-0.0f32, f32::INFINITY, f32::NAN, 1e-40]),
+            values(&[2], [i32::MIN, 5]),
+            values(&[2], [u64::MAX, 0]),
+            values(&[2], [true, false])
+        ],
+    }
 }

@@ -1,0 +1,212 @@
+//! `nextafter`: the neighbour of a float.
+
+use super::attribute::{attributes, named};
+use super::compute::{Compute, ElementContext};
+use super::derivative::Derivative;
+use super::elementwise::Domain;
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::{Reg, ScalarOp};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `nextafter %x, %y`: the float of the dtype that comes next to x in the direction of y, subnormal numbers and infinities counted; y where
+    /// x = y (so −0 and 0 give y); NaN if one is NaN. The derivative with respect to x is 1, since the step is one of rounding; that with
+    /// respect to y is 0.
+    NextAfter {}
+}
+
+/// The neighbour by its bits. A float without sign is an integer in the order of magnitudes, so its neighbours differ by 1.
+fn neighbour(dtype: DType, x: f64, y: f64) -> f64 {
+    let (x, y) = (Scalar::from_f64(dtype, x), Scalar::from_f64(dtype, y));
+    let (from, to) = (x.to_f64(), y.to_f64());
+    if from.is_nan() || to.is_nan() {
+        return f64::NAN;
+    }
+    if from == to {
+        return to;
+    }
+    let sign = 1 << (dtype.bits() - 1);
+    let bits = if from == 0.0 {
+        (y.bits() & sign) | 1
+    } else if (from < to) == (from > 0.0) {
+        x.bits() + 1
+    } else {
+        x.bits() - 1
+    };
+    Scalar::from_bits(dtype, bits).to_f64()
+}
+
+/// How the magnitudes of a dtype lie among those of the dtype that computes with them: f32 for halves.
+struct Layout {
+    /// The dtype of the bits.
+    bits: DType,
+    /// Distance of neighbours, as a difference of bits.
+    step: i64,
+    /// Bits of the least magnitude above 0.
+    least: i64,
+}
+
+impl Layout {
+    fn of(dtype: DType) -> Layout {
+        match dtype {
+            DType::F64 => Layout { bits: DType::U64, step: 1, least: 1 },
+            DType::F32 => Layout { bits: DType::U32, step: 1, least: 1 },
+            // The bits of bf16 are the upper ones of f32.
+            DType::BF16 => Layout { bits: DType::U32, step: 1 << 16, least: 1 << 16 },
+            // 10 bits of the significand instead of 23; the least is 2⁻²⁴.
+            _ => Layout { bits: DType::U32, step: 1 << 13, least: (127 - 24) << 23 },
+        }
+    }
+}
+
+/// Emits the neighbour of `x`, which has dtype `dtype` widened to f32 if that is a half, as `y` has.
+fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
+    let (wide, layout) = (c.dtype(x), Layout::of(dtype));
+    let integer = |value| Scalar::from_i64(layout.bits, value);
+    let zero = c.constant(Scalar::zero(wide));
+    let sign = c.constant(integer(if wide == DType::F64 { i64::MIN } else { 1 << 31 }));
+    let (step, least) = (c.constant(integer(layout.step)), c.constant(integer(layout.least)));
+    let (x_bits, y_bits) = (c.bitcast(x, layout.bits), c.bitcast(y, layout.bits));
+
+    // Away from zero, or towards it.
+    let rises = c.scalar(ScalarOp::Lt, &[x, y]);
+    let positive = c.scalar(ScalarOp::Lt, &[zero, x]);
+    let away = c.scalar(ScalarOp::Eq, &[rises, positive]);
+    let size = c.scalar(ScalarOp::Abs, &[x]);
+    let size_bits = c.bitcast(size, layout.bits);
+    let more = c.scalar(ScalarOp::Add, &[size_bits, step]);
+    let less = c.scalar(ScalarOp::Sub, &[size_bits, step]);
+    let mut next = c.scalar(ScalarOp::Select, &[away, more, less]);
+    if dtype == DType::F16 {
+        // Below 2⁻¹⁴ neighbours are 2⁻²⁴ apart, as they are at 2⁻¹⁴ on the way to zero; and next to infinity is 65504.
+        let number = |c: &mut dyn ElementContext, value| c.constant(Scalar::from_f64(wide, value));
+        let (edge, spacing) = (number(c, 2f64.powi(-14)), number(c, 2f64.powi(-24)));
+        let (greatest, infinity) = (number(c, 65504.0), number(c, f64::INFINITY));
+        let more = c.scalar(ScalarOp::Add, &[size, spacing]);
+        let less = c.scalar(ScalarOp::Sub, &[size, spacing]);
+        let fixed = c.scalar(ScalarOp::Select, &[away, more, less]);
+        let below = c.scalar(ScalarOp::Lt, &[size, edge]);
+        let at = c.scalar(ScalarOp::Eq, &[size, edge]);
+        let inwards = c.scalar(ScalarOp::Not, &[away]);
+        let leaving = c.scalar(ScalarOp::And, &[at, inwards]);
+        let subnormal = c.scalar(ScalarOp::Or, &[below, leaving]);
+        let fixed = c.bitcast(fixed, layout.bits);
+        next = c.scalar(ScalarOp::Select, &[subnormal, fixed, next]);
+        let infinite = c.scalar(ScalarOp::Eq, &[size, infinity]);
+        let greatest = c.bitcast(greatest, layout.bits);
+        next = c.scalar(ScalarOp::Select, &[infinite, greatest, next]);
+    }
+    let is_zero = c.scalar(ScalarOp::Eq, &[x, zero]);
+    let next = c.scalar(ScalarOp::Select, &[is_zero, least, next]);
+    let signed = c.scalar(ScalarOp::Select, &[is_zero, y_bits, x_bits]);
+    let signed = c.scalar(ScalarOp::And, &[signed, sign]);
+    let next = c.scalar(ScalarOp::Or, &[next, signed]);
+    let next = c.bitcast(next, wide);
+    let equal = c.scalar(ScalarOp::Eq, &[x, y]);
+    let next = c.scalar(ScalarOp::Select, &[equal, y, next]);
+    // The sum of two numbers that can be compared is no NaN here: only one that is NaN makes it so.
+    let ordered = c.scalar(ScalarOp::Eq, &[x, x]);
+    let other = c.scalar(ScalarOp::Eq, &[y, y]);
+    let ordered = c.scalar(ScalarOp::And, &[ordered, other]);
+    let nan = c.constant(Scalar::from_f64(wide, f64::NAN));
+    c.scalar(ScalarOp::Select, &[ordered, next, nan])
+}
+
+impl Operation for NextAfter {
+    named!("nextafter");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        if operands[0] != operands[1] {
+            return Err(Diagnostic::new(format!("operands have types {} and {}", operands[0], operands[1]))
+                .help("give them one dtype and one shape"));
+        }
+        Domain::Float.check(operands[0].dtype)?;
+        Ok(vec![operands[0].clone()])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (x, y) = (&operands[0], &operands[1]);
+        let next = |(x_cell, y_cell): (&Cell<R>, &Cell<R>)| {
+            let next = x_cell.real().apply2(y_cell.real(), "nextafter", |a, b| neighbour(x.dtype, a, b));
+            next.map(Cell::Real)
+        };
+        let cells = x.cells.iter().zip(y.cells.iter()).map(next).collect::<Result<Vec<_>>>()?;
+        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let dtype = operands[0].dtype;
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let (x, y) = (c.operand(0, index), c.operand(1, index));
+                if !dtype.is_half() {
+                    return emit(c, dtype, x, y);
+                }
+                let (x, y) = (c.convert(x, DType::F32), c.convert(y, DType::F32));
+                let next = emit(c, dtype, x, y);
+                c.convert(next, dtype)
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Nonlinear(|j| vec![j.tangents[0].clone()])
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        use half::{bf16, f16};
+        let (infinity, nan) = (f32::INFINITY, f32::NAN);
+        let ends: [f32; 12] =
+            [0.0, -0.0, 0.0, 1.0, 1.0, -1.0, f32::MAX, infinity, -infinity, nan, 1.0, f32::MIN_POSITIVE];
+        let towards: [f32; 12] = [1.0, -1.0, -0.0, 2.0, 0.0, 0.0, infinity, 0.0, infinity, 1.0, nan, 0.0];
+        // What matters of halves is where their spacing changes: 2⁻¹⁴, the greatest, infinity.
+        let halves: [f64; 12] = [
+            0.0,
+            2f64.powi(-24),
+            -(2f64.powi(-24)),
+            2f64.powi(-14),
+            -(2f64.powi(-14)),
+            2f64.powi(-14),
+            65504.0,
+            f64::INFINITY,
+            -65504.0,
+            3.0 * 2f64.powi(-20),
+            1.0,
+            2f64.powi(-14) - 2f64.powi(-24),
+        ];
+        let others: [f64; 12] = [-1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1e9, 0.0, -1e9, -1.0, 0.0, 1.0];
+        vec![Entry {
+            name: "nextafter",
+            doc: "The float next to x in the direction of y; y where both are equal. The derivative with respect to x is 1.",
+            derivative: "nonlinear",
+            samples: vec![
+                Sample::new(NextAfter {}, vec![floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)]),
+                Sample::new(NextAfter {}, vec![values(&[12], ends), values(&[12], towards)]),
+                Sample::new(
+                    NextAfter {},
+                    vec![values(&[12], ends.map(f64::from)), values(&[12], towards.map(f64::from))],
+                ),
+                Sample::new(
+                    NextAfter {},
+                    vec![values(&[12], halves.map(f16::from_f64)), values(&[12], others.map(f16::from_f64))],
+                ),
+                Sample::new(
+                    NextAfter {},
+                    vec![values(&[12], ends.map(bf16::from_f32)), values(&[12], towards.map(bf16::from_f32))],
+                ),
+            ],
+        }]
+    }
+}

@@ -1,0 +1,157 @@
+//! `select_n`: one of several cases, element by element.
+
+use super::attribute::{attributes, named};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Operation, Traits};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real};
+use crate::nest::ScalarOp;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `select_n %which, %case_0, %case_1, …`: element by element, that of the case with number `which`. `which` is bool (one or two cases,
+    /// false is the first) or i32, a scalar or of the cases' shape. A number below 0 counts as 0, one beyond the last case as the last.
+    /// The gradient goes to the case that is taken.
+    SelectN {}
+}
+
+/// Where the case `case` of `count` is taken.
+fn taken(which: &Tensor, case: usize, count: usize) -> Tensor {
+    let number = case as i64;
+    match (which.dtype(), case) {
+        (DType::Bool, 0) => which.not(),
+        (DType::Bool, _) => which.clone(),
+        (_, 0) => which.le(number),
+        (_, case) if case + 1 == count => which.ge(number),
+        _ => which.eq(number),
+    }
+}
+
+impl Operation for SelectN {
+    named!("select_n");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        let [which, cases @ ..] = operands else { return Err(no_case()) };
+        let Some(first) = cases.first() else { return Err(no_case()) };
+        if let Some(other) = cases.iter().find(|c| *c != first) {
+            return Err(
+                Diagnostic::new(format!("cases have types {first} and {other}")).help("give them one type")
+            );
+        }
+        if !matches!(which.dtype, DType::Bool | DType::I32)
+            || !(which.rank() == 0 || which.shape == first.shape)
+        {
+            return Err(Diagnostic::new(format!("`which` has type {which}, the cases {first}"))
+                .help("`which` is bool or i32, a scalar or of the cases' shape"));
+        }
+        if which.dtype == DType::Bool && cases.len() > 2 {
+            return Err(Diagnostic::new(format!("a bool selects from two cases, not {}", cases.len()))
+                .help("convert `which` to i32"));
+        }
+        Ok(vec![first.clone()])
+    }
+
+    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+        let (which, cases) = (&operands[0], &operands[1..]);
+        let cell = |i: usize| -> Cell<R> {
+            let number = which.cells[if which.shape.is_empty() { 0 } else { i }].bits();
+            cases[number.clamp(0, cases.len() as i64 - 1) as usize].cells[i].clone()
+        };
+        let first = &cases[0];
+        Ok(vec![Array::new(first.dtype, first.shape.clone(), (0..first.cells.len()).map(cell).collect())])
+    }
+
+    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+        let (scalar, dtype, count) = (operands[0].rank() == 0, operands[0].dtype, operands.len() - 1);
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                let mut result = c.operand(1, index);
+                if count == 1 {
+                    return result;
+                }
+                let which = c.operand(0, if scalar { &[] } else { index });
+                for case in 1..count {
+                    let reached = if dtype == DType::Bool {
+                        which
+                    } else {
+                        let number = c.constant(Scalar::from_i64(dtype, case as i64));
+                        c.scalar(ScalarOp::Le, &[number, which])
+                    };
+                    let value = c.operand(1 + case, index);
+                    result = c.scalar(ScalarOp::Select, &[reached, value, result]);
+                }
+                result
+            }),
+            indirect: vec![],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let Some(ct) = &t.cotangents[0] else { return vec![None; t.operands.len()] };
+            let (which, count) = (t.operands[0].known(), t.operands.len() - 1);
+            let case = |case: usize| match count {
+                1 => ct.clone(),
+                _ => taken(which, case, count).select(ct, &ct.zeros_like()),
+            };
+            let cases = t.operands[1..].iter().enumerate();
+            let cotangents = cases.map(|(i, operand)| operand.is_linear().then(|| case(i)));
+            std::iter::once(None).chain(cotangents).collect()
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let case = || floats(&[2, 3], -2.0, 2.0);
+        let sample = |which, count| {
+            let cases = (0..count).map(|_| case());
+            Sample::new(SelectN {}, std::iter::once(which).chain(cases).collect())
+        };
+        vec![Entry {
+            name: "select_n",
+            doc: "The element of case number `which`, a bool or i32; a number out of range counts as the nearest in range.",
+            derivative: "linear",
+            samples: vec![
+                sample(values(&[2, 3], [true, false, false, true, true, false]), 2),
+                sample(values(&[], [true]), 2),
+                sample(values(&[], [false]), 2),
+                sample(values(&[], [true]), 1),
+                sample(values(&[2, 3], [0i32, 1, 2, 2, 1, 0]), 3),
+                sample(values(&[2, 3], [-1i32, 4, i32::MIN, i32::MAX, 3, 1]), 4),
+                sample(values(&[], [1i32]), 3),
+                sample(values(&[], [7i32]), 3),
+                sample(values(&[2, 3], [0i32, 1, 2, -9, 9, 0]), 1),
+                Sample::new(
+                    SelectN {},
+                    vec![
+                        values(&[3], [2i32, 0, 1]),
+                        values(&[3], [3i8, 4, 5]),
+                        values(&[3], [5i8, 6, 7]),
+                        values(&[3], [7i8, 8, 9]),
+                    ],
+                ),
+                Sample::new(
+                    SelectN {},
+                    vec![
+                        values(&[2], [true, false]),
+                        values(&[2], [true, false]),
+                        values(&[2], [false, true]),
+                    ],
+                ),
+            ],
+        }]
+    }
+}
+
+fn no_case() -> Diagnostic {
+    Diagnostic::new("takes a number and at least one case").help("give `which`, then the cases")
+}
