@@ -24,7 +24,7 @@ pub mod ty;
 
 pub use call::Call;
 pub use diagnostic::{Diagnostic, Result};
-pub use differentiable::{Differentiable, KeyPath};
+pub use differentiable::{Differentiable, KeyPath, NoDerivative, VectorSpace};
 pub use dim::{Binding, Dim};
 pub use dtype::DType;
 pub use graph::composite::cross_entropy;

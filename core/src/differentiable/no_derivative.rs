@@ -1,0 +1,38 @@
+//! Arguments that get no gradient.
+
+use super::{Differentiable, KeyPath};
+use crate::graph::tensor::Tensor;
+use std::ops::Deref;
+
+/// A value that is passed along and gets no gradient, whatever it holds: its tangent vector is `()`, the nothing of its type.
+///
+/// It visits no tensors, so to whatever it is passed, those within are constants, as if a closure had captured them. In a type of one's
+/// own, the mark `#[no_derivative]` does the same for a field.
+///
+/// ```
+/// use wengert_core::{Differentiable, NoDerivative, Tensor};
+///
+/// let labels = NoDerivative(Tensor::constant(3i32));
+/// let point = (Tensor::constant(1.0f32), labels);
+/// let (_gradient, nothing): (Tensor, ()) = point.zero_tangent();
+/// assert_eq!(point.tensors().len(), 1);
+/// # let () = nothing;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NoDerivative<T>(pub T);
+
+impl<T: Clone> Differentiable for NoDerivative<T> {
+    type TangentVector = ();
+    fn visit_tensors(&self, _path: &KeyPath, _visit: &mut dyn FnMut(&KeyPath, &Tensor)) {}
+    fn map_tensors(&self, _path: &KeyPath, _map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+        self.clone()
+    }
+    fn tangent(&self, _path: &KeyPath, _make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) {}
+}
+
+impl<T> Deref for NoDerivative<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,104 @@
+//! Types whose values are added and scaled: those that are their own tangent vectors.
+
+use super::{Differentiable, rebuild, same_type};
+use crate::dtype::DType;
+use crate::graph::operators::Operand;
+use crate::graph::tensor::Tensor;
+
+/// A type that is its own tangent vector: a vector space, over the numbers of its tensors' dtypes.
+///
+/// Tensors, and whatever is made of them by tuples, vectors, options, maps, boxes and the derive. Sums and multiples go part by
+/// part: of two trees, left is added to left and right to right. Values of different structure cannot be added, and the result is
+/// poisoned. What has no derivative (marked fields, integers) is that of the first operand. In floating point the laws of
+/// vector spaces hold up to rounding.
+pub trait VectorSpace: Differentiable<TangentVector = Self> {
+    /// `self + other`.
+    #[track_caller]
+    #[must_use]
+    fn plus(&self, other: &Self) -> Self {
+        self.move_along(other)
+    }
+
+    /// `self − other`.
+    #[track_caller]
+    #[must_use]
+    fn minus(&self, other: &Self) -> Self {
+        self.plus(&other.negated())
+    }
+
+    /// `−self`.
+    #[track_caller]
+    #[must_use]
+    fn negated(&self) -> Self {
+        let mut negated = Vec::new();
+        for (_, t) in self.tensors() {
+            negated.push(if t.dtype().is_float() { -t } else { t });
+        }
+        rebuild(self, negated)
+    }
+
+    /// `factor · self` for a number, or a scalar tensor, which takes the dtype of each tensor.
+    #[track_caller]
+    #[must_use]
+    fn scaled(&self, factor: impl Operand + Clone) -> Self {
+        let mut scaled = Vec::new();
+        for (_, t) in self.tensors() {
+            let float = t.dtype().is_float();
+            scaled.push(if float { &t * factor.clone().beside(&t).convert(t.dtype()) } else { t });
+        }
+        rebuild(self, scaled)
+    }
+
+    /// Zero of this shape.
+    #[track_caller]
+    #[must_use]
+    fn zero(&self) -> Self {
+        self.zero_tangent()
+    }
+
+    /// The inner product: the sum of the products of all float elements, in f32 (in f64 if an element is f64).
+    #[track_caller]
+    fn inner(&self, other: &Self) -> Tensor {
+        let (mine, mut theirs) = (self.tensors(), Vec::new());
+        self.components(other, &mut |t| theirs.push(t.clone()));
+        let wide = if mine.iter().any(|(_, t)| t.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
+        let mut sum: Option<Tensor> = None;
+        for ((_, mine), theirs) in mine.iter().zip(&theirs) {
+            if let Some(poison) = same_type(mine, theirs) {
+                return poison;
+            }
+            if mine.dtype().is_float() {
+                let product = (mine.convert(wide) * theirs.convert(wide)).sum();
+                sum = Some(match sum {
+                    Some(sum) => sum + product,
+                    None => product,
+                });
+            }
+        }
+        sum.unwrap_or_else(|| Tensor::constant(0.0f32))
+    }
+}
+
+impl<T: Differentiable<TangentVector = T>> VectorSpace for T {}
+
+/// Implemented by every type for itself: how the derive says that a field's tangent vector is of the field's own type.
+#[diagnostic::on_unimplemented(
+    message = "the tangent vector of `{T}` is `{Self}`, not `{T}` itself",
+    label = "a field whose tangent vector is of another type",
+    note = "the type that has this field cannot be its own tangent vector: write `#[differentiable(synthesize = NameOfTangent)]` on it to have one made, or `#[differentiable(tangent = YourTangent)]` to name yours; or mark the field with `#[no_derivative]`"
+)]
+pub trait Itself<T> {
+    /// The value.
+    fn itself(self) -> T;
+    /// The value as what it is.
+    fn of(value: &T) -> &Self;
+}
+
+impl<T> Itself<T> for T {
+    fn itself(self) -> T {
+        self
+    }
+    fn of(value: &T) -> &T {
+        value
+    }
+}
