@@ -20,6 +20,7 @@
 //! ```
 
 pub use wengert_compiler::autodiff::operators::{
-    Differential, Pullback, grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
+    Differential, Pullback, grad, jet, jvp, linearize, nth_derivative, transpose, value_and_grad,
+    value_aux_and_grad, vjp,
 };
 pub use wengert_compiler::autodiff::rules::{call, custom_jvp, custom_vjp, opaque, with_derivative};

@@ -152,7 +152,11 @@ fn operand_types(operands: &[Tensor]) -> Vec<TensorType> {
 }
 
 /// The body of a composite.
-fn decompose(equation: &Equation, operands: &[TensorType], results: &[TensorType]) -> Result<Body> {
+pub(super) fn decompose(
+    equation: &Equation,
+    operands: &[TensorType],
+    results: &[TensorType],
+) -> Result<Body> {
     let op = &equation.op;
     let Compute::Decompose(rule) = op.compute(operands, results, &equation.regions) else {
         panic!("{} is composite, so its compute facet is a decomposition", op.name())

@@ -7,6 +7,8 @@
 //!   scope is a *linear program* and what it captures are exactly the *residuals*;
 //! - [`transpose`](transpose::transpose) runs a linear program backwards on cotangents, adding where a value was used twice.
 //!
+//! A fourth, [`series`](series::series()), runs a body on power series, for derivatives of high order.
+//!
 //! Reverse mode is `vjp = transpose ∘ linearize`. Everything a driver emits are ordinary equations in the enclosing scope, so
 //! derivatives are differentiated again by the same drivers, to any order. Perturbations cannot be confused: the inputs of each
 //! differentiated closure are fresh values of its own scope, and a value of an outer scope that it uses is a capture, hence a
@@ -21,10 +23,12 @@
 mod activity;
 mod custom;
 pub mod function;
+mod jet;
 pub mod jvp;
 pub mod linearize;
 pub mod operators;
 pub mod rules;
+pub mod series;
 pub mod trace;
 pub mod transpose;
 

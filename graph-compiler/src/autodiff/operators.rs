@@ -5,6 +5,7 @@
 //!
 //! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
 
+pub use super::jet::{jet, nth_derivative};
 use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, linearize as linearize_body, trace};
 use std::marker::PhantomData;
 use wengert_core::graph::build::{Closure, Scope};
@@ -191,16 +192,16 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
 }
 
 /// A closure that has been run on fresh values.
-struct Traced<O> {
-    primals: Vec<Tensor>,
+pub(super) struct Traced<O> {
+    pub primals: Vec<Tensor>,
     /// What it returned; the tensors in it belong to the closure's scope.
-    output: O,
-    closure: Result<Closure>,
+    pub output: O,
+    pub closure: Result<Closure>,
 }
 
 impl<O: Differentiable> Traced<O> {
     #[track_caller]
-    fn of<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Self {
+    pub fn of<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Self {
         let primals: Vec<Tensor> = at.tensors().into_iter().map(|(_, t)| t).collect();
         let usable = current_scope().and_then(|_| {
             let unusable = |t: &&Tensor| t.literal().is_none() && t.traced_value().is_err();
@@ -223,7 +224,7 @@ impl<O: Differentiable> Traced<O> {
     }
 
     /// With respect to all floats.
-    fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
+    pub fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
         let closure = self.closure.as_ref().map_err(Clone::clone)?;
         let active: Vec<bool> = self.primals.iter().map(|t| t.dtype().is_float()).collect();
         if !active.contains(&true) {
@@ -235,7 +236,7 @@ impl<O: Differentiable> Traced<O> {
 }
 
 /// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
-fn settle(
+pub(super) fn settle(
     result: Result<(Vec<Tensor>, Vec<Option<Tensor>>)>,
     output: &impl Differentiable,
     point: &impl Differentiable,
@@ -274,7 +275,7 @@ pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tens
 }
 
 /// The components of a tangent vector.
-fn components(tangent: &impl Differentiable) -> Vec<Option<Tensor>> {
+pub(super) fn components(tangent: &impl Differentiable) -> Vec<Option<Tensor>> {
     tangent.tensors().into_iter().map(|(_, t)| Some(t)).collect()
 }
 

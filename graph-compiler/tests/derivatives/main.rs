@@ -12,3 +12,4 @@ mod jet;
 mod known;
 mod programs;
 mod support;
+mod taylor;
