@@ -8,7 +8,7 @@ use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -63,7 +63,12 @@ impl Operation for IntegerPow {
         Ok(vec![operands[0].clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, size) = (&operands[0], self.exponent.unsigned_abs());
         let cell = |cell: &Cell<R>| {
             Ok(match cell {
@@ -80,7 +85,12 @@ impl Operation for IntegerPow {
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, _operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {
                 let x = c.operand(0, index);

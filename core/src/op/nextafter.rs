@@ -9,7 +9,7 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -131,7 +131,12 @@ impl Operation for NextAfter {
         Ok(vec![operands[0].clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[0], &operands[1]);
         let next = |(x_cell, y_cell): (&Cell<R>, &Cell<R>)| {
             let next = x_cell.real().apply2(y_cell.real(), "nextafter", |a, b| neighbour(x.dtype, a, b));
@@ -141,7 +146,12 @@ impl Operation for NextAfter {
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         Compute::Element {
             rule: Box::new(move |c, index| {

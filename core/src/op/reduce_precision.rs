@@ -9,7 +9,7 @@ use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -132,7 +132,12 @@ impl Operation for ReducePrecision {
         Ok(vec![operands[0].clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let reduced = |cell: &Cell<R>| {
             let rounded = |v: f64| self.reduced(x.dtype, Scalar::from_f64(x.dtype, v)).to_f64();
@@ -142,7 +147,12 @@ impl Operation for ReducePrecision {
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         Compute::Element {
             rule: Box::new(move |c, index| {

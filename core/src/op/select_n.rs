@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -57,7 +57,12 @@ impl Operation for SelectN {
         Ok(vec![first.clone()])
     }
 
-    fn evaluate<R: Real>(&self, operands: &[Array<R>], _results: &[TensorType]) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
         let (which, cases) = (&operands[0], &operands[1..]);
         let cell = |i: usize| -> Cell<R> {
             let number = which.cells[if which.shape.is_empty() { 0 } else { i }].bits();
@@ -67,7 +72,12 @@ impl Operation for SelectN {
         Ok(vec![Array::new(first.dtype, first.shape.clone(), (0..first.cells.len()).map(cell).collect())])
     }
 
-    fn compute(&self, operands: &[TensorType], _results: &[TensorType]) -> Compute<'_> {
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
         let (scalar, dtype, count) = (operands[0].rank() == 0, operands[0].dtype, operands.len() - 1);
         Compute::Element {
             rule: Box::new(move |c, index| {

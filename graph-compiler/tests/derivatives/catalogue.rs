@@ -90,7 +90,8 @@ fn compare(
 fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 4e-3,
-        DType::BF16 => 3e-2,
+        // Eight bits of mantissa, and coefficients that are products of a dozen roundings.
+        DType::BF16 => 6e-2,
         DType::F32 => 1e-6,
         _ => 1e-12,
     }
@@ -139,10 +140,15 @@ fn list(types: &[TensorType]) -> String {
     types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// An op's random numbers do not depend on which other ops there are.
+fn seeded(name: &str, seed: u64) -> Random {
+    Random(name.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)) | 1)
+}
+
 #[test]
 fn every_op_has_the_derivative_that_finite_differences_have() {
-    let mut random = Random(0x5eed);
     for entry in Op::catalogue() {
+        let mut random = seeded(entry.name, 0x5eed);
         let mut compared = 0;
         for sample in &entry.samples {
             compared += check(entry.name, sample, DType::F64, &mut random) as usize;
@@ -155,9 +161,9 @@ fn every_op_has_the_derivative_that_finite_differences_have() {
 /// In the narrower floats derivatives are built and have the types of what they are derivatives of; both modes agree within rounding.
 #[test]
 fn every_op_has_derivatives_in_every_float_dtype() {
-    let mut random = Random(0xd7);
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         for entry in Op::catalogue() {
+            let mut random = seeded(entry.name, 0xd7);
             for sample in &entry.samples {
                 check(entry.name, sample, dtype, &mut random);
             }
