@@ -14,6 +14,7 @@ pub mod build;
 pub mod composite;
 pub mod inline;
 pub mod operators;
+mod order;
 pub mod parse;
 pub mod print;
 mod renumber;

@@ -15,6 +15,7 @@ pub mod compute;
 pub mod derivative;
 pub mod sample;
 
+mod argsort;
 mod argument;
 mod binary;
 mod bitcast_convert_type;
@@ -49,8 +50,12 @@ mod select_n;
 mod slice;
 mod softmax;
 mod softmax_cross_entropy;
+mod sort;
+mod take_along_axis;
+mod top_k;
 mod unary;
 
+pub use argsort::Argsort;
 pub use argument::{Argument, Extremum};
 pub use attribute::{Attribute, AttributeStruct, Attributes};
 pub use binary::Binary;
@@ -88,6 +93,9 @@ pub use select_n::SelectN;
 pub use slice::Slice;
 pub use softmax::{Softmax, SoftmaxKind};
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
+pub use sort::Sort;
+pub use take_along_axis::TakeAlongAxis;
+pub use top_k::{TopK, TopKIndices};
 pub use unary::Unary;
 
 use crate::diagnostic::{Diagnostic, Result};
@@ -309,6 +317,11 @@ ops! {
     Cumulative(Cumulative),
     Gather(Gather),
     ScatterAdd(ScatterAdd),
+    TakeAlongAxis(TakeAlongAxis),
+    Argsort(Argsort),
+    Sort(Sort),
+    TopKIndices(TopKIndices),
+    TopK(TopK),
     DotGeneral(DotGeneral),
     ConvGeneralDilated(ConvGeneralDilated),
     Softmax(Softmax),

@@ -189,7 +189,7 @@ fn wrong_operands_are_refused_with_the_ops_name() {
             let regions = sample.regions(&types);
             // The least number of operands of those that take any number.
             let least = match entry.name {
-                "concatenate" => Some(1),
+                "concatenate" | "argsort" | "sort" => Some(1),
                 "select_n" => Some(2),
                 _ => None,
             };
@@ -212,8 +212,8 @@ fn wrong_operands_are_refused_with_the_ops_name() {
             {
                 refused(fewer, "fewer");
             }
-            // Two operands of an op never mix dtypes, unless one holds indices, labels or conditions.
-            if types.len() == 2 && types[0] == types[1] {
+            // Two operands of an op never mix dtypes, unless one holds indices, labels or conditions; or what is sorted along.
+            if types.len() == 2 && types[0] == types[1] && !["argsort", "sort"].contains(&entry.name) {
                 let other = if types[0].dtype == DType::Bool { DType::F32 } else { DType::Bool };
                 refused(&[types[0].clone(), types[1].with_dtype(other)], "dtype");
             }

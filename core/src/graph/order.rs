@@ -1,0 +1,48 @@
+//! Methods of [`Tensor`] that compare elements with each other: sorting and the greatest ones.
+
+use super::tensor::Tensor;
+use crate::dtype::DType;
+use crate::op::{Argsort, Sort, TakeAlongAxis, TopK};
+
+impl Tensor {
+    /// `sort`: ascending along an axis; stable, −0 equal to +0, NaN last.
+    #[track_caller]
+    pub fn sort(&self, axis: usize) -> Tensor {
+        Tensor::apply(Sort { axis, num_keys: 1 }, &[self])
+    }
+
+    /// `sort` of several operands of one shape in the order of the first `num_keys`.
+    ///
+    /// An error poisons the only result that there is then.
+    #[track_caller]
+    pub fn sort_by(operands: &[&Tensor], axis: usize, num_keys: usize) -> Vec<Tensor> {
+        Tensor::apply_many(Sort { axis, num_keys }, operands)
+    }
+
+    /// `argsort`: the positions along an axis in ascending order of their elements, as i32.
+    #[track_caller]
+    pub fn argsort(&self, axis: usize) -> Tensor {
+        Tensor::apply(Argsort { axis, descending: false }, &[self])
+    }
+
+    /// `take_along_axis`: `result[…, i, …] = self[…, indices[…, i, …], …]`; an index out of bounds is clamped.
+    #[track_caller]
+    pub fn take_along_axis(&self, indices: &Tensor, axis: usize) -> Tensor {
+        let indices = match indices.dtype() {
+            DType::I8 | DType::U8 => indices.convert(DType::I32),
+            DType::U32 | DType::U64 => indices.convert(DType::I64),
+            _ => indices.clone(),
+        };
+        Tensor::apply(TakeAlongAxis { axis, permutation: false }, &[self, &indices])
+    }
+
+    /// `top_k`: the `k` greatest elements along an axis, the greatest first, and their positions as i32.
+    #[track_caller]
+    pub fn top_k(&self, k: usize, axis: usize) -> (Tensor, Tensor) {
+        let mut results = Tensor::apply_many(TopK { axis, k }, &[self]);
+        let values = results.swap_remove(0);
+        // A failing op gives one poisoned result.
+        let indices = results.pop().unwrap_or_else(|| values.clone());
+        (values, indices)
+    }
+}

@@ -1,0 +1,168 @@
+//! `take_along_axis`: one element of a row for each element of a tensor of indices.
+//!
+//! It is what moves values to where sorting wants them: `sort` and `top_k` are made of indices and of this op. `jax.numpy` has it under this name;
+//! `jax.lax` spells it as a `gather` whose index vectors name every axis, which is what its transpose uses here.
+
+use super::attribute::{attributes, named};
+use super::compute::Compute;
+use super::derivative::{Derivative, Transpose};
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Op, Operation, ScatterAdd, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::nest::Affine;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `take_along_axis %x, %indices {axis=1}`: `result[…, i, …] = x[…, indices[…, i, …], …]`.
+    ///
+    /// The indices have the operand's shape but along `axis`. An index out of bounds is clamped.
+    TakeAlongAxis {
+        /// The axis that is indexed.
+        axis: usize,
+        /// Promises that along `axis` the indices are a permutation of all positions: then the transpose is again a `take_along_axis`, by the
+        /// inverse permutation, instead of a scatter. Nothing checks it.
+        permutation: bool = false,
+    }
+}
+
+impl TakeAlongAxis {
+    fn transpose(&self, t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+        let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
+        let indices = t.operands[1].known();
+        if self.permutation {
+            // The positions sorted by where they go: where each came from.
+            let inverse = indices.argsort(self.axis);
+            return vec![Some(Tensor::apply(self.clone(), &[ct, &inverse])), None];
+        }
+        let operand = t.operands[0].ty();
+        let rank = operand.rank();
+        let mut shape = indices.shape().to_vec();
+        shape.push(1i64.into());
+        let components: Vec<Tensor> = (0..rank)
+            .map(|axis| match axis == self.axis {
+                true => indices.reshape(shape.clone()),
+                false => Tensor::iota(indices.dtype(), shape.clone(), axis),
+            })
+            .collect();
+        let vectors = Tensor::concatenate(&components.iter().collect::<Vec<_>>(), rank);
+        let scatter = ScatterAdd {
+            update_window_dims: vec![],
+            inserted_window_dims: (0..rank).collect(),
+            scatter_dims_to_operand_dims: (0..rank).collect(),
+            clip: true,
+        };
+        vec![Some(Tensor::apply(scatter, &[&Tensor::zeros(operand), &vectors, ct])), None]
+    }
+}
+
+impl Operation for TakeAlongAxis {
+    named!("take_along_axis");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (x, indices) = (&operands[0], &operands[1]);
+        if self.axis >= x.rank() {
+            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
+        }
+        if !matches!(indices.dtype, DType::I32 | DType::I64) {
+            return Err(Diagnostic::new(format!("indices of dtype {}", indices.dtype))
+                .help("indices are i32 or i64: convert them"));
+        }
+        let fits = indices.rank() == x.rank()
+            && (0..x.rank()).all(|a| {
+                if a == self.axis && !self.permutation { true } else { indices.shape[a] == x.shape[a] }
+            });
+        if !fits {
+            return Err(Diagnostic::new(format!(
+                "indices of type {indices} for an operand of type {x} along axis {}",
+                self.axis
+            ))
+            .help("the indices have the operand's shape but along the axis"));
+        }
+        if x.shape[self.axis].as_constant() == Some(0) && indices.shape[self.axis].as_constant() != Some(0) {
+            return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
+                .help("nothing can be taken from it"));
+        }
+        Ok(vec![x.with_shape(indices.shape.clone())])
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let (x, indices) = (&operands[0], &operands[1]);
+        let last = x.shape[self.axis] as i64 - 1;
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let mut at = index.to_vec();
+            at[self.axis] = indices.at(index).bits().clamp(0, last) as usize;
+            x.at(&at).clone()
+        })])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        let (dtype, empty) = (operands[0].dtype, operands[0].elements() == Some(0));
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                if empty {
+                    // There is no element to load, and no result either.
+                    return c.constant(Scalar::zero(dtype));
+                }
+                let mut at: Vec<Affine> = index.to_vec();
+                at[self.axis] = Affine::reg(c.operand(1, index));
+                c.clamped(0, &at)
+            }),
+            indirect: vec![0],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let Op::TakeAlongAxis(op) = t.op else { unreachable!("the rule of take_along_axis") };
+            op.transpose(t)
+        })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let take = |axis| TakeAlongAxis { axis, permutation: false };
+        let permute = |axis| TakeAlongAxis { axis, permutation: true };
+        vec![Entry {
+            name: "take_along_axis",
+            doc: "result[…, i, …] = x[…, indices[…, i, …], …] along `axis`; an index out of bounds is clamped. With `permutation` the indices are \
+                  promised to be one.",
+            derivative: "linear",
+            samples: vec![
+                Sample::new(
+                    take(1),
+                    vec![
+                        floats(&[2, 3, 2], -2.0, 2.0),
+                        values(&[2, 4, 2], [0i32, 2, 1, 1, 2, 0, 0, 0, 2, 2, 2, 2, -1, 9, 1, 0]),
+                    ],
+                ),
+                Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[3], [4i64, 1, 1])]),
+                Sample::new(take(0), vec![floats(&[3, 2], -2.0, 2.0), values::<i32, 0>(&[0, 2], [])]),
+                Sample::new(take(0), vec![values(&[3], [true, false, true]), values(&[2], [2i32, 1])]),
+                Sample::new(
+                    permute(0),
+                    vec![floats(&[3, 2], -2.0, 2.0), values(&[3, 2], [1i32, 0, 2, 2, 0, 1])],
+                ),
+                Sample::new(permute(0), vec![floats(&[0], -2.0, 2.0), values::<i64, 0>(&[0], [])]),
+            ],
+        }]
+    }
+}

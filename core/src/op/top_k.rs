@@ -1,0 +1,200 @@
+//! `top_k`: the greatest elements and where they are; and the call behind it, `top_k_indices`.
+
+use super::argsort::{check_axis, order, rows};
+use super::attribute::{attributes, named};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, floats, values};
+use super::{Cost, Entry, Operation, TakeAlongAxis, Traits, operand_count};
+use crate::call::{self, Call};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real, Regions};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `top_k %x {axis=1, k=3}`: along `axis`, the k greatest elements, the greatest first, and their positions, as i32.
+    ///
+    /// The order is [`super::Argsort`]'s, so a NaN counts as greatest; of equal elements, the one with the lower position comes first.
+    TopK {
+        /// The axis along which elements are compared.
+        axis: usize,
+        /// How many are wanted; at most the extent of the axis.
+        k: usize,
+    }
+}
+
+attributes! {
+    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements, the greatest first, as i32: the beginning of a
+    /// descending `argsort`, made without sorting what is not asked for.
+    TopKIndices {
+        /// How many are wanted; at most the extent of the last axis.
+        k: usize,
+    }
+}
+
+/// The type of `x` with k elements along the axis.
+fn infer(x: &TensorType, axis: usize, k: usize) -> Result<TensorType> {
+    check_axis(x, axis)?;
+    if !Dim::from(k).at_most(&x.shape[axis]) {
+        return Err(Diagnostic::new(format!("the {k} greatest of axis {axis} of {x}"))
+            .help("k is at most the extent of the axis"));
+    }
+    let mut shape = x.shape.clone();
+    shape[axis] = Dim::from(k);
+    Ok(x.with_shape(shape))
+}
+
+/// For each result of `rows(result, axis)`, the flat position in `x` of each of its elements, and its rank in the row.
+fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Vec<Vec<(usize, usize)>> {
+    if k == 0 {
+        return vec![];
+    }
+    let top = |row: Vec<usize>| {
+        let mut positions: Vec<usize> = (0..row.len()).collect();
+        positions.sort_by(|a, b| order(&x.cells[row[*b]], &x.cells[row[*a]], x.dtype));
+        positions.into_iter().take(k).map(|p| (row[p], p)).collect()
+    };
+    rows(&x.shape, axis).map(top).collect()
+}
+
+impl Operation for TopKIndices {
+    named!("top_k_indices");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        Ok(vec![infer(x, x.rank().saturating_sub(1), self.k)?.with_dtype(DType::I32)])
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let cells = greatest(x, x.shape.len() - 1, self.k).concat();
+        let cells = cells.into_iter().map(|(_, position)| Cell::Bits(position as i64)).collect();
+        Ok(vec![Array::new(DType::I32, shape, cells)])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        let extents = operands[0].extents().expect("compute is asked for bound types only");
+        let (length, outer) = extents.split_last().expect("infer wants an axis");
+        Compute::Call(Call::TopK(call::TopK {
+            outer: outer.iter().product(),
+            length: *length,
+            k: self.k,
+            dtype: operands[0].dtype,
+        }))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Zero
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |k, operand| Sample::new(TopKIndices { k }, vec![operand]);
+        vec![Entry {
+            name: "top_k_indices",
+            doc: "The positions of the `k` greatest elements along the last axis, the greatest first; of equal ones the lower position, and NaN above all.",
+            derivative: Derivative::Zero.kind(),
+            samples: vec![
+                sample(3, floats(&[7], -2.0, 2.0)),
+                sample(2, floats(&[3, 2, 5], -2.0, 2.0)),
+                sample(4, values(&[6], [0.0f32, f32::NAN, -0.0, f32::INFINITY, -f32::NAN, 0.0])),
+                sample(5, values(&[5], [3i32, -7, 3, i32::MIN, 9])),
+                sample(2, values(&[2, 3], [true, false, true, false, false, true])),
+                sample(0, floats(&[2, 3], -1.0, 1.0)),
+            ],
+        }]
+    }
+}
+
+impl Operation for TopK {
+    named!("top_k");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let values = infer(&operands[0], self.axis, self.k)?;
+        let indices = values.with_dtype(DType::I32);
+        Ok(vec![values, indices])
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let count = shape.iter().product();
+        let (mut found, mut indices) = (vec![Cell::Bits(0); count], vec![Cell::Bits(0); count]);
+        for (row, top) in rows(&shape, self.axis).zip(greatest(x, self.axis, self.k)) {
+            for (to, (from, position)) in row.into_iter().zip(top) {
+                found[to] = x.cells[from].clone();
+                indices[to] = Cell::Bits(position as i64);
+            }
+        }
+        Ok(vec![Array::new(x.dtype, shape.clone(), found), Array::new(DType::I32, shape, indices)])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Decompose(Box::new(move |tensors| {
+            let x = &tensors[0];
+            // The call wants the axis last.
+            let last = x.rank() - 1;
+            let mut order: Vec<usize> = (0..x.rank()).collect();
+            order.swap(self.axis, last);
+            let swapped = |t: &Tensor| if self.axis == last { t.clone() } else { t.permute(&order) };
+            let indices = swapped(&Tensor::apply(TopKIndices { k: self.k }, &[&swapped(x)]));
+            let take = TakeAlongAxis { axis: self.axis, permutation: false };
+            vec![Tensor::apply(take, &[x, &indices]), indices]
+        }))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Composite
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |axis, k, operand| Sample::new(TopK { axis, k }, vec![operand]);
+        vec![Entry {
+            name: "top_k",
+            doc: "The `k` greatest elements along `axis`, the greatest first, and their positions as i32; of equal ones the lower position, and NaN above \
+                  all. The gradient goes to the elements chosen.",
+            derivative: Derivative::Composite.kind(),
+            samples: vec![
+                sample(0, 3, floats(&[7], -2.0, 2.0)),
+                sample(1, 2, floats(&[2, 5, 3], -2.0, 2.0)),
+                sample(2, 5, floats(&[2, 1, 5], -2.0, 2.0)),
+                sample(0, 3, values(&[6], [0.0f32, f32::NAN, -0.0, 1.0, 1.0, f32::NEG_INFINITY])),
+                sample(0, 1, values(&[3, 2], [3u8, 255, 3, 7, 1, 255])),
+            ],
+        }]
+    }
+}
