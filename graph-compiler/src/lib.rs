@@ -16,3 +16,4 @@ pub mod rewrite;
 mod samples;
 pub mod schedule;
 mod view;
+pub mod vmap;

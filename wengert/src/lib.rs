@@ -40,7 +40,7 @@ pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Probed, Session};
 pub use target::{ptx, target};
-pub use wengert_compiler::{autodiff, kernels, pipeline, probes};
+pub use wengert_compiler::{autodiff, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, Result, Scalar, Tensor,

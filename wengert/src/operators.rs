@@ -1,5 +1,5 @@
-//! Differential operators on closures, and rules of one's own: see [`wengert_compiler::autodiff::operators`] and
-//! [`wengert_compiler::autodiff::rules`], whose functions these are.
+//! Differential operators and maps on closures, and rules of one's own: see [`wengert_compiler::autodiff::operators`],
+//! [`wengert_compiler::autodiff::rules`] and [`wengert_compiler::vmap::operators`], whose functions these are.
 //!
 //! ```
 //! use wengert::prelude::*;
@@ -24,3 +24,4 @@ pub use wengert_compiler::autodiff::operators::{
     value_aux_and_grad, vjp,
 };
 pub use wengert_compiler::autodiff::rules::{call, custom_jvp, custom_vjp, opaque, with_derivative};
+pub use wengert_compiler::vmap::operators::{Axes, ByPath, vmap, vmap_axes};

@@ -5,10 +5,11 @@ use super::compute::Compute;
 use super::derivative::Derivative;
 use super::elementwise::{Domain, compare_bits};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::Combine;
 use crate::ty::TensorType;
@@ -167,6 +168,10 @@ impl Operation for Argument {
 
     fn derivative(&self) -> Derivative {
         Derivative::Zero
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Argument { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

@@ -1,11 +1,12 @@
 //! `broadcast_in_dim`: repeats a tensor along new or unit axes.
 
 use super::attribute::{attributes, named};
+use super::batch::in_front;
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::reduce::{Reduce, ReduceKind};
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
@@ -110,6 +111,10 @@ impl Operation for BroadcastInDim {
             });
             vec![summed]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(BroadcastInDim { shape: b.shape(&self.shape), dims: in_front(&self.dims) })
     }
 
     fn traits(&self) -> Traits {

@@ -5,7 +5,7 @@ use super::compute::Compute;
 use super::derivative::Derivative;
 use super::elementwise::{compare_bits, widened};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -137,6 +137,10 @@ impl Operation for Compare {
 
     fn derivative(&self) -> Derivative {
         Derivative::Zero
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(*self)
     }
 
     fn traits(&self) -> Traits {

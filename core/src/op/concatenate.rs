@@ -4,7 +4,7 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Op, Operation, Slice, Traits};
+use super::{Batch, Cost, Entry, Op, Operation, Slice, Traits};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
@@ -126,6 +126,10 @@ impl Operation for Concatenate {
                 })
                 .collect()
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.all(Concatenate { axis: self.axis + 1 })
     }
 
     fn traits(&self) -> Traits {

@@ -4,9 +4,10 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::Sample;
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::literal::Literal;
 use crate::ty::TensorType;
@@ -53,6 +54,10 @@ impl Operation for Constant {
 
     fn derivative(&self) -> Derivative {
         Derivative::Zero
+    }
+
+    fn batch(&self, _b: &Batch<'_>) -> Vec<Tensor> {
+        unreachable!("an op without operands is the same for every example")
     }
 
     fn traits(&self) -> Traits {

@@ -4,10 +4,11 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -88,6 +89,10 @@ impl Operation for ConvertElementType {
         }
         // An integer operand has no tangent, so the rule is asked between floats only.
         Derivative::Linear(|t| vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))])
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

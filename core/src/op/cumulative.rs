@@ -6,7 +6,7 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::reduce::ReduceKind;
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -197,6 +197,10 @@ impl Operation for Cumulative {
             }),
             _ => Derivative::Nonlinear(jvp),
         }
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Cumulative { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

@@ -1,10 +1,11 @@
 //! `dot_general`: sums of products over any axes, batched over any axes.
 
 use super::attribute::{attributes, named};
+use super::batch::{in_front, shifted, to_front};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -231,6 +232,24 @@ impl Operation for DotGeneral {
 
     fn derivative(&self) -> Derivative {
         Derivative::Multilinear(transpose)
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let (contract, batch) = (&self.contract, &self.batch);
+        let on = |i: usize, axes: &[usize]| if b.batched[i] { shifted(axes) } else { axes.to_vec() };
+        let mut op = DotGeneral {
+            contract: (on(0, &contract.0), on(1, &contract.1)),
+            batch: (on(0, &batch.0), on(1, &batch.1)),
+            result: self.result,
+        };
+        let operands = [&b.operands[0], &b.operands[1]];
+        if b.batched[0] && b.batched[1] {
+            op.batch = (in_front(&batch.0), in_front(&batch.1));
+            return vec![Tensor::apply(op, &operands)];
+        }
+        // The batch axis is the first free axis of its operand: more rows, or more columns, of one product.
+        let axis = if b.batched[0] { batch.0.len() } else { b.rank(0) - contract.0.len() };
+        vec![to_front(&Tensor::apply(op, &operands), axis)]
     }
 
     fn traits(&self) -> Traits {

@@ -3,10 +3,11 @@
 //! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index vector.
 
 use super::attribute::{attributes, named};
+use super::batch::{in_front, prepended, shifted};
 use super::compute::Compute;
 use super::derivative::{Derivative, Jvp, Transpose};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, ScatterAdd, Traits, distinct_axes, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, ScatterAdd, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -240,6 +241,33 @@ impl Operation for Gather {
             Some(fill) if fill != Scalar::zero(fill.dtype()) => Derivative::Nonlinear(jvp),
             _ => Derivative::Linear(transpose),
         }
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let full = |first: Dim| prepended(first, &self.slice_sizes, false);
+        let op = match (b.batched[0], b.batched[1]) {
+            // The windows reach over all examples.
+            (true, false) => Gather {
+                offset_dims: in_front(&self.offset_dims),
+                collapsed_slice_dims: shifted(&self.collapsed_slice_dims),
+                start_index_map: shifted(&self.start_index_map),
+                slice_sizes: full(b.size.clone()),
+                fill: self.fill,
+            },
+            // More positions.
+            (false, _) => Gather { offset_dims: shifted(&self.offset_dims), ..self.clone() },
+            // Each position has the number of its example.
+            (true, true) => Gather {
+                offset_dims: shifted(&self.offset_dims),
+                collapsed_slice_dims: in_front(&self.collapsed_slice_dims),
+                start_index_map: in_front(&self.start_index_map),
+                slice_sizes: full(Dim::constant(1)),
+                fill: self.fill,
+            },
+        };
+        let numbered = b.batched[0] && b.batched[1];
+        let indices = if numbered { b.numbered(&b.operands[1]) } else { b.operands[1].clone() };
+        vec![Tensor::apply(op, &[&b.operands[0], &indices])]
     }
 
     fn traits(&self) -> Traits {

@@ -4,11 +4,12 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::Sample;
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
@@ -76,6 +77,10 @@ impl Operation for Iota {
 
     fn derivative(&self) -> Derivative {
         Derivative::Zero
+    }
+
+    fn batch(&self, _b: &Batch<'_>) -> Vec<Tensor> {
+        unreachable!("an op without operands is the same for every example")
     }
 
     fn traits(&self) -> Traits {

@@ -5,10 +5,11 @@ use super::compute::Compute;
 use super::derivative::Derivative;
 use super::elementwise::{Domain, widened};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::scalar::Scalar;
@@ -61,6 +62,10 @@ impl Operation for IsFinite {
 
     fn derivative(&self) -> Derivative {
         Derivative::Zero
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

@@ -1,16 +1,18 @@
-//! The closed set of ops. One op, or one family of like ops, is one file with six facets, in this order:
+//! The closed set of ops. One op, or one family of like ops, is one file with seven facets, in this order:
 //!
 //! 1. **documentation and attributes**: the formula, what ties and edge cases give, the attribute struct;
 //! 2. **infer**: the shape and dtype rule, used by builder, parser and verifier alike;
 //! 3. **evaluate**: the meaning, over elements of any [`Real`] type (the graph interpreter);
 //! 4. **compute**: how it becomes loops over scalar instructions, or a [`crate::call::Call`] ([`compute`]);
 //! 5. **derivative**: its one rule ([`derivative`]);
-//! 6. **samples**: operands to test all of the above with ([`sample`]).
+//! 6. **batch**: how it is mapped over a further axis ([`batch`]);
+//! 7. **samples**: operands to test all of the above with ([`sample`]).
 //!
 //! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes never match on `Op`: they ask
 //! for facets and [`Traits`].
 
 pub mod attribute;
+pub mod batch;
 pub mod compute;
 pub mod derivative;
 pub mod sample;
@@ -58,6 +60,7 @@ mod unary;
 pub use argsort::Argsort;
 pub use argument::{Argument, Extremum};
 pub use attribute::{Attribute, AttributeStruct, Attributes};
+pub use batch::Batch;
 pub use binary::Binary;
 pub use bitcast_convert_type::BitcastConvertType;
 pub use broadcast_in_dim::BroadcastInDim;
@@ -101,6 +104,7 @@ pub use unary::Unary;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -168,6 +172,11 @@ pub trait Operation: Sized {
 
     /// The derivative rule.
     fn derivative(&self) -> Derivative;
+
+    /// The op on a batch of examples: results with the batch axis in front.
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.missing(self.name())
+    }
 
     /// See [`Traits`].
     fn traits(&self) -> Traits;
@@ -245,6 +254,11 @@ macro_rules! ops {
             /// See [`Operation::derivative`].
             pub fn derivative(&self) -> Derivative {
                 match self { $(Op::$variant(op) => op.derivative(),)* }
+            }
+
+            /// See [`Operation::batch`].
+            pub fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+                match self { $(Op::$variant(op) => op.batch(b),)* }
             }
 
             /// See [`Operation::traits`].

@@ -1,10 +1,11 @@
 //! `pad`: puts padding around and between elements, or crops.
 
 use super::attribute::{attributes, named};
+use super::batch::prepended;
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Op, Operation, Reduce, ReduceKind, Slice, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Reduce, ReduceKind, Slice, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -164,6 +165,32 @@ impl Operation for Pad {
             });
             vec![t.operands[0].is_linear().then_some(inside), value]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let zero = Dim::constant(0);
+        let op = Pad {
+            low: prepended(zero.clone(), &self.low, false),
+            high: prepended(zero, &self.high, false),
+            interior: prepended(0, &self.interior, true),
+        };
+        if !b.batched[1] {
+            return vec![Tensor::apply(op, &[&b.operands[0], &b.operands[1]])];
+        }
+        // A value for each example: pad with zeros, and put the value where there is padding.
+        let example = |t: &Tensor, i: usize| t.shape()[usize::from(b.batched[i])..].to_vec();
+        let x = &b.operands[0];
+        let constant = |s: Scalar| Tensor::constant(crate::Literal::full(&[], s));
+        let no = constant(Scalar::of(false));
+        let inside = Tensor::full(&TensorType { dtype: DType::Bool, shape: example(x, 0) }, Scalar::of(true));
+        let inside = b.repeat(&Tensor::apply(self.clone(), &[&inside, &no]));
+        let padded = Tensor::apply(
+            if b.batched[0] { op } else { self.clone() },
+            &[x, &constant(Scalar::zero(x.dtype()))],
+        );
+        let padded = if b.batched[0] { padded } else { b.repeat(&padded) };
+        let value = b.operands[1].broadcast_in_dim(b.shape(&b.results[0].shape), &[0]);
+        vec![inside.select(&padded, &value)]
     }
 
     fn traits(&self) -> Traits {

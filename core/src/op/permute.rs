@@ -1,12 +1,14 @@
 //! `permute`: reorders axes (`transpose` of `jax.lax`; that word is the AD operation's here).
 
 use super::attribute::{attributes, named};
+use super::batch::in_front;
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
@@ -79,6 +81,10 @@ impl Operation for Permute {
             let Op::Permute(op) = t.op else { unreachable!("the rule of permute") };
             vec![t.cotangents[0].as_ref().map(|ct| ct.permute(&op.inverse().permutation))]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Permute { permutation: in_front(&self.permutation) })
     }
 
     fn traits(&self) -> Traits {

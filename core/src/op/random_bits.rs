@@ -8,22 +8,23 @@ use super::attribute::{attributes, named};
 use super::compute::{Compute, ElementContext};
 use super::derivative::Derivative;
 use super::sample::{Sample, values};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`.
+    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`; from keys `u32[…, 2]` bits of that shape for each.
     RandomBits {
         /// u8, u32 or u64.
         dtype: DType,
-        /// Shape of the result.
+        /// Shape of the bits of one key; with several keys, their axes come before.
         shape: Vec<Dim>,
     }
 }
@@ -85,15 +86,18 @@ impl Operation for RandomBits {
 
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
-        if operands[0] != TensorType::new(DType::U32, [2usize]) {
-            return Err(Diagnostic::new(format!("a key of type {}", operands[0])).help("a key is u32[2]"));
-        }
+        let (key, two) = (&operands[0], Dim::constant(2));
+        let Some(keys) = key.shape.split_last().filter(|(n, _)| key.dtype == DType::U32 && **n == two) else {
+            return Err(Diagnostic::new(format!("a key of type {key}"))
+                .help("a key is u32[2]; the last axis of several keys has extent 2"));
+        };
         if !self.dtype.is_unsigned_integer() {
             return Err(Diagnostic::new(format!("random bits of dtype {}", self.dtype)).help(
                 "random bits are u8, u32 or u64; `Tensor::uniform` and `Tensor::normal` make floats of them",
             ));
         }
-        Ok(vec![TensorType { dtype: self.dtype, shape: self.shape.clone() }])
+        let shape = keys.1.iter().chain(&self.shape).cloned().collect();
+        Ok(vec![TensorType { dtype: self.dtype, shape }])
     }
 
     fn evaluate<R: Real>(
@@ -102,11 +106,14 @@ impl Operation for RandomBits {
         results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        let key = [0, 1].map(|i| operands[0].cells[i].bits() as u32);
-        let mut flat = 0u64;
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let count: usize = shape[operands[0].shape.len() - 1..].iter().product();
+        let mut position = 0;
         Ok(vec![Array::from_fn(&results[0], |_| {
+            let (number, flat) = (position / count, (position % count) as u64);
+            let key = [0, 1].map(|i| operands[0].cells[2 * number + i].bits() as u32);
             let block = philox([flat as u32, (flat >> 32) as u32, 0, 0], key);
-            flat += 1;
+            position += 1;
             let bits = u64::from(block[0]) | u64::from(block[1]) << 32;
             Cell::from_scalar(Scalar::from_bits(self.dtype, bits))
         })])
@@ -114,14 +121,16 @@ impl Operation for RandomBits {
 
     fn compute<'a>(
         &'a self,
-        _operands: &[TensorType],
+        operands: &[TensorType],
         results: &[TensorType],
         _regions: &'a [Body],
     ) -> Compute<'a> {
-        let extents = results[0].extents().expect("compute is asked for bound types only");
+        let keys = operands[0].rank() - 1;
+        let extents = results[0].extents().expect("compute is asked for bound types only")[keys..].to_vec();
         let large = extents.iter().product::<usize>() > u32::MAX as usize;
         Compute::Element {
             rule: Box::new(move |c, index| {
+                let (key, index) = index.split_at(keys);
                 let flat = index
                     .iter()
                     .zip(&extents)
@@ -132,7 +141,7 @@ impl Operation for RandomBits {
                 } else {
                     c.constant(Scalar::of(0u32))
                 };
-                let key = [c.operand(0, &[Affine::constant(0)]), c.operand(0, &[Affine::constant(1)])];
+                let key = [0, 1].map(|i| c.operand(0, &[key, &[Affine::constant(i)]].concat()));
                 let words = emit(c, low, high, key);
                 match self.dtype {
                     DType::U64 => {
@@ -153,6 +162,11 @@ impl Operation for RandomBits {
         Derivative::Zero
     }
 
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        // Each example has its own key, and counts its own elements.
+        b.unary(self.clone())
+    }
+
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Expensive, elementwise: false, commutative: false }
     }
@@ -164,13 +178,17 @@ impl Operation for RandomBits {
         };
         vec![Entry {
             name: "random_bits",
-            doc: "Uniform bits: Philox 4x32-10 of the key and the element's row-major index.",
+            doc: "Uniform bits: Philox 4x32-10 of the key and the element's row-major index. Of several keys, bits for each.",
             derivative: Derivative::Zero.kind(),
             samples: vec![
                 sample(DType::U32, &[3, 5], [0u32, 0]),
                 sample(DType::U64, &[7], [0xa409_3822, 0x299f_31d0]),
                 sample(DType::U8, &[2, 2, 2], [u32::MAX, u32::MAX]),
                 sample(DType::U32, &[], [1, 2]),
+                Sample::new(
+                    RandomBits { dtype: DType::U64, shape: vec![Dim::from(2usize), Dim::from(3usize)] },
+                    vec![values(&[2, 1, 2], [7u32, 8, 9, u32::MAX])],
+                ),
             ],
         }]
     }

@@ -1,11 +1,12 @@
 //! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`: reductions of one operand.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::batch::shifted;
 use super::compute::Compute;
 use super::derivative::{Derivative, Jvp, Transpose};
 use super::elementwise::{Domain, wrap};
 use super::sample::{Sample, floats};
-use super::{BroadcastInDim, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, BroadcastInDim, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -326,6 +327,10 @@ impl Operation for Reduce {
             ReduceKind::Max | ReduceKind::Min => Derivative::Nonlinear(jvp_extremum),
             ReduceKind::And | ReduceKind::Or => Derivative::Zero,
         }
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Reduce { kind: self.kind, axes: shifted(&self.axes) })
     }
 
     fn traits(&self) -> Traits {

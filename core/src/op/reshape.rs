@@ -4,10 +4,11 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
@@ -131,6 +132,10 @@ impl Operation for Reshape {
         Derivative::Linear(|t| {
             vec![t.cotangents[0].as_ref().map(|ct| ct.reshape(t.operands[0].ty().shape.clone()))]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Reshape { shape: b.shape(&self.shape) })
     }
 
     fn traits(&self) -> Traits {

@@ -1,12 +1,14 @@
 //! `reverse`: turns axes around (`rev` of `jax.lax`).
 
 use super::attribute::{attributes, named};
+use super::batch::shifted;
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
 use crate::ty::TensorType;
@@ -64,6 +66,10 @@ impl Operation for Reverse {
             let Op::Reverse(op) = t.op else { unreachable!("the rule of reverse") };
             vec![t.cotangents[0].as_ref().map(|ct| ct.reverse(&op.axes))]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Reverse { axes: shifted(&self.axes) })
     }
 
     fn traits(&self) -> Traits {

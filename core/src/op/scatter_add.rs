@@ -4,12 +4,13 @@
 //! op of [`Gather`], and [`Gather`] is that of its updates.
 
 use super::attribute::{attributes, named};
+use super::batch::{in_front, shifted};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::elementwise::{Domain, wrap};
 use super::gather::{ascending_axes, check_indices, greatest};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Gather, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Gather, Op, Operation, Traits, operand_count};
 use crate::call::{self, Call};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -201,6 +202,28 @@ impl Operation for ScatterAdd {
             let Op::ScatterAdd(op) = t.op else { unreachable!("the rule of scatter_add") };
             op.transpose(t)
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let (operand, updates) = (b.operand(0), b.operand(2));
+        if !b.batched[1] {
+            // The windows reach over all examples.
+            let op = ScatterAdd {
+                update_window_dims: in_front(&self.update_window_dims),
+                inserted_window_dims: shifted(&self.inserted_window_dims),
+                scatter_dims_to_operand_dims: shifted(&self.scatter_dims_to_operand_dims),
+                clip: self.clip,
+            };
+            return vec![Tensor::apply(op, &[&operand, &b.operands[1], &updates])];
+        }
+        // Each position has the number of its example.
+        let op = ScatterAdd {
+            update_window_dims: shifted(&self.update_window_dims),
+            inserted_window_dims: in_front(&self.inserted_window_dims),
+            scatter_dims_to_operand_dims: in_front(&self.scatter_dims_to_operand_dims),
+            clip: self.clip,
+        };
+        vec![Tensor::apply(op, &[&operand, &b.numbered(&b.operands[1]), &updates])]
     }
 
     fn traits(&self) -> Traits {

@@ -5,10 +5,11 @@ use super::compute::Compute;
 use super::derivative::Derivative;
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, ScalarOp};
 use crate::ty::TensorType;
@@ -90,6 +91,10 @@ impl Operation for Select {
                 t.operands[2].is_linear().then(|| pred.select(&zero, ct)),
             ]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {
@@ -187,6 +192,10 @@ impl Operation for Clamp {
             };
             vec![Some(above.select(&tangent(2), &below.select(&tangent(0), &tangent(1))))]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

@@ -1,10 +1,11 @@
 //! `slice`: a box out of a tensor, with steps.
 
 use super::attribute::{attributes, named};
+use super::batch::prepended;
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::{Sample, floats};
-use super::{Cost, Entry, Op, Operation, Pad, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Pad, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
@@ -137,6 +138,14 @@ impl Operation for Slice {
                 return vec![None];
             }
             vec![Some(Tensor::apply(pad, &[ct, &zero]))]
+        })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Slice {
+            start: prepended(Dim::constant(0), &self.start, false),
+            limit: b.shape(&self.limit),
+            stride: prepended(1, &self.stride, true),
         })
     }
 

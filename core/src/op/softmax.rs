@@ -13,7 +13,7 @@ use super::compute::Compute;
 use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
-use super::{BroadcastInDim, Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, BroadcastInDim, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -221,6 +221,10 @@ impl Operation for Softmax {
 
     fn derivative(&self) -> Derivative {
         Derivative::Nonlinear(jvp)
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(Softmax { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

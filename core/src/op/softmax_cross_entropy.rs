@@ -6,7 +6,7 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::{Shifted, restore, shifted_row, wide};
-use super::{Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -105,6 +105,10 @@ impl Operation for SoftmaxCrossEntropy {
 
     fn derivative(&self) -> Derivative {
         Derivative::Nonlinear(jvp)
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.all(self.clone())
     }
 
     fn traits(&self) -> Traits {

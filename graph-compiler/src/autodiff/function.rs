@@ -135,21 +135,25 @@ fn jvp_of(function: &Function, request: &Jvp<'_>) -> Result<Derived> {
 }
 
 /// A function under construction that begins with the inputs of another one.
-struct Maker {
-    scope: Scope,
-    inputs: Vec<Input>,
-    primals: Vec<Tensor>,
+pub(crate) struct Maker {
+    pub(crate) scope: Scope,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) primals: Vec<Tensor>,
     names: Vec<Output>,
 }
 
 impl Maker {
     /// Locations are copied, so that ids of the function's equations mean the same in the new one.
     fn new(function: &Function) -> Self {
+        Maker::with_types(function, &function.body.types(&function.body.inputs))
+    }
+
+    /// The inputs have other types.
+    pub(crate) fn with_types(function: &Function, types: &[TensorType]) -> Self {
         let scope = Scope::new(function.locations.clone());
-        let input = |(i, input): (usize, &Input)| {
-            scope.input_at(function.input_type(i).clone(), scope.location(input.location))
-        };
-        let primals = function.inputs.iter().enumerate().map(input).collect();
+        let input =
+            |(ty, input): (&TensorType, &Input)| scope.input_at(ty.clone(), scope.location(input.location));
+        let primals = types.iter().zip(&function.inputs).map(input).collect();
         Maker { scope, inputs: function.inputs.clone(), primals, names: vec![] }
     }
 
@@ -162,7 +166,7 @@ impl Maker {
         self.scope.input_at(ty, self.scope.location(location))
     }
 
-    fn finish(self, name: String, outputs: Vec<Output>, tensors: &[Tensor]) -> Result<Function> {
+    pub(crate) fn finish(self, name: String, outputs: Vec<Output>, tensors: &[Tensor]) -> Result<Function> {
         let closure = self.scope.close(tensors)?;
         assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
         let mut body = closure.body;
@@ -282,7 +286,7 @@ fn select(function: &Function, wrt: &[&str]) -> Result<Vec<bool>> {
 }
 
 /// Names like one that does not exist.
-fn suggest(name: &str, names: &[&str], what: &str) -> String {
+pub(crate) fn suggest(name: &str, names: &[&str], what: &str) -> String {
     if names.is_empty() {
         return format!("there are no {what}");
     }

@@ -42,7 +42,7 @@ use wengert_core::graph::build::Scope;
 use wengert_core::{Diagnostic, Location, Result, Tensor};
 
 /// The scope in which derivative code goes where no operand decides.
-fn current_scope() -> Result<Scope> {
+pub(crate) fn current_scope() -> Result<Scope> {
     Scope::current().ok_or_else(|| {
         Diagnostic::new("there is no function to put derivatives in")
             .help("differentiate inside `Program::function`")

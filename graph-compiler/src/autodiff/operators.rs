@@ -250,7 +250,7 @@ pub(super) fn settle(
     (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
 }
 
-pub(super) fn poison(error: &Diagnostic) -> Tensor {
+pub(crate) fn poison(error: &Diagnostic) -> Tensor {
     if let Some(scope) = Scope::current() {
         scope.fail(error);
     }
@@ -258,7 +258,7 @@ pub(super) fn poison(error: &Diagnostic) -> Tensor {
 }
 
 /// The same value with other tensors.
-pub(super) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
+pub(crate) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
     let mut tensors = tensors.iter();
     value.map_tensors(&KeyPath::default(), &mut |_, _| {
         tensors.next().expect("a value has as many tensors each time it is visited").clone()

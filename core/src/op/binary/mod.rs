@@ -7,7 +7,7 @@ use super::attribute::{Attribute, Attributes};
 use super::compute::{Compute, ElementContext};
 use super::derivative::{Derivative, Jvp, Transpose};
 use super::elementwise::widened;
-use super::{Entry, Operation, Traits, operand_count};
+use super::{Batch, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -222,6 +222,10 @@ impl Operation for Binary {
 
     fn derivative(&self) -> Derivative {
         self.rule()
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(*self)
     }
 
     fn traits(&self) -> Traits {

@@ -5,6 +5,7 @@
 //! Without them all three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`] wants them; other layouts
 //! are permuted to that.
 
+mod batch;
 mod samples;
 mod transpose;
 
@@ -12,7 +13,7 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::elementwise::{Domain, wrap};
-use super::{Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{self, Call, Direction, Window};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -330,6 +331,10 @@ impl Operation for ConvGeneralDilated {
 
     fn derivative(&self) -> Derivative {
         Derivative::Multilinear(transpose::transpose)
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        batch::batch(self, b)
     }
 
     fn traits(&self) -> Traits {

@@ -8,7 +8,7 @@ use super::attribute::{Attribute, Attributes};
 use super::compute::{Compute, ElementContext};
 use super::derivative::{Derivative, Jvp};
 use super::elementwise::widened;
-use super::{Entry, Operation, Traits, operand_count};
+use super::{Batch, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -148,6 +148,10 @@ impl Operation for Unary {
 
     fn derivative(&self) -> Derivative {
         self.rule()
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(*self)
     }
 
     fn traits(&self) -> Traits {
