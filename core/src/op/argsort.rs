@@ -10,7 +10,9 @@ use crate::call::{self, Call};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
+use crate::op::batch::Batch;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 
@@ -122,6 +124,10 @@ impl Operation for Argsort {
 
     fn derivative(&self) -> Derivative {
         Derivative::Zero
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.all(Argsort { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

@@ -126,6 +126,11 @@ impl Batch<'_> {
         Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>())
     }
 
+    /// `op` on the operands as they are, running these regions.
+    pub fn apply(&self, op: impl Into<Op>, regions: Vec<Body>) -> Vec<Tensor> {
+        Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions)
+    }
+
     /// Indices of a batch `[size, …, n]` with the number of the example as a further first component, `[size, …, n + 1]`.
     pub(super) fn numbered(&self, indices: &Tensor) -> Tensor {
         let mut shape = indices.shape().to_vec();
@@ -139,13 +144,5 @@ impl Batch<'_> {
     /// Poison for every result: what cannot be mapped, and why. The driver adds where.
     pub fn fail(&self, error: Diagnostic) -> Vec<Tensor> {
         vec![Tensor::poisoned(error); self.results.len()]
-    }
-
-    /// The rule of an op that has none.
-    pub fn missing(&self, name: &str) -> Vec<Tensor> {
-        self.fail(
-            Diagnostic::new(format!("`{name}` has no batching rule"))
-                .help("compute it outside of `vmap`, or map over an axis of the op itself"),
-        )
     }
 }

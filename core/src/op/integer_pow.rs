@@ -8,8 +8,10 @@ use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
+use crate::op::batch::Batch;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -119,6 +121,10 @@ impl Operation for IntegerPow {
             };
             vec![tangent.filter(|_| *exponent != 0).map(|t| t.scaled_by(&coefficient()))]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

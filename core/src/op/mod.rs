@@ -174,9 +174,7 @@ pub trait Operation: Sized {
     fn derivative(&self) -> Derivative;
 
     /// The op on a batch of examples: results with the batch axis in front.
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.missing(self.name())
-    }
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor>;
 
     /// See [`Traits`].
     fn traits(&self) -> Traits;

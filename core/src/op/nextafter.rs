@@ -9,8 +9,10 @@ use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
+use crate::op::batch::Batch;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -169,6 +171,10 @@ impl Operation for NextAfter {
 
     fn derivative(&self) -> Derivative {
         Derivative::Nonlinear(|j| vec![j.tangents[0].clone()])
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

@@ -10,6 +10,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
+use crate::op::batch::Batch;
 use crate::ty::TensorType;
 
 /// What a probe tells.
@@ -95,6 +96,10 @@ impl Operation for Probe {
 
     fn derivative(&self) -> Derivative {
         Derivative::Nonlinear(|j| vec![j.tangents[0].clone()])
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

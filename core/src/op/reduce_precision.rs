@@ -9,8 +9,10 @@ use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
+use crate::op::batch::Batch;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -171,9 +173,13 @@ impl Operation for ReducePrecision {
     fn derivative(&self) -> Derivative {
         Derivative::Linear(|t| {
             let Op::ReducePrecision(op) = t.op else { unreachable!("this op's own rule") };
-            let reduced = |ct: &_| crate::graph::tensor::Tensor::apply(op.clone(), &[ct]);
+            let reduced = |ct: &_| Tensor::apply(op.clone(), &[ct]);
             vec![t.cotangents[0].as_ref().map(reduced)]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

@@ -11,6 +11,7 @@ use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
+use crate::op::batch::Batch;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -114,6 +115,10 @@ impl Operation for SelectN {
             let cotangents = cases.map(|(i, operand)| operand.is_linear().then(|| case(i)));
             std::iter::once(None).chain(cotangents).collect()
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {

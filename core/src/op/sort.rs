@@ -14,6 +14,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
+use crate::op::batch::Batch;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 
@@ -87,6 +88,10 @@ impl Operation for Sort {
 
     fn derivative(&self) -> Derivative {
         Derivative::Composite
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.all(Sort { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

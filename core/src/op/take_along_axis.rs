@@ -14,6 +14,7 @@ use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
+use crate::op::batch::Batch;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -132,6 +133,10 @@ impl Operation for TakeAlongAxis {
             let Op::TakeAlongAxis(op) = t.op else { unreachable!("the rule of take_along_axis") };
             op.transpose(t)
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.all(TakeAlongAxis { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
+use crate::op::batch::Batch;
 use crate::ty::TensorType;
 
 attributes! {
@@ -103,6 +104,10 @@ impl Operation for TopKIndices {
         Derivative::Zero
     }
 
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(self.clone())
+    }
+
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Loop, elementwise: false, commutative: false }
     }
@@ -175,6 +180,10 @@ impl Operation for TopK {
 
     fn derivative(&self) -> Derivative {
         Derivative::Composite
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(TopK { axis: self.axis + 1, ..self.clone() })
     }
 
     fn traits(&self) -> Traits {

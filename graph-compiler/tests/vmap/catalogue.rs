@@ -15,7 +15,8 @@ type Program<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
 const COUNT: usize = 3;
 
 fn apply(sample: &Sample, operands: &[Tensor]) -> Vec<Tensor> {
-    Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), sample.regions.clone())
+    let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
+    Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), sample.regions(&types))
 }
 
 fn types(literals: &[Literal]) -> Vec<TensorType> {
@@ -78,7 +79,7 @@ fn refilled(operands: &[Tensor], floats: &[Tensor]) -> Vec<Tensor> {
 
 fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> usize {
     let single = sample.literals(dtype, 1);
-    let Ok(results) = sample.op.infer(&types(&single), &sample.regions) else { return 0 };
+    let Ok(results) = sample.infer(&types(&single)) else { return 0 };
     let count = single.len();
     for batched in choices(count) {
         let inputs = inputs_of(sample, &batched, dtype, random.next());

@@ -4,8 +4,10 @@ use super::{FunctionName, inputs, outputs, region_count, same_types};
 use crate::diagnostic::Result;
 use crate::graph::Body;
 use crate::graph::inline::inline_or_poison;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
+use crate::op::batch::Batch;
 use crate::op::compute::Compute;
 use crate::op::derivative::Derivative;
 use crate::op::sample::{Sample, floats, region};
@@ -54,6 +56,13 @@ impl Operation for FunctionCall {
 
     fn derivative(&self) -> Derivative {
         if self.opaque { Derivative::Opaque } else { Derivative::Composite }
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        match (b.map_region)(&b.regions[0], b.batched) {
+            Ok(region) => b.apply(self.clone(), vec![region]),
+            Err(error) => b.fail(error),
+        }
     }
 
     fn traits(&self) -> Traits {

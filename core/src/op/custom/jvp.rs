@@ -4,8 +4,10 @@ use super::{FunctionName, arguments, floats as float_types, inputs, outputs, reg
 use crate::diagnostic::Result;
 use crate::graph::Body;
 use crate::graph::inline::inline_or_poison;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
+use crate::op::batch::Batch;
 use crate::op::compute::Compute;
 use crate::op::derivative::{Custom, Derivative};
 use crate::op::sample::{Sample, floats, region, values};
@@ -62,6 +64,19 @@ impl Operation for CustomJvp {
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Jvp { captures: self.captures })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        // The rule takes the operands, all results, and tangents of the arguments that are floats.
+        let arguments = 0..b.operands.len() - self.captures;
+        let mut taken = b.batched.to_vec();
+        taken.resize(taken.len() + b.results.len(), true);
+        taken.extend(arguments.filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]));
+        let regions = [(&b.regions[0], b.batched), (&b.regions[1], &taken)];
+        match regions.into_iter().map(|(region, batched)| (b.map_region)(region, batched)).collect() {
+            Ok(regions) => b.apply(self.clone(), regions),
+            Err(error) => b.fail(error),
+        }
     }
 
     fn traits(&self) -> Traits {

@@ -6,6 +6,7 @@ use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use crate::op::batch::Batch;
 use crate::op::compute::Compute;
 use crate::op::derivative::{Custom, Derivative};
 use crate::op::{Cost, Entry, Operation, Traits};
@@ -65,6 +66,10 @@ impl Operation for Transposed {
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Transposed { tangents: self.tangents })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.fail(Diagnostic::new(NOT_RUN))
     }
 
     fn traits(&self) -> Traits {

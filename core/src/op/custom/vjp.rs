@@ -7,8 +7,10 @@ use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
+use crate::op::batch::Batch;
 use crate::op::compute::Compute;
 use crate::op::derivative::{Custom, Derivative};
+use crate::op::reduce::{Reduce, ReduceKind};
 use crate::op::sample::{Sample, floats, region, values};
 use crate::op::{Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
@@ -75,6 +77,24 @@ impl Operation for CustomVjp {
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Vjp { captures: self.captures })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let forward = (b.map_region)(&b.regions[0], b.batched);
+        let backward = (b.map_region)(&b.regions[1], &vec![true; b.regions[1].inputs.len()]);
+        let (forward, mut backward) = match (forward, backward) {
+            (Ok(forward), Ok(backward)) => (forward, backward),
+            (Err(error), _) | (_, Err(error)) => return b.fail(error),
+        };
+        // The cotangent of an argument that all examples share is the sum over the examples.
+        let arguments = 0..b.operands.len() - self.captures;
+        let floats = arguments.filter(|i| b.operands[*i].dtype().is_float());
+        for (output, argument) in floats.enumerate().filter(|(_, i)| !b.batched[*i]) {
+            let ty = b.operands[argument].ty().clone();
+            backward.outputs[output] =
+                backward.push_one(Reduce::new(ReduceKind::Sum, [0]), backward.outputs[output], ty);
+        }
+        b.apply(self.clone(), vec![forward, backward.renumber()])
     }
 
     fn traits(&self) -> Traits {
