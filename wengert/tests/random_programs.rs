@@ -1,0 +1,190 @@
+//! Random programs over the whole catalogue, differentiated, compiled and executed: the graph interpreter against the CPU and the emulator,
+//! and forward against reverse mode.
+//!
+//! A program is a chain of samples of the catalogue in f64. An operand is a value made before, if there is one of its size, squashed
+//! into the interval on which the op is smooth; so programs have values, and derivatives that are not huge, whatever comes after what.
+//! The bounds: values and derivatives of the two executions are equal to 1e-9 of the greatest element of their tensor, and
+//! ⟨∇f, t⟩ = Df·t to 1e-8 of the sum of the terms' magnitudes.
+#![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use wengert::core::graph::{self, Function};
+use wengert::core::op::{Op, Sample, SampleOperand};
+use wengert::prelude::*;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, limit: usize) -> usize {
+        (self.bits() % limit as u64) as usize
+    }
+    fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+    fn literal(&mut self, shape: &[usize]) -> Literal {
+        let values = (0..shape.iter().product()).map(|_| self.unit() * 2.0 - 1.0).collect();
+        Literal::from_vec(shape, values).unwrap()
+    }
+}
+
+/// The samples that programs are made of: those that take f64, and are not long.
+fn samples() -> Vec<Sample> {
+    let all = Op::catalogue().into_iter().flat_map(|e| e.samples);
+    let fits = |s: &Sample| {
+        let operands: Vec<Literal> = (0..s.operands.len()).map(|i| operand(s, i)).collect();
+        let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+        let Ok(results) = s.infer(&types) else { return false };
+        let finite =
+            operands.iter().flat_map(|l| l.scalars().collect::<Vec<_>>()).all(|s| s.to_f64().is_finite());
+        let small = |ty: &TensorType| ty.elements().is_some_and(|n| (1..=600).contains(&n));
+        // A rounding of tangents is not linear, so the two modes round differently.
+        let rounds = s.op.name() == "reduce_precision";
+        finite && types.iter().chain(&results).all(small) && !rounds
+    };
+    all.filter(fits).collect()
+}
+
+/// An operand of a sample as it is given, with f64 for floats.
+fn operand(sample: &Sample, i: usize) -> Literal {
+    let literal = sample.literals(DType::F64, 7).swap_remove(i);
+    if literal.dtype().is_float() { literal.convert(DType::F64) } else { literal }
+}
+
+/// Runs a random chain on the inputs and gives one number.
+fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
+    let mut random = Random(seed);
+    let mut values: Vec<Tensor> = inputs.to_vec();
+    let mut loss = Tensor::constant(0.0f64);
+    for _ in 0..2 + random.below(5) {
+        let sample = &samples[random.below(samples.len())];
+        let operands: Vec<Tensor> =
+            (0..sample.operands.len()).map(|i| choose(sample, i, &values, &mut random)).collect();
+        let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
+        let regions = sample.regions(&types);
+        let results = Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), regions);
+        for result in results.into_iter().filter(|t| t.dtype() == DType::F64) {
+            let shape: Vec<usize> = result.ty().extents().unwrap();
+            let weights = Tensor::constant(random.literal(&shape));
+            loss = loss + (result.tanh() * weights).sum();
+            values.push(result);
+        }
+    }
+    loss
+}
+
+/// What a sample's operand is replaced by.
+fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> Tensor {
+    let given = operand(sample, i);
+    let SampleOperand::Float { low, high, .. } = sample.operands[i] else { return Tensor::constant(given) };
+    let count = given.len();
+    let same: Vec<&Tensor> = values.iter().filter(|t| t.ty().elements() == Some(count)).collect();
+    let shape: Vec<_> = given.shape().iter().map(|e| (*e).into()).collect();
+    let value = match same.len() {
+        // Some value, whose sum is as good as any number.
+        0 => {
+            let value = &values[random.below(values.len())];
+            (value.tanh().sum() * 0.3).broadcast_in_dim(shape, &[])
+                + Tensor::constant(random.literal(given.shape()))
+        }
+        n => same[random.below(n)].reshape(shape),
+    };
+    value.tanh() * ((high - low) * 0.45) + (high + low) * 0.5
+}
+
+/// Value, gradient, derivative along a direction, and the same from the gradient.
+fn differentiated(samples: &[Sample], seed: u64) -> (Function, Vec<(String, Literal)>) {
+    let mut random = Random(seed ^ 0xabcd);
+    let shapes = [vec![2, 3], vec![4], vec![1 + random.below(6), 2]];
+    let inputs: Vec<(String, Literal)> =
+        shapes.iter().enumerate().map(|(i, s)| (format!("x{i}"), random.literal(s))).collect();
+    let directions: Vec<Literal> = shapes.iter().map(|s| random.literal(s)).collect();
+    let function = FunctionBuilder::build("f", |f| {
+        let x: Vec<Tensor> = inputs.iter().map(|(name, l)| f.input(name, l.ty())).collect();
+        let t: Vec<Tensor> = directions.iter().map(|l| Tensor::constant(l.clone())).collect();
+        let (value, gradient) = value_and_grad(&x, |x| chain(samples, seed, x));
+        let along = jvp(&x, &t, |x| chain(samples, seed, x)).1;
+        f.output("value", value);
+        f.output("along", along);
+        let terms: Vec<Tensor> = gradient.iter().zip(&t).map(|(g, t)| (g * t).sum()).collect();
+        f.output("inner", terms.iter().fold(Tensor::constant(0.0f64), |a, b| a + b));
+        let sizes: Vec<Tensor> = gradient.iter().zip(&t).map(|(g, t)| (g * t).abs().sum()).collect();
+        f.output("size", sizes.iter().fold(Tensor::constant(0.0f64), |a, b| a + b));
+        for (i, g) in gradient.iter().enumerate() {
+            f.output(&format!("d{i}"), g);
+        }
+    });
+    (function.unwrap_or_else(|e| panic!("program {seed}: {e}")), inputs)
+}
+
+fn run(function: &Function, device: Device, inputs: &[(String, Literal)]) -> Vec<Literal> {
+    let program = graph::Program::from_functions(vec![function.clone()]).unwrap();
+    let inputs: Vec<(&str, &Literal)> = inputs.iter().map(|(n, l)| (n.as_str(), l)).collect();
+    let outputs =
+        Session::open(device).unwrap().compile(&program, "f", bind!()).and_then(|mut f| f.run(&inputs));
+    outputs.unwrap_or_else(|e| panic!("{device}: {e}\n{function}")).into_iter().map(|(_, l)| l).collect()
+}
+
+fn check(seeds: std::ops::Range<u64>, device: Device) {
+    let samples = samples();
+    assert!(samples.len() > 150, "{}", samples.len());
+    let mut worst = (0f64, 0u64);
+    for seed in seeds {
+        let (function, inputs) = differentiated(&samples, seed);
+        let (wanted, got) = (run(&function, Device::Interpreter, &inputs), run(&function, device, &inputs));
+        let number = |i: usize| wanted[i].get(0).to_f64();
+        let (along, inner, size) = (number(1), number(2), number(3));
+        assert!(
+            (along - inner).abs() <= 1e-8 * size.max(1.0) || !size.is_finite(),
+            "program {seed}: Df·t = {along:e}, ⟨∇f, t⟩ = {inner:e}\n{function}"
+        );
+        for (output, (wanted, got)) in function.outputs.iter().zip(wanted.iter().zip(&got)) {
+            let scale = wanted.scalars().fold(1f64, |s, v| s.max(v.to_f64().abs()));
+            for (w, g) in wanted.scalars().zip(got.scalars()) {
+                let (w, g) = (w.to_f64(), g.to_f64());
+                let error = (w - g).abs() / scale;
+                assert!(
+                    error <= 1e-9 || w.to_bits() == g.to_bits() || (w.is_nan() && g.is_nan()),
+                    "program {seed} on {device}: `{}` has {g:e} instead of {w:e}\n{function}",
+                    output.name
+                );
+                if error > worst.0 {
+                    worst = (error, seed);
+                }
+            }
+        }
+    }
+    println!("{device}: at most {:.2e} of the greatest element (program {})", worst.0, worst.1);
+}
+
+#[test]
+fn on_the_cpu_one() {
+    check(0..5_000, Device::Cpu);
+}
+
+#[test]
+fn on_the_cpu_two() {
+    check(5_000..10_000, Device::Cpu);
+}
+
+#[test]
+fn on_the_cpu_three() {
+    check(10_000..15_000, Device::Cpu);
+}
+
+#[test]
+fn on_the_cpu_four() {
+    check(15_000..20_000, Device::Cpu);
+}
+
+#[test]
+fn on_the_emulator() {
+    check(0..1_000, Device::Emulator);
+}
