@@ -256,7 +256,7 @@ impl Compiled {
             match kind {
                 ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
                 ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
-                    tracing::warn!("probe `{name}` ({location}): the value has a NaN or an infinity");
+                    tracing::info!("probe `{name}` ({location}): the value has a NaN or an infinity");
                 }
                 ProbeKind::Finite => {}
             }
