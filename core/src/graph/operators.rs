@@ -10,7 +10,8 @@ use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::location::Location;
 use crate::op::{
-    Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, ReducePrecision, Select, SelectN, Unary,
+    Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, Polygamma, ReducePrecision, Select,
+    SelectN, Unary,
 };
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -157,6 +158,12 @@ impl Tensor {
     #[track_caller]
     pub fn integer_pow(&self, exponent: i64) -> Tensor {
         Tensor::apply(IntegerPow { exponent }, &[self])
+    }
+
+    /// `polygamma`: the derivative of that order of [`Tensor::digamma`]; order 0 is that function itself.
+    #[track_caller]
+    pub fn polygamma(&self, order: usize) -> Tensor {
+        Tensor::apply(Polygamma { order }, &[self])
     }
 
     /// `nextafter`: the float next to `self` in the direction of `other`. Shapes broadcast; a number takes the tensor's dtype.

@@ -7,6 +7,7 @@
 mod array;
 mod real;
 mod regions;
+pub(crate) mod special;
 mod unrounded;
 
 pub use array::{Array, Cell};

@@ -155,11 +155,15 @@ fn same<T: Sample>(op: ScalarOp, operands: &[u64], recorded: u64, native: T) {
 }
 
 fn unary<T: Sample>(op: ScalarOp, native: fn(T) -> T) {
+    unary_of(op, native, T::RANDOM);
+}
+
+fn unary_of<T: Sample>(op: ScalarOp, native: fn(T) -> T, random_ones: u64) {
     let mut machine = Machine::new(program(op, T::DTYPE).expect("it has a program"));
     let mut check = |bits: u64| same(op, &[bits], machine.run(&[bits]), native(T::from_bits64(bits)));
     T::arguments().into_iter().for_each(&mut check);
     let mut state = 2;
-    for _ in 0..T::RANDOM {
+    for _ in 0..random_ones {
         check(T::from_bits64(random(&mut state)).to_bits64());
     }
 }
@@ -213,6 +217,69 @@ fn f32_logarithms_and_angles_are_their_programs() {
     unary(Log1p, single::log1p::<f32>);
     unary(Sin, single::sin::<f32>);
     unary(Cos, single::cos::<f32>);
+}
+
+#[test]
+fn f32_rare_functions_are_their_programs() {
+    for (op, native) in [
+        (Log2, single::log2::<f32> as fn(f32) -> f32),
+        (Asin, single::asin::<f32>),
+        (Acos, single::acos::<f32>),
+        (Sinh, single::sinh::<f32>),
+        (Cosh, single::cosh::<f32>),
+        (Asinh, single::asinh::<f32>),
+        (Acosh, single::acosh::<f32>),
+        (Atanh, single::atanh::<f32>),
+        (Cbrt, single::cbrt::<f32>),
+        (Erfc, single::erfc::<f32>),
+        (ErfInv, single::erf_inv::<f32>),
+        (Lgamma, single::lgamma::<f32>),
+        (Digamma, single::digamma::<f32>),
+    ] {
+        unary_of(op, native, 1 << 14);
+    }
+}
+
+#[test]
+fn f64_rare_functions_are_their_programs() {
+    for (op, native) in [
+        (Log2, double::log2::<f64> as fn(f64) -> f64),
+        (Asin, double::asin::<f64>),
+        (Acos, double::acos::<f64>),
+        (Sinh, double::sinh::<f64>),
+        (Cosh, double::cosh::<f64>),
+        (Asinh, double::asinh::<f64>),
+        (Acosh, double::acosh::<f64>),
+        (Atanh, double::atanh::<f64>),
+        (Cbrt, double::cbrt::<f64>),
+        (Erfc, double::erfc::<f64>),
+        (ErfInv, double::erf_inv::<f64>),
+        (Lgamma, double::lgamma::<f64>),
+        (Digamma, double::digamma::<f64>),
+    ] {
+        unary_of(op, native, 1 << 14);
+    }
+}
+
+#[test]
+fn polygammas_are_their_programs() {
+    let mut state = 4;
+    for n in [1, 2, 7, 30] {
+        let (narrow, wide) = (
+            super::polygamma(n, DType::F32).expect("on f32"),
+            super::polygamma(n, DType::F64).expect("on f64"),
+        );
+        assert!(super::polygamma(n, DType::F16).is_none());
+        for k in 0..2000 {
+            let x = (random(&mut state) >> 11) as f64 / 2f64.powi(53) * 40.0 - 20.0;
+            let x = if k % 50 == 0 { x.round() } else { x };
+            let recorded = wide.evaluate(&[Scalar::of(x)]).bits();
+            same(Digamma, &[x.to_bits()], recorded, double::polygamma(n, x));
+            let x = x as f32;
+            let recorded = narrow.evaluate(&[Scalar::of(x)]).bits();
+            same(Digamma, &[x.to_bits().into()], recorded, single::polygamma(n, x));
+        }
+    }
 }
 
 #[test]
@@ -305,6 +372,19 @@ fn sizes_of_programs() {
             ("cos", 101),
             ("tanh", 39),
             ("erf", 43),
+            ("log2", 94),
+            ("asin", 47),
+            ("acos", 57),
+            ("sinh", 124),
+            ("cosh", 67),
+            ("asinh", 148),
+            ("acosh", 152),
+            ("atanh", 126),
+            ("cbrt", 47),
+            ("erfc", 155),
+            ("erf_inv", 276),
+            ("lgamma", 543),
+            ("digamma", 420),
             ("pow", 91),
             ("atan2", 53),
         ]
@@ -320,6 +400,19 @@ fn sizes_of_programs() {
             ("cos", 198),
             ("tanh", 74),
             ("erf", 101),
+            ("log2", 92),
+            ("asin", 45),
+            ("acos", 55),
+            ("sinh", 122),
+            ("cosh", 65),
+            ("asinh", 146),
+            ("acosh", 150),
+            ("atanh", 124),
+            ("cbrt", 45),
+            ("erfc", 153),
+            ("erf_inv", 274),
+            ("lgamma", 541),
+            ("digamma", 418),
             ("pow", 173),
             ("atan2", 83),
         ]

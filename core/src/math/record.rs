@@ -275,6 +275,9 @@ macro_rules! symbols {
             fn abs(self) -> Self {
                 self.unary(ScalarOp::Abs)
             }
+            fn sqrt(self) -> Self {
+                self.unary(ScalarOp::Sqrt)
+            }
             fn round_even(self) -> Self {
                 self.unary(ScalarOp::RoundEven)
             }

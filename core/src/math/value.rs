@@ -81,6 +81,8 @@ pub trait Float:
     fn mul_add(self, factor: Self, term: Self) -> Self;
     /// |x|.
     fn abs(self) -> Self;
+    /// The square root, correctly rounded; NaN below 0.
+    fn sqrt(self) -> Self;
     /// The nearest integer, ties to even.
     fn round_even(self) -> Self;
     /// The bits.
@@ -169,6 +171,10 @@ macro_rules! native {
             #[inline(always)]
             fn abs(self) -> Self {
                 <$float>::abs(self)
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                <$float>::sqrt(self)
             }
             #[inline(always)]
             fn round_even(self) -> Self {

@@ -90,6 +90,32 @@ scalar_ops! {
     Tanh "tanh" 1 Float;
     /// erf x.
     Erf "erf" 1 Float;
+    /// log₂ x.
+    Log2 "log2" 1 Float;
+    /// asin x.
+    Asin "asin" 1 Float;
+    /// acos x.
+    Acos "acos" 1 Float;
+    /// sinh x.
+    Sinh "sinh" 1 Float;
+    /// cosh x.
+    Cosh "cosh" 1 Float;
+    /// asinh x.
+    Asinh "asinh" 1 Float;
+    /// acosh x.
+    Acosh "acosh" 1 Float;
+    /// atanh x.
+    Atanh "atanh" 1 Float;
+    /// ∛x.
+    Cbrt "cbrt" 1 Float;
+    /// 1 − erf x.
+    Erfc "erfc" 1 Float;
+    /// The inverse of erf.
+    ErfInv "erf_inv" 1 Float;
+    /// ln |Γ(x)|.
+    Lgamma "lgamma" 1 Float;
+    /// The derivative of ln Γ.
+    Digamma "digamma" 1 Float;
     /// x + y; wraps for integers.
     Add "add" 2 Number;
     /// x − y; wraps for integers.
@@ -203,7 +229,31 @@ impl ScalarOp {
     /// [`crate::math`]; all others are exact to the bit.
     pub const fn is_approximate(self) -> bool {
         use ScalarOp::*;
-        matches!(self, Exp | Expm1 | Log | Log1p | Sin | Cos | Tanh | Erf | Pow | Atan2)
+        matches!(
+            self,
+            Exp | Expm1
+                | Log
+                | Log1p
+                | Sin
+                | Cos
+                | Tanh
+                | Erf
+                | Log2
+                | Asin
+                | Acos
+                | Sinh
+                | Cosh
+                | Asinh
+                | Acosh
+                | Atanh
+                | Cbrt
+                | Erfc
+                | ErfInv
+                | Lgamma
+                | Digamma
+                | Pow
+                | Atan2
+        )
     }
 }
 

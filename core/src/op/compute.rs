@@ -7,7 +7,9 @@
 use crate::call::Call;
 use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
-use crate::nest::{Affine, Combine, Guard, Reg, ScalarOp};
+use crate::id::Id;
+use crate::math::MathProgram;
+use crate::nest::{Affine, Combine, Guard, Instr, Reg, ScalarOp};
 use crate::scalar::Scalar;
 
 /// How an op is computed.
@@ -86,4 +88,25 @@ pub trait ElementContext {
 
     /// Dtype of a register.
     fn dtype(&self, reg: Reg) -> DType;
+}
+
+/// Emits the instructions of a function's program; the operands have its dtype.
+pub(super) fn replay(c: &mut dyn ElementContext, program: &MathProgram, operands: &[Reg]) -> Reg {
+    let mut registers = operands.to_vec();
+    for instr in &program.body {
+        registers.push(match instr {
+            Instr::Scalar { result, op, operands } => {
+                let given: Vec<Reg> = operands.iter().map(|r| registers[r.index()]).collect();
+                let dtype = program.registers[*result];
+                match op {
+                    ScalarOp::Convert => c.convert(given[0], dtype),
+                    ScalarOp::Bitcast => c.bitcast(given[0], dtype),
+                    op => c.scalar(*op, &given),
+                }
+            }
+            Instr::Const { value, .. } => c.constant(*value),
+            _ => unreachable!("a program has scalar instructions and constants only"),
+        });
+    }
+    registers[program.result.index()]
 }

@@ -40,6 +40,7 @@ mod is_finite;
 mod nextafter;
 mod pad;
 mod permute;
+mod polygamma;
 mod probe;
 mod random_bits;
 mod reduce;
@@ -83,6 +84,7 @@ pub use is_finite::IsFinite;
 pub use nextafter::NextAfter;
 pub use pad::Pad;
 pub use permute::Permute;
+pub use polygamma::Polygamma;
 pub use probe::{Probe, ProbeKind};
 pub use random_bits::{RandomBits, philox};
 pub use reduce::{Reduce, ReduceKind};
@@ -306,6 +308,7 @@ ops! {
     Compare(Compare),
     IntegerPow(IntegerPow),
     NextAfter(NextAfter),
+    Polygamma(Polygamma),
     Select(Select),
     SelectN(SelectN),
     Clamp(Clamp),

@@ -34,7 +34,8 @@ macro_rules! operations {
     ($($name:ident)*) => {$( pub(crate) struct $name; )*};
 }
 operations! {
-    Neg Abs Not Popcnt Clz Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Add Sub Mul Div Rem Min Max Pow Atan2 And Or
+    Neg Abs Not Popcnt Clz Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2 Asin Acos Sinh Cosh Asinh Acosh Atanh Cbrt Erfc
+    ErfInv Lgamma Digamma Add Sub Mul Div Rem Min Max Pow Atan2 And Or
     Xor ShiftLeft ShiftRightLogical ShiftRightArithmetic MulHigh Fma Eq Ne Lt Le Select
 }
 
@@ -98,6 +99,19 @@ macro_rules! float {
         unary!(Cos $t, |x| math::$t::cos(x));
         unary!(Tanh $t, |x| math::$t::tanh(x));
         unary!(Erf $t, |x| math::$t::erf(x));
+        unary!(Log2 $t, |x| math::$t::log2(x));
+        unary!(Asin $t, |x| math::$t::asin(x));
+        unary!(Acos $t, |x| math::$t::acos(x));
+        unary!(Sinh $t, |x| math::$t::sinh(x));
+        unary!(Cosh $t, |x| math::$t::cosh(x));
+        unary!(Asinh $t, |x| math::$t::asinh(x));
+        unary!(Acosh $t, |x| math::$t::acosh(x));
+        unary!(Atanh $t, |x| math::$t::atanh(x));
+        unary!(Cbrt $t, |x| math::$t::cbrt(x));
+        unary!(Erfc $t, |x| math::$t::erfc(x));
+        unary!(ErfInv $t, |x| math::$t::erf_inv(x));
+        unary!(Lgamma $t, |x| math::$t::lgamma(x));
+        unary!(Digamma $t, |x| math::$t::digamma(x));
         binary!(Add $t, |x, y| x + y);
         binary!(Sub $t, |x, y| x - y);
         binary!(Mul $t, |x, y| x * y);

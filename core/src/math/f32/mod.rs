@@ -9,11 +9,15 @@ mod angle;
 mod exp;
 mod log;
 mod pow;
+mod wide;
 
 pub use angle::{atan2, cos, sin};
 pub use exp::{erf, exp, expm1, tanh};
 pub use log::{log, log1p};
 pub use pow::pow;
+pub use wide::{
+    acos, acosh, asin, asinh, atanh, cbrt, cosh, digamma, erf_inv, erfc, lgamma, log2, polygamma, sinh,
+};
 
 use super::value::Double;
 

@@ -1,6 +1,6 @@
 //! eˣ and what is made of it.
 
-use super::pair::{ordered_sum, product, sum};
+use super::pair::{Pair, ordered_sum, product, sum};
 use super::{LN_2_HIGH, LN_2_LOW, ROUND};
 use crate::math::polynomial;
 use crate::math::value::{Double, Integer, Value, select};
@@ -66,10 +66,23 @@ impl<V: Double> Exponential<V> {
     /// The value, for n in −1100..=1100. Below the normal range it is rounded once more.
     #[inline(always)]
     pub(super) fn value(&self) -> V {
+        self.scaled(self.significand())
+    }
+
+    /// 1 + high + rest as a pair.
+    #[inline(always)]
+    pub(super) fn pair(&self) -> Pair<V> {
+        let (high, low) = ordered_sum(self.high.literal(1.0), self.high);
+        Pair::new(high, low + self.rest)
+    }
+
+    /// A number times the power of two, for n in −1100..=1100. Below the normal range it is rounded once more.
+    #[inline(always)]
+    pub(super) fn scaled(&self, significand: V) -> V {
         // Two factors, of which the first cannot leave the normal range; n is shifted as a positive number.
         let c = |value| self.n.literal(value);
         let half = self.n.wrapping_add(c(2048)).shift_right(1).wrapping_sub(c(1024));
-        (self.significand() * power_of_two(half)) * power_of_two(self.n.wrapping_sub(half))
+        (significand * power_of_two(half)) * power_of_two(self.n.wrapping_sub(half))
     }
 
     /// The value less 1, halved so that it stays finite, as a sum of which the second is much smaller; for n in −1000..=1024.
@@ -132,4 +145,39 @@ pub fn tanh<V: Double>(x: V) -> V {
     let result = remainder.mul_add(reciprocal, quotient);
     // Below 2⁻²⁸ the result is x.
     select(a.is_below(c(3.7e-9)), a, result).with_sign_of(x)
+}
+
+/// sinh x; error at most 0.8 ULP. ±∞ where it is beyond the largest number.
+///
+/// With E = e^|x| − 1 it is (E + E/(E + 1))/2; from 20 on e^|x|/2, whose rest is below 2⁻⁵⁶.
+#[inline(always)]
+pub fn sinh<V: Double>(x: V) -> V {
+    let c = |value| x.literal(value);
+    let a = x.abs();
+    let t = select(a.is_above(c(711.0)), c(711.0), a);
+    let e = exponential(t, c(0.0));
+    let (high, low) = e.less_one_halved();
+    let half = Pair::new(high, low);
+    let twice = half.plus(half);
+    let near = half.plus(half.over(twice.plus(Pair::of(c(1.0))))).rounded();
+    let far = e.scaled(e.significand() * c(0.5));
+    let result = select(t.is_below(c(20.0)), near, far);
+    // Below 2⁻²⁸ the result is x.
+    select(a.is_below(c(3.7e-9)), a, result).with_sign_of(x)
+}
+
+/// cosh x = e^|x|/2 + e^−|x|/2; error at most 0.8 ULP. ∞ where it is beyond the largest number.
+#[inline(always)]
+pub fn cosh<V: Double>(x: V) -> V {
+    let c = |value| x.literal(value);
+    let a = x.abs();
+    let t = select(a.is_above(c(711.0)), c(711.0), a);
+    let e = exponential(t, c(0.0));
+    let pair = e.pair();
+    // For n ≤ 30; further out it does not matter.
+    let scale = power_of_two::<V>(e.n.wrapping_sub(e.n.literal(1)));
+    let (half, low) = (pair.high * scale, pair.low * scale);
+    let near = half + (low + c(0.25) / half);
+    let far = e.scaled(e.significand() * c(0.5));
+    select(t.is_below(c(20.0)), near, far)
 }

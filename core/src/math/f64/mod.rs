@@ -10,16 +10,24 @@ mod angle;
 mod arctangent;
 mod erf;
 mod exp;
+mod gamma;
+mod inverse;
 mod log;
 mod pair;
+mod polygamma;
 mod pow;
+mod root;
 
 pub use angle::{cos, sin};
 pub use arctangent::atan2;
-pub use erf::erf;
-pub use exp::{exp, expm1, tanh};
-pub use log::{log, log1p};
+pub use erf::{erf, erf_inv, erfc};
+pub use exp::{cosh, exp, expm1, sinh, tanh};
+pub use gamma::{digamma, lgamma};
+pub use inverse::{acos, acosh, asin, asinh, atanh};
+pub use log::{log, log1p, log2};
+pub use polygamma::polygamma;
 pub use pow::pow;
+pub use root::cbrt;
 
 /// 1.5·2⁵²: adding it to |x| < 2⁵¹ rounds x to an integer, which is then in the low bits of the sum.
 const ROUND: f64 = 6_755_399_441_055_744.0;

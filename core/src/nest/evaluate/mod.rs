@@ -213,6 +213,19 @@ macro_rules! real {
                     ScalarOp::Cos => math::$math::cos,
                     ScalarOp::Tanh => math::$math::tanh,
                     ScalarOp::Erf => math::$math::erf,
+                    ScalarOp::Log2 => math::$math::log2,
+                    ScalarOp::Asin => math::$math::asin,
+                    ScalarOp::Acos => math::$math::acos,
+                    ScalarOp::Sinh => math::$math::sinh,
+                    ScalarOp::Cosh => math::$math::cosh,
+                    ScalarOp::Asinh => math::$math::asinh,
+                    ScalarOp::Acosh => math::$math::acosh,
+                    ScalarOp::Atanh => math::$math::atanh,
+                    ScalarOp::Cbrt => math::$math::cbrt,
+                    ScalarOp::Erfc => math::$math::erfc,
+                    ScalarOp::ErfInv => math::$math::erf_inv,
+                    ScalarOp::Lgamma => math::$math::lgamma,
+                    ScalarOp::Digamma => math::$math::digamma,
                     _ => return None,
                 })
             }
@@ -273,7 +286,8 @@ fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
         };
     }
     Some(own! {
-        unary: Neg Abs Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf;
+        unary: Neg Abs Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2 Asin Acos Sinh Cosh Asinh Acosh
+            Atanh Cbrt Erfc ErfInv Lgamma Digamma;
         binary: Add Sub Mul Div Rem Pow Atan2;
         ScalarOp::Min => |[x, y, _]| extremum::<T>(of(x), of(y), Ordering::Less),
         ScalarOp::Max => |[x, y, _]| extremum::<T>(of(x), of(y), Ordering::Greater),

@@ -40,6 +40,12 @@ fn scaled(j: &Jvp<'_>, coefficient: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> 
     vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&coefficient))]
 }
 
+/// 1 − x² without the cancellation at ±1.
+fn one_less_square(x: &Tensor) -> Tensor {
+    let less: Tensor = 1.0 - x;
+    less * (x + 1.0)
+}
+
 /// Makes the enum, its facets and the tensor methods from the table.
 macro_rules! unary {
     ($($(#[doc = $doc:literal])+ $variant:ident $name:ident $domain:ident $cost:ident {

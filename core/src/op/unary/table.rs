@@ -1,10 +1,10 @@
 //! The table of elementwise ops of one operand.
 
-use super::{bits_only, floats_only, instruction, scaled, unary};
+use super::{bits_only, floats_only, instruction, one_less_square, scaled, unary};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Cell, Real};
+use crate::interpret::{Cell, Real, special};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::Cost;
 use crate::op::compute::ElementContext;
@@ -233,23 +233,92 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| 1.0 - y * y)),
         samples: [floats(&[3, 5], -2.0, 2.0)],
     }
-    /// cosh x = (eˣ + e⁻ˣ) / 2, from t = e^(|x|/2), whose square would overflow where the result does not.
+    /// sinh x = (eˣ − e⁻ˣ) / 2.
+    Sinh sinh Float Expensive {
+        real: |x| x.apply("sinh", libm::sinh),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Sinh),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.cosh())),
+        samples: [floats(&[3, 5], -3.0, 3.0), values(&[5], [-0.0f32, 100.0, -89.0, f32::INFINITY, f32::NAN])],
+    }
+    /// cosh x = (eˣ + e⁻ˣ) / 2.
     Cosh cosh Float Expensive {
         real: |x| x.apply("cosh", libm::cosh),
         bits: floats_only,
-        compute: |c, x| {
-            let half = c.constant(Scalar::from_f64(c.dtype(x), 0.5));
-            let magnitude = c.scalar(ScalarOp::Abs, &[x]);
-            let exponent = c.scalar(ScalarOp::Mul, &[magnitude, half]);
-            let t = c.scalar(ScalarOp::Exp, &[exponent]);
-            let half_t = c.scalar(ScalarOp::Mul, &[half, t]);
-            let large = c.scalar(ScalarOp::Mul, &[half_t, t]);
-            let inverse = c.scalar(ScalarOp::Div, &[half, t]);
-            let small = c.scalar(ScalarOp::Div, &[inverse, t]);
-            c.scalar(ScalarOp::Add, &[large, small])
-        },
-        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.exp() - (-x).exp()) * 0.5)),
+        compute: instruction(ScalarOp::Cosh),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.sinh())),
         samples: [floats(&[3, 5], -3.0, 3.0)],
+    }
+    /// asin x, in −π/2..=π/2; NaN beyond ±1. Its derivative 1/√(1 − x²) is +∞ at ±1 and NaN beyond.
+    Asin asin Float Expensive {
+        real: |x| x.apply("asin", libm::asin),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Asin),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| one_less_square(x).rsqrt())),
+        samples: [floats(&[3, 5], -0.9, 0.9), values(&[5], [-0.0f32, 1.0, -1.0, 1.5, f32::NAN])],
+    }
+    /// acos x, in 0..=π; NaN beyond ±1. Its derivative −1/√(1 − x²) is −∞ at ±1 and NaN beyond.
+    Acos acos Float Expensive {
+        real: |x| x.apply("acos", libm::acos),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Acos),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| -one_less_square(x).rsqrt())),
+        samples: [floats(&[3, 5], -0.9, 0.9), values(&[5], [-0.0f32, 1.0, -1.0, 1.5, f32::NAN])],
+    }
+    /// atan x, in −π/2..=π/2: the angle of the point (1, x).
+    Atan atan Float Expensive {
+        real: |x| x.apply("atan", libm::atan),
+        bits: floats_only,
+        compute: |c, x| {
+            let one = c.constant(Scalar::one(c.dtype(x)));
+            c.scalar(ScalarOp::Atan2, &[x, one])
+        },
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.square() + 1.0).reciprocal())),
+        samples: [floats(&[3, 5], -3.0, 3.0), values(&[4], [-0.0f32, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])],
+    }
+    /// asinh x = ln(x + √(x² + 1)).
+    Asinh asinh Float Expensive {
+        real: |x| x.apply("asinh", libm::asinh),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Asinh),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.square() + 1.0).rsqrt())),
+        samples: [floats(&[3, 5], -3.0, 3.0), values(&[4], [-0.0f32, 1e30, f32::NEG_INFINITY, f32::NAN])],
+    }
+    /// acosh x = ln(x + √(x² − 1)); NaN below 1. Its derivative 1/√(x² − 1) is +∞ at 1 and NaN below.
+    Acosh acosh Float Expensive {
+        real: |x| x.apply("acosh", special::acosh),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Acosh),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| ((x - 1.0) * (x + 1.0)).rsqrt())),
+        samples: [floats(&[3, 5], 1.2, 4.0), values(&[5], [1.0f32, 0.5, 1e30, f32::INFINITY, f32::NAN])],
+    }
+    /// atanh x = ½·ln((1 + x)/(1 − x)); ±∞ at ±1, NaN beyond. Its derivative 1/(1 − x²) is +∞ at ±1, and beyond what the formula gives.
+    Atanh atanh Float Expensive {
+        real: |x| x.apply("atanh", libm::atanh),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Atanh),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| one_less_square(x).reciprocal())),
+        samples: [floats(&[3, 5], -0.9, 0.9), values(&[5], [-0.0f32, 1.0, -1.0, 1.5, f32::NAN])],
+    }
+    /// ∛x, of negative numbers as well. Its derivative 1/(3·∛x²) is +∞ at 0.
+    Cbrt cbrt Float Expensive {
+        real: |x| x.apply("cbrt", libm::cbrt),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Cbrt),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| (y.square() * 3.0).reciprocal())),
+        samples: [
+            floats(&[3, 5], 0.2, 5.0),
+            floats(&[3, 5], -5.0, -0.2),
+            values(&[5], [-0.0f32, -27.0, 1e-44, f32::NEG_INFINITY, f32::NAN])
+        ],
+    }
+    /// log₂ x; −∞ at 0, NaN below.
+    Log2 log2 Float Expensive {
+        real: |x| x.apply("log2", libm::log2),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Log2),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x * consts::LN_2).reciprocal())),
+        samples: [floats(&[3, 5], 0.1, 5.0), values(&[6], [0.0f32, 8.0, 1e-44, -1.0, f32::INFINITY, f32::NAN])],
     }
     /// erf x = 2/√π ∫₀ˣ e^(−t²) dt.
     Erf erf Float Expensive {
@@ -309,6 +378,47 @@ unary! {
             values(&[2], [i32::MIN, 5]),
             values(&[2], [u64::MAX, 0]),
             values(&[2], [true, false])
+        ],
+    }
+    /// erfc x = 1 − erf x, also where that is tiny.
+    Erfc erfc Float Expensive {
+        real: |x| x.apply("erfc", libm::erfc),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Erfc),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (-x.square()).exp() * -consts::FRAC_2_SQRT_PI)),
+        samples: [floats(&[3, 5], -2.0, 3.0), values(&[5], [9.0f32, 11.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])],
+    }
+    /// The inverse of erf: ±∞ at ±1, NaN beyond. Its derivative is √π/2·e^(y²) with the result y, +∞ at ±1.
+    ErfInv erf_inv Float Expensive {
+        real: |x| x.apply("erf_inv", special::erf_inv),
+        bits: floats_only,
+        compute: instruction(ScalarOp::ErfInv),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| y.square().exp() * (1.0 / consts::FRAC_2_SQRT_PI))),
+        samples: [floats(&[3, 5], -0.95, 0.95), values(&[6], [-0.0f32, 1.0, -1.0, 0.999_999_9, 1.5, f32::NAN])],
+    }
+    /// ln |Γ(x)|: +∞ at the poles 0, −1, −2, … and at ±∞. Its derivative is `digamma`.
+    Lgamma lgamma Float Expensive {
+        real: |x| x.apply("lgamma", libm::lgamma),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Lgamma),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.digamma())),
+        samples: [
+            floats(&[3, 5], 0.3, 9.5),
+            floats(&[3, 5], -1.8, -1.2),
+            values(&[6], [0.0f32, -3.0, 1.0, 2.0, f32::NEG_INFINITY, f32::NAN])
+        ],
+    }
+    /// ψ(x), the derivative of ln Γ; NaN at the poles 0, −1, −2, …, where it has no sign, as in lax. Its derivative is `polygamma` of order 1.
+    Digamma digamma Float Expensive {
+        real: |x| x.apply("digamma", special::digamma),
+        bits: floats_only,
+        compute: instruction(ScalarOp::Digamma),
+        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.polygamma(1))),
+        samples: [
+            floats(&[3, 5], 1.8, 9.5),
+            floats(&[3, 5], 0.2, 1.1),
+            floats(&[3, 5], -1.4, -1.1),
+            values(&[5], [0.0f32, -3.0, 1e30, f32::INFINITY, f32::NAN])
         ],
     }
 }

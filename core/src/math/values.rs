@@ -1,0 +1,219 @@
+//! The rarer functions of f64 and f32 against values of a multiple-precision library. `values.py` writes them, and says how.
+
+use super::{f32 as single, f64 as double, ulp_bound};
+use crate::dtype::DType;
+use crate::nest::ScalarOp::{self, *};
+use std::collections::BTreeMap;
+
+type F32 = f32;
+type F64 = f64;
+
+/// Function, argument, and the value as the nearest f64 and the rest.
+fn values() -> impl Iterator<Item = (&'static str, F64, F64, F64)> {
+    include_str!("values.txt").lines().map(|line| {
+        let mut words = line.split(' ');
+        let name = words.next().expect("a name");
+        let mut number =
+            || F64::from_bits(u64::from_str_radix(words.next().expect("four words"), 16).expect("bits"));
+        (name, number(), number(), number())
+    })
+}
+
+fn of(name: &str) -> (ScalarOp, fn(F64) -> F64, fn(F32) -> F32) {
+    match name {
+        "log2" => (Log2, double::log2, single::log2),
+        "asin" => (Asin, double::asin, single::asin),
+        "acos" => (Acos, double::acos, single::acos),
+        "sinh" => (Sinh, double::sinh, single::sinh),
+        "cosh" => (Cosh, double::cosh, single::cosh),
+        "asinh" => (Asinh, double::asinh, single::asinh),
+        "acosh" => (Acosh, double::acosh, single::acosh),
+        "atanh" => (Atanh, double::atanh, single::atanh),
+        "cbrt" => (Cbrt, double::cbrt, single::cbrt),
+        "erfc" => (Erfc, double::erfc, single::erfc),
+        "erf_inv" => (ErfInv, double::erf_inv, single::erf_inv),
+        "lgamma" => (Lgamma, double::lgamma, single::lgamma),
+        "digamma" => (Digamma, double::digamma, single::digamma),
+        other => panic!("{other}"),
+    }
+}
+
+/// The unit in the last place of a normal number.
+fn unit(value: F64) -> F64 {
+    let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    libm::scalbn(1.0, exponent.max(-1022) - 52)
+}
+
+#[test]
+fn the_functions_keep_their_bounds() {
+    let mut worst: BTreeMap<&str, F64> = BTreeMap::new();
+    for (name, x, high, low) in values().filter(|v| !v.0.starts_with("polygamma")) {
+        let (op, function, narrow) = of(name);
+        // What `ulp_bound` says of zeros.
+        let least = if matches!(op, Lgamma | Digamma) { unit(1.0) } else { 0.0 };
+        let got = function(x);
+        let error = ((got - high) - low).abs() / unit(high).max(least);
+        let bound = ulp_bound(op, DType::F64).expect("defined on f64");
+        assert!(error <= bound, "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP, stated {bound}");
+        let worst = worst.entry(name).or_default();
+        *worst = worst.max(error);
+        // Where the argument is one of f32, its function as well.
+        if F64::from(x as F32) == x && high.abs() < 1e38 && high.abs() > 1e-37 {
+            let error = (F64::from(narrow(x as F32)) - high).abs() / (unit(high) * 2f64.powi(29));
+            assert!(error <= 0.51, "{name}({x:e}) in f32: {error} ULP");
+        }
+    }
+    assert_eq!(worst.len(), 13);
+    // The reference is not the function itself.
+    assert!(worst.values().all(|worst| *worst > 0.4), "{worst:?}");
+}
+
+/// Near 1 and 2 the logarithm of the gamma function keeps its digits, and so do both left of 0 for small arguments.
+#[test]
+fn what_is_promised_of_lgamma_near_its_positive_zeros() {
+    for (name, x, high, low) in values().filter(|v| v.0 == "lgamma" && v.1 > 0.3) {
+        let error = ((double::lgamma(x) - high) - low).abs() / unit(high);
+        assert!(error <= 1.0, "{name}({x:e}): {error} ULP");
+    }
+    // ln Γ(1 + t) = −γ·t + ….
+    for t in [1e-10, -1e-10, 2.0_f64.powi(-52)] {
+        let expected = -0.577_215_664_901_532_9 * ((1.0 + t) - 1.0);
+        assert!((double::lgamma(1.0 + t) / expected - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn polygamma_keeps_its_bound() {
+    let mut count = 0;
+    for (name, x, high, low) in values().filter(|v| v.0.starts_with("polygamma")) {
+        let n: u32 = name["polygamma".len()..].parse().expect("an order");
+        let got = double::polygamma(n, x);
+        // The term of the nearest pole, which the sum on the left of ½ starts with.
+        let r = x - x.round();
+        let pole =
+            if x < 0.5 { (1..=n).map(F64::from).fold(1.0 / r.abs(), |v, k| v * k / r.abs()) } else { 0.0 };
+        let error = ((got - high) - low).abs() / unit(high.abs().max(pole));
+        assert!(error <= F64::from(2 * n + 6), "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP");
+        let narrow = F64::from(single::polygamma(n, x as F32));
+        if F64::from(x as F32) == x && high.abs() < 1e38 && high.abs() > 1e-37 {
+            assert!((narrow / high - 1.0).abs() < 1e-7, "{name}({x:e}) in f32 = {narrow:e}");
+        }
+        count += 1;
+    }
+    assert!(count >= 200);
+}
+
+#[test]
+fn at_the_poles_and_ends() {
+    let (inf, nan) = (F64::INFINITY, F64::NAN);
+    let same = |got: F64, wanted: F64| {
+        assert!(got.to_bits() == wanted.to_bits() || got.is_nan() && wanted.is_nan(), "{got}, not {wanted}");
+    };
+    for pole in [0.0, -0.0, -1.0, -2.0, -17.0, -1e18] {
+        same(double::lgamma(pole), inf);
+        same(double::digamma(pole), nan);
+        for n in [1, 3, 8, 21] {
+            same(double::polygamma(n, pole), if n % 2 == 1 { inf } else { nan });
+        }
+    }
+    for function in
+        [double::lgamma, double::digamma, double::erfc, double::erf_inv, double::asinh, double::cosh]
+    {
+        same(function(nan), nan);
+    }
+    for function in
+        [double::acosh, double::atanh, double::asin, double::acos, double::cbrt, double::log2, double::sinh]
+    {
+        same(function(nan), nan);
+    }
+    same(double::lgamma(inf), inf);
+    same(double::lgamma(-inf), inf);
+    same(double::lgamma(1.0), 0.0);
+    same(double::lgamma(2.0), 0.0);
+    same(double::lgamma(2.6e305), inf);
+    same(double::digamma(inf), inf);
+    same(double::digamma(-inf), nan);
+    same(double::polygamma(1, inf), 0.0);
+    same(double::polygamma(1, -inf), nan);
+    same(double::polygamma(2, nan), nan);
+    same(double::erf_inv(1.0), inf);
+    same(double::erf_inv(-1.0), -inf);
+    same(double::erf_inv(1.1), nan);
+    same(double::erf_inv(-0.0), -0.0);
+    same(double::erfc(inf), 0.0);
+    same(double::erfc(-inf), 2.0);
+    same(double::erfc(0.0), 1.0);
+    same(double::erfc(27.3), 0.0);
+    same(double::asin(-0.0), -0.0);
+    same(double::asin(1.0), std::f64::consts::FRAC_PI_2);
+    same(double::asin(-1.5), nan);
+    same(double::acos(1.0), 0.0);
+    same(double::acos(-1.0), std::f64::consts::PI);
+    same(double::acos(1.5), nan);
+    same(double::asinh(-0.0), -0.0);
+    same(double::asinh(-inf), -inf);
+    same(double::acosh(1.0), 0.0);
+    same(double::acosh(inf), inf);
+    same(double::acosh(0.99), nan);
+    same(double::acosh(-inf), nan);
+    same(double::atanh(1.0), inf);
+    same(double::atanh(-1.0), -inf);
+    same(double::atanh(-0.0), -0.0);
+    same(double::atanh(2.0), nan);
+    same(double::sinh(-0.0), -0.0);
+    same(double::sinh(-inf), -inf);
+    same(double::sinh(711.0), inf);
+    same(double::cosh(-inf), inf);
+    same(double::cosh(0.0), 1.0);
+    same(double::cbrt(-0.0), -0.0);
+    same(double::cbrt(-inf), -inf);
+    same(double::cbrt(-27.0), -3.0);
+    same(double::log2(0.0), -inf);
+    same(double::log2(-1.0), nan);
+    same(double::log2(inf), inf);
+    for k in -1074..1024 {
+        same(double::log2(libm::scalbn(1.0, k)), k.into());
+    }
+}
+
+/// f32 against f64 functions of other origin, over every exponent.
+#[test]
+fn f32_functions_keep_their_bounds_in_every_exponent() {
+    use crate::interpret::special;
+    let references: [(&str, fn(F64) -> F64); 13] = [
+        ("log2", libm::log2),
+        ("asin", libm::asin),
+        ("acos", libm::acos),
+        ("sinh", libm::sinh),
+        ("cosh", libm::cosh),
+        ("asinh", libm::asinh),
+        ("acosh", special::acosh),
+        ("atanh", libm::atanh),
+        ("cbrt", libm::cbrt),
+        ("erfc", libm::erfc),
+        ("erf_inv", special::erf_inv),
+        ("lgamma", libm::lgamma),
+        ("digamma", special::digamma),
+    ];
+    for (name, reference) in references {
+        let (_, _, function) = of(name);
+        for bits in (0..=u32::MAX).step_by(99_991) {
+            let x = F32::from_bits(bits);
+            let (got, exact) = (F64::from(function(x)), reference(x.into()));
+            // At the least argument where f32 has gone to 0 or infinity the reference has not.
+            if got.is_nan() || exact.is_nan() {
+                assert!(got.is_nan() && exact.is_nan(), "{name}({x:e}) = {got:e}, {exact:e}");
+                continue;
+            }
+            if exact.abs() >= F64::from(F32::MAX) {
+                assert!(
+                    got.abs() >= F64::from(F32::MAX) && got.signum() == exact.signum(),
+                    "{name}({x:e}) = {got:e}"
+                );
+                continue;
+            }
+            let error = (got - exact).abs() / (unit(exact) * 2f64.powi(29)).max(2f64.powi(-149));
+            assert!(error <= 0.51, "{name}({x:e}) = {got:e}, {exact:e}: {error} ULP");
+        }
+    }
+}
