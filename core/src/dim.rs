@@ -153,6 +153,18 @@ impl Dim {
         Dim::linear(self.constant.div_euclid(divisor), terms)
     }
 
+    /// `self / divisor` for a divisor that is positive, if there is no remainder whatever the variables.
+    pub fn checked_exact_div(&self, divisor: &Dim) -> Option<Dim> {
+        if let Some(number) = divisor.as_constant() {
+            return self.checked_floor_div(number).filter(|q| q.checked_scale(number).as_ref() == Some(self));
+        }
+        // The quotient of two forms is a number: that of the coefficients of any variable.
+        let (name, coefficient) = divisor.terms.first()?;
+        let own = self.terms.iter().find(|(n, _)| n == name).map_or(0, |(_, c)| *c);
+        let quotient = Dim::constant(own.checked_div(*coefficient)?);
+        (divisor.checked_mul(&quotient).as_ref() == Some(self)).then_some(quotient)
+    }
+
     /// True if the dimension is at least `bound` whatever the variables (each at least 1) are bound to.
     pub fn at_least(&self, bound: i64) -> bool {
         let smallest = self
@@ -273,6 +285,9 @@ mod tests {
         assert_eq!(d.checked_sub(&d).unwrap(), Dim::constant(0));
         assert_eq!(d.checked_floor_div(2).unwrap(), b());
         assert!(b().checked_mul(&b()).is_none());
+        assert_eq!(d.checked_scale(3).unwrap().checked_exact_div(&d).unwrap(), Dim::constant(3));
+        assert_eq!(Dim::constant(0).checked_exact_div(&d).unwrap(), Dim::constant(0));
+        assert!(b().checked_exact_div(&d).is_none() && d.checked_exact_div(&2i64.into()).is_none());
         assert!(b().checked_scale(i64::MAX).unwrap().checked_scale(2).is_none());
     }
 

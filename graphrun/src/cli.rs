@@ -30,6 +30,8 @@ pub enum Command {
     Grad(GradArgs),
     /// Write the forward derivative of a function: a graph in, a graph out.
     Jvp(JvpArgs),
+    /// Write a function on a batch of examples: a graph in, a graph out.
+    Vmap(VmapArgs),
     /// Check functions: verifier, derivatives against differences, devices against the interpreter.
     Check(CheckArgs),
     /// Run the filetests of a folder.
@@ -252,6 +254,33 @@ pub struct JvpArgs {
     /// Where to write it: .ir or .graph; printed without this.
     #[arg(short, long, value_name = "OUT")]
     pub out: Option<PathBuf>,
+}
+
+/// Arguments of `vmap`.
+#[derive(Args, Debug)]
+pub struct VmapArgs {
+    /// Which function.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: String,
+    /// Inputs that have a value for each example, with the axis along which these lie: names, or the beginnings of key paths. The
+    /// examples share all others.
+    #[arg(long = "in", value_name = "NAME:AXIS", value_delimiter = ',', required = true, value_parser = axis_of)]
+    pub inputs: Vec<(String, usize)>,
+    /// How many examples there are: a number, or a dimension variable; B, or B2 and so on where the function has one of that name.
+    #[arg(long, value_name = "B|N")]
+    pub size: Option<String>,
+    /// The axis along which the examples lie in outputs.
+    #[arg(long, value_name = "AXIS", default_value_t = 0)]
+    pub out_axis: usize,
+    /// Where to write it: .ir or .graph; printed without this.
+    #[arg(short, long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
+}
+
+fn axis_of(text: &str) -> Result<(String, usize), String> {
+    let (name, axis) = text.rsplit_once(':').unwrap_or((text, "0"));
+    let axis = axis.parse().map_err(|_| format!("`{axis}` is no axis: write `{name}:0`"))?;
+    Ok((name.into(), axis))
 }
 
 /// Arguments of `check`.

@@ -25,6 +25,7 @@ pub fn run(cli: &Cli, console: &mut Console<'_>) -> Status {
         Command::Dump(args) => command::dump::run(args, console),
         Command::Grad(args) => command::derive::grad(args, console),
         Command::Jvp(args) => command::derive::jvp(args, console),
+        Command::Vmap(args) => command::derive::vmap(args, console),
         Command::Check(args) => command::check::run(args, console),
         Command::Test(args) => command::test::run(args, console),
         Command::Ops(args) => command::ops::run(args, console),

@@ -422,6 +422,24 @@ fn gradients_are_programs_again() {
     place.graphrun(&["grad", "model.graph@loss", "--wrt", "w", "-o", "g.txt"]).refused(&["g.txt"]);
 }
 
+/// Per-example gradients of a file: the gradient, then its map.
+#[test]
+fn a_mapped_gradient_gives_one_for_each_example() {
+    let place = Workplace::new();
+    place.graphrun(&["grad", "model.graph@loss", "--wrt", "w", "-o", "g.ir"]).good();
+    let mapped = place.graphrun(&["vmap", "g.ir", "--in", "x:0,y:0", "--size", "N", "-o", "v.graph"]);
+    assert_eq!(mapped.good(), "@loss_grad_vmap written to v.graph\n");
+    let inputs =
+        ["--input", "x=2x1x3xf32=1 2 3 0 0 1", "--input", "y=2x1xf32=1 0", "--params", "w.safetensors"];
+    place.run(&[&["v.graph"], &inputs[..], &["--expect", "d_w=2x3xf32=26 52 78 0 0 6"]].concat()).good();
+
+    place.graphrun(&["vmap", "g.ir", "--in", "z:0"]).refused(&["no input `z`"]);
+    place.graphrun(&["vmap", "g.ir", "--in", "x:5"]).refused(&["can have no axis 5"]);
+    place
+        .graphrun(&["vmap", "g.ir", "--in", "x", "--size", "a-b"])
+        .refused(&["`a-b` is no number of examples"]);
+}
+
 #[test]
 fn training_resumes_to_the_same_bits() {
     let place = Workplace::new();

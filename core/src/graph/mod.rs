@@ -248,15 +248,6 @@ impl Body {
         values.iter().map(|v| self.values[*v].clone()).collect()
     }
 
-    /// Adds an equation of one operand and one result, of type `ty`, which comes from nowhere in particular.
-    pub fn push_one(&mut self, op: impl Into<Op>, operand: ValueId, ty: TensorType) -> ValueId {
-        let result = self.values.push(ty);
-        let (operands, results, regions) = (vec![operand], vec![result], vec![]);
-        let location = LocationId(0);
-        self.equations.push(Equation { op: op.into(), operands, results, regions, location });
-        result
-    }
-
     /// For each value the equation that defines it; nothing for inputs.
     pub fn definitions(&self) -> IdVec<ValueId, Option<usize>> {
         let mut definitions: IdVec<ValueId, Option<usize>> = self.values.ids().map(|_| None).collect();

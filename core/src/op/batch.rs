@@ -27,8 +27,20 @@ use crate::graph::tensor::Tensor;
 use crate::op::{Iota, Op};
 use crate::ty::TensorType;
 
-/// Makes a region that runs on a batch: its inputs have the batch axis in front where the flags say so, and all its outputs have it.
-pub type RegionMap<'a> = &'a dyn Fn(&Body, &[bool]) -> Result<Body>;
+/// What an output of a region shall be when the region runs on a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionOutput {
+    /// One for each example, with the batch axis in front.
+    Batched,
+    /// The sum over all examples.
+    Summed,
+    /// Batched if it depends on what is batched, else shared.
+    AsItIs,
+}
+
+/// Makes a region that runs on a batch: its inputs have the batch axis in front where the flags say so. It tells which of the outputs
+/// have it.
+pub type RegionMap<'a> = &'a dyn Fn(&Body, &[bool], &[RegionOutput]) -> Result<(Body, Vec<bool>)>;
 
 /// What a batching rule sees.
 #[derive(Clone, Copy)]
@@ -126,11 +138,6 @@ impl Batch<'_> {
         Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>())
     }
 
-    /// `op` on the operands as they are, running these regions.
-    pub fn apply(&self, op: impl Into<Op>, regions: Vec<Body>) -> Vec<Tensor> {
-        Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions)
-    }
-
     /// Indices of a batch `[size, …, n]` with the number of the example as a further first component, `[size, …, n + 1]`.
     pub(super) fn numbered(&self, indices: &Tensor) -> Tensor {
         let mut shape = indices.shape().to_vec();
@@ -139,6 +146,14 @@ impl Batch<'_> {
         }
         let number = Tensor::apply(Iota { dtype: indices.dtype(), shape, axis: 0 }, &[]);
         Tensor::concatenate(&[&number, indices], indices.rank() - 1)
+    }
+
+    /// `op` on the operands as they are, with regions that were mapped; all its results are batched.
+    pub(super) fn with_regions(&self, op: impl Into<Op>, regions: Result<Vec<Body>>) -> Vec<Tensor> {
+        match regions {
+            Ok(regions) => Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// Poison for every result: what cannot be mapped, and why. The driver adds where.

@@ -3,7 +3,8 @@
 use crate::autodiff::{Activity, current_scope, trace};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
-use wengert_core::op::{Batch, BroadcastInDim, Permute};
+use wengert_core::op::batch::RegionOutput;
+use wengert_core::op::{Batch, BroadcastInDim, Permute, Reduce, ReduceKind};
 use wengert_core::{Dim, IdVec, Location, Op, Result, Tensor, TensorType};
 
 /// A value of a body that is mapped.
@@ -120,7 +121,7 @@ fn map(
             size,
             results: &types,
             regions: &equation.regions,
-            map_region: &|region, batched| map_region(region, batched, size),
+            map_region: &|region, batched, wanted| map_region(region, batched, wanted, size),
         })
     });
     if let Some(error) = results.iter().find_map(Tensor::error) {
@@ -137,30 +138,45 @@ fn map(
     Ok(results.into_iter().map(Value::Batched).collect())
 }
 
-/// A region on a batch: inputs are batched where the flags say so, outputs are all batched.
-fn map_region(region: &Body, batched: &[bool], size: &Dim) -> Result<Body> {
+/// A region on a batch: inputs are batched where the flags say so, outputs are what is wanted. Tells which of them are batched.
+fn map_region(
+    region: &Body,
+    batched: &[bool],
+    wanted: &[RegionOutput],
+    size: &Dim,
+) -> Result<(Body, Vec<bool>)> {
     let types = region.types(&region.inputs).into_iter().zip(batched);
     let types: Vec<TensorType> =
         types.map(|(ty, batched)| if *batched { batched_type(&ty, 0, size) } else { ty }).collect();
-    let mut error = None;
+    let mut mapped = Ok(vec![]);
     let closure = trace(&types, |inputs| {
         let value = |(t, batched): (&Tensor, &bool)| match batched {
             true => Value::Batched(t.clone()),
             false => Value::Shared(t.clone()),
         };
         let inputs: Vec<Value> = inputs.iter().zip(batched).map(value).collect();
+        let output = |(value, wanted): (&Value, &RegionOutput)| match wanted {
+            RegionOutput::AsItIs => Ok((value.tensor().clone(), value.is_batched())),
+            RegionOutput::Batched => Ok((value.along(0, size, &Location::Unknown)?, true)),
+            RegionOutput::Summed => {
+                let each = value.along(0, size, &Location::Unknown)?;
+                Ok((emit(Reduce::new(ReduceKind::Sum, [0]).into(), &each, &Location::Unknown)?, false))
+            }
+        };
         let outputs = batch(region, &inputs, size);
-        let outputs = outputs.and_then(|o| o.iter().map(|v| v.along(0, size, &Location::Unknown)).collect());
-        outputs.unwrap_or_else(|e| {
-            error = Some(e);
-            vec![]
-        })
+        let outputs =
+            outputs.and_then(|values| values.iter().zip(wanted).map(output).collect::<Result<Vec<_>>>());
+        let (tensors, flags) = match outputs {
+            Ok(outputs) => outputs.into_iter().unzip(),
+            Err(error) => {
+                mapped = Err(error);
+                return vec![];
+            }
+        };
+        mapped = Ok(flags);
+        tensors
     })?;
-    match error {
-        Some(error) => Err(error),
-        None => {
-            assert!(closure.captures.is_empty(), "a region uses its inputs only");
-            Ok(closure.body)
-        }
-    }
+    let mapped = mapped?;
+    assert!(closure.captures.is_empty(), "a region uses its inputs only");
+    Ok((closure.body, mapped))
 }

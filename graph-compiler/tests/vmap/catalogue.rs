@@ -110,9 +110,66 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> usiz
 #[test]
 fn every_op_is_its_loop() {
     let mut random = Random(0xba7c4);
+    let mut samples = 0;
     for entry in Op::catalogue() {
         for sample in &entry.samples {
-            check(entry.name, sample, DType::F64, &mut random);
+            samples += check(entry.name, sample, DType::F64, &mut random);
+        }
+    }
+    assert!(samples > 300, "{samples}");
+}
+
+/// In the narrower floats, where each result is rounded.
+#[test]
+fn every_op_is_its_loop_in_every_float_dtype() {
+    let mut random = Random(0xf10a7);
+    for dtype in [DType::F16, DType::BF16, DType::F32] {
+        for entry in Op::catalogue() {
+            for sample in &entry.samples {
+                let single = sample.literals(dtype, 1);
+                if sample.infer(&types(&single)).is_err() {
+                    continue;
+                }
+                for batched in choices(single.len()) {
+                    let inputs = inputs_of(sample, &batched, dtype, random.next());
+                    compare(&format!("{} {:?} in {dtype}", entry.name, sample.op), &inputs, &|x| {
+                        apply(sample, x)
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A map within a map, each over operands of its own choice: the outer one is the loop of the inner one.
+#[test]
+fn every_op_is_its_loop_in_a_map_of_maps() {
+    let mut random = Random(0x2ba7c4);
+    for entry in Op::catalogue() {
+        for sample in &entry.samples {
+            let single = sample.literals(DType::F64, 1);
+            if sample.infer(&types(&single)).is_err() {
+                continue;
+            }
+            for inner in choices(single.len()) {
+                let outer: Vec<Vec<bool>> = choices(single.len()).collect();
+                let outer = &outer[random.below(outer.len())];
+                let seed = random.next();
+                let inputs: Vec<Vec<Literal>> = (0..single.len())
+                    .map(|i| {
+                        // Two examples of the inner map in each of the outer one.
+                        let each = examples(sample, i, DType::F64, seed ^ (i as u64) << 32, 2 * COUNT);
+                        let pairs = each.chunks(2).map(|p| if inner[i] { stack(p, 0) } else { p[0].clone() });
+                        pairs.take(if outer[i] { COUNT } else { 1 }).collect()
+                    })
+                    .collect();
+                let axes: Vec<Option<usize>> = inner.iter().map(|b| b.then_some(0)).collect();
+                let what =
+                    format!("a map of {inner:?} in one of {outer:?} of {} {:?}", entry.name, sample.op);
+                compare(&what, &inputs, &|x| {
+                    vmap_axes(&x.to_vec(), axes.as_slice(), 0, |x: &Vec<Tensor>| apply(sample, x))
+                });
+            }
         }
     }
 }

@@ -3,9 +3,11 @@
 use super::examples::stack;
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
+use wengert_compiler::autodiff::rules::custom_vjp;
 use wengert_compiler::vmap::operators::{ByPath, vmap, vmap_axes};
 use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Binding, DType, Diagnostic, Dim, Literal, Op, Tensor, TensorType};
 
 fn f64s(shape: &[usize]) -> TensorType {
@@ -155,6 +157,92 @@ fn the_batch_may_be_a_dimension_variable() {
         examples.iter().map(|e| run(&one, &[e.clone(), w.clone()]).remove(0)).collect();
     let bound = f.bind(&Binding::new().with("B", 3)).unwrap();
     assert_eq!(run(&bound, &[stack(&examples, 0), w])[0], stack(&wanted, 0));
+}
+
+/// Images and cotangents are batched in the gradient of a filter: a group for each of B examples.
+#[test]
+fn filters_have_a_gradient_for_each_of_a_variable_number_of_examples() {
+    let image = |batch: &[Dim]| {
+        let rest = [2i64, 6, 3].map(Dim::constant);
+        TensorType::new(DType::F64, batch.iter().cloned().chain(rest))
+    };
+    let filter = f64s(&[3, 3, 4]);
+    let conv = ConvGeneralDilated { stride: vec![2], ..ConvGeneralDilated::new(1) };
+    let gradient = |x: &Tensor, w: &Tensor| grad(w, |w| Tensor::apply(conv.clone(), &[x, w]).sin().sum());
+    let f =
+        build(&[image(&[Dim::variable("B")]), filter.clone()], |x| vec![vmap(&x[0], |v| gradient(v, &x[1]))]);
+    let one = build(&[image(&[]), filter.clone()], |x| vec![gradient(&x[0], &x[1])]);
+    let mut random = Random(8);
+    let w = random.literal(&filter);
+    let images: Vec<Literal> = (0..3).map(|_| random.literal(&image(&[]))).collect();
+    let wanted: Vec<Literal> = images.iter().map(|x| run(&one, &[x.clone(), w.clone()]).remove(0)).collect();
+    let bound = f.bind(&Binding::new().with("B", 3)).unwrap();
+    assert_eq!(run(&bound, &[stack(&images, 0), w])[0], stack(&wanted, 0));
+}
+
+/// B examples of N images each are no linear number of images.
+#[test]
+fn an_extent_that_would_not_be_linear_is_an_error_that_says_what_to_bind() {
+    let images = TensorType::new(
+        DType::F64,
+        ["B", "N"].map(Dim::variable).into_iter().chain([6i64, 3].map(Dim::constant)),
+    );
+    let text = error(&[images, f64s(&[3, 3, 4])], |x| {
+        vmap(&x[0], |v| Tensor::apply(ConvGeneralDilated::new(1), &[v, &x[1]]))
+    });
+    let text = text.to_string();
+    assert!(
+        text.contains("not linear") && text.contains("bind one of") && text.contains("closures.rs:"),
+        "{text}"
+    );
+}
+
+/// Examples share the argument that is not mapped: its cotangent is the sum of what the backward half gives for each.
+#[test]
+fn custom_rules_survive_a_map() {
+    let types = [f64s(&[4, 3]), f64s(&[3])];
+    // The backward half doubles what is right for x, and clips what is right for w, for each example.
+    let layer = |x: &Tensor, w: &Tensor| {
+        custom_vjp(
+            &(x.clone(), w.clone()),
+            |(x, w)| ((x * w).sum(), (x.clone(), w.clone())),
+            |(x, w): &(Tensor, Tensor), ct: &Tensor| {
+                let spread = |t: &Tensor| t * ct.broadcast_to(t.shape());
+                (spread(w) * 2.0, spread(x).clamp(-0.5, 0.5))
+            },
+        )
+    };
+    let f = build(&types, |x| {
+        let (dx, dw) = grad(&(x[0].clone(), x[1].clone()), |(x, w)| vmap(x, |e| layer(e, w)).sum());
+        let each = vmap(&x[0], |e| grad(&(e.clone(), x[1].clone()), |(e, w)| layer(e, w)));
+        vec![dx, dw, each.0, each.1.sum_axes(&[0])]
+    });
+    let mut random = Random(9);
+    let inputs: Vec<Literal> = types.iter().map(|ty| random.literal(ty)).collect();
+    let results = run(&f, &inputs);
+    assert_eq!(results[0], results[2]);
+    assert_eq!(results[1], results[3]);
+    let (x, w) = (flat(&inputs[..1]), flat(&inputs[1..]));
+    assert!(flat(&results[..1]).iter().zip(w.iter().cycle()).all(|(d, w)| *d == 2.0 * w));
+    let clipped = |k: usize| (0..4).map(|n| x[3 * n + k].clamp(-0.5, 0.5)).sum::<f64>();
+    assert_close(
+        &flat(&results[1..2]),
+        &[clipped(0), clipped(1), clipped(2)],
+        1e-15,
+        "clipped for each example",
+    );
+}
+
+/// What a rule keeps and all examples share is kept once.
+#[test]
+fn residuals_that_are_shared_stay_so() {
+    let f = build(&[f64s(&[8, 5]), f64s(&[5, 4])], |x| {
+        let layer = |v: &Tensor| {
+            custom_vjp(v, |v| (v.dot(&x[1]), ()), |(), ct: &Tensor| ct.dot(&x[1].permute(&[1, 0])))
+        };
+        vec![vmap(&x[0], |v| grad(v, |v| layer(v).square().sum()))]
+    });
+    assert!(f.body.values.iter().all(|(_, ty)| *ty != f64s(&[8, 5, 4])), "{f:?}");
 }
 
 #[test]

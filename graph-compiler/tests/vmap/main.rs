@@ -5,6 +5,10 @@
 mod catalogue;
 mod closures;
 mod examples;
+mod functions;
+#[allow(dead_code)]
+#[path = "../../../core/tests/programs/mod.rs"]
+mod programs;
 #[allow(dead_code)]
 #[path = "../derivatives/support.rs"]
 mod support;

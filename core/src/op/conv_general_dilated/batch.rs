@@ -12,64 +12,59 @@ use crate::graph::tensor::Tensor;
 use crate::op::batch::{Batch, moved, to_front};
 
 /// Joins the batch axis of `x`, which is in front, with axis `axis` of an example, within each of `groups` of it.
-fn join(x: &Tensor, axis: usize, groups: usize, size: &Dim) -> Option<Tensor> {
+fn join(x: &Tensor, axis: usize, groups: &Dim, size: &Dim) -> Option<Tensor> {
     let mut shape = x.shape()[1..].to_vec();
     let one_group = group_of(&shape[axis], groups)?;
     shape[axis] = shape[axis].checked_mul(size)?;
     let mut split = x.shape().to_vec();
-    split.splice(axis + 1..=axis + 1, [Dim::from(groups), one_group]);
+    split.splice(axis + 1..=axis + 1, [groups.clone(), one_group]);
     Some(moved(&x.reshape(split), 0, axis + 1).reshape(shape))
 }
 
 /// Undoes [`join`] for a result of which one example has shape `example`.
-fn part(y: &Tensor, axis: usize, groups: usize, size: &Dim, example: &[Dim]) -> Option<Tensor> {
+fn part(y: &Tensor, axis: usize, groups: &Dim, size: &Dim, example: &[Dim]) -> Option<Tensor> {
     let one_group = group_of(&example[axis], groups)?;
     let mut split = example.to_vec();
-    split.splice(axis..=axis, [Dim::from(groups), size.clone(), one_group]);
+    split.splice(axis..=axis, [groups.clone(), size.clone(), one_group]);
     let shape: Vec<Dim> = std::iter::once(size).chain(example).cloned().collect();
     Some(to_front(&y.reshape(split), axis + 1).reshape(shape))
 }
 
-pub(super) fn batch(op: &ConvGeneralDilated, b: &Batch<'_>) -> Vec<Tensor> {
-    let specs = op.specs();
-    let (features, batches) = (op.feature_group_count, op.batch_group_count);
-    let groups = features.max(batches);
-    let (x, w) = (&b.operands[0], &b.operands[1]);
-    let [lhs, rhs, out] = [&specs.lhs, &specs.rhs, &specs.out];
-    let example = &b.results[0].shape;
-    let apply = |op: ConvGeneralDilated, x: &Tensor, w: &Tensor| Tensor::apply(op, &[x, w]);
-    let result = match (b.batched[0], b.batched[1]) {
-        (true, false) => join(x, lhs[0], batches, b.size)
-            .map(|x| apply(op.clone(), &x, w))
-            .and_then(|y| part(&y, out[0], 1, b.size, example)),
-        (false, _) => join(w, rhs[0], groups, b.size)
-            .map(|w| apply(op.clone(), x, &w))
-            .and_then(|y| part(&y, out[1], groups, b.size, example)),
-        (true, true) => {
-            let Some(count) = b.size.as_extent().and_then(|n| n.checked_mul(groups)) else {
-                return b.fail(
-                    Diagnostic::new(format!("a convolution of {} images with a filter each", b.size))
-                        .help("the number of groups of a convolution is a number: bind the dimension variable first"),
-                );
-            };
-            let (axis, op) = match batches {
-                1 => (lhs[1], ConvGeneralDilated { feature_group_count: count, ..op.clone() }),
-                _ => (lhs[0], ConvGeneralDilated { batch_group_count: count, ..op.clone() }),
-            };
-            join(x, axis, 1, b.size)
-                .zip(join(w, rhs[0], 1, b.size))
-                .map(|(x, w)| apply(op, &x, &w))
-                .and_then(|y| part(&y, out[1], 1, b.size, example))
-        }
+/// Both operands in groups, one for each example and each group of its own.
+fn grouped(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
+    let (specs, one) = (op.specs(), Dim::constant(1));
+    let count = op.groups().checked_mul(b.size)?;
+    let (axis, op) = match op.batch_group_count == one {
+        true => (specs.lhs[1], ConvGeneralDilated { feature_group_count: count, ..op.clone() }),
+        false => (specs.lhs[0], ConvGeneralDilated { batch_group_count: count, ..op.clone() }),
     };
+    let x = join(&b.operands[0], axis, &one, b.size)?;
+    let w = join(&b.operands[1], specs.rhs[0], &one, b.size)?;
+    part(&Tensor::apply(op, &[&x, &w]), specs.out[1], &one, b.size, &b.results[0].shape)
+}
+
+/// One operand for all, within the groups that there are. Images of a batch in groups come out with the examples outside.
+fn shared(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
+    let (specs, one) = (op.specs(), Dim::constant(1));
+    let (x, w, example) = (&b.operands[0], &b.operands[1], &b.results[0].shape);
+    if b.batched[0] {
+        let x = join(x, specs.lhs[0], &op.batch_group_count, b.size)?;
+        return part(&Tensor::apply(op.clone(), &[&x, w]), specs.out[0], &one, b.size, example);
+    }
+    let w = join(w, specs.rhs[0], op.groups(), b.size)?;
+    part(&Tensor::apply(op.clone(), &[x, &w]), specs.out[1], op.groups(), b.size, example)
+}
+
+pub(super) fn batch(op: &ConvGeneralDilated, b: &Batch<'_>) -> Vec<Tensor> {
+    let result = if b.batched[0] && b.batched[1] { grouped(op, b) } else { shared(op, b) };
     match result {
         Some(result) => vec![result],
         None => b.fail(
             Diagnostic::new(format!(
                 "a batch of {} convolutions of {} and {}: the product of two dimensions is not linear",
                 b.size,
-                x.ty(),
-                w.ty()
+                b.operands[0].ty(),
+                b.operands[1].ty()
             ))
             .help("bind one of the dimension variables first"),
         ),

@@ -37,9 +37,9 @@ attributes! {
         /// Distance of neighbours of the right operand, for each spatial axis; empty: 1.
         rhs_dilation: Vec<usize> = vec![],
         /// Groups of features: group g of the input gives group g of the output features.
-        feature_group_count: usize = 1,
+        feature_group_count: Dim = Dim::constant(1),
         /// Groups of the batch: group g of the batch gives group g of the output features.
-        batch_group_count: usize = 1,
+        batch_group_count: Dim = Dim::constant(1),
         /// Axes of the left operand: batch, feature, spatial…; empty: channels last.
         lhs_spec: Vec<usize> = vec![],
         /// Axes of the right operand: output feature, input feature, spatial…; empty: channels last.
@@ -76,23 +76,22 @@ fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
 }
 
 /// `dim / groups`, if it is exact.
-fn group_of(dim: &Dim, groups: usize) -> Option<Dim> {
-    let groups = i64::try_from(groups).ok()?;
-    dim.checked_floor_div(groups).filter(|q| q.checked_scale(groups).as_ref() == Some(dim))
+fn group_of(dim: &Dim, groups: &Dim) -> Option<Dim> {
+    dim.checked_exact_div(groups)
 }
 
 /// Splits axis `from` into `groups` and the rest, and merges the groups, as the outer part, into axis `into`.
-fn regroup(x: &Tensor, from: usize, into: usize, groups: usize) -> Tensor {
+fn regroup(x: &Tensor, from: usize, into: usize, groups: &Dim) -> Tensor {
     if x.error().is_some() {
         return x.clone();
     }
     let rest = group_of(&x.shape()[from], groups);
-    let merged = i64::try_from(groups).ok().and_then(|g| x.shape()[into].checked_scale(g));
+    let merged = x.shape()[into].checked_mul(groups);
     let (Some(rest), Some(merged)) = (rest, merged) else {
         return x.fail(Diagnostic::new(format!("{} does not fall into {groups} groups", x.ty())));
     };
     let mut split = x.shape().to_vec();
-    split.splice(from..=from, [Dim::from(groups), rest.clone()]);
+    split.splice(from..=from, [groups.clone(), rest.clone()]);
     let target = if into > from { into + 1 } else { into };
     let mut order: Vec<usize> = (0..split.len()).filter(|a| *a != from).collect();
     let at = order.iter().position(|a| *a == target).expect("the axis remains");
@@ -110,11 +109,20 @@ impl ConvGeneralDilated {
             padding: vec![(Dim::constant(0), Dim::constant(0)); spatial],
             lhs_dilation: vec![],
             rhs_dilation: vec![],
-            feature_group_count: 1,
-            batch_group_count: 1,
+            feature_group_count: Dim::constant(1),
+            batch_group_count: Dim::constant(1),
             lhs_spec: vec![],
             rhs_spec: vec![],
             out_spec: vec![],
+        }
+    }
+
+    /// How many groups there are, of features or of the batch.
+    fn groups(&self) -> &Dim {
+        if self.batch_group_count == Dim::constant(1) {
+            &self.feature_group_count
+        } else {
+            &self.batch_group_count
         }
     }
 
@@ -179,11 +187,15 @@ impl ConvGeneralDilated {
                 "padding and dilations need one entry for each of the {n} spatial axes"
             )));
         }
-        let positive = self.stride.iter().chain(&self.lhs_dilation).chain(&self.rhs_dilation);
-        if positive.chain([&self.feature_group_count, &self.batch_group_count]).any(|v| *v == 0) {
+        let mut steps = self.stride.iter().chain(&self.lhs_dilation).chain(&self.rhs_dilation);
+        if steps.any(|v| *v == 0)
+            || !self.feature_group_count.at_least(1)
+            || !self.batch_group_count.at_least(1)
+        {
             return Err(Diagnostic::new("strides, dilations and group counts are at least 1"));
         }
-        if self.feature_group_count > 1 && self.batch_group_count > 1 {
+        let one = Dim::constant(1);
+        if self.feature_group_count != one && self.batch_group_count != one {
             return Err(Diagnostic::new("feature and batch groups cannot be combined"));
         }
         let specs = self.specs();
@@ -213,20 +225,20 @@ impl Operation for ConvGeneralDilated {
         let specs = self.specs();
         let (batch, features) = (&x.shape[specs.lhs[0]], &x.shape[specs.lhs[1]]);
         let (outputs, inputs) = (&w.shape[specs.rhs[0]], &w.shape[specs.rhs[1]]);
-        let groups = |what: &str, dim: &Dim, count: usize| {
+        let groups = |what: &str, dim: &Dim, count: &Dim| {
             group_of(dim, count)
                 .ok_or_else(|| Diagnostic::new(format!("{what} {dim} do not fall into {count} groups")))
         };
-        if groups("input features", features, self.feature_group_count)? != *inputs {
+        if groups("input features", features, &self.feature_group_count)? != *inputs {
             return Err(Diagnostic::new(format!(
                 "{features} input features in {} groups, and a filter of type {w} for {inputs}",
                 self.feature_group_count
             ))
             .help("the filter's input features are those of one group"));
         }
-        groups("output features", outputs, self.feature_group_count)?;
-        groups("output features", outputs, self.batch_group_count)?;
-        let batch = groups("the batch's", batch, self.batch_group_count)?;
+        groups("output features", outputs, &self.feature_group_count)?;
+        groups("output features", outputs, &self.batch_group_count)?;
+        let batch = groups("the batch's", batch, &self.batch_group_count)?;
         let mut shape = vec![Dim::constant(0); x.rank()];
         (shape[specs.out[0]], shape[specs.out[1]]) = (batch, outputs.clone());
         for i in 0..self.spatial() {
@@ -263,12 +275,15 @@ impl Operation for ConvGeneralDilated {
         let kernel: Vec<usize> = specs.rhs[2..].iter().map(|a| w.shape[*a]).collect();
         // Without input features there is nothing to add, however many taps there are.
         let taps: usize = if inputs == 0 { 0 } else { kernel.iter().product() };
-        let batch = x.shape[specs.lhs[0]] / self.batch_group_count;
+        let count = |groups: &Dim| groups.as_extent().expect("the interpreter runs bound functions only");
+        let (feature_groups, batch_groups) =
+            (count(&self.feature_group_count), count(&self.batch_group_count));
+        let batch = x.shape[specs.lhs[0]] / batch_groups;
         let (mut at_x, mut at_w) = (vec![0; n + 2], vec![0; n + 2]);
         Ok(vec![Array::from_fn(&results[0], |index| {
             let (b, c) = (index[specs.out[0]], index[specs.out[1]]);
             let group = |count: usize| c / (outputs / count);
-            at_x[specs.lhs[0]] = group(self.batch_group_count) * batch + b;
+            at_x[specs.lhs[0]] = group(batch_groups) * batch + b;
             at_w[specs.rhs[0]] = c;
             let (mut real, mut bits, mut k) = (R::from_i64(0), 0i64, vec![0; n]);
             for _ in 0..taps {
@@ -281,7 +296,7 @@ impl Operation for ConvGeneralDilated {
                     position % dilation == 0 && (0..extent).contains(&position.div_euclid(dilation))
                 });
                 for i in 0..if inside { inputs } else { 0 } {
-                    at_x[specs.lhs[1]] = group(self.feature_group_count) * inputs + i;
+                    at_x[specs.lhs[1]] = group(feature_groups) * inputs + i;
                     at_w[specs.rhs[1]] = i;
                     match (x.at(&at_x), w.at(&at_w)) {
                         (Cell::Real(p), Cell::Real(q)) => real = real.add(&p.mul(q)),
@@ -301,7 +316,7 @@ impl Operation for ConvGeneralDilated {
         _regions: &'a [Body],
     ) -> Compute<'a> {
         let (specs, n) = (self.specs(), self.spatial());
-        if self.batch_group_count == 1 && specs == Specs::canonical(n) {
+        if self.batch_group_count == Dim::constant(1) && specs == Specs::canonical(n) {
             let call = self.call(&operands[0], &operands[1], &results[0]);
             return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
         }
@@ -310,13 +325,13 @@ impl Operation for ConvGeneralDilated {
             let image = |s: &[usize]| [&s[..1], &s[2..], &s[1..2]].concat();
             let mut x = tensors[0].permute(&image(&specs.lhs));
             let w = tensors[1].permute(&[&specs.rhs[2..], &specs.rhs[1..2], &specs.rhs[..1]].concat());
-            if self.batch_group_count > 1 {
+            if self.batch_group_count != Dim::constant(1) {
                 // Groups of the batch are groups of features once they stand side by side.
-                x = regroup(&x, 0, n + 1, self.batch_group_count);
+                x = regroup(&x, 0, n + 1, &self.batch_group_count);
             }
             let conv = ConvGeneralDilated {
-                feature_group_count: self.feature_group_count.max(self.batch_group_count),
-                batch_group_count: 1,
+                feature_group_count: self.groups().clone(),
+                batch_group_count: Dim::constant(1),
                 lhs_spec: vec![],
                 rhs_spec: vec![],
                 out_spec: vec![],
@@ -357,7 +372,7 @@ impl ConvGeneralDilated {
     fn call(&self, x: &TensorType, w: &TensorType, y: &TensorType) -> Option<call::Convolution> {
         let specs = self.specs();
         let extent = |ty: &TensorType, axis: usize| ty.shape[axis].as_extent();
-        let groups = self.feature_group_count.max(self.batch_group_count);
+        let groups = self.groups().as_extent()?;
         let window = |i: usize| {
             Some(Window {
                 input: extent(x, specs.lhs[2 + i])?,

@@ -38,17 +38,28 @@ pub(super) fn samples() -> Vec<Sample> {
             &[4, 2, 2],
         ),
         sample(ConvGeneralDilated { rhs_dilation: vec![2], ..line.clone() }, &[2, 9, 2], &[3, 2, 2]),
-        sample(ConvGeneralDilated { feature_group_count: 2, ..line.clone() }, &[2, 5, 4], &[2, 2, 6]),
-        sample(ConvGeneralDilated { batch_group_count: 2, ..line.clone() }, &[4, 5, 3], &[2, 3, 6]),
+        sample(
+            ConvGeneralDilated { feature_group_count: Dim::constant(2), ..line.clone() },
+            &[2, 5, 4],
+            &[2, 2, 6],
+        ),
+        sample(
+            ConvGeneralDilated { batch_group_count: Dim::constant(2), ..line.clone() },
+            &[4, 5, 3],
+            &[2, 3, 6],
+        ),
         sample(plane.clone(), &[2, 5, 6, 3], &[3, 2, 3, 4]),
         sample(everything.clone(), &[2, 4, 9, 2], &[3, 2, 2, 3]),
         sample(
-            channels_first(ConvGeneralDilated { feature_group_count: 2, ..everything.clone() }),
+            channels_first(ConvGeneralDilated {
+                feature_group_count: Dim::constant(2),
+                ..everything.clone()
+            }),
             &[2, 4, 4, 9],
             &[6, 2, 3, 2],
         ),
         sample(
-            channels_first(ConvGeneralDilated { batch_group_count: 3, ..everything }),
+            channels_first(ConvGeneralDilated { batch_group_count: Dim::constant(3), ..everything }),
             &[6, 2, 4, 9],
             &[3, 2, 3, 2],
         ),

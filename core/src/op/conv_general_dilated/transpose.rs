@@ -64,10 +64,10 @@ impl ConvGeneralDilated {
             let after = behind(&x[specs.lhs[2 + i]], lhs_dilation[i], &window, &input, &before)?;
             padding.push((before, after));
         }
-        let groups = self.feature_group_count.max(self.batch_group_count);
+        let (groups, one) = (self.groups().clone(), Dim::constant(1));
         let mut w = w.reverse(&specs.rhs[2..]);
-        if groups > 1 {
-            w = regroup(&w, specs.rhs[0], specs.rhs[1], groups);
+        if groups != one {
+            w = regroup(&w, specs.rhs[0], specs.rhs[1], &groups);
         }
         let conv = ConvGeneralDilated {
             stride: lhs_dilation,
@@ -75,15 +75,15 @@ impl ConvGeneralDilated {
             lhs_dilation: self.stride.clone(),
             rhs_dilation,
             feature_group_count: groups,
-            batch_group_count: 1,
+            batch_group_count: one.clone(),
             lhs_spec: specs.out,
             rhs_spec: swapped(&specs.rhs),
             out_spec: specs.lhs.clone(),
         };
         let result = Tensor::apply(conv, &[ct, &w]);
-        Some(match self.batch_group_count {
-            1 => result,
-            groups => regroup(&result, specs.lhs[1], specs.lhs[0], groups),
+        Some(match self.batch_group_count == one {
+            true => result,
+            false => regroup(&result, specs.lhs[1], specs.lhs[0], &self.batch_group_count),
         })
     }
 
@@ -102,8 +102,8 @@ impl ConvGeneralDilated {
             padding,
             lhs_dilation,
             rhs_dilation: self.stride.clone(),
-            feature_group_count: self.batch_group_count,
-            batch_group_count: self.feature_group_count,
+            feature_group_count: self.batch_group_count.clone(),
+            batch_group_count: self.feature_group_count.clone(),
             lhs_spec: swapped(&specs.lhs),
             rhs_spec: swapped(&specs.out),
             out_spec: swapped(&specs.rhs),

@@ -7,11 +7,11 @@ use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
-use crate::op::batch::Batch;
+use crate::op::batch::RegionOutput;
 use crate::op::compute::Compute;
 use crate::op::derivative::Derivative;
 use crate::op::sample::{Sample, floats, region};
-use crate::op::{Cost, Entry, Operation, Traits};
+use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
@@ -59,8 +59,17 @@ impl Operation for FunctionCall {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        match (b.map_region)(&b.regions[0], b.batched) {
-            Ok(region) => b.apply(self.clone(), vec![region]),
+        let region = &b.regions[0];
+        match (b.map_region)(region, b.batched, &vec![RegionOutput::AsItIs; region.outputs.len()]) {
+            Ok((region, batched)) => {
+                let results = b.with_regions(self.clone(), Ok(vec![region]));
+                // What no example matters to is computed once, and repeated outside.
+                results
+                    .iter()
+                    .zip(batched)
+                    .map(|(t, batched)| if batched { t.clone() } else { b.repeat(t) })
+                    .collect()
+            }
             Err(error) => b.fail(error),
         }
     }

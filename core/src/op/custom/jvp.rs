@@ -7,11 +7,11 @@ use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
-use crate::op::batch::Batch;
+use crate::op::batch::RegionOutput;
 use crate::op::compute::Compute;
 use crate::op::derivative::{Custom, Derivative};
 use crate::op::sample::{Sample, floats, region, values};
-use crate::op::{Cost, Entry, Operation, Traits};
+use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
@@ -67,16 +67,17 @@ impl Operation for CustomJvp {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        // The rule takes the operands, all results, and tangents of the arguments that are floats.
-        let arguments = 0..b.operands.len() - self.captures;
-        let mut taken = b.batched.to_vec();
-        taken.resize(taken.len() + b.results.len(), true);
-        taken.extend(arguments.filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]));
-        let regions = [(&b.regions[0], b.batched), (&b.regions[1], &taken)];
-        match regions.into_iter().map(|(region, batched)| (b.map_region)(region, batched)).collect() {
-            Ok(regions) => b.apply(self.clone(), regions),
-            Err(error) => b.fail(error),
-        }
+        let map = |region: &Body, inputs: &[bool]| {
+            let outputs = vec![RegionOutput::Batched; region.outputs.len()];
+            (b.map_region)(region, inputs, &outputs).map(|(region, _)| region)
+        };
+        // The rule takes the operands, the results, and a tangent for each float among the arguments, batched as it is.
+        let arguments = b.operands.len() - self.captures;
+        let tangents = (0..arguments).filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]);
+        let results = std::iter::repeat_n(true, b.results.len());
+        let taken: Vec<bool> = b.batched.iter().copied().chain(results).chain(tangents).collect();
+        let function = map(&b.regions[0], b.batched);
+        b.with_regions(self.clone(), function.and_then(|f| Ok(vec![f, map(&b.regions[1], &taken)?])))
     }
 
     fn traits(&self) -> Traits {

@@ -6,10 +6,10 @@ use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use crate::op::batch::Batch;
+use crate::op::batch::RegionOutput;
 use crate::op::compute::Compute;
 use crate::op::derivative::{Custom, Derivative};
-use crate::op::{Cost, Entry, Operation, Traits};
+use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
@@ -69,7 +69,16 @@ impl Operation for Transposed {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.fail(Diagnostic::new(NOT_RUN))
+        // Cotangents of the results are batched; what all examples share has the sum of theirs as its cotangent.
+        let residuals = b.operands.len() - self.tangents;
+        let cotangents = std::iter::repeat_n(true, b.results.len());
+        let taken: Vec<bool> = b.batched[..residuals].iter().copied().chain(cotangents).collect();
+        let given: Vec<RegionOutput> = b.batched[residuals..]
+            .iter()
+            .map(|batched| if *batched { RegionOutput::Batched } else { RegionOutput::Summed })
+            .collect();
+        let region = (b.map_region)(&b.regions[0], &taken, &given).map(|(region, _)| vec![region]);
+        b.with_regions(self.clone(), region)
     }
 
     fn traits(&self) -> Traits {

@@ -7,12 +7,11 @@ use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
-use crate::op::batch::Batch;
+use crate::op::batch::RegionOutput;
 use crate::op::compute::Compute;
 use crate::op::derivative::{Custom, Derivative};
-use crate::op::reduce::{Reduce, ReduceKind};
 use crate::op::sample::{Sample, floats, region, values};
-use crate::op::{Cost, Entry, Operation, Traits};
+use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
@@ -80,21 +79,23 @@ impl Operation for CustomVjp {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        let forward = (b.map_region)(&b.regions[0], b.batched);
-        let backward = (b.map_region)(&b.regions[1], &vec![true; b.regions[1].inputs.len()]);
-        let (forward, mut backward) = match (forward, backward) {
-            (Ok(forward), Ok(backward)) => (forward, backward),
-            (Err(error), _) | (_, Err(error)) => return b.fail(error),
-        };
-        // The cotangent of an argument that all examples share is the sum over the examples.
-        let arguments = 0..b.operands.len() - self.captures;
-        let floats = arguments.filter(|i| b.operands[*i].dtype().is_float());
-        for (output, argument) in floats.enumerate().filter(|(_, i)| !b.batched[*i]) {
-            let ty = b.operands[argument].ty().clone();
-            backward.outputs[output] =
-                backward.push_one(Reduce::new(ReduceKind::Sum, [0]), backward.outputs[output], ty);
-        }
-        b.apply(self.clone(), vec![forward, backward.renumber()])
+        let wanted = |batched: bool, otherwise| if batched { RegionOutput::Batched } else { otherwise };
+        let forward: Vec<RegionOutput> = (0..b.regions[0].outputs.len())
+            .map(|i| wanted(i < b.results.len(), RegionOutput::AsItIs))
+            .collect();
+        let regions = (b.map_region)(&b.regions[0], b.batched, &forward).and_then(|(forward, batched)| {
+            // The backward half takes the residuals as the forward half leaves them, and cotangents of batches. What all examples share
+            // gets the sum of their cotangents.
+            let cotangents = b.results.iter().filter(|ty| ty.dtype.is_float()).map(|_| true);
+            let taken: Vec<bool> = batched[b.results.len()..].iter().copied().chain(cotangents).collect();
+            let given: Vec<RegionOutput> = (0..b.operands.len() - self.captures)
+                .filter(|i| b.operands[*i].dtype().is_float())
+                .map(|i| wanted(b.batched[i], RegionOutput::Summed))
+                .collect();
+            let (backward, _) = (b.map_region)(&b.regions[1], &taken, &given)?;
+            Ok(vec![forward, backward])
+        });
+        b.with_regions(self.clone(), regions)
     }
 
     fn traits(&self) -> Traits {
