@@ -111,7 +111,7 @@ fn on_the_cpu(program: &Program) {
     let (images, labels) = digits(DType::F32);
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut one = session.compile(program, "one", bind!()).unwrap();
-    let mut each = session.compile(program, "each", bind!(B = COUNT)).unwrap();
+    let mut each = session.compile(program, "each", bind!(B = COUNT as i64)).unwrap();
     let mut stream = SplitMix64::new(7);
     let one_of = program.get("one").unwrap();
     for i in 2..one_of.inputs.len() {

@@ -5,9 +5,10 @@ use super::compute::{Compute, replay};
 use super::derivative::Derivative;
 use super::elementwise::{Domain, widened};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
+use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions, special};
 use crate::math;
 use crate::nest::ScalarOp;
@@ -85,6 +86,10 @@ impl Operation for Polygamma {
             let slope = || j.operands[0].polygamma(order + 1);
             vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&slope()))]
         })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.elementwise(self.clone())
     }
 
     fn traits(&self) -> Traits {
