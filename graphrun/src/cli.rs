@@ -32,6 +32,18 @@ pub enum Command {
     Jvp(JvpArgs),
     /// Write a function on a batch of examples: a graph in, a graph out.
     Vmap(VmapArgs),
+    /// Write the Jacobian of a function: a graph in, a graph out.
+    Jacobian(JacobianArgs),
+    /// Write the Hessian of a function: a graph in, a graph out.
+    Hessian(HessianArgs),
+    /// Write the product of a function's Hessian with a tangent: a graph in, a graph out.
+    Hvp(HessianArgs),
+    /// Write the derivatives of a function along a curve, up to an order: a graph in, a graph out.
+    Jet(JetArgs),
+    /// Write a function with what its linear program reads, and that program: a graph in, a graph of two functions out.
+    Linearize(JvpArgs),
+    /// Write the transpose of a linear function: a graph in, a graph out.
+    Transpose(TransposeArgs),
     /// Check functions: verifier, derivatives against differences, devices against the interpreter.
     Check(CheckArgs),
     /// Run the filetests of a folder.
@@ -219,15 +231,26 @@ pub struct DumpArgs {
     pub recipe: bool,
 }
 
-/// Arguments of `grad`.
+/// What all commands take that differentiate.
 #[derive(Args, Debug)]
-pub struct GradArgs {
+pub struct WrtArgs {
     /// Which function.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: String,
     /// Inputs to differentiate with respect to: names, or the beginnings of key paths.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     pub wrt: Vec<String>,
+    /// Where to write it: .ir or .graph; printed without this.
+    #[arg(short, long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `grad`.
+#[derive(Args, Debug)]
+pub struct GradArgs {
+    /// Of what.
+    #[command(flatten)]
+    pub what: WrtArgs,
     /// The output to differentiate, if there are several scalars.
     #[arg(long, value_name = "OUTPUT")]
     pub of: Option<String>,
@@ -237,23 +260,68 @@ pub struct GradArgs {
     /// Take the output's cotangent as an input (a vjp); then the output needs not be a scalar.
     #[arg(long)]
     pub seed: bool,
-    /// Where to write it: .ir or .graph; printed without this.
-    #[arg(short, long, value_name = "OUT")]
-    pub out: Option<PathBuf>,
+    /// Write two functions: the forward run, whose last outputs are residuals, and the backward run, which takes them and the output's
+    /// cotangent. The residuals are listed.
+    #[arg(long, conflicts_with_all = ["value", "seed"])]
+    pub split: bool,
 }
 
-/// Arguments of `jvp`.
+/// Arguments of `jvp` and `linearize`.
 #[derive(Args, Debug)]
 pub struct JvpArgs {
-    /// Which function.
-    #[arg(value_name = "FILE[@FUNC]")]
-    pub file: String,
-    /// Inputs that vary: names, or the beginnings of key paths.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
-    pub wrt: Vec<String>,
-    /// Where to write it: .ir or .graph; printed without this.
-    #[arg(short, long, value_name = "OUT")]
-    pub out: Option<PathBuf>,
+    /// Of what.
+    #[command(flatten)]
+    pub what: WrtArgs,
+}
+
+/// Arguments of `jacobian`.
+#[derive(Args, Debug)]
+pub struct JacobianArgs {
+    /// Of what.
+    #[command(flatten)]
+    pub what: WrtArgs,
+    /// The output to differentiate, if there are several of floats.
+    #[arg(long, value_name = "OUTPUT")]
+    pub of: Option<String>,
+    /// Give the value as an output, too.
+    #[arg(long)]
+    pub value: bool,
+    /// By forward mode, column by column: for functions of few numbers. Without it by reverse mode, row by row.
+    #[arg(long)]
+    pub forward: bool,
+}
+
+/// Arguments of `hessian` and `hvp`.
+#[derive(Args, Debug)]
+pub struct HessianArgs {
+    /// Of what.
+    #[command(flatten)]
+    pub what: WrtArgs,
+    /// The output to differentiate, if there are several scalars.
+    #[arg(long, value_name = "OUTPUT")]
+    pub of: Option<String>,
+    /// Give value and gradient as outputs, too.
+    #[arg(long)]
+    pub value: bool,
+}
+
+/// Arguments of `jet`.
+#[derive(Args, Debug)]
+pub struct JetArgs {
+    /// Of what.
+    #[command(flatten)]
+    pub what: WrtArgs,
+    /// The highest order.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub order: u8,
+}
+
+/// Arguments of `transpose`.
+#[derive(Args, Debug)]
+pub struct TransposeArgs {
+    /// Of what; the function must be linear in the inputs that are named, together.
+    #[command(flatten)]
+    pub what: WrtArgs,
 }
 
 /// Arguments of `vmap`.

@@ -8,7 +8,7 @@ use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
 use wengert::signature::Signature;
-use wengert::{Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Session, format};
+use wengert::{Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format};
 
 /// A file, and the function that was asked for.
 pub struct Source {
@@ -99,6 +99,26 @@ impl Source {
             Contents::Program(_) => Ok(Signature::of_function(self.function()?)),
             Contents::Plan(plan) => Ok(Signature::of_plan(plan)),
         }
+    }
+
+    /// The diagnostic with the guilty line, if that stands in this file and the file is a text.
+    pub fn shown(&self, diagnostic: Diagnostic, console: &Console<'_>) -> Diagnostic {
+        let Some((Location::Source { file, line, column }, _)) = diagnostic.places.first() else {
+            return diagnostic;
+        };
+        if diagnostic.excerpt.is_some() || Path::new(&**file) != self.path {
+            return diagnostic;
+        }
+        let text = match &console.text {
+            Some((name, text)) if Path::new(name) == self.path => text.clone(),
+            _ if self.path.extension().is_some_and(|e| e == "ir") => {
+                // The file has been read before; if it is gone now, the line is not shown.
+                std::fs::read_to_string(&self.path).unwrap_or_default()
+            }
+            _ => return diagnostic,
+        };
+        let (line, column) = (*line, *column);
+        diagnostic.excerpt(&text, line, column)
     }
 
     /// The values of variables that the file itself has.

@@ -20,8 +20,9 @@
 //! ```
 
 pub use wengert_compiler::autodiff::operators::{
-    Differential, Pullback, grad, jet, jvp, linearize, nth_derivative, transpose, value_and_grad,
-    value_aux_and_grad, vjp,
+    Differential, Outputs, Pullback, grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd,
+    jacrev, jet, jvp, linearize, nth_derivative, transpose, value_and_grad, value_and_grad_wrt,
+    value_and_jacfwd, value_and_jacrev, value_aux_and_grad, value_grad_and_hessian, vjp,
 };
 pub use wengert_compiler::autodiff::rules::{call, custom_jvp, custom_vjp, opaque, with_derivative};
 pub use wengert_compiler::vmap::operators::{Axes, ByPath, vmap, vmap_axes};

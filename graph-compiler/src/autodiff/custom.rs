@@ -168,6 +168,9 @@ fn results(
             Derivative::Linear(_) => all().filter(is_float).all(|i| is_zero(&i)),
             Derivative::Multilinear(_) => true,
             Derivative::LinearIn(allowed, ..) => allowed.iter().any(is_zero),
+            Derivative::Custom(Custom::Transposed { tangents }) => {
+                (operands.len() - tangents..operands.len()).all(|i| is_zero(&i))
+            }
             _ => false,
         };
     if zero {
@@ -187,7 +190,10 @@ fn results(
         return duals_of_linear(equation, rule, &full, &types, &tangents);
     }
     let operands: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
-    let results = Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+    let results = match equation.op.derivative() {
+        Derivative::Custom(Custom::Transposed { tangents }) => expand(scope, equation, &operands, tangents)?,
+        _ => Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?,
+    };
     Ok(results.into_iter().map(Some).collect())
 }
 

@@ -1,7 +1,6 @@
 //! Taylor mode on closures: [`jet`] and [`nth_derivative`], by [`series`](super::series()).
 
-use super::linearize::check;
-use super::operators::{Traced, components, poison, settle, tangent_of, with_tensors};
+use super::operators::{Traced, components, fit, poison, settle, tangent_of, with_tensors};
 use super::series;
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
@@ -82,7 +81,7 @@ fn along<M: Differentiable, O: Differentiable>(
     let traced = Traced::of(at, f);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| -> Result<_> {
         for (k, derivatives) in given.iter().enumerate() {
-            check("derivative", traced.primals.iter().map(Tensor::ty), derivatives)
+            fit("derivative", at, derivatives)
                 .map_err(|d| d.context(format!("order {} of the series", k + 1)))?;
         }
         let of = |(i, x): (usize, &Tensor)| {

@@ -4,9 +4,9 @@
 //! when the run is over, the child scope holds the derivative as a linear program, and its captures are the residuals: what the
 //! program needs to know about the point at which it was taken.
 
-use super::jvp::{jvp, run, zeros};
+use super::jvp::run;
 use super::transpose::transpose;
-use super::{add, current_scope};
+use super::{Activity, add, current_scope, custom};
 use wengert_core::graph::Body;
 use wengert_core::graph::build::Closure;
 use wengert_core::{Diagnostic, Result, Tensor, TensorType};
@@ -72,18 +72,19 @@ impl Linear {
     /// Tangents of the outputs from tangents of the inputs; `None` is zero. Tangents of inputs that are not active are ignored.
     pub fn apply(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
         check("tangent", self.inputs.iter().map(|(ty, _)| ty), tangents)?;
-        let mut operands = Vec::new();
-        for ((ty, active), tangent) in self.inputs.iter().zip(tangents) {
-            match tangent {
-                _ if !active => {}
-                Some(tangent) => operands.push(tangent.clone()),
-                None => operands.push(zeros(ty)?),
-            }
-        }
-        operands.extend(self.residuals.iter().cloned());
-        let none = vec![None; operands.len()];
-        let (results, _) = jvp(&self.body, &operands, &none, &vec![false; self.body.outputs.len()])?;
-        Ok(self.outputs.iter().map(|(_, at)| at.map(|at| results[at].clone())).collect())
+        let active = self.inputs.iter().zip(tangents).filter(|((_, active), _)| *active);
+        let mut operands: Vec<Option<Tensor>> = active.map(|(_, tangent)| tangent.clone()).collect();
+        operands.extend(self.residuals.iter().cloned().map(Some));
+        let results = custom::run(&self.body, &operands)?;
+        Ok(self.outputs.iter().map(|(_, at)| at.and_then(|at| results[at].clone())).collect())
+    }
+
+    /// For each input whether some output depends on it.
+    pub fn depends(&self) -> Vec<bool> {
+        let live = Activity::of(&self.body, &vec![false; self.body.outputs.len()]).live;
+        let mut inputs = self.body.inputs.iter();
+        let of = |(_, active): &(TensorType, bool)| *active && inputs.next().is_some_and(|v| live[*v]);
+        self.inputs.iter().map(of).collect()
     }
 
     /// Cotangents of the inputs from cotangents of the outputs; `None` is zero.

@@ -18,11 +18,12 @@
 //! no tangents at all. Code is emitted only for equations between the active inputs and the differentiated outputs
 //! ([`activity`]), and each derivative equation's location names the rule and the equation that it comes from.
 //!
-//! [`operators`] offers this on closures over models, [`function`] on whole functions: a function in, a function out.
+//! [`jacobian`] maps linear programs over bases, for derivatives as matrices. [`operators`] offers all this on closures over models, [`function`] on whole functions: a function in, a function out.
 
 mod activity;
 mod custom;
 pub mod function;
+pub mod jacobian;
 mod jet;
 pub mod jvp;
 pub mod linearize;
@@ -31,10 +32,12 @@ pub mod rules;
 pub mod series;
 pub mod trace;
 pub mod transpose;
+pub(crate) mod wrt;
 
 pub use activity::Activity;
 pub use jvp::jvp;
 pub use linearize::{Linear, Linearized, linearize};
+pub(crate) use trace::record;
 pub use trace::trace;
 pub use transpose::transpose;
 

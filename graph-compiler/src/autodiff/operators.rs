@@ -5,7 +5,12 @@
 //!
 //! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
 
+pub use super::jacobian::{
+    Outputs, grad_and_hvp, gvp, hessian, hessian_blocks, hvp, jacfwd, jacrev, value_and_jacfwd,
+    value_and_jacrev, value_grad_and_hessian,
+};
 pub use super::jet::{jet, nth_derivative};
+pub use super::wrt::{grad_wrt, value_and_grad_wrt};
 use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, linearize as linearize_body, trace};
 use std::marker::PhantomData;
 use wengert_core::graph::build::{Closure, Scope};
@@ -33,24 +38,63 @@ pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
     f: impl FnOnce(&M) -> (Tensor, A),
 ) -> (Tensor, A, M::TangentVector) {
     let traced = Traced::of(at, f);
+    let active = traced.floats();
+    gradient(at, traced, Ok(active))
+}
+
+/// Value and gradient of a traced closure's first output with respect to the tensors that are active.
+#[track_caller]
+pub(super) fn gradient<M: Differentiable, A: Differentiable>(
+    at: &M,
+    traced: Traced<(Tensor, A)>,
+    active: Result<Vec<bool>>,
+) -> (Tensor, A, M::TangentVector) {
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
-        let types = closure.body.types(&closure.body.outputs);
-        let ty = &types[0];
-        if ty.rank() != 0 || !ty.dtype.is_float() {
-            return Err(Diagnostic::new(format!("grad needs a scalar output; the closure's has shape {ty}"))
-                .help("Reduce it with `.sum()`, or use `vjp` and give it a cotangent"));
-        }
-        let wanted: Vec<bool> = (0..types.len()).map(|i| i == 0).collect();
-        let linearized = traced.linearize(&wanted)?;
-        let one = Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)));
+        let active = active?;
+        needs_scalar("grad", closure)?;
+        let outputs = closure.body.outputs.len();
+        let wanted: Vec<bool> = (0..outputs).map(|i| i == 0).collect();
+        let linearized = traced.linearize_wrt(&active, &wanted)?;
+        let one = Scalar::one(closure.body.ty(closure.body.outputs[0]).dtype);
+        let one = Tensor::constant(Literal::full(&[], one));
         let seeds: Vec<_> = wanted.iter().map(|w| w.then(|| one.clone())).collect();
         let cotangents = linearized.linear.transpose(&seeds)?;
-        warn_of_zeros(at, &cotangents);
+        warn_of_zeros(at, &active, &cotangents);
         Ok((linearized.outputs, cotangents))
     });
     let (outputs, cotangents) = settle(result, &traced.output, at, Location::caller());
     let (value, aux) = with_tensors(&traced.output, &outputs);
     (value, aux, tangent_of(at, &cotangents))
+}
+
+/// Checks that the first output of a closure is a scalar of floats.
+pub(super) fn needs_scalar(operator: &str, closure: &Closure) -> Result<()> {
+    let output = closure.body.outputs[0];
+    let ty = closure.body.ty(output);
+    let error = match (ty.rank(), ty.dtype.is_float()) {
+        (0, true) => return Ok(()),
+        (_, true) => not_scalar(operator, "the closure's", ty),
+        _ => Diagnostic::new(format!(
+            "{operator} needs an output of floats; the closure's is {ty}: {} has no derivative",
+            ty.dtype
+        )),
+    };
+    let made = closure.body.equations.iter().find(|e| e.results.contains(&output));
+    Err(match (made, Scope::current()) {
+        (Some(equation), Some(scope)) => {
+            error.at(scope.locations().origin(equation.location).clone(), "the output is made here")
+        }
+        _ => error,
+    })
+}
+
+/// An output has more than one number.
+pub(super) fn not_scalar(operator: &str, output: &str, ty: &TensorType) -> Diagnostic {
+    let mend = match operator {
+        "grad" => "Reduce it with `.sum()` or use `jacrev`",
+        _ => "Reduce it with `.sum()`",
+    };
+    Diagnostic::new(format!("{operator} needs a scalar output; {output} has shape {ty}. {mend}"))
 }
 
 /// The value of a closure, and its derivative in the direction `along`.
@@ -63,7 +107,7 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
     let traced = Traced::of(at, f);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         let mut tangents = components(along);
-        super::linearize::check("tangent", traced.primals.iter().map(Tensor::ty), &tangents)?;
+        fit("tangent", at, &tangents)?;
         for (primal, tangent) in traced.primals.iter().zip(&mut tangents) {
             tangent.take_if(|_| !primal.dtype().is_float());
         }
@@ -159,8 +203,8 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
 /// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.
 pub struct Differential<M: Differentiable, O: Differentiable> {
     linear: Result<Linear>,
-    at: M,
-    output: O,
+    pub(super) at: M,
+    pub(super) output: O,
     function: PhantomData<fn(M) -> O>,
 }
 
@@ -168,7 +212,9 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     /// The tangent of the value along `tangent`.
     #[track_caller]
     pub fn push_forward(&self, tangent: &M::TangentVector) -> O::TangentVector {
-        let result = self.linear.clone().and_then(|l| l.apply(&components(tangent)));
+        let tangents = components(tangent);
+        let fits = || fit("tangent", &self.at, &tangents);
+        let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.apply(&tangents)));
         let caller = Location::caller();
         tangent_of(&self.output, &settle(result.map(|t| (vec![], t)), &self.output, &self.output, caller).1)
     }
@@ -181,7 +227,9 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
 
     /// An error is located at `caller`.
     fn pull_back_at(&self, cotangent: &O::TangentVector, caller: Location) -> M::TangentVector {
-        let result = self.linear.clone().and_then(|l| l.transpose(&components(cotangent)));
+        let cotangents = components(cotangent);
+        let fits = || fit("cotangent", &self.output, &cotangents);
+        let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.transpose(&cotangents)));
         tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at, caller).1)
     }
 
@@ -223,16 +271,61 @@ impl<O: Differentiable> Traced<O> {
         Traced { primals, output, closure }
     }
 
+    /// For each tensor of the argument whether it has a derivative.
+    pub fn floats(&self) -> Vec<bool> {
+        self.primals.iter().map(|t| t.dtype().is_float()).collect()
+    }
+
     /// With respect to all floats.
     pub fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
-        let closure = self.closure.as_ref().map_err(Clone::clone)?;
-        let active: Vec<bool> = self.primals.iter().map(|t| t.dtype().is_float()).collect();
-        if !active.contains(&true) {
-            return Err(Diagnostic::new("there are no floats to differentiate with respect to")
-                .help("integers and bools have no derivative"));
-        }
-        linearize_body(closure, &self.primals, &active, wanted)
+        self.linearize_wrt(&self.floats(), wanted)
     }
+
+    /// With respect to the active tensors.
+    pub fn linearize_wrt(&self, active: &[bool], wanted: &[bool]) -> Result<Linearized> {
+        let closure = self.closure.as_ref().map_err(Clone::clone)?;
+        if !active.contains(&true) {
+            let error = Diagnostic::new("there are no floats to differentiate with respect to")
+                .help("integers and bools have no derivative");
+            let first = self.primals.first();
+            let made = first.and_then(|t| Some((t.defined_at()?, format!("{} is made here", t.ty()))));
+            return Err(match made {
+                Some((location, what)) => error.at(location, what),
+                None => error,
+            });
+        }
+        linearize_body(closure, &self.primals, active, wanted)
+    }
+}
+
+/// Checks that tangents or cotangents have the types of the values that they belong to.
+pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tensor>]) -> Result<()> {
+    let tensors = value.tensors();
+    if tensors.len() != given.len() {
+        return Err(Diagnostic::new(format!("{} {what}s given for {} tensors", given.len(), tensors.len()))
+            .help("a tangent vector has a tensor for each tensor of its value"));
+    }
+    for ((path, tensor), given) in tensors.iter().zip(given) {
+        let Some(given) = given else { continue };
+        if let Some(error) = given.error().or(tensor.error()) {
+            return Err(error.clone());
+        }
+        if given.ty() == tensor.ty() {
+            continue;
+        }
+        let name = if path.as_str().is_empty() { String::new() } else { format!(" for `{path}`") };
+        let error = Diagnostic::new(format!(
+            "the {what}{name} has type {}, the value has {}",
+            given.ty(),
+            tensor.ty()
+        ))
+        .help(format!("a {what} has the dtype and shape of its value"));
+        let at = |t: &Tensor| t.defined_at().unwrap_or_default();
+        return Err(error
+            .at(at(given), format!("the {what} is made here"))
+            .at(at(tensor), "the value is made here"));
+    }
+    Ok(())
 }
 
 /// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
@@ -279,11 +372,10 @@ pub(super) fn components(tangent: &impl Differentiable) -> Vec<Option<Tensor>> {
     tangent.tensors().into_iter().map(|(_, t)| Some(t)).collect()
 }
 
-fn warn_of_zeros(at: &impl Differentiable, cotangents: &[Option<Tensor>]) {
-    for ((path, tensor), cotangent) in at.tensors().iter().zip(cotangents) {
-        if cotangent.is_none() && tensor.dtype().is_float() {
-            let at = tensor.defined_at().unwrap_or_default();
-            tracing::warn!("result does not depend on `%{path}` (made at {at}): its gradient is zero");
-        }
+fn warn_of_zeros(at: &impl Differentiable, active: &[bool], cotangents: &[Option<Tensor>]) {
+    let missing = cotangents.iter().zip(active).map(|(cotangent, active)| cotangent.is_none() && *active);
+    for ((path, tensor), _) in at.tensors().iter().zip(missing).filter(|(_, missing)| *missing) {
+        let at = tensor.defined_at().unwrap_or_default();
+        tracing::warn!("result does not depend on `%{path}` (made at {at}): its gradient is zero");
     }
 }

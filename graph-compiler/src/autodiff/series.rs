@@ -23,7 +23,7 @@
 
 use super::activity::Activity;
 use super::jvp::{decompose, duals_of_linear, jvp, zeros};
-use super::{add, current_scope, custom, sound, trace};
+use super::{add, current_scope, custom, record, sound};
 use std::collections::HashMap;
 use std::rc::Rc;
 use wengert_core::graph::build::{Closure, Scope};
@@ -240,28 +240,12 @@ impl Nodes {
                 Ok(Some(Closure { body, captures: vec![] }))
             }
             Derivative::Custom(Custom::Transposed { tangents }) => {
-                let closure = self
-                    .recorded(&types, |operands| custom::expand(&self.scope, equation, operands, tangents))?;
+                let closure =
+                    record(&types, |operands| custom::expand(&self.scope, equation, operands, tangents))?;
                 Ok(Some(closure))
             }
             _ => Ok(None),
         }
-    }
-
-    /// What `f` does to values of these types.
-    fn recorded(
-        &self,
-        types: &[TensorType],
-        f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
-    ) -> Result<Closure> {
-        let mut failed = None;
-        let closure = trace(types, |inputs| {
-            f(inputs).unwrap_or_else(|error| {
-                failed = Some(error);
-                vec![]
-            })
-        });
-        failed.map_or(closure, Err)
     }
 
     fn ty(&self, value: Value) -> &TensorType {
@@ -492,7 +476,7 @@ impl Nodes {
         let equation = &applied.equation;
         let mut present = Vec::new();
         let mut record = || {
-            self.recorded(&types, |inputs| {
+            record(&types, |inputs| {
                 let (operands, rest) = inputs.split_at(operands.len());
                 let (results, given) = rest.split_at(results.len());
                 let mut tangents = vec![None; operands.len()];

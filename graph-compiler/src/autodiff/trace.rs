@@ -17,3 +17,19 @@ pub fn trace(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> 
     }
     scope.close(&outputs)
 }
+
+/// [`trace`] of what may fail.
+#[track_caller]
+pub(crate) fn record(
+    types: &[TensorType],
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Closure> {
+    let mut failed = None;
+    let closure = trace(types, |inputs| {
+        f(inputs).unwrap_or_else(|error| {
+            failed = Some(error);
+            vec![]
+        })
+    });
+    failed.map_or(closure, Err)
+}

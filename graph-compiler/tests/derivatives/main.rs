@@ -8,6 +8,8 @@ mod closures;
 mod custom;
 mod exact;
 mod functions;
+mod halves;
+mod jacobians;
 mod jet;
 mod known;
 mod programs;

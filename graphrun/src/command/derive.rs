@@ -1,65 +1,135 @@
-//! `graphrun grad`, `graphrun jvp` and `graphrun vmap`: functions made of functions in files.
+//! Derivatives of functions in files: `graphrun grad`, `jvp`, `jacobian`, `hessian`, `hvp`, `jet`, `linearize`, `transpose`.
 
-use crate::cli::{GradArgs, JvpArgs, VmapArgs};
+use crate::cli::{GradArgs, HessianArgs, JacobianArgs, JetArgs, JvpArgs, TransposeArgs, WrtArgs};
 use crate::console::{Console, Outcome, Status};
 use crate::source::Source;
 use std::path::Path;
-use wengert::GraphFile;
-use wengert::autodiff::function::{self, Derived, Grad, Jvp};
+use wengert::autodiff::function::{self, Derived, Grad, Halves, Hessian, Jacobian, Jet, Jvp};
 use wengert::core::graph::{Program, verify};
-use wengert::core::text::is_name;
-use wengert::vmap::function::{Vmap, vmap as vmap_of};
-use wengert::{Diagnostic, Dim};
+use wengert::{Diagnostic, GraphFile, Result};
 
 /// Writes the gradient of a function.
 pub fn grad(args: &GradArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?;
-    let name = &source.function()?.name;
-    let wrt: Vec<&str> = args.wrt.iter().map(String::as_str).collect();
-    let request = Grad { of: args.of.as_deref(), wrt: &wrt, value: args.value, seed: args.seed };
-    let derived = function::grad(&source.file()?.program, name, &request)?;
-    write(derived, args.out.as_deref(), console)
+    let (of, value, seed) = (args.of.as_deref(), args.value, args.seed);
+    if args.split {
+        return halves(&args.what, console, |program, name, wrt| {
+            function::split(program, name, &Grad { of, wrt, ..Grad::default() })
+        });
+    }
+    one(&args.what, console, |program, name, wrt| {
+        function::grad(program, name, &Grad { of, wrt, value, seed })
+    })
 }
 
 /// Writes the forward derivative of a function.
 pub fn jvp(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
+    one(&args.what, console, |program, name, wrt| function::jvp(program, name, &Jvp { wrt }))
+}
+
+/// Writes a function and its linear program.
+pub fn linearize(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
+    halves(&args.what, console, |program, name, wrt| function::linearize(program, name, &Jvp { wrt }))
+}
+
+/// Writes the Jacobian of a function.
+pub fn jacobian(args: &JacobianArgs, console: &mut Console<'_>) -> Outcome {
+    let (of, value, forward) = (args.of.as_deref(), args.value, args.forward);
+    one(&args.what, console, |program, name, wrt| {
+        function::jacobian(program, name, &Jacobian { of, wrt, value, forward })
+    })
+}
+
+/// Writes the Hessian of a function.
+pub fn hessian(args: &HessianArgs, console: &mut Console<'_>) -> Outcome {
+    let (of, value) = (args.of.as_deref(), args.value);
+    one(&args.what, console, |program, name, wrt| {
+        function::hessian(program, name, &Hessian { of, wrt, value })
+    })
+}
+
+/// Writes the product of a function's Hessian with a tangent.
+pub fn hvp(args: &HessianArgs, console: &mut Console<'_>) -> Outcome {
+    let (of, value) = (args.of.as_deref(), args.value);
+    one(&args.what, console, |program, name, wrt| function::hvp(program, name, &Hessian { of, wrt, value }))
+}
+
+/// Writes the derivatives of a function along a curve.
+pub fn jet(args: &JetArgs, console: &mut Console<'_>) -> Outcome {
+    let order = usize::from(args.order);
+    one(&args.what, console, |program, name, wrt| function::jet(program, name, &Jet { wrt, order }))
+}
+
+/// Writes the transpose of a linear function.
+pub fn transpose(args: &TransposeArgs, console: &mut Console<'_>) -> Outcome {
+    one(&args.what, console, function::transpose)
+}
+
+/// A function in, a function out.
+fn one(
+    args: &WrtArgs,
+    console: &mut Console<'_>,
+    derive: impl FnOnce(&Program, &str, &[&str]) -> Result<Derived>,
+) -> Outcome {
+    let (source, derived) = derived(args, console, derive)?;
+    let program = Program::from_functions(vec![derived.function])?;
+    write(&source, args.out.as_deref(), console, program, &derived.warnings, &[])
+}
+
+/// A function in, two out, and the list of what the first hands on to the second.
+fn halves(
+    args: &WrtArgs,
+    console: &mut Console<'_>,
+    derive: impl FnOnce(&Program, &str, &[&str]) -> Result<Halves>,
+) -> Outcome {
+    let (source, halves) = derived(args, console, derive)?;
+    let residuals = halves.residuals.to_string();
+    let title = format!("residuals that @{} reads:", halves.derivative.name);
+    let lines: Vec<String> = std::iter::once(title).chain(residuals.lines().map(String::from)).collect();
+    let program = Program::from_functions(vec![halves.forward, halves.derivative])?;
+    write(&source, args.out.as_deref(), console, program, &halves.warnings, &lines)
+}
+
+fn derived<T>(
+    args: &WrtArgs,
+    console: &Console<'_>,
+    derive: impl FnOnce(&Program, &str, &[&str]) -> Result<T>,
+) -> Outcome<(Source, T)> {
     let source = Source::read(&args.file, console)?;
-    let name = &source.function()?.name;
+    let name = source.function()?.name.clone();
     let wrt: Vec<&str> = args.wrt.iter().map(String::as_str).collect();
-    let derived = function::jvp(&source.file()?.program, name, &Jvp { wrt: &wrt })?;
-    write(derived, args.out.as_deref(), console)
+    let derived =
+        derive(&source.file()?.program, &name, &wrt).map_err(|error| source.shown(error, console))?;
+    Ok((source, derived))
 }
 
-/// Writes a function on a batch of examples.
-pub fn vmap(args: &VmapArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?;
-    let name = &source.function()?.name;
-    let inputs: Vec<(&str, usize)> = args.inputs.iter().map(|(name, axis)| (name.as_str(), *axis)).collect();
-    let size = args.size.as_deref().map(size_of).transpose()?;
-    let request = Vmap { inputs: &inputs, size, out_axis: args.out_axis };
-    write(vmap_of(&source.file()?.program, name, &request)?, args.out.as_deref(), console)
-}
-
-fn size_of(text: &str) -> wengert::Result<Dim> {
-    match text.parse::<i64>() {
-        Ok(number) => Ok(Dim::constant(number)),
-        Err(_) if is_name(text) => Ok(Dim::variable(text)),
-        Err(_) => Err(Diagnostic::new(format!("`{text}` is no number of examples"))
-            .help("give a number, or the name of a dimension variable")),
+/// Prints functions made of a source, or writes them to a file; then what there is to say about them.
+pub(super) fn write(
+    source: &Source,
+    out: Option<&Path>,
+    console: &mut Console<'_>,
+    program: Program,
+    warnings: &[Diagnostic],
+    notes: &[String],
+) -> Outcome {
+    for warning in warnings {
+        console.warn(&source.shown(warning.clone(), console));
     }
-}
-
-fn write(derived: Derived, out: Option<&Path>, console: &mut Console<'_>) -> Outcome {
-    for warning in &derived.warnings {
-        console.warn(warning);
-    }
-    verify(&derived.function).expect("what is made of a function is valid");
+    let names: Vec<String> = program.functions().iter().map(|f| format!("@{}", f.name)).collect();
+    program.functions().iter().for_each(|f| verify(f).expect("what is derived of functions is valid"));
     match out {
-        None => console.text(&derived.function)?,
+        None => {
+            for (i, function) in program.functions().iter().enumerate() {
+                console.text(if i > 0 { "\n" } else { "" })?;
+                console.text(function)?;
+            }
+            // What is printed is a program, so notes are comments.
+            console.text(if notes.is_empty() { "" } else { "\n" })?;
+            notes.iter().try_for_each(|note| console.line(format_args!("// {note}")))?;
+        }
         Some(path) => {
-            let name = derived.function.name.clone();
-            GraphFile::new(Program::from_functions(vec![derived.function])?).write(path)?;
-            console.line(format_args!("@{name} written to {}", path.display()))?;
+            GraphFile::new(program).write(path)?;
+            console.line(format_args!("{} written to {}", names.join(" and "), path.display()))?;
+            notes.iter().try_for_each(|note| console.line(note))?;
         }
     }
     Ok(Status::Good)

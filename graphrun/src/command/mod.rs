@@ -9,3 +9,4 @@ pub mod ops;
 pub mod run;
 pub mod test;
 pub mod train;
+pub mod vmap;

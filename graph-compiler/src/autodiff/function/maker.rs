@@ -1,0 +1,79 @@
+//! Functions under construction.
+
+use crate::autodiff::activity::Activity;
+use wengert_core::graph::build::Scope;
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, verify};
+use wengert_core::{LocationId, Result, Tensor, TensorType};
+
+/// A function under construction that begins with the inputs of another one.
+pub(crate) struct Maker {
+    pub(crate) scope: Scope,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) primals: Vec<Tensor>,
+}
+
+impl Maker {
+    /// Locations are copied, so that ids of the function's equations mean the same in the new one.
+    pub(super) fn new(function: &Function) -> Self {
+        Maker::with_types(function, &function.body.types(&function.body.inputs))
+    }
+
+    /// The inputs have other types.
+    pub(crate) fn with_types(function: &Function, types: &[TensorType]) -> Self {
+        let scope = Scope::new(function.locations.clone());
+        let input =
+            |(ty, input): (&TensorType, &Input)| scope.input_at(ty.clone(), scope.location(input.location));
+        let primals = types.iter().zip(&function.inputs).map(input).collect();
+        Maker { scope, inputs: function.inputs.clone(), primals }
+    }
+
+    /// A further input; `like` is the input whose location it has.
+    pub(super) fn input(&mut self, name: String, ty: TensorType, like: Option<usize>) -> Tensor {
+        let prefix = format!("{}_", name.split('_').next().unwrap_or_default());
+        let name = fresh(name, &prefix, |name| self.inputs.iter().any(|i| i.name == name));
+        let location = like.map_or(LocationId(0), |i| self.inputs[i].location);
+        self.inputs.push(Input { name, role: InputRole::Input, location });
+        self.scope.input_at(ty, self.scope.location(location))
+    }
+
+    /// The function that gives these tensors.
+    pub(crate) fn finish(self, name: String, outputs: Vec<Output>, tensors: &[Tensor]) -> Result<Function> {
+        let body = self.close(tensors)?;
+        self.function(name, outputs, body)
+    }
+
+    /// All that has been emitted, with these tensors as outputs.
+    pub(super) fn close(&self, tensors: &[Tensor]) -> Result<Body> {
+        let closure = self.scope.close(tensors)?;
+        assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
+        Ok(closure.body)
+    }
+
+    /// The function of this body.
+    pub(super) fn function(self, name: String, outputs: Vec<Output>, body: Body) -> Result<Function> {
+        let locations = self.scope.locations();
+        let function = Function { name, inputs: self.inputs, outputs, body: live(body), locations };
+        verify(&function)?;
+        Ok(function)
+    }
+
+    /// A reader of variables replaces none, so `state` becomes `param`.
+    pub(super) fn only_read(&mut self) {
+        self.inputs.iter_mut().filter(|i| i.role == InputRole::State).for_each(|i| i.role = InputRole::Param);
+    }
+}
+
+/// `name`, with `prefix` put in front as often as it takes to be new.
+pub(super) fn fresh(mut name: String, prefix: &str, taken: impl Fn(&str) -> bool) -> String {
+    while taken(&name) {
+        name.insert_str(0, prefix);
+    }
+    name
+}
+
+/// The body without what its outputs do not need: a value, say, may be of no use to its gradient.
+pub(super) fn live(mut body: Body) -> Body {
+    let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
+    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+    body.renumber()
+}

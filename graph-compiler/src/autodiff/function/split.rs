@@ -1,0 +1,308 @@
+//! A derivative as two functions: one that runs forward and hands on what the other wants to know, the residuals.
+//!
+//! Linearization leaves a linear program, and what it captures are the residuals ([`linearize`](crate::autodiff::linearize())). So the two halves are the
+//! primal program with residuals as further outputs, and the linear program (or its transpose) with residuals as inputs. A residual need not
+//! be handed on if the second half has it otherwise: an input of the function is an input of the second half too, under its own name;
+//! and what depends on no input at all is computed again.
+//!
+//! The structure of the residuals is typed: each has a name, a type (which may have dimension variables), the place of the user's program where
+//! it is made, and the rules that read it. They are the second half's signature, and print as a table.
+
+use super::choose::{Need, differentiated, independent, select};
+use super::maker::{Maker, fresh, live};
+use super::{Grad, Halves, Jvp};
+use crate::autodiff::jvp::zeros;
+use crate::autodiff::{Linear, linearize};
+use std::collections::BTreeSet;
+use std::fmt;
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, ValueId, inline, verify};
+use wengert_core::{Dim, IdVec, Location, LocationId, LocationTable, Result, Tensor, TensorType};
+
+/// What the second half of a derivative wants to know of the first.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Residuals(pub Vec<Residual>);
+
+/// A value of the forward run that the derivative reads.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Residual {
+    /// Where the second half has it from.
+    pub kind: ResidualKind,
+    /// Dtype and shape.
+    pub ty: TensorType,
+    /// Where the user's program makes it.
+    pub location: Location,
+    /// The rules that read it, e.g. `jvp(tanh)`, sorted.
+    pub readers: Vec<String>,
+}
+
+/// Where a residual comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ResidualKind {
+    /// An output of the forward half, and an input of the other, of this name.
+    Stored(String),
+    /// The function's input of this name, which the second half takes too.
+    Input(String),
+    /// It depends on no input; the second half makes it itself.
+    Constant,
+}
+
+impl Residual {
+    /// Its bytes, if they are a linear expression of the dimension variables.
+    pub fn bytes(&self) -> Option<Dim> {
+        let size = Dim::constant(self.ty.dtype.size() as i64);
+        self.ty.shape.iter().try_fold(size, |n, d| n.checked_mul(d))
+    }
+}
+
+impl fmt::Display for Residuals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<[String; 5]> = self.0.iter().map(Residual::row).collect();
+        let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
+        for row in &rows {
+            let mut line = String::from(" ");
+            for (i, cell) in row.iter().enumerate() {
+                let space = if i + 1 < row.len() { width(i) - cell.chars().count() + 2 } else { 0 };
+                line += &format!(" {cell}{}", " ".repeat(space.saturating_sub(1)));
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl Residual {
+    fn row(&self) -> [String; 5] {
+        let name = match &self.kind {
+            ResidualKind::Stored(name) => format!("%{name}"),
+            ResidualKind::Input(name) => format!("%{name} (input)"),
+            ResidualKind::Constant => "(constant)".into(),
+        };
+        let bytes = self.bytes().map_or_else(|| "? bytes".into(), |n| format!("{n} bytes"));
+        let readers = if self.readers.is_empty() {
+            String::new()
+        } else {
+            format!("read by {}", self.readers.join(", "))
+        };
+        [name, self.ty.to_string(), bytes, self.location.to_string(), readers]
+    }
+}
+
+pub(super) fn split_of(function: &Function, request: &Grad<'_>) -> Result<Halves> {
+    let of = differentiated(function, request.of, Need::Any)?;
+    let wrt = select(function, request.wrt)?;
+    let wanted: Vec<bool> = (0..function.outputs.len()).map(|i| i == of).collect();
+    let output = &function.outputs[of];
+    let forward = Forward::of(function, &wrt, &wanted)?;
+    let mut warnings = Vec::new();
+    let halves = forward.with(function, "backward", |second, linear| {
+        let cotangent = second.input(format!("ct_{}", output.name), function.output_type(of).clone());
+        let mut cotangents = vec![None; wanted.len()];
+        cotangents[of] = Some(cotangent);
+        let gradients = second.scope.clone().enter(|| linear.transpose(&cotangents))?;
+        for (i, gradient) in gradients.into_iter().enumerate().filter(|(i, _)| wrt[*i]) {
+            if gradient.is_none() {
+                warnings.push(independent(function, &output.name, &function.inputs[i]));
+            }
+            second.output(
+                format!("d_{}", function.inputs[i].name),
+                "d_",
+                gradient,
+                function.input_type(i),
+            )?;
+        }
+        Ok(())
+    })?;
+    Ok(Halves { warnings, ..halves })
+}
+
+pub(super) fn linearize_of(function: &Function, request: &Jvp<'_>) -> Result<Halves> {
+    let wrt = select(function, request.wrt)?;
+    let wanted: Vec<bool> =
+        (0..function.outputs.len()).map(|i| function.output_type(i).dtype.is_float()).collect();
+    let forward = Forward::of(function, &wrt, &wanted)?;
+    forward.with(function, "linear", |second, linear| {
+        let mut tangents = vec![None; wrt.len()];
+        for i in (0..wrt.len()).filter(|i| wrt[*i]) {
+            let name = format!("t_{}", function.inputs[i].name);
+            tangents[i] = Some(second.input(name, function.input_type(i).clone()));
+        }
+        let results = second.scope.clone().enter(|| linear.apply(&tangents))?;
+        for (i, result) in results.into_iter().enumerate().filter(|(i, _)| wanted[*i]) {
+            second.output(
+                format!("t_{}", function.outputs[i].name),
+                "t_",
+                result,
+                function.output_type(i),
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// The first half, and what is needed to make the second.
+struct Forward {
+    function: Function,
+    linear: Linear,
+    residuals: Residuals,
+    /// For each residual that is constant, the equations that make it.
+    constants: Vec<Option<Body>>,
+    locations: LocationTable,
+}
+
+impl Forward {
+    fn of(function: &Function, wrt: &[bool], wanted: &[bool]) -> Result<Self> {
+        let mut maker = Maker::new(function);
+        maker.only_read();
+        let closure = Closure { body: function.body.clone(), captures: vec![] };
+        let linearized = maker.scope.clone().enter(|| linearize(&closure, &maker.primals, wrt, wanted))?;
+        let linear = linearized.linear;
+        // State outputs are the variables' next values, which a gradient does not replace.
+        let kept: Vec<usize> = (0..wanted.len())
+            .filter(|i| wanted[*i] || function.outputs[*i].role == OutputRole::Output)
+            .collect();
+        let mut names: Vec<Output> = Vec::new();
+        for i in &kept {
+            let name = function.outputs[*i].name.clone();
+            let name = fresh(name, "next_", |name| names.iter().any(|o| o.name == name));
+            names.push(Output { name, role: OutputRole::Output });
+        }
+        let mut tensors: Vec<Tensor> = kept.iter().map(|i| linearized.outputs[*i].clone()).collect();
+        tensors.extend(linear.residuals.iter().cloned());
+        let locations = maker.scope.locations();
+        let made: Vec<Location> =
+            linear.residuals.iter().map(|t| t.defined_at().unwrap_or_default()).collect();
+        let mut body = maker.close(&tensors)?;
+        let values = body.outputs.split_off(kept.len());
+        let varies = varying(&body);
+        let mut residuals = Residuals::default();
+        let mut constants = Vec::new();
+        for ((i, value), location) in values.iter().enumerate().zip(made) {
+            let kind = match body.inputs.iter().position(|v| v == value) {
+                Some(input) => ResidualKind::Input(function.inputs[input].name.clone()),
+                None if !varies[*value] => ResidualKind::Constant,
+                None => {
+                    let taken = |name: &str| {
+                        names.iter().any(|o| o.name == name) || function.inputs.iter().any(|x| x.name == name)
+                    };
+                    let name = fresh(format!("r_{}", body.outputs.len() - kept.len()), "r_", taken);
+                    names.push(Output { name: name.clone(), role: OutputRole::Output });
+                    body.outputs.push(*value);
+                    ResidualKind::Stored(name)
+                }
+            };
+            constants.push(
+                (kind == ResidualKind::Constant)
+                    .then(|| live(Body { inputs: vec![], outputs: vec![*value], ..body.clone() })),
+            );
+            let readers = readers(&linear, i, &locations);
+            residuals.0.push(Residual { kind, ty: body.ty(*value).clone(), location, readers });
+        }
+        let function = maker.function(format!("{}_forward", function.name), names, body)?;
+        Ok(Forward { function, linear, residuals, constants, locations })
+    }
+
+    /// Both halves; `derive` makes the second out of the linear program.
+    fn with(
+        self,
+        function: &Function,
+        suffix: &str,
+        derive: impl FnOnce(&mut Second, &Linear) -> Result<()>,
+    ) -> Result<Halves> {
+        let mut second =
+            Second { scope: Scope::new(self.locations), inputs: vec![], outputs: vec![], tensors: vec![] };
+        let mut known = Vec::new();
+        for ((residual, constant), original) in
+            self.residuals.0.iter().zip(&self.constants).zip(&self.linear.residuals)
+        {
+            assert_eq!(residual.ty, *original.ty(), "a residual keeps its type");
+            known.push(match (&residual.kind, constant) {
+                (ResidualKind::Stored(name), _) => second.input(name.clone(), residual.ty.clone()),
+                (ResidualKind::Input(name), _) => {
+                    let at = function
+                        .input_index(name)
+                        .expect("a residual that is an input is one of its function");
+                    second.shared(&function.inputs[at], residual.ty.clone())
+                }
+                (ResidualKind::Constant, body) => {
+                    let body = body.as_ref().expect("a constant has the equations that make it");
+                    second.scope.clone().enter(|| inline(body, &[]))?.swap_remove(0)
+                }
+            });
+        }
+        let linear = Linear { residuals: known, ..self.linear };
+        derive(&mut second, &linear)?;
+        let derivative = second.finish(format!("{}_{suffix}", function.name))?;
+        Ok(Halves { forward: self.function, derivative, residuals: self.residuals, warnings: vec![] })
+    }
+}
+
+/// For each value whether it depends on an input.
+fn varying(body: &Body) -> IdVec<ValueId, bool> {
+    let mut varies: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    body.inputs.iter().for_each(|v| varies[*v] = true);
+    for equation in &body.equations {
+        if equation.operands.iter().any(|v| varies[*v]) {
+            equation.results.iter().for_each(|v| varies[*v] = true);
+        }
+    }
+    varies
+}
+
+/// The rules whose equations read a residual of the linear program.
+fn readers(linear: &Linear, residual: usize, locations: &LocationTable) -> Vec<String> {
+    let first = linear.body.inputs.len() - linear.residuals.len();
+    let value = linear.body.inputs[first + residual];
+    let reads = linear.body.equations.iter().filter(|e| e.operands.contains(&value));
+    let rule = |id: LocationId| match locations.get(id) {
+        Location::Derived { rule, .. } => Some(rule.to_string()),
+        _ => None,
+    };
+    let rules: BTreeSet<String> =
+        reads.map(|e| rule(e.location).unwrap_or_else(|| e.op.name().into())).collect();
+    rules.into_iter().collect()
+}
+
+/// The second half under construction.
+struct Second {
+    scope: Scope,
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+    tensors: Vec<Tensor>,
+}
+
+impl Second {
+    fn input(&mut self, name: String, ty: TensorType) -> Tensor {
+        let name = fresh(name, "t_", |name| self.inputs.iter().any(|i| i.name == name));
+        self.inputs.push(Input { name, role: InputRole::Input, location: LocationId(0) });
+        self.scope.input_at(ty, Location::Unknown)
+    }
+
+    /// An input that both halves take.
+    fn shared(&mut self, input: &Input, ty: TensorType) -> Tensor {
+        let role = if input.role == InputRole::State { InputRole::Param } else { input.role };
+        self.inputs.push(Input { role, ..input.clone() });
+        self.scope.input_at(ty, self.scope.location(input.location))
+    }
+
+    fn output(&mut self, name: String, prefix: &str, tensor: Option<Tensor>, ty: &TensorType) -> Result<()> {
+        let name = fresh(name, prefix, |name| self.outputs.iter().any(|o| o.name == name));
+        self.outputs.push(Output { name, role: OutputRole::Output });
+        let tensor = match tensor {
+            Some(tensor) => tensor,
+            None => self.scope.clone().enter(|| zeros(ty))?,
+        };
+        self.tensors.push(tensor);
+        Ok(())
+    }
+
+    fn finish(self, name: String) -> Result<Function> {
+        let closure = self.scope.close(&self.tensors)?;
+        assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
+        let locations = self.scope.locations();
+        let body = live(closure.body);
+        let function = Function { name, inputs: self.inputs, outputs: self.outputs, body, locations };
+        verify(&function)?;
+        Ok(function)
+    }
+}
