@@ -1,4 +1,4 @@
-//! The verbs of Wengert: differentiation, rewriting, fusion, lowering, scheduling, memory planning. Pure and deterministic:
+//! The verbs of Wengert: differentiation, mapping over a batch, rewriting, fusion, lowering, scheduling, memory planning. Pure and deterministic:
 //! no I/O, no clock, no address, no iteration over hash maps.
 #![forbid(unsafe_code)]
 
