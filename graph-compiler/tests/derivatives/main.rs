@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod closures;
+mod cost;
 mod custom;
 mod exact;
 mod functions;
