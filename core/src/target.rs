@@ -1,7 +1,7 @@
 //! What a device states about itself: the numbers that decide what a program computes and how it is laid out, and the calls
 //! that its back end claims. A value, so that plans can be made for devices that are not there.
 
-use crate::call::Call;
+use crate::call::{Call, ScatterKind};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -76,8 +76,8 @@ pub enum CallKind {
     Gemm,
     /// [`Call::Convolution`]
     Convolution,
-    /// [`Call::ScatterAdd`]
-    ScatterAdd,
+    /// [`Call::Scatter`] of that kind.
+    Scatter(ScatterKind),
     /// [`Call::Sort`]
     Sort,
     /// [`Call::TopK`]
@@ -86,15 +86,24 @@ pub enum CallKind {
 
 impl CallKind {
     /// Every kind.
-    pub const ALL: [CallKind; 5] =
-        [CallKind::Gemm, CallKind::Convolution, CallKind::ScatterAdd, CallKind::Sort, CallKind::TopK];
+    pub const ALL: [CallKind; 9] = [
+        CallKind::Gemm,
+        CallKind::Convolution,
+        CallKind::Scatter(ScatterKind::Add),
+        CallKind::Scatter(ScatterKind::Mul),
+        CallKind::Scatter(ScatterKind::Min),
+        CallKind::Scatter(ScatterKind::Max),
+        CallKind::Scatter(ScatterKind::Replace),
+        CallKind::Sort,
+        CallKind::TopK,
+    ];
 
     /// The kind of a call.
     pub const fn of(call: &Call) -> Self {
         match call {
             Call::Gemm(_) => CallKind::Gemm,
             Call::Convolution(_) => CallKind::Convolution,
-            Call::ScatterAdd(_) => CallKind::ScatterAdd,
+            Call::Scatter(s) => CallKind::Scatter(s.kind),
             Call::Sort(_) => CallKind::Sort,
             Call::TopK(_) => CallKind::TopK,
         }
@@ -105,7 +114,7 @@ impl CallKind {
         match self {
             CallKind::Gemm => "gemm",
             CallKind::Convolution => "convolution",
-            CallKind::ScatterAdd => "scatter_add",
+            CallKind::Scatter(kind) => kind.name(),
             CallKind::Sort => "sort",
             CallKind::TopK => "top_k",
         }
@@ -283,7 +292,7 @@ impl Target {
                 let result = call.result().extents().unwrap_or_default();
                 elements(&result).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
             }
-            Call::ScatterAdd(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
+            Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
             Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
             Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
                 let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);

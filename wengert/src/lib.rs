@@ -1,6 +1,7 @@
 //! The library that users of Wengert add: programs and models, sessions, training, data, files.
 //!
 //! - [`program`] builds functions of tensors; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
+//! - [`list`] makes closures values of their own, Wengert lists; [`eager`] computes at once and differentiates what was computed.
 //! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled for a [`target`](mod@target).
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
@@ -15,8 +16,10 @@ pub mod atomic;
 pub mod check;
 pub mod data;
 pub mod device;
+pub mod eager;
 mod executable;
 pub mod format;
+pub mod list;
 pub mod nn;
 pub mod operators;
 pub mod optim;
@@ -43,6 +46,6 @@ pub use target::{ptx, target};
 pub use wengert_compiler::{autodiff, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::{
-    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, Result, Scalar, Tensor,
-    TensorType,
+    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative, Result,
+    Scalar, Tensor, TensorType, VectorSpace,
 };

@@ -1,5 +1,7 @@
 //! What most programs use: `use wengert::prelude::*;`.
 
+pub use crate::eager::Tracked;
+pub use crate::list::{WengertList, trace};
 pub use crate::nn::{Activation, Conv2d, Dropout, Embedding, LayerNorm, Linear};
 pub use crate::operators::{
     custom_jvp, custom_vjp, grad, grad_wrt, gvp, hessian, hvp, jacfwd, jacrev, jet, jvp, linearize,
@@ -13,5 +15,6 @@ pub use crate::{Device, Session, bind, nn, optim};
 pub use wengert_core::graph::build::FunctionBuilder;
 pub use wengert_core::graph::composite::cross_entropy;
 pub use wengert_core::{
-    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Result, Tensor, TensorType,
+    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, NoDerivative, Result, Tensor,
+    TensorType, VectorSpace,
 };

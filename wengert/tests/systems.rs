@@ -140,6 +140,17 @@ fn a8_any_type_that_is_a_vector_space_such_as_a_tree() {
         [gradient, zero].iter().flat_map(|t| t.tensors().into_iter().map(|(_, x)| x)).collect()
     });
     assert_eq!(results, [30.0, 20.0, 12.0, 0.0, 0.0, 0.0]);
+    // Adding two trees adds left to left and right to right, and scaling scales every leaf.
+    let results = at([2.0, 3.0, 5.0], |v| {
+        let leaf = |i: usize| Box::new(Tree::Leaf(v[i].clone()));
+        let tree = |i, j| Tree::Node(leaf(i), leaf(j));
+        let sum = tree(0, 1).plus(&tree(1, 2).scaled(10.0));
+        // A step down the gradient: the tree moves along it.
+        let gradient = grad(&sum, |t: &Tree| t.product());
+        let moved = sum.move_along(&gradient.scaled(-1.0));
+        [sum, moved].iter().flat_map(|t| t.tensors().into_iter().map(|(_, x)| x)).collect()
+    });
+    assert_eq!(results, [32.0, 53.0, 32.0 - 53.0, 53.0 - 32.0]);
 }
 
 #[test]
@@ -199,6 +210,30 @@ fn b1_the_tangent_of_a_tangent_is_itself_with_zero_and_addition() {
         vec![sum.weight, sum.bias]
     });
     assert_eq!(results, [6.0, 10.0]);
+    // And where the tangent vector is another type, that is its own.
+    fn tangent_of<T: Differentiable>(value: &T) -> T::TangentVector {
+        value.zero_tangent()
+    }
+    let results = at([1.0, 2.0], |v| {
+        let arm = Arm { rotation: Rotation(quaternion(&v[0])), length: v[1].clone() };
+        let tangent: ArmTangent = tangent_of(&arm);
+        same(&tangent);
+        let sum = tangent.plus(&tangent).minus(&tangent.scaled(3.0)).negated();
+        vec![sum.inner(&sum), sum.length]
+    });
+    assert_eq!(results, [0.0, 0.0]);
+}
+
+#[test]
+fn b2_a_cotangent_becomes_a_tangent_by_the_identity() {
+    // One type serves both: what a pullback gives is pushed forward as it is, here to the squared norm of the gradient.
+    let results = at([3.0, 5.0], |v| {
+        let f = |(x, y): &(Tensor, Tensor)| x * y;
+        let point = (v[0].clone(), v[1].clone());
+        let cotangent: (Tensor, Tensor) = grad(&point, f);
+        vec![jvp(&point, &cotangent, f).1]
+    });
+    assert_eq!(results, [34.0]);
 }
 
 #[test]
@@ -211,9 +246,12 @@ fn b3_all_variables_by_key_path_readable_and_writable() {
             "1.weight" => x * 100.0,
             _ => x.clone(),
         });
-        vec![changed[0].weight.clone(), changed[1].weight.clone()]
+        let written = models.with_tensors([("0.bias", &v[0] * &v[1])]).unwrap();
+        assert!(models.with_tensors([("0.bais", v[0].clone())]).is_err());
+        let read = written.tensor("0.bias").unwrap();
+        vec![changed[0].weight.clone(), changed[1].weight.clone(), read, written[1].bias.clone()]
     });
-    assert_eq!(results, [3.0, 300.0]);
+    assert_eq!(results, [3.0, 300.0, 15.0, 5.0]);
 }
 
 /// A unit quaternion. Its tangent is a vector of the surrounding space, of which only the part along the sphere counts.
@@ -235,7 +273,8 @@ impl Differentiable for Rotation {
         let q = &self.0;
         let along = direction - q * (q * direction).sum();
         let length = along.square().sum().sqrt();
-        Rotation(q * length.cos() + along / &length * length.sin())
+        // The strong product: nothing moves along nothing, though 0/0 is NaN.
+        Rotation(q * length.cos() + along.scaled_by(&(length.sin() / &length)))
     }
 }
 
@@ -253,6 +292,55 @@ fn b4_moving_along_a_tangent_on_a_manifold() {
     let results = interpret::run(&f.unwrap(), &[q]).unwrap();
     assert!((results[0].get(0).to_f64() - 1.0).abs() < 1e-15, "it stays on the sphere");
     assert!(results[1].get(0).to_f64() > 0.6, "it went up");
+}
+
+/// (1, 0, 0, 0) for 1, not normalised for others.
+fn quaternion(w: &Tensor) -> Tensor {
+    Tensor::concatenate(&[&w.reshape([1usize]), &Tensor::constant(Literal::zeros(DType::F64, &[3]))], 0)
+}
+
+/// A model with a manifold in it: its tangent vector is a type of its own, which the derive makes.
+#[derive(Differentiable)]
+#[differentiable(synthesize = ArmTangent)]
+struct Arm {
+    rotation: Rotation,
+    length: Tensor,
+}
+
+#[test]
+fn b4_an_optimiser_moves_a_model_along_its_manifolds() {
+    let mut program = Program::new();
+    program
+        .function("step", |f| {
+            let start = Literal::from_vec(&[4], vec![0.6, 0.0, 0.8, 0.0]).unwrap();
+            let arm = Arm {
+                rotation: Rotation(Tensor::variable(f64("4").unwrap(), Initializer::Constant(start))),
+                length: Tensor::variable(f64("").unwrap(), Initializer::Ones),
+            };
+            let arm = f.state("arm", arm);
+            // The height that an arm of this length reaches.
+            let loss = |arm: &Arm| -(arm.rotation.0.slice_axis(0, 0, 1).sum() * &arm.length);
+            let (height, gradient) = value_and_grad(&arm, loss);
+            Sgd::new(0.1).momentum(0.5).step(f, &arm, &gradient);
+            f.output("height", -height);
+        })
+        .unwrap();
+    let mut session = Session::open(Device::Cpu).unwrap();
+    let none: [(&str, Literal); 0] = [];
+    session.compile(&program, "init", bind!()).unwrap().run(&none).unwrap();
+    let mut step = session.compile(&program, "step", bind!()).unwrap();
+    let mut height = 0.0;
+    for _ in 0..20 {
+        let next = step.run(&none).unwrap().scalar("height").unwrap();
+        assert!(next > height, "{next} after {height}");
+        height = next;
+        let rotation = session.variable("arm.rotation").unwrap();
+        let norm: f64 = rotation.scalars().map(|s| s.to_f64().powi(2)).sum();
+        assert!((norm - 1.0).abs() < 1e-14, "it stays on the sphere: {norm}");
+    }
+    let w = session.variable("arm.rotation").unwrap().get(0).to_f64();
+    assert!(w > 0.95, "it points upwards: {w}");
+    assert!(session.variable("arm.length").unwrap().get(0).to_f64() > 2.0, "lengths are added to");
 }
 
 #[derive(Differentiable)]
@@ -325,6 +413,20 @@ func @f(%x0: f64[], %x1: f64[]) -> (y0: f64[]) {
 }
 ";
     assert_eq!(f.to_string(), expected);
+    // And as a list that is a value of its own, with the line of each operation.
+    let list = trace(&(constant(0.0), constant(0.0)), |(x, y)| x * y + x.sin()).unwrap().to_string();
+    let expected = [
+        "x.0: f64[]",
+        "x.1: f64[]",
+        "v1: f64[] = mul x.0, x.1",
+        "v2: f64[] = sin x.0",
+        "v3: f64[] = add v1, v2",
+        "y = v3",
+    ];
+    for (line, expected) in list.lines().zip(expected) {
+        assert!(line.starts_with(expected), "{list}");
+        assert_eq!(line.contains("// wengert/tests/systems.rs:"), line.starts_with('v'), "{list}");
+    }
 }
 
 #[test]
@@ -332,11 +434,15 @@ fn c2_a_loop_of_the_host_over_a_known_number_disappears() {
     let pow = |x: &Tensor, n: usize| (1..n).fold(x.clone(), |y, _| y * x);
     let f = build(1, |v| vec![pow(&v[0], 3)]);
     assert_eq!((f.body.equations.len(), count(&f, "mul")), (2, 2));
+    let list = trace(&constant(0.0), |x| pow(x, 3)).unwrap();
+    assert_eq!((list.len(), list.to_string().matches("mul").count()), (2, 2));
 }
 
 #[test]
 fn c3_overloaded_operators_with_plain_numbers_on_either_side() {
     assert_eq!(at([3.0], |v| vec![2.0 * &v[0] - 1.0, 1.0 - &v[0] / 2, 1.0 + &v[0]]), [5.0, -0.5, 4.0]);
+    let list = trace(&constant(0.0), |x: &Tensor| -> Tensor { 2.0 * x - 1.0 / (x + 1) }).unwrap();
+    assert_eq!(list.evaluate(&constant(3.0)).unwrap().item().unwrap(), 5.75);
 }
 
 #[test]
@@ -352,6 +458,32 @@ fn c4_the_derivative_is_a_program_of_its_own() {
         grad_of_function(&program, "cube", &Grad { wrt: &["x"], ..Default::default() }).unwrap().function;
     assert_eq!(dcube.name, "cube_grad");
     assert_eq!(interpret::run(&dcube, &[Literal::from(5.0)]).unwrap()[0].get(0).to_f64(), 75.0);
+
+    // The same with lists: traced, differentiated, compiled, called again.
+    let cube = trace(&constant(0.0), |x| x * x * x).unwrap();
+    let mut session = Session::open(Device::Cpu).unwrap();
+    let mut dcube = session.compile_list(&cube.grad().unwrap()).unwrap();
+    for (x, expected) in [(5.0, 75.0), (2.0, 12.0), (-1.0, 3.0)] {
+        assert_eq!(dcube.call(&constant(x)).unwrap().item().unwrap(), expected);
+    }
+    let error = dcube.call(&Tensor::constant(5.0f32)).err().unwrap().to_string();
+    assert!(error.contains("f32[], the list was traced on f64[]"), "{error}");
+}
+
+#[test]
+fn c5_values_beside_the_list_differentiated_as_it_is_built() {
+    let x = Tracked::new(&constant(3.0));
+    let mut y = x.clone();
+    while y.item().unwrap() < 100.0 {
+        y = y * &*x;
+    }
+    assert_eq!((y.item().unwrap(), x.gradient(&y).item().unwrap()), (243.0, 405.0));
+    assert_eq!(x.gradient(&x.gradient(&y)).item().unwrap(), 540.0);
+    assert!(x.to_string().contains("= mul v3, x0 → 243.0"), "{x}");
+    // What was recorded is the program for this x; compiled, it computes the same of others.
+    let mut session = Session::open(Device::Cpu).unwrap();
+    let mut fifth = session.compile_list(&x.list(&y).unwrap()).unwrap();
+    assert_eq!(fifth.call(&constant(2.0)).unwrap().item().unwrap(), 32.0);
 }
 
 #[test]
@@ -374,12 +506,24 @@ fn c6_nested_derivatives_of_a_function_of_ones_own() {
         (results[0] - 1f64.sin()).abs() < 1e-15 && (results[1] + 1f64.sin()).abs() < 1e-14,
         "{results:?}"
     );
+    // Of a list, and of values.
+    let list = trace(&constant(0.0), mysin).unwrap().grad().unwrap().grad().unwrap();
+    let x = Tracked::new(&constant(1.0));
+    let eager = x.gradient(&x.gradient(&mysin(&x)));
+    let all = [list.evaluate(&constant(1.0)).unwrap(), eager].map(|t| t.item().unwrap());
+    assert!(all.iter().all(|second| (second - results[1]).abs() < 1e-14), "{all:?}");
 }
 
 #[test]
 fn c7_shared_subexpressions_stay_shared() {
     let f = build(1, |v| vec![grad(&v[0], |x: &Tensor| (0..40).fold(x.clone(), |y, _| &y + &y * &y))]);
     assert!(f.body.equations.len() < 40 * 10, "{}", f.body.equations.len());
+    let second = |n: usize| {
+        let list = trace(&constant(0.0), |x| (0..n).fold(x.clone(), |y, _| &y + &y * &y)).unwrap();
+        assert_eq!(list.len(), 2 * n);
+        list.grad().unwrap().grad().unwrap().len()
+    };
+    assert!(second(40) < second(20) * 11 / 5, "{} and {}", second(20), second(40));
 }
 
 #[test]
@@ -504,4 +648,14 @@ fn e7_what_gets_no_gradient_is_a_typed_nothing() {
     });
     let f = f.unwrap();
     assert_eq!(f.output_type(1).to_string(), "i32[2]");
+
+    // Or nothing at all, of the type of nothing, if the caller says so.
+    let results = at([3.0, 5.0], |v| {
+        let point = (v[0].clone(), NoDerivative(v[1].clone()));
+        let (slope, nothing): (Tensor, ()) =
+            grad(&point, |(x, a): &(Tensor, NoDerivative<Tensor>)| x * x * &**a);
+        let () = nothing;
+        vec![slope]
+    });
+    assert_eq!(results, [30.0]);
 }

@@ -14,14 +14,14 @@
 mod convolution;
 mod gemm;
 pub mod reference;
-mod scatter_add;
+mod scatter;
 mod sort;
 mod top_k;
 
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
 pub use reference::Reference;
-pub use scatter_add::ScatterAdd;
+pub use scatter::{Scatter, ScatterKind};
 pub use sort::{Sort, compare};
 pub use top_k::TopK;
 
@@ -39,8 +39,8 @@ pub enum Call {
     Gemm(Gemm),
     /// Convolution, in one of three directions.
     Convolution(Convolution),
-    /// Scatter with addition.
-    ScatterAdd(ScatterAdd),
+    /// Combination of windows with a tensor, at positions from data.
+    Scatter(Scatter),
     /// The permutation that sorts.
     Sort(Sort),
     /// Indices of the greatest elements.
@@ -56,7 +56,7 @@ impl Call {
                 let computed = c.direction.computed();
                 c.tensors().into_iter().enumerate().filter(|(i, _)| *i != computed).map(|(_, t)| t).collect()
             }
-            Call::ScatterAdd(s) => s.operands(),
+            Call::Scatter(s) => s.operands(),
             Call::Sort(s) => s.operands(),
             Call::TopK(t) => t.operands(),
         }
@@ -67,7 +67,7 @@ impl Call {
         match self {
             Call::Gemm(g) => g.result_type(),
             Call::Convolution(c) => c.tensors().swap_remove(c.direction.computed()),
-            Call::ScatterAdd(s) => s.result_type(),
+            Call::Scatter(s) => s.result_type(),
             Call::Sort(s) => s.result_type(),
             Call::TopK(t) => t.result_type(),
         }
@@ -82,7 +82,7 @@ impl Call {
     pub fn in_place(&self) -> Vec<usize> {
         match self {
             Call::Gemm(g) if g.epilogue.residual => vec![2 + g.epilogue.bias as usize],
-            Call::ScatterAdd(_) => vec![0],
+            Call::Scatter(_) => vec![0],
             _ => vec![],
         }
     }
@@ -95,7 +95,11 @@ impl Call {
                 let window: usize = c.window.iter().map(|w| w.filter * w.output).product();
                 2 * (c.batch * c.groups * c.input_channels * c.output_channels) as u64 * window as u64
             }
-            Call::ScatterAdd(s) => s.updates.iter().product::<usize>() as u64,
+            Call::Scatter(s) if matches!(s.kind, ScatterKind::Add | ScatterKind::Mul) => {
+                s.updates.iter().product::<usize>() as u64
+            }
+            // Comparisons and copies are neither.
+            Call::Scatter(_) => 0,
             // Comparisons are neither.
             Call::Sort(_) | Call::TopK(_) => 0,
         }
@@ -106,7 +110,7 @@ impl Call {
         match self {
             Call::Gemm(g) => g.verify(),
             Call::Convolution(c) => c.verify(),
-            Call::ScatterAdd(s) => s.verify(),
+            Call::Scatter(s) => s.verify(),
             Call::Sort(s) => s.verify(),
             Call::TopK(t) => t.verify(),
         }
@@ -135,7 +139,7 @@ impl Call {
         Ok(match self {
             Call::Gemm(g) => g.reference(operands),
             Call::Convolution(c) => c.reference(operands),
-            Call::ScatterAdd(s) => s.reference(operands),
+            Call::Scatter(s) => s.reference(operands),
             Call::Sort(s) => s.reference(operands),
             Call::TopK(t) => t.reference(operands),
         })
@@ -151,7 +155,7 @@ impl Call {
         match self {
             Call::Gemm(g) => g.to_attributes(),
             Call::Convolution(c) => c.to_attributes(),
-            Call::ScatterAdd(s) => s.to_attributes(),
+            Call::Scatter(s) => s.attributes_but_kind(),
             Call::Sort(s) => s.to_attributes(),
             Call::TopK(t) => t.to_attributes(),
         }
@@ -168,7 +172,7 @@ impl Call {
         let call = match kind {
             CallKind::Gemm => Call::Gemm(Gemm::from_attributes(map)?),
             CallKind::Convolution => Call::Convolution(Convolution::from_attributes(map)?),
-            CallKind::ScatterAdd => Call::ScatterAdd(ScatterAdd::from_attributes(map)?),
+            CallKind::Scatter(kind) => Call::Scatter(Scatter::of_kind(kind, map)?),
             CallKind::Sort => Call::Sort(Sort::from_attributes(map)?),
             CallKind::TopK => Call::TopK(TopK::from_attributes(map)?),
         };

@@ -5,7 +5,7 @@
 //! multiplications or without; any such sum of n products is off by at most γₙ·Σ|xy| with γₙ = n·u/(1 − n·u) and u half
 //! the distance of 1 and the next number (Higham), plus what underflows. The epilogue carries that on, step by step.
 //!
-//! Integers wrap and are exact; so is `scatter_add`, whose order is part of what it means.
+//! Integers wrap and are exact; so is a scatter, whose order is part of what it means.
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;

@@ -253,9 +253,10 @@ fn calls() -> impl Strategy<Value = Call> {
         |(d, window, groups, dtype)| Call::Convolution(convolution(Direction::ALL[d], window, groups, dtype)),
     );
     let list = || prop::collection::vec(0usize..100, 0..4);
-    let scatter = (list(), list(), list(), list(), dtype.clone()).prop_map(
-        |(operand, indices, updates, dims, dtype)| {
-            Call::ScatterAdd(ScatterAdd {
+    let scatter = (list(), list(), list(), list(), dtype.clone(), 0usize..5).prop_map(
+        |(operand, indices, updates, dims, dtype, kind)| {
+            Call::Scatter(Scatter {
+                kind: ScatterKind::ALL[kind],
                 operand,
                 indices,
                 updates,
@@ -296,10 +297,19 @@ fn bad_attributes_are_named() {
         error(&|m| drop(m.insert("epilogue".into(), steps(&["relu", "bias"])))).contains("list of steps")
     );
     assert!(Call::from_attributes("fft", BTreeMap::new()).unwrap_err().to_string().contains("scatter_add"));
+    // The kind of a scatter is its name, and no attribute.
+    let call = Call::Scatter(scatter(&[1], &[1, 0], &[1]));
+    assert!(!call.attributes().contains_key("kind"));
+    let mut map: BTreeMap<String, Attribute> =
+        call.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+    map.insert("kind".into(), ScatterKind::Max.to_attribute());
+    let error = Call::from_attributes("scatter_mul", map).unwrap_err();
+    assert!(error.to_string().contains("`scatter_mul` has no attribute `kind`"), "{error}");
 }
 
-fn scatter(operand: &[usize], indices: &[usize], updates: &[usize]) -> ScatterAdd {
-    ScatterAdd {
+fn scatter(operand: &[usize], indices: &[usize], updates: &[usize]) -> Scatter {
+    Scatter {
+        kind: ScatterKind::Add,
         operand: operand.to_vec(),
         indices: indices.to_vec(),
         updates: updates.to_vec(),
@@ -314,7 +324,7 @@ fn scatter(operand: &[usize], indices: &[usize], updates: &[usize]) -> ScatterAd
 #[test]
 fn rows_are_added_at_their_indices() {
     // The gradient of an embedding: rows of updates into rows of a table, twice into row 2, once beyond its end.
-    let call = Call::ScatterAdd(ScatterAdd {
+    let call = Call::Scatter(Scatter {
         update_window_dims: vec![1],
         inserted_window_dims: vec![0],
         scatter_dims_to_operand_dims: vec![0],
@@ -334,7 +344,7 @@ fn rows_are_added_at_their_indices() {
 #[test]
 fn windows_are_skipped_whole() {
     // 2×2 windows at (row, column), in an operand of 3×3.
-    let call = Call::ScatterAdd(ScatterAdd {
+    let call = Call::Scatter(Scatter {
         update_window_dims: vec![1, 2],
         scatter_dims_to_operand_dims: vec![1, 0],
         ..scatter(&[3, 3], &[3, 2], &[3, 2, 2])
@@ -348,8 +358,44 @@ fn windows_are_skipped_whole() {
 }
 
 #[test]
+fn what_meets_an_element_comes_in_order() {
+    let found = |kind, dtype: DType, values: &[Scalar]| {
+        let call = Call::Scatter(Scatter {
+            kind,
+            inserted_window_dims: vec![0],
+            scatter_dims_to_operand_dims: vec![0],
+            dtype,
+            ..scatter(&[1], &[values.len() - 1, 1], &[values.len() - 1])
+        });
+        let literal = |values: &[Scalar]| Literal::from_scalars(dtype, &[values.len()], values).unwrap();
+        let indices = Literal::zeros(DType::I32, &[values.len() - 1, 1]);
+        let operands = [literal(&values[..1]), indices, literal(&values[1..])];
+        call.reference(&operands).map(|r| r.literal().get(0))
+    };
+    let floats = |values: &[f32]| values.iter().map(|v| Scalar::of(*v)).collect::<Vec<_>>();
+    let float = |kind, values: &[f32]| found(kind, DType::F32, &floats(values)).unwrap().get::<f32>();
+    // Products that overflow do so where their order says.
+    assert_eq!(float(ScatterKind::Mul, &[1e30, 1e30, 1e-30]), f32::INFINITY);
+    assert_eq!(float(ScatterKind::Mul, &[1e30, 1e-30, 1e30]), 1e30f32 * 1e-30 * 1e30);
+    assert_eq!(float(ScatterKind::Replace, &[1.0, 2.0, 3.0]), 3.0);
+    assert_eq!(float(ScatterKind::Min, &[1.0, 2.0, 0.5, 3.0]), 0.5);
+    assert!(float(ScatterKind::Max, &[1.0, f32::NAN, 3.0]).is_nan());
+    assert_eq!(float(ScatterKind::Max, &[-0.0, 0.0]).to_bits(), 0);
+    assert_eq!(float(ScatterKind::Min, &[0.0, -0.0]).to_bits(), 1 << 31);
+    let bools = |kind, values: [bool; 2]| found(kind, DType::Bool, &values.map(Scalar::of));
+    assert_eq!(bools(ScatterKind::Max, [false, true]).unwrap(), Scalar::of(true));
+    assert_eq!(bools(ScatterKind::Min, [false, true]).unwrap(), Scalar::of(false));
+    assert_eq!(bools(ScatterKind::Replace, [true, false]).unwrap(), Scalar::of(false));
+    for kind in [ScatterKind::Add, ScatterKind::Mul] {
+        assert!(bools(kind, [true, true]).unwrap_err().to_string().contains("neither sums nor products"));
+    }
+    let greatest = found(ScatterKind::Max, DType::U64, &[Scalar::of(3u64), Scalar::of(u64::MAX)]).unwrap();
+    assert_eq!(greatest, Scalar::of(u64::MAX));
+}
+
+#[test]
 fn additions_round_in_their_order() {
-    let call = Call::ScatterAdd(ScatterAdd {
+    let call = Call::Scatter(Scatter {
         inserted_window_dims: vec![0],
         scatter_dims_to_operand_dims: vec![0],
         dtype: DType::F16,

@@ -10,17 +10,21 @@
 //!   scope, those that touch a tangent land in the child, and the child's captures are exactly the residuals.
 //!
 //! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it.
+//!
+//! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as it is emitted.
 
+use super::eager::Values;
 use super::tensor::Tensor;
 use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
 use crate::id::IdVec;
+use crate::interpret::Array;
 use crate::location::{Location, LocationId, LocationTable};
 use crate::op::{Constant, Op};
 use crate::ty::TensorType;
-use std::cell::RefCell;
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,11 +47,17 @@ struct Context {
     locations: RefCell<LocationTable>,
     derivation: RefCell<Vec<(LocationId, Arc<str>)>>,
     error: RefCell<Option<Diagnostic>>,
+    /// See [`super::eager`].
+    eager: bool,
+    /// Whether equations that are there already are taken instead of being emitted again.
+    reuses: Cell<bool>,
 }
 
 #[derive(Default)]
-struct Building {
-    body: Body,
+pub(super) struct Building {
+    pub(super) body: Body,
+    /// What is known in an eager scope.
+    pub(super) values: Values,
     defined_at: IdVec<ValueId, LocationId>,
     captures: Vec<Tensor>,
     // Keyed by (depth, value) of the outer scope, which is unique along the chain of parents.
@@ -56,6 +66,15 @@ struct Building {
 
 thread_local! {
     static CURRENT: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A scope that has been entered, and is left when this is dropped.
+pub struct Entered(std::marker::PhantomData<*const ()>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|stack| stack.pop());
+    }
 }
 
 /// A finished child scope.
@@ -70,10 +89,16 @@ pub struct Closure {
 impl Scope {
     /// The outermost scope of a function.
     pub fn new(locations: LocationTable) -> Self {
+        Scope::outermost(locations, false)
+    }
+
+    pub(super) fn outermost(locations: LocationTable, eager: bool) -> Self {
         let context = Context {
             locations: RefCell::new(locations),
             derivation: RefCell::default(),
             error: RefCell::default(),
+            eager,
+            reuses: Cell::new(false),
         };
         Scope::with(None, 0, false, Rc::new(context))
     }
@@ -99,15 +124,15 @@ impl Scope {
 
     /// Makes this the current scope while `f` runs: operations on constants alone are emitted here.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
-        struct Leave;
-        impl Drop for Leave {
-            fn drop(&mut self) {
-                CURRENT.with_borrow_mut(|stack| stack.pop());
-            }
-        }
-        CURRENT.with_borrow_mut(|stack| stack.push(self.clone()));
-        let _leave = Leave;
+        let _entered = self.entered();
         f()
+    }
+
+    /// Makes this the current scope until what is returned is dropped, which must be in the reverse order of entering.
+    #[must_use = "the scope is left at once"]
+    pub fn entered(&self) -> Entered {
+        CURRENT.with_borrow_mut(|stack| stack.push(self.clone()));
+        Entered(std::marker::PhantomData)
     }
 
     /// While `f` runs, emitted equations say that `rule` derived them from the equation at `of`.
@@ -172,28 +197,49 @@ impl Scope {
             d
         })?;
         let operands = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
-        let location = self.locate(caller);
-        let mut building = self.0.building.borrow_mut();
-        let values: Vec<ValueId> = results.iter().map(|ty| building.define(ty.clone(), location)).collect();
-        building.body.equations.push(Equation { op, operands, results: values.clone(), regions, location });
-        drop(building);
+        let values = self.append(op, operands, regions, &results, caller)?;
         Ok(values.into_iter().zip(results).map(|(v, ty)| Tensor::traced(self.clone(), v, ty)).collect())
+    }
+
+    /// Appends an equation on values of this scope; in an eager scope, evaluates it.
+    fn append(
+        &self,
+        op: Op,
+        operands: Vec<ValueId>,
+        regions: Vec<Body>,
+        types: &[TensorType],
+        caller: Location,
+    ) -> Result<Vec<ValueId>> {
+        let context = &self.0.context;
+        let mut equation = Equation { op, operands, results: vec![], regions, location: self.locate(caller) };
+        let mut arrays = None;
+        if context.eager {
+            let building = self.0.building.borrow();
+            if context.reuses.get()
+                && context.derivation.borrow().is_empty()
+                && let Some(known) = building.values.emitted(&equation)
+            {
+                return Ok(known);
+            }
+            arrays =
+                building.values.evaluate(&equation, &building.body, types, &context.locations.borrow())?;
+        }
+        let mut building = self.0.building.borrow_mut();
+        equation.results = types.iter().map(|ty| building.define(ty.clone(), equation.location)).collect();
+        if context.eager {
+            building.values.insert(&equation, arrays);
+        }
+        let values = equation.results.clone();
+        building.body.equations.push(equation);
+        Ok(values)
     }
 
     /// The value that stands for `tensor` in this scope: itself, a constant, or a capture.
     pub fn value_of(&self, tensor: &Tensor) -> Result<ValueId> {
         if let Some(literal) = tensor.literal() {
-            let location = self.locate(Location::Unknown);
-            let mut building = self.0.building.borrow_mut();
-            let value = building.define(literal.ty(), location);
-            building.body.equations.push(Equation {
-                op: Op::Constant(Constant { value: literal.clone() }),
-                operands: vec![],
-                results: vec![value],
-                regions: vec![],
-                location,
-            });
-            return Ok(value);
+            let constant = Constant { value: literal.clone() };
+            let values = self.append(constant.into(), vec![], vec![], &[literal.ty()], Location::Unknown)?;
+            return Ok(values[0]);
         }
         let (scope, value) = tensor.traced_value()?;
         if Rc::ptr_eq(&scope.0, &self.0) {
@@ -212,6 +258,9 @@ impl Scope {
         let location = tensor.defined_at().map_or(LocationId(0), |l| self.locate(l));
         let mut building = self.0.building.borrow_mut();
         let captured = building.define(tensor.ty().clone(), location);
+        if let Some(array) = outer.scope().and_then(|s| s.known(outer.traced_value().ok()?.1)) {
+            building.values.set(captured, array);
+        }
         building.captures.push(outer);
         building.captured.insert(key, captured);
         // Captures follow all explicit inputs when the scope is closed.
@@ -264,6 +313,52 @@ impl Scope {
             Some((of, _)) => self.0.context.locations.borrow().origin(*of).clone(),
             None => caller.clone(),
         }
+    }
+
+    /// What eager scopes need to see of each other.
+    pub(super) fn building(&self) -> Ref<'_, Building> {
+        self.0.building.borrow()
+    }
+
+    /// Adds an input with its value.
+    pub(super) fn set_value(&self, value: ValueId, array: Array<f64>) {
+        self.0.building.borrow_mut().values.set(value, array);
+    }
+
+    /// True if this scope evaluates what it can: see [`super::eager`].
+    pub fn is_eager(&self) -> bool {
+        self.0.context.eager
+    }
+
+    /// While `f` runs, an equation that an eager scope has already is not emitted again, unless it derives from another one.
+    pub fn reuse<T>(&self, f: impl FnOnce() -> T) -> T {
+        let before = self.0.context.reuses.replace(true);
+        let result = f();
+        self.0.context.reuses.set(before);
+        result
+    }
+
+    /// The same body with its locations taken over from the table of another function.
+    pub fn adopt(&self, body: &Body, locations: &LocationTable) -> Body {
+        let mut table = self.0.context.locations.borrow_mut();
+        let mut known: HashMap<LocationId, LocationId> = HashMap::new();
+        for (id, location) in locations.iter() {
+            let location = match location {
+                // What a location derives from stands before it.
+                Location::Derived { of, rule } => Location::Derived { of: known[of], rule: rule.clone() },
+                other => other.clone(),
+            };
+            known.insert(id, table.intern(location));
+        }
+        fn relocate(body: &mut Body, known: &HashMap<LocationId, LocationId>) {
+            for equation in &mut body.equations {
+                equation.location = known.get(&equation.location).copied().unwrap_or(LocationId(0));
+                equation.regions.iter_mut().for_each(|region| relocate(region, known));
+            }
+        }
+        let mut body = body.clone();
+        relocate(&mut body, &known);
+        body
     }
 
     /// The location of an id, e.g. of an equation of a closed child scope.

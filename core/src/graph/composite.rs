@@ -1,5 +1,4 @@
-//! Methods of [`Tensor`] that are made of several ops, and those of the composite ops: means, softmax, losses, lookups, random
-//! numbers.
+//! Methods of [`Tensor`] that are made of several ops, and those of the composite ops: means, softmax, losses, lookups.
 
 use super::operators::Operand;
 use super::tensor::Tensor;
@@ -7,8 +6,7 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Cumulative, CumulativeKind, DimAsValue, Gather, Pad, RandomBits, Softmax, SoftmaxCrossEntropy,
-    SoftmaxKind,
+    Cumulative, CumulativeKind, DimAsValue, Gather, Pad, Softmax, SoftmaxCrossEntropy, SoftmaxKind,
 };
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -217,58 +215,10 @@ impl Tensor {
         self.reshape(kept.iter().cloned().chain([product]))
     }
 
-    /// `random_bits` of a key `u32[2]` (`self`): u8, u32 or u64.
+    /// `cumlogsumexp` along an axis.
     #[track_caller]
-    pub fn random_bits<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
-        let shape = shape.into_iter().map(Into::into).collect();
-        Tensor::apply(RandomBits { dtype, shape }, &[self])
-    }
-
-    /// Floats evenly from [0, 1) out of a key (`self`): random bits become the mantissa of a number in [1, 2), less 1.
-    #[track_caller]
-    pub fn uniform<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
-        let shape: Vec<Dim> = shape.into_iter().map(Into::into).collect();
-        match dtype {
-            DType::F64 => {
-                let mantissa = self.random_bits(DType::U64, shape).shift_right_logical(12);
-                mantissa.or(0x3ff0_0000_0000_0000i64).bitcast(DType::F64) - 1.0
-            }
-            DType::F32 | DType::F16 | DType::BF16 => {
-                let bits = self.random_bits(DType::U32, shape);
-                // A half takes as many bits as it has, so that nothing is rounded up to 1.
-                let digits = match dtype {
-                    DType::F16 => 10,
-                    DType::BF16 => 7,
-                    _ => 23,
-                };
-                let mantissa = bits.shift_right_logical(32 - digits).shift_left(23 - digits);
-                (mantissa.or(0x3f80_0000).bitcast(DType::F32) - 1.0).convert(dtype)
-            }
-            _ => self.fail(
-                Diagnostic::new(format!("uniform numbers of dtype {dtype}")).help("ask for a float dtype"),
-            ),
-        }
-    }
-
-    /// Normally distributed floats of mean 0 and variance 1 out of a key (`self`), by Box and Muller's method.
-    #[track_caller]
-    pub fn normal<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
-        let shape: Vec<Dim> = shape.into_iter().map(Into::into).collect();
-        let wide = if dtype.is_half() { DType::F32 } else { dtype };
-        let pairs: Vec<Dim> = [Dim::constant(2)].into_iter().chain(shape.iter().cloned()).collect();
-        let uniform = self.uniform(wide, pairs);
-        let part = |i: i64| uniform.slice_axis(0, i, i + 1).reshape(shape.clone());
-        // 1 − u is in (0, 1], so its logarithm is finite.
-        let radius = ((-part(0) + 1.0).log() * -2.0).sqrt();
-        let angle = part(1) * std::f64::consts::TAU;
-        (radius * angle.cos()).convert(dtype)
-    }
-
-    /// `count` new keys out of a key (`self`), as `u32[count, 2]`: use these, and not the old one, from then on.
-    #[track_caller]
-    pub fn split_key(&self, count: usize) -> Vec<Tensor> {
-        let keys = self.random_bits(DType::U32, [count, 2]);
-        (0..count as i64).map(|i| keys.slice_axis(0, i, i + 1).reshape([2usize])).collect()
+    pub fn cumlogsumexp(&self, axis: usize) -> Tensor {
+        Tensor::apply(Cumulative { kind: CumulativeKind::LogSumExp, axis, reverse: false }, &[self])
     }
 }
 

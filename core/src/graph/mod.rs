@@ -12,20 +12,25 @@
 
 pub mod build;
 pub mod composite;
+pub mod eager;
+pub mod indexing;
 pub mod inline;
 pub mod operators;
 mod order;
 pub mod parse;
 pub mod print;
+mod random;
 mod renumber;
 pub mod structure;
 pub mod tensor;
 pub mod verify;
+mod windows;
 
 pub use inline::inline;
 pub use parse::parse_program;
 pub use print::{PrintOptions, print};
 pub use verify::{verify, verify_program};
+pub use windows::Padding;
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};

@@ -54,6 +54,9 @@ impl Tensor {
         if self.error().is_some() {
             return self.clone();
         }
+        // A tensor with a value may be computed with outside of any function; what is like it belongs where it does.
+        let nowhere = super::build::Scope::current().is_none();
+        let _entered = self.scope().filter(|_| nowhere).map(super::build::Scope::entered);
         Tensor::full(self.ty(), value)
     }
 

@@ -133,6 +133,38 @@ impl Tensor {
         }
     }
 
+    /// Its value: that of a constant, or of a tensor that was computed at once ([`super::eager`]).
+    ///
+    /// Errors: the tensor is symbolic; the error that poisons it.
+    pub fn value(&self) -> Result<Literal> {
+        if let Some(literal) = self.literal() {
+            return Ok(literal.clone());
+        }
+        let (scope, value) = self.traced_value()?;
+        match scope.known(value) {
+            Some(array) => Ok(array.to_literal()),
+            None => Err(Diagnostic::new(format!(
+                "a tensor of type {} has no value while the graph is being built",
+                self.ty()
+            ))
+            .at(self.defined_at().unwrap_or_default(), "it is made here")
+            .help("compile and run the function, or begin with `Tracked::new` to compute at once")),
+        }
+    }
+
+    /// Its only element as a number (bools are 0 and 1): what Rust's `if` and `while` decide by, where tensors have values.
+    ///
+    /// Errors: those of [`value`](Self::value); there is more than one element, or none.
+    pub fn item(&self) -> Result<f64> {
+        let literal = self.value()?;
+        match literal.len() {
+            1 => Ok(literal.get(0).to_f64()),
+            n => Err(Diagnostic::new(format!("a tensor of type {} has {n} elements, not one", self.ty()))
+                .at(self.defined_at().unwrap_or_default(), "it is made here")
+                .help("reduce it, e.g. with `.sum()`")),
+        }
+    }
+
     /// Type and initializer, if it is a parameter that belongs to no function yet.
     pub fn initializer(&self) -> Option<&Variable> {
         match &self.0 {

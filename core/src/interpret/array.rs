@@ -1,6 +1,7 @@
 //! Arrays of the graph interpreter.
 
 use super::Real;
+use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::scalar::Scalar;
@@ -41,6 +42,15 @@ impl<R: Real> Cell<R> {
             Some(bits) => Cell::Bits(bits),
             None => Cell::Real(R::from_f64(scalar.to_f64())),
         }
+    }
+
+    /// From one concrete element; an error where the number system has no infinity or NaN and it is one.
+    pub fn try_from_scalar(scalar: Scalar) -> Result<Self> {
+        let value = scalar.to_f64();
+        if scalar.dtype().is_float() && !value.is_finite() {
+            return Ok(Cell::Real(R::from_i64(0).apply(&scalar.to_string(), |_| value)?));
+        }
+        Ok(Cell::from_scalar(scalar))
     }
 
     /// Rounded to a concrete element.

@@ -85,7 +85,7 @@ pub(crate) fn digamma(x: f64) -> f64 {
 /// The derivative of order n ≥ 1 of [`digamma`]: (−1)ⁿ⁺¹·n!·Σ (x + k)^(−n − 1), the sum to 60 terms and by the formula of Euler and Maclaurin beyond.
 pub(crate) fn polygamma(n: usize, x: f64) -> f64 {
     let odd = n % 2 == 1;
-    if is_pole(x) {
+    if is_pole(x) && x != f64::NEG_INFINITY {
         return if odd { f64::INFINITY } else { f64::NAN };
     }
     if x == f64::INFINITY || x.is_nan() || x < -1e5 {
@@ -105,6 +105,12 @@ pub(crate) fn polygamma(n: usize, x: f64) -> f64 {
         }
         value
     };
+    if x > 1e10 {
+        // The first two terms of the asymptotic series, (n−1)!/xⁿ·(1 + n/2x), whose factors do not underflow before the result.
+        let lead = (1..n).fold(1.0 / x, |value, k| value * k as f64 / x);
+        let total = lead * (1.0 + n as f64 / 2.0 / x);
+        return if odd { total } else { -total };
+    }
     let (mut z, mut sum) = (x, Vec::new());
     while sum.len() < 60 || z < 30.0 {
         sum.push(term(z));

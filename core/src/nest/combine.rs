@@ -88,6 +88,41 @@ impl CombineBuilder {
         result
     }
 
+    /// Like [`CombineBuilder::emit`]; where the instruction does not take halves, they go through f32 and back.
+    pub fn emit_widened(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
+        let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else { return self.emit(op, operands) };
+        if op.class().contains(dtype) || !dtype.is_half() {
+            return self.emit(op, operands);
+        }
+        let wide: Vec<Reg> = operands
+            .iter()
+            .map(|r| if self.dtype(*r).is_half() { self.convert(*r, DType::F32) } else { *r })
+            .collect();
+        let result = self.emit(op, &wide);
+        if op.is_comparison() { result } else { self.convert(result, dtype) }
+    }
+
+    /// Dtype of a register.
+    pub fn dtype(&self, reg: Reg) -> DType {
+        self.registers[reg]
+    }
+
+    /// Appends a `convert`, unless the value has the dtype.
+    pub fn convert(&mut self, value: Reg, dtype: DType) -> Reg {
+        if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Convert, value, dtype) }
+    }
+
+    /// Appends a `bitcast`, unless the value has the dtype.
+    pub fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
+        if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Bitcast, value, dtype) }
+    }
+
+    fn typed(&mut self, op: ScalarOp, operand: Reg, dtype: DType) -> Reg {
+        let result = self.registers.push(dtype);
+        self.body.push(Instr::Scalar { result, op, operands: vec![operand] });
+        result
+    }
+
     /// Appends a constant.
     pub fn constant(&mut self, value: Scalar) -> Reg {
         let result = self.registers.push(value.dtype());

@@ -3,7 +3,7 @@
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::elementwise::{Domain, compare_bits};
+use super::elementwise::compare_bits;
 use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
@@ -69,7 +69,7 @@ pub struct Argument {
     pub extremum: Extremum,
     /// The axis that vanishes.
     pub axis: usize,
-    /// Dtype of the result: i32, i64, u32 or u64.
+    /// Dtype of the result: an integer that can count the axis.
     pub index: DType,
 }
 
@@ -81,21 +81,24 @@ impl Operation for Argument {
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
-        Domain::Number.check(x.dtype)?;
         if self.axis >= x.rank() {
             return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
         }
-        if !matches!(self.index, DType::I32 | DType::I64 | DType::U32 | DType::U64) {
-            return Err(Diagnostic::new(format!("an index of dtype {}", self.index))
-                .help("indices are i32, i64, u32 or u64"));
+        if !self.index.is_integer() {
+            return Err(
+                Diagnostic::new(format!("an index of dtype {}", self.index)).help("indices are integers")
+            );
         }
         let extent = &x.shape[self.axis];
         if extent.as_constant() == Some(0) {
             return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
                 .help("nothing has no extremum: give it at least one element"));
         }
-        let most = if matches!(self.index, DType::I32) { i32::MAX as i64 } else { u32::MAX as i64 };
-        if self.index.size() == 4 && extent.as_constant().is_some_and(|e| e > most) {
+        // Of u64 it is what an i64 can hold, which no extent exceeds.
+        let most = crate::Scalar::highest(self.index)
+            .to_i64()
+            .map_or(i64::MAX, |m| if m < 0 { i64::MAX } else { m });
+        if extent.as_constant().is_some_and(|e| e - 1 > most) {
             return Err(Diagnostic::new(format!(
                 "an index of dtype {} cannot count to {extent}",
                 self.index
@@ -150,8 +153,20 @@ impl Operation for Argument {
         _regions: &'a [Body],
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        if self.index.size() == 1 {
+            // Reductions count in 32 bits at least.
+            return Compute::Decompose(Box::new(move |tensors| {
+                let wide = Argument { index: DType::I32, ..self.clone() };
+                vec![Tensor::apply(wide, &[&tensors[0]]).convert(self.index)]
+            }));
+        }
+        let carried = match dtype {
+            d if d.is_half() => DType::F32,
+            DType::Bool => DType::U8,
+            d => d,
+        };
         Compute::Reduce {
+            extents: operands[0].extents().expect("compute is asked for bound types only"),
             axes: vec![self.axis],
             values: Box::new(move |c, index| {
                 let x = c.operand(0, index);
@@ -210,6 +225,11 @@ impl Operation for Argument {
                         values(&[2, 3], [f32::INFINITY, f32::INFINITY, 1.0, -f32::INFINITY, -1.0, 0.0]),
                     ),
                     sample(0, DType::I32, values(&[3], [f32::NEG_INFINITY; 3])),
+                    sample(0, DType::I32, values(&[2], [-0.0f32, 0.0])),
+                    sample(1, DType::I8, floats(&[2, 6], -2.0, 2.0)),
+                    sample(0, DType::U8, values(&[3], [3i8, 9, -9])),
+                    sample(1, DType::I32, values(&[2, 3], [false, true, true, true, false, false])),
+                    sample(0, DType::I32, floats(&[3, 0], -2.0, 2.0)),
                 ],
             }
         };

@@ -24,7 +24,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
-use crate::op::{Iota, Op};
+use crate::op::Op;
 use crate::ty::TensorType;
 
 /// What an output of a region shall be when the region runs on a batch.
@@ -136,16 +136,6 @@ impl Batch<'_> {
         };
         let operands: Vec<Tensor> = (0..self.operands.len()).map(operand).collect();
         Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>())
-    }
-
-    /// Indices of a batch `[size, …, n]` with the number of the example as a further first component, `[size, …, n + 1]`.
-    pub(super) fn numbered(&self, indices: &Tensor) -> Tensor {
-        let mut shape = indices.shape().to_vec();
-        if let Some(last) = shape.last_mut() {
-            *last = Dim::constant(1);
-        }
-        let number = Tensor::apply(Iota { dtype: indices.dtype(), shape, axis: 0 }, &[]);
-        Tensor::concatenate(&[&number, indices], indices.rank() - 1)
     }
 
     /// `op` on the operands as they are, with regions that were mapped; all its results are batched.

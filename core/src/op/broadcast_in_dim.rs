@@ -5,7 +5,7 @@ use super::batch::in_front;
 use super::compute::Compute;
 use super::derivative::Derivative;
 use super::reduce::{Reduce, ReduceKind};
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -134,6 +134,14 @@ impl Operation for BroadcastInDim {
                 sample(&[4, 3], &[1], &[3]),
                 sample(&[2, 3], &[], &[]),
                 sample(&[2, 4, 3], &[0, 2], &[1, 3]),
+                sample(&[], &[], &[]),
+                sample(&[1, 3, 1], &[1], &[1]),
+                sample(&[2, 0, 3], &[0, 2], &[2, 3]),
+                sample(&[0, 3], &[0, 1], &[1, 3]),
+                Sample::new(
+                    BroadcastInDim { shape: vec![Dim::constant(2), Dim::constant(2)], dims: vec![0] },
+                    vec![values(&[2], [true, false])],
+                ),
             ],
         }]
     }

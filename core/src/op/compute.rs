@@ -21,12 +21,14 @@ pub enum Compute<'a> {
         /// Operands that are accessed at indices from data; they must be in memory.
         indirect: Vec<usize>,
     },
-    /// Reduces operands along axes with a combine program; results have the remaining axes in order. There may be several
+    /// Reduces a space of tuples along axes with a combine program; results have the remaining axes in order. There may be several
     /// operands (a tuple) with as many results as the tuple's `project`ion has.
     Reduce {
-        /// Axes of the operands' shape that vanish, ascending.
+        /// Extents of the space that is reduced: most often the operands' shape.
+        extents: Vec<usize>,
+        /// Axes of the space that vanish, ascending.
         axes: Vec<usize>,
-        /// Emits, for an index into the operands' shape, the tuple to be reduced.
+        /// Emits, for an index into the space, the tuple to be reduced.
         values: TupleRule<'a>,
         /// Combines two tuples.
         combine: Combine,
@@ -51,7 +53,7 @@ pub enum Compute<'a> {
 
 /// Emits the element of the result at an index.
 pub type ElementRule<'a> = Box<dyn Fn(&mut dyn ElementContext, &[Affine]) -> Reg + 'a>;
-/// Emits the tuple to be reduced at an index into the operands.
+/// Emits the tuple to be reduced at an index into the space.
 pub type TupleRule<'a> = Box<dyn Fn(&mut dyn ElementContext, &[Affine]) -> Vec<Reg> + 'a>;
 /// Results of a composite from its operands.
 pub type DecomposeRule<'a> = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a>;

@@ -3,7 +3,7 @@
 use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Slice, Traits};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -148,6 +148,14 @@ impl Operation for Concatenate {
                 sample(0, &[&[2, 3], &[1, 3], &[4, 3]]),
                 sample(1, &[&[2, 3], &[2, 5]]),
                 sample(0, &[&[4]]),
+                sample(1, &[&[2, 0], &[2, 3], &[2, 0], &[2, 1]]),
+                sample(0, &[&[0, 2], &[0, 2]]),
+                sample(2, &[&[1, 2, 1], &[1, 2, 2]]),
+                Sample::new(Concatenate { axis: 0 }, vec![values(&[2], [true, false]), values(&[1], [true])]),
+                Sample::new(
+                    Concatenate { axis: 0 },
+                    vec![values(&[2], [1u64, u64::MAX]), values(&[1], [7u64])],
+                ),
             ],
         }]
     }

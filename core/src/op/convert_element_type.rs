@@ -3,7 +3,7 @@
 use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
@@ -102,11 +102,24 @@ impl Operation for ConvertElementType {
     fn entries() -> Vec<Entry> {
         let samples = DType::ALL
             .into_iter()
-            .map(|dtype| Sample::new(ConvertElementType { dtype }, vec![floats(&[3, 5], -3.0, 3.0)]))
+            .flat_map(|dtype| {
+                let sample = |operand| Sample::new(ConvertElementType { dtype }, vec![operand]);
+                let inf = f64::INFINITY;
+                [
+                    sample(floats(&[3, 5], -3.0, 3.0)),
+                    // Saturating, NaN to 0, towards 0; halves and singles overflow and round to nearest even.
+                    sample(values(&[9], [f64::NAN, inf, -inf, -0.0, -0.9, 300.5, -1e10, 1e20, 65520.0])),
+                    sample(values(&[5], [i64::MIN, -1, 255, (1 << 24) + 1, i64::MAX])),
+                    sample(values(&[3], [u64::MAX, (1 << 53) + 1, 2])),
+                    sample(values(&[2], [true, false])),
+                    sample(values(&[0], [0.0f32; 0])),
+                ]
+            })
             .collect();
         vec![Entry {
             name: "convert_element_type",
-            doc: "x in another dtype: rounded to nearest even, truncated to integers, wrapped between integers.",
+            doc: "x in another dtype: floats are rounded to nearest even; to integers they are truncated and saturate, and NaN gives 0; between \
+                  integers bits are dropped or extended; to bool it is x ≠ 0.",
             derivative: "linear",
             samples,
         }]

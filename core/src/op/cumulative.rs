@@ -1,4 +1,4 @@
-//! `cumsum`, `cumprod`, `cummax`, `cummin`: running reductions along an axis.
+//! `cumsum`, `cumprod`, `cummax`, `cummin`, `cumlogsumexp`: running reductions along an axis.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::compute::Compute;
@@ -12,7 +12,8 @@ use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
-use crate::nest::Combine;
+use crate::nest::{Combine, CombineBuilder, ScalarOp};
+use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
@@ -27,12 +28,19 @@ pub enum CumulativeKind {
     Max,
     /// Least element so far; NaN from the first NaN on.
     Min,
+    /// Logarithm of the sum of exponentials.
+    LogSumExp,
 }
 
 impl CumulativeKind {
     /// Every kind.
-    pub const ALL: [CumulativeKind; 4] =
-        [CumulativeKind::Sum, CumulativeKind::Prod, CumulativeKind::Max, CumulativeKind::Min];
+    pub const ALL: [CumulativeKind; 5] = [
+        CumulativeKind::Sum,
+        CumulativeKind::Prod,
+        CumulativeKind::Max,
+        CumulativeKind::Min,
+        CumulativeKind::LogSumExp,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -40,6 +48,7 @@ impl CumulativeKind {
             CumulativeKind::Prod => "cumprod",
             CumulativeKind::Max => "cummax",
             CumulativeKind::Min => "cummin",
+            CumulativeKind::LogSumExp => "cumlogsumexp",
         }
     }
 
@@ -57,15 +66,58 @@ impl CumulativeKind {
             CumulativeKind::Min => {
                 "result[i] = min x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient goes to the first of equals."
             }
+            CumulativeKind::LogSumExp => {
+                "result[i] = log Σ exp x[j] over j ≤ i along `axis` (j ≥ i with `reverse`), without overflow. Halves are computed in f32."
+            }
         }
     }
 
-    const fn reduce(self) -> ReduceKind {
+    const fn domain(self) -> Domain {
         match self {
+            CumulativeKind::LogSumExp => Domain::Float,
+            _ => Domain::Number,
+        }
+    }
+
+    /// Two neighbours combined.
+    fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
+        let kind = match self {
             CumulativeKind::Sum => ReduceKind::Sum,
             CumulativeKind::Prod => ReduceKind::Prod,
             CumulativeKind::Max => ReduceKind::Max,
             CumulativeKind::Min => ReduceKind::Min,
+            CumulativeKind::LogSumExp => {
+                return Ok(Cell::Real(a.real().apply2(b.real(), "cumlogsumexp", log_add_exp)?));
+            }
+        };
+        Ok(kind.combine(a, b, dtype))
+    }
+
+    /// The same as the program of a nest.
+    fn program(self, dtype: DType) -> Combine {
+        match self {
+            CumulativeKind::Sum => Combine::sum(dtype),
+            CumulativeKind::Prod => Combine::prod(dtype),
+            CumulativeKind::Max => Combine::max(dtype),
+            CumulativeKind::Min => Combine::min(dtype),
+            CumulativeKind::LogSumExp => {
+                use ScalarOp::*;
+                let mut p = CombineBuilder::new(&[Scalar::lowest(dtype)]);
+                let (a, b) = (p.left(0), p.right(0));
+                let distance = p.emit(Sub, &[a, b]);
+                let distance = p.emit(Abs, &[distance]);
+                let less = p.emit(Neg, &[distance]);
+                let ratio = p.emit(Exp, &[less]);
+                let more = p.emit(Log1p, &[ratio]);
+                let greater = p.emit(Max, &[a, b]);
+                let sum = p.emit(Add, &[greater, more]);
+                // Of equal infinities the distance is not a number.
+                let ln2 = p.constant(Scalar::from_f64(dtype, std::f64::consts::LN_2));
+                let double = p.emit(Add, &[a, ln2]);
+                let equal = p.emit(Eq, &[a, b]);
+                let result = p.emit(Select, &[equal, double, sum]);
+                p.finish(&[result])
+            }
         }
     }
 }
@@ -93,6 +145,31 @@ pub struct Cumulative {
     pub axis: usize,
     /// From the last element to the first.
     pub reverse: bool,
+}
+
+/// log(eᵃ + eᵇ)
+fn log_add_exp(a: f64, b: f64) -> f64 {
+    if a == b {
+        // Infinities, too.
+        return a + std::f64::consts::LN_2;
+    }
+    // NaN where one is.
+    let greater = if a > b || a.is_nan() { a } else { b };
+    greater + libm::log1p(libm::exp(-(a - b).abs()))
+}
+
+/// log(eᵛ + eʷ) and the shares of v and w in its derivative.
+///
+/// The value does not depend on the shift by m, so that the choice that m is has no part in derivatives of any order.
+fn log_add_exp_shares(v: &Tensor, w: &Tensor) -> (Tensor, Tensor, Tensor) {
+    let m = v.max(w);
+    let m = m.is_finite().select(&m, &m.zeros_like());
+    let value = &m + ((v - &m).exp() + (w - &m).exp()).log();
+    // Equal infinities share in equal parts.
+    let apart = v.is_finite().or(w.is_finite()).or(v.ne(w));
+    let distance = apart.select(&(v - w), &v.zeros_like());
+    let (share, other) = (distance.logistic(), (-&distance).logistic());
+    (value, share, other)
 }
 
 /// The tangent by doubling: after step s, (value, tangent) of element i covers the 2ˢ elements that end with it. Two neighbours
@@ -123,6 +200,10 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
             CumulativeKind::Prod => (&v * &w, dv.scaled_by(&w) + dw.scaled_by(&v)),
             CumulativeKind::Max => (v.max(&w), v.gt(&w).select(&dv, &dw)),
             CumulativeKind::Min => (v.min(&w), v.lt(&w).select(&dv, &dw)),
+            CumulativeKind::LogSumExp => {
+                let (value, share, other) = log_add_exp_shares(&v, &w);
+                (value, dv.scaled_by(&share) + dw.scaled_by(&other))
+            }
         };
         let join = |finished: Tensor, new: Tensor| match op.reverse {
             false => Tensor::concatenate(&[&finished, &new], op.axis),
@@ -142,7 +223,7 @@ impl Operation for Cumulative {
     fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
-        Domain::Number.check(x.dtype)?;
+        self.kind.domain().check(x.dtype)?;
         if self.axis >= x.rank() {
             return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
         }
@@ -165,7 +246,7 @@ impl Operation for Cumulative {
             let first = if self.reverse { extent - 1 } else { 0 };
             if i != first {
                 let before = if self.reverse { flat + stride } else { flat - stride };
-                cells[flat] = self.kind.reduce().combine(&cells[before], &cells[flat], x.dtype);
+                cells[flat] = self.kind.combine(&cells[before], &cells[flat], x.dtype)?;
             }
         }
         Ok(vec![Array::new(results[0].dtype, x.shape.clone(), cells)])
@@ -179,13 +260,7 @@ impl Operation for Cumulative {
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
-        let combine = match self.kind {
-            CumulativeKind::Sum => Combine::sum(carried),
-            CumulativeKind::Prod => Combine::prod(carried),
-            CumulativeKind::Max => Combine::max(carried),
-            CumulativeKind::Min => Combine::min(carried),
-        };
-        Compute::Prefix { axis: self.axis, reverse: self.reverse, combine }
+        Compute::Prefix { axis: self.axis, reverse: self.reverse, combine: self.kind.program(carried) }
     }
 
     fn derivative(&self) -> Derivative {
@@ -225,14 +300,18 @@ impl Operation for Cumulative {
                 name: kind.name(),
                 doc: kind.doc(),
                 derivative: Cumulative { kind, axis: 0, reverse: false }.derivative().kind(),
-                samples: vec![
+                samples: [
                     sample(1, false, floats(&[3, 5], 0.5, 2.0)),
                     sample(0, false, floats(&[7, 2], -2.0, 2.0)),
                     sample(1, true, floats(&[2, 6, 2], -1.5, 1.5)),
                     sample(0, false, floats(&[1], 0.5, 2.0)),
                     sample(0, true, values(&[5], [3i32, -7, 1 << 30, 9, -2])),
                     sample(0, false, values(&[3], [3u64, u64::MAX, 5])),
-                ],
+                    sample(0, false, values(&[6], [-1e30f32, -200.0, 1.5, 90.0, 300.0, 1.0])),
+                ]
+                .into_iter()
+                .filter(|s| kind.domain().contains(s.operands[0].literal(DType::F32, 0).dtype()))
+                .collect(),
             }
         };
         CumulativeKind::ALL.into_iter().map(entry).collect()

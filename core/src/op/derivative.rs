@@ -29,6 +29,8 @@ pub enum Derivative {
     LinearIn(&'static [usize], JvpRule, TransposeRule),
     /// By decomposition into other ops ([`crate::op::Compute::Decompose`]).
     Composite,
+    /// By a decomposition that is made for the derivative alone; the value without one is computed otherwise.
+    Decomposed(DecompositionRule),
     /// By a rule that the user gives in a region.
     Custom(Custom),
     /// Not at all: a function that nobody may look into.
@@ -65,6 +67,7 @@ impl Derivative {
             Derivative::Nonlinear(_) => "nonlinear",
             Derivative::LinearIn(..) => "linear in one",
             Derivative::Composite => "composite",
+            Derivative::Decomposed(_) => "by decomposition",
             Derivative::Custom(_) => "custom",
             Derivative::Opaque => "none",
         }
@@ -139,6 +142,9 @@ impl TransposeOperand {
         }
     }
 }
+
+/// Gives the results of an op with its regions on operands, by other ops.
+pub type DecompositionRule = fn(&Op, &[Body], &[Tensor]) -> Vec<Tensor>;
 
 /// Gives the cotangent of each operand; `None` for known operands and for zero.
 pub type TransposeRule = fn(&Transpose<'_>) -> Vec<Option<Tensor>>;

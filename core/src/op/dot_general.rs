@@ -4,7 +4,7 @@ use super::attribute::{attributes, named};
 use super::batch::{in_front, shifted, to_front};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
-use super::sample::{Sample, floats, values};
+use super::sample::{Sample, SampleOperand, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
@@ -22,7 +22,8 @@ attributes! {
         contract: (Vec<usize>, Vec<usize>),
         /// Axes of `a` and of `b` that run together and remain, pairwise.
         batch: (Vec<usize>, Vec<usize>) = (vec![], vec![]),
-        /// Dtype of the result: the operands', or for halves f32 too. Halves are always accumulated in f32.
+        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one of its kind that is not narrower, to which operands are
+        /// then converted first. Halves are accumulated in f32 at least.
         result: Option<DType> = None,
     }
 }
@@ -51,6 +52,19 @@ fn merged_stride(extents: &[usize], axes: &[usize]) -> Option<usize> {
     Some(wide.last().map_or(1, |a| stride(*a)))
 }
 
+/// Checks lax' `preferred_element_type`.
+pub(super) fn check_result(operand: DType, result: DType) -> Result<()> {
+    let same_kind = operand == result
+        || (operand.is_float() && result.is_float())
+        || (operand.is_integer() && result.is_integer());
+    let signed = !operand.is_signed_integer() || result.is_signed_integer();
+    if same_kind && signed && result.size() >= operand.size() {
+        return Ok(());
+    }
+    Err(Diagnostic::new(format!("a product of {operand} cannot give {result}"))
+        .help("a result is of its operands' kind, not narrower, and signed if they are"))
+}
+
 /// The permutation that brings batch, then free, then contracted axes (or contracted before free) in order.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let Op::DotGeneral(op) = t.op else { unreachable!("the rule of dot_general") };
@@ -73,7 +87,7 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         let ct_y = if this == 0 { free_ct(free_y.len(), free.len()) } else { free_ct(free_y.len(), 0) };
         let ct_batch: Vec<usize> = (0..batch.len()).collect();
         let dot = DotGeneral { contract: (ct_y, free_y), batch: (ct_batch, batch_y.clone()), result: None };
-        // A result in f32 of halves has an f32 cotangent: widen the known operand, narrow what comes out.
+        // A wider result has a wider cotangent: widen the known operand, narrow what comes out.
         let y = y.convert(ct.dtype());
         let product = Tensor::apply(dot, &[ct, &y]);
         // Axes of the product: batch, free of x, then contracted axes in the order of y's.
@@ -98,9 +112,6 @@ impl Operation for DotGeneral {
         if a.dtype != b.dtype {
             return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
                 .help("convert one of them with `convert_element_type`"));
-        }
-        if a.dtype == DType::Bool {
-            return Err(Diagnostic::new("bool has no products").help("convert the operands to a number"));
         }
         for (what, (left, right)) in [("contract", &self.contract), ("batch", &self.batch)] {
             if left.len() != right.len() {
@@ -129,9 +140,7 @@ impl Operation for DotGeneral {
         distinct_axes("axes of the first operand", &join(&self.contract.0, &self.batch.0), a.rank())?;
         distinct_axes("axes of the second operand", &join(&self.contract.1, &self.batch.1), b.rank())?;
         let result = self.result.unwrap_or(a.dtype);
-        if result != a.dtype && !(a.dtype.is_half() && result == DType::F32) {
-            return Err(Diagnostic::new(format!("a product of {} cannot give {result}", a.dtype)));
-        }
+        check_result(a.dtype, result)?;
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.rank());
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.rank());
         let shape = (self.batch.0.iter().chain(&free_a).map(|i| a.shape[*i].clone()))
@@ -151,7 +160,7 @@ impl Operation for DotGeneral {
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.shape.len());
         let extents: Vec<usize> = self.contract.0.iter().map(|i| a.shape[*i]).collect();
         let count: usize = extents.iter().product();
-        let integer = !a.dtype.is_float();
+        let (dtype, integer) = (results[0].dtype, !a.dtype.is_float());
         let (mut at_a, mut at_b) = (vec![0; a.shape.len()], vec![0; b.shape.len()]);
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut rest = index.iter().copied();
@@ -170,10 +179,11 @@ impl Operation for DotGeneral {
                 }
                 match (a.at(&at_a), b.at(&at_b)) {
                     (Cell::Real(x), Cell::Real(y)) => real = real.add(&x.mul(y)),
+                    (x, y) if dtype == DType::Bool => bits |= x.bits() & y.bits(),
                     (x, y) => bits = bits.wrapping_add(x.bits().wrapping_mul(y.bits())),
                 }
             }
-            if integer { Cell::Bits(super::elementwise::wrap(bits, a.dtype)) } else { Cell::Real(real) }
+            if integer { Cell::Bits(super::elementwise::wrap(bits, dtype)) } else { Cell::Real(real) }
         })])
     }
 
@@ -183,6 +193,21 @@ impl Operation for DotGeneral {
         results: &[TensorType],
         _regions: &'a [Body],
     ) -> Compute<'a> {
+        let (operand, result) = (operands[0].dtype, results[0].dtype);
+        if operand == DType::Bool {
+            // Whether any pair is true twice: how many are.
+            return Compute::Decompose(Box::new(move |tensors| {
+                let [x, y] = [0, 1].map(|i| tensors[i].convert(DType::I32));
+                vec![Tensor::apply(DotGeneral { result: None, ..self.clone() }, &[&x, &y]).ne(0)]
+            }));
+        }
+        if result != operand && !(operand.is_half() && result == DType::F32) {
+            let wide = if result.is_half() { DType::F32 } else { result };
+            return Compute::Decompose(Box::new(move |tensors| {
+                let [x, y] = [0, 1].map(|i| tensors[i].convert(wide));
+                vec![Tensor::apply(DotGeneral { result: None, ..self.clone() }, &[&x, &y]).convert(result)]
+            }));
+        }
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (a, b) = (extents(&operands[0]), extents(&operands[1]));
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.len());
@@ -197,7 +222,6 @@ impl Operation for DotGeneral {
         let product = |extents: &[usize], axes: &[usize]| axes.iter().map(|i| extents[*i]).product::<usize>();
         let lhs = matrix(&a, &self.batch.0, &free_a, &self.contract.0);
         let rhs = matrix(&b, &self.batch.1, &self.contract.1, &free_b);
-        let operand = operands[0].dtype;
         if let (Some(lhs), Some(rhs)) = (lhs, rhs) {
             return Compute::Call(Call::Gemm(Gemm {
                 batch: product(&a, &self.batch.0),
@@ -208,7 +232,7 @@ impl Operation for DotGeneral {
                 rhs,
                 operand,
                 accumulate: if operand.is_half() { DType::F32 } else { operand },
-                result: results[0].dtype,
+                result,
                 epilogue: Epilogue::default(),
             }));
         }
@@ -266,18 +290,18 @@ impl Operation for DotGeneral {
             };
             Sample::new(op, vec![floats(a, -1.0, 1.0), floats(b, -1.0, 1.0)])
         };
-        // Halves with a result in f32.
-        let half = |value: f32| half::bf16::from_f32(value);
-        let wide = Sample::new(
-            DotGeneral { result: Some(DType::F32), ..DotGeneral::matmul(2) },
-            vec![
-                values(&[1, 3], [half(1.5), half(-2.0), half(0.25)]),
-                values(&[3, 2], [half(3.0), half(1.0), half(-0.5), half(2.0), half(8.0), half(1.0)]),
-            ],
-        );
+        // Results of other dtypes than the operands'.
+        let to = |result, operands: [SampleOperand; 2]| {
+            Sample::new(DotGeneral { result: Some(result), ..DotGeneral::matmul(2) }, operands.to_vec())
+        };
+        let of = |dtype: DType| {
+            [&[2usize, 3][..], &[3, 4]]
+                .map(|s| SampleOperand::Values(floats(s, -1.0, 1.0).literal(dtype, 11)))
+        };
         vec![Entry {
             name: "dot_general",
-            doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32.",
+            doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32; with `result`, operands are converted to it \
+                  first. Of bools it is ∨ₖ a ∧ b.",
             derivative: "multilinear",
             samples: vec![
                 sample((&[1], &[0]), (&[], &[]), &[3, 5], &[5, 4]),
@@ -286,7 +310,32 @@ impl Operation for DotGeneral {
                 sample((&[1], &[3]), (&[0, 2], &[0, 1]), &[2, 5, 3, 4], &[2, 3, 6, 5]),
                 sample((&[0, 1], &[1, 0]), (&[], &[]), &[2, 3, 4], &[3, 2]),
                 sample((&[0], &[0]), (&[], &[]), &[7], &[7]),
-                wide,
+                // Free axes on both sides of the others, batch and contracting axes in other orders.
+                sample((&[3, 0], &[1, 2]), (&[2, 4], &[3, 0]), &[2, 3, 2, 3, 1], &[1, 3, 2, 2, 4]),
+                // Nothing is summed; sums of nothing; no result.
+                sample((&[], &[]), (&[], &[]), &[2], &[3]),
+                sample((&[], &[]), (&[0], &[0]), &[3, 2], &[3]),
+                sample((&[1], &[0]), (&[], &[]), &[2, 0], &[0, 3]),
+                sample((&[1], &[0]), (&[], &[]), &[0, 2], &[2, 3]),
+                to(DType::F32, of(DType::BF16)),
+                to(DType::F32, of(DType::F16)),
+                to(DType::F16, of(DType::BF16)),
+                to(DType::F64, of(DType::F16)),
+                to(DType::F64, of(DType::F32)),
+                to(DType::I32, [values(&[1, 3], [127i8, -128, 5]), values(&[3, 1], [127i8, -128, 1])]),
+                to(DType::I64, [values(&[1, 2], [i32::MAX, -7]), values(&[2, 1], [i32::MAX, 9])]),
+                to(DType::I32, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [255u8, 9])]),
+                Sample::new(
+                    DotGeneral::matmul(2),
+                    vec![values(&[1, 2], [255u8, 7]), values(&[2, 2], [255u8, 9, 1, 2])],
+                ),
+                Sample::new(
+                    DotGeneral::matmul(2),
+                    vec![
+                        values(&[2, 2], [true, false, false, true]),
+                        values(&[2, 2], [true, false, true, false]),
+                    ],
+                ),
             ],
         }]
     }

@@ -93,7 +93,12 @@ impl Operation for Iota {
         };
         let mut samples: Vec<Sample> =
             DType::ALL.into_iter().filter(|d| *d != DType::Bool).map(|d| sample(d, &[3, 4], 1)).collect();
-        samples.extend([sample(DType::I32, &[2, 3, 2], 0), sample(DType::I8, &[300], 0)]);
+        samples.extend([
+            sample(DType::I32, &[2, 3, 2], 0),
+            sample(DType::I8, &[300], 0),
+            sample(DType::F16, &[2, 5000], 1),
+            sample(DType::F32, &[0, 3], 1),
+        ]);
         vec![Entry {
             name: "iota",
             doc: "result[i…] = i[axis].",

@@ -32,6 +32,8 @@ mod cumulative;
 mod custom;
 mod dim_as_value;
 mod dot_general;
+mod dynamic_slice;
+mod dynamic_update_slice;
 mod elementwise;
 mod gather;
 mod integer_pow;
@@ -45,18 +47,21 @@ mod probe;
 mod random_bits;
 mod reduce;
 mod reduce_precision;
+mod reduce_with;
 mod reshape;
 mod reverse;
-mod scatter_add;
+mod scatter;
 mod select;
 mod select_n;
 mod slice;
 mod softmax;
 mod softmax_cross_entropy;
 mod sort;
+mod starts;
 mod take_along_axis;
 mod top_k;
 mod unary;
+mod window;
 
 pub use argsort::Argsort;
 pub use argument::{Argument, Extremum};
@@ -77,6 +82,8 @@ pub use custom::{CustomJvp, CustomVjp, FunctionCall, FunctionName, Transposed};
 pub use derivative::Derivative;
 pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
+pub use dynamic_slice::DynamicSlice;
+pub use dynamic_update_slice::DynamicUpdateSlice;
 pub use gather::Gather;
 pub use integer_pow::IntegerPow;
 pub use iota::Iota;
@@ -89,10 +96,11 @@ pub use probe::{Probe, ProbeKind};
 pub use random_bits::{RandomBits, philox};
 pub use reduce::{Reduce, ReduceKind};
 pub use reduce_precision::ReducePrecision;
+pub use reduce_with::ReduceWith;
 pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use sample::{Sample, SampleOperand};
-pub use scatter_add::ScatterAdd;
+pub use scatter::Scatter;
 pub use select::{Clamp, Select};
 pub use select_n::SelectN;
 pub use slice::Slice;
@@ -102,6 +110,7 @@ pub use sort::Sort;
 pub use take_along_axis::TakeAlongAxis;
 pub use top_k::{TopK, TopKIndices};
 pub use unary::Unary;
+pub use window::{ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowScatterAdd, Windows};
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
@@ -328,10 +337,17 @@ ops! {
     Concatenate(Concatenate),
     Reverse(Reverse),
     Reduce(Reduce),
+    ReduceWith(ReduceWith),
     Argument(Argument),
+    ReduceWindow(ReduceWindow),
+    WindowArgument(WindowArgument),
+    WindowGather(WindowGather),
+    WindowScatterAdd(WindowScatterAdd),
     Cumulative(Cumulative),
+    DynamicSlice(DynamicSlice),
+    DynamicUpdateSlice(DynamicUpdateSlice),
     Gather(Gather),
-    ScatterAdd(ScatterAdd),
+    Scatter(Scatter),
     TakeAlongAxis(TakeAlongAxis),
     Argsort(Argsort),
     Sort(Sort),

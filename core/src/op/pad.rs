@@ -4,7 +4,7 @@ use super::attribute::{attributes, named};
 use super::batch::prepended;
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Reduce, ReduceKind, Slice, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -211,6 +211,28 @@ impl Operation for Pad {
                 sample(&[1, 0], &[0, 2], &[]),
                 sample(&[-1, 2], &[1, -2], &[]),
                 sample(&[1, -1], &[0, 2], &[1, 2]),
+                // Cropped within the interior padding, on both sides.
+                sample(&[-2, -4], &[-1, -3], &[2, 3]),
+                sample(&[-1, 1], &[-3, -2], &[1, 0]),
+                // Only padding remains; nothing remains; there was nothing.
+                sample(&[-3, 0], &[2, 0], &[]),
+                sample(&[-1, 0], &[-2, 0], &[]),
+                Sample::new(
+                    Pad { low: dims(&[2, -1]), high: dims(&[1, 1]), interior: vec![3, 1] },
+                    vec![floats(&[0, 2], -2.0, 2.0), floats(&[], 0.5, 1.0)],
+                ),
+                Sample::new(
+                    Pad { low: vec![], high: vec![], interior: vec![] },
+                    vec![floats(&[], -2.0, 2.0), floats(&[], 0.5, 1.0)],
+                ),
+                Sample::new(
+                    Pad { low: dims(&[-1]), high: dims(&[1]), interior: vec![1] },
+                    vec![values(&[3], [1i8, 2, 3]), values(&[], [-7i8])],
+                ),
+                Sample::new(
+                    Pad { low: dims(&[1]), high: dims(&[0]), interior: vec![] },
+                    vec![values(&[2], [true, false]), values(&[], [true])],
+                ),
             ],
         }]
     }

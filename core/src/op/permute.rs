@@ -4,7 +4,7 @@ use super::attribute::{attributes, named};
 use super::batch::in_front;
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Body;
@@ -99,7 +99,14 @@ impl Operation for Permute {
             name: "permute",
             doc: "result[i₀, i₁, …] = x[j…] with j[permutation[k]] = iₖ.",
             derivative: "linear",
-            samples: vec![sample(&[1, 0], &[3, 5]), sample(&[2, 0, 1], &[2, 3, 4])],
+            samples: vec![
+                sample(&[1, 0], &[3, 5]),
+                sample(&[2, 0, 1], &[2, 3, 4]),
+                sample(&[], &[]),
+                sample(&[0, 1], &[2, 3]),
+                sample(&[1, 2, 0], &[2, 0, 3]),
+                Sample::new(Permute { permutation: vec![1, 0] }, vec![values(&[2, 3], [1u8, 2, 3, 4, 5, 6])]),
+            ],
         }]
     }
 }

@@ -1,4 +1,4 @@
-//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`: reductions of one operand.
+//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`, `reduce_xor`: reductions of one operand.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::batch::shifted;
@@ -36,6 +36,8 @@ pub enum ReduceKind {
     And,
     /// Disjunction of bools, or of the bits of integers.
     Or,
+    /// Exclusive disjunction (parity) of bools, or of the bits of integers.
+    Xor,
 }
 
 mod attribute_struct {
@@ -60,13 +62,14 @@ pub struct Reduce {
 
 impl ReduceKind {
     /// Every kind.
-    pub const ALL: [ReduceKind; 6] = [
+    pub const ALL: [ReduceKind; 7] = [
         ReduceKind::Sum,
         ReduceKind::Prod,
         ReduceKind::Max,
         ReduceKind::Min,
         ReduceKind::And,
         ReduceKind::Or,
+        ReduceKind::Xor,
     ];
 
     const fn name(self) -> &'static str {
@@ -77,6 +80,7 @@ impl ReduceKind {
             ReduceKind::Min => "reduce_min",
             ReduceKind::And => "reduce_and",
             ReduceKind::Or => "reduce_or",
+            ReduceKind::Xor => "reduce_xor",
         }
     }
 
@@ -88,12 +92,13 @@ impl ReduceKind {
             ReduceKind::Min => "min x over `axes`. Ties share the gradient in equal parts.",
             ReduceKind::And => "∧ x over `axes`, bit by bit.",
             ReduceKind::Or => "∨ x over `axes`, bit by bit.",
+            ReduceKind::Xor => "⊕ x over `axes`, bit by bit: the parity.",
         }
     }
 
     const fn domain(self) -> Domain {
         match self {
-            ReduceKind::And | ReduceKind::Or => Domain::Bits,
+            ReduceKind::And | ReduceKind::Or | ReduceKind::Xor => Domain::Bits,
             _ => Domain::Number,
         }
     }
@@ -106,13 +111,14 @@ impl ReduceKind {
             ReduceKind::Min => ScalarOp::Min,
             ReduceKind::And => ScalarOp::And,
             ReduceKind::Or => ScalarOp::Or,
+            ReduceKind::Xor => ScalarOp::Xor,
         }
     }
 
     /// The identity.
     pub fn identity(self, dtype: DType) -> Scalar {
         match self {
-            ReduceKind::Sum | ReduceKind::Or => Scalar::zero(dtype),
+            ReduceKind::Sum | ReduceKind::Or | ReduceKind::Xor => Scalar::zero(dtype),
             ReduceKind::Prod => Scalar::one(dtype),
             ReduceKind::Max => Scalar::lowest(dtype),
             ReduceKind::Min => Scalar::highest(dtype),
@@ -166,6 +172,7 @@ impl ReduceKind {
                     }
                     ReduceKind::And => x & y,
                     ReduceKind::Or => x | y,
+                    ReduceKind::Xor => x ^ y,
                 };
                 Cell::Bits(wrap(bits, dtype))
             }
@@ -310,6 +317,7 @@ impl Operation for Reduce {
             i => i,
         };
         Compute::Reduce {
+            extents: operands[0].extents().expect("compute is asked for bound types only"),
             axes: self.axes.clone(),
             values: Box::new(move |c, index| {
                 let x = c.operand(0, index);
@@ -325,7 +333,7 @@ impl Operation for Reduce {
             ReduceKind::Sum => Derivative::Linear(transpose_sum),
             ReduceKind::Prod => Derivative::Nonlinear(jvp_product),
             ReduceKind::Max | ReduceKind::Min => Derivative::Nonlinear(jvp_extremum),
-            ReduceKind::And | ReduceKind::Or => Derivative::Zero,
+            ReduceKind::And | ReduceKind::Or | ReduceKind::Xor => Derivative::Zero,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -157,6 +157,12 @@ impl Operation for Reshape {
                 sample(&[6, 4], &[4, 6]),
                 sample(&[1, 6], &[2, 1, 3]),
                 sample(&[0, 5], &[7, 0, 2]),
+                sample(&[], &[1, 1]),
+                sample(&[1], &[]),
+                Sample::new(
+                    Reshape { shape: vec![Dim::constant(4)] },
+                    vec![values(&[2, 2], [true, false, false, true])],
+                ),
             ],
         }]
     }

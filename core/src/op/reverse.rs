@@ -4,7 +4,7 @@ use super::attribute::{attributes, named};
 use super::batch::shifted;
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
 use crate::graph::Body;
@@ -83,7 +83,15 @@ impl Operation for Reverse {
             name: "reverse",
             doc: "x with the order of `axes` reversed.",
             derivative: "linear",
-            samples: vec![sample(&[0]), sample(&[1, 0]), sample(&[])],
+            samples: vec![
+                sample(&[0]),
+                sample(&[1, 0]),
+                sample(&[]),
+                Sample::new(Reverse { axes: vec![] }, vec![floats(&[], -2.0, 2.0)]),
+                Sample::new(Reverse { axes: vec![0, 2] }, vec![floats(&[2, 0, 3], -2.0, 2.0)]),
+                Sample::new(Reverse { axes: vec![0] }, vec![values(&[3], [true, false, false])]),
+                Sample::new(Reverse { axes: vec![1] }, vec![values(&[2, 3], [1i8, 2, 3, -4, 5, 6])]),
+            ],
         }]
     }
 }

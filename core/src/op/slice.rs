@@ -4,7 +4,7 @@ use super::attribute::{attributes, named};
 use super::batch::prepended;
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::sample::{Sample, floats};
+use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Pad, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -163,7 +163,22 @@ impl Operation for Slice {
             name: "slice",
             doc: "result[i…] = x[start + i · stride …].",
             derivative: "linear",
-            samples: vec![sample(&[1, 0], &[4, 7], &[]), sample(&[0, 1], &[5, 7], &[2, 3])],
+            samples: vec![
+                sample(&[1, 0], &[4, 7], &[]),
+                sample(&[0, 1], &[5, 7], &[2, 3]),
+                // The last step falls short of the limit; a step beyond it; nothing.
+                sample(&[1, 0], &[5, 6], &[3, 9]),
+                sample(&[2, 3], &[2, 7], &[1, 2]),
+                sample(&[5, 7], &[5, 7], &[]),
+                Sample::new(
+                    Slice { start: vec![], limit: vec![], stride: vec![] },
+                    vec![floats(&[], -2.0, 2.0)],
+                ),
+                Sample::new(
+                    Slice { start: dims(&[1]), limit: dims(&[4]), stride: vec![2] },
+                    vec![values(&[4], [true, false, true, true])],
+                ),
+            ],
         }]
     }
 }

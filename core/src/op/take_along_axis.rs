@@ -7,7 +7,8 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, ScatterAdd, Traits, operand_count};
+use super::{Cost, Entry, Op, Operation, Scatter, Traits, operand_count};
+use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Body;
@@ -44,19 +45,18 @@ impl TakeAlongAxis {
         let rank = operand.rank();
         let mut shape = indices.shape().to_vec();
         shape.push(1i64.into());
-        let components: Vec<Tensor> = (0..rank)
-            .map(|axis| match axis == self.axis {
-                true => indices.reshape(shape.clone()),
-                false => Tensor::iota(indices.dtype(), shape.clone(), axis),
-            })
-            .collect();
-        let vectors = Tensor::concatenate(&components.iter().collect::<Vec<_>>(), rank);
-        let scatter = ScatterAdd {
+        let others: Vec<usize> = (0..rank).filter(|axis| *axis != self.axis).collect();
+        let scatter = Scatter {
+            kind: ScatterKind::Add,
             update_window_dims: vec![],
-            inserted_window_dims: (0..rank).collect(),
-            scatter_dims_to_operand_dims: (0..rank).collect(),
+            inserted_window_dims: vec![self.axis],
+            scatter_dims_to_operand_dims: vec![self.axis],
+            operand_batching_dims: others.clone(),
+            scatter_indices_batching_dims: others,
             clip: true,
+            unique_indices: false,
         };
+        let vectors = indices.reshape(shape);
         vec![Some(Tensor::apply(scatter, &[&Tensor::zeros(operand), &vectors, ct])), None]
     }
 }

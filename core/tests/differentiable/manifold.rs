@@ -54,7 +54,8 @@ impl Differentiable for Rotation {
     /// exp: q ⊗ (cos |v|, v · sin |v| / |v|).
     fn move_along(&self, turn: &Turn) -> Self {
         let length = turn.0.square().sum().sqrt();
-        Rotation(&self.0 * length.cos() + self.along(&(&turn.0 * (length.sin() / &length))))
+        // The strong product: nothing moves along nothing, though 0/0 is NaN.
+        Rotation(&self.0 * length.cos() + self.along(&turn.0.scaled_by(&(length.sin() / &length))))
     }
     fn zero_tangent(&self) -> Turn {
         Turn(vector(&[0.0; 3]))

@@ -91,9 +91,8 @@ pub fn lower(
             let value = rule(&mut Context { builder: &mut b, operands: &inputs }, &affine(&axes));
             b.store(outputs[0], &affine(&axes), value);
         }
-        Compute::Reduce { axes: reduced, values, combine, project } => {
+        Compute::Reduce { extents: shape, axes: reduced, values, combine, project } => {
             let [inputs, outputs] = buffers(&mut b, operands, results);
-            let shape = extents(&operands[0]);
             let mut index = vec![Affine::constant(0); shape.len()];
             let kept: Vec<usize> = (0..shape.len()).filter(|a| !reduced.contains(a)).collect();
             let rows: Vec<AxisId> = kept.iter().map(|a| b.parallel("i", shape[*a])).collect();

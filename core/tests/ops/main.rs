@@ -9,6 +9,7 @@ mod facets;
 mod hostile;
 mod lower;
 mod methods;
+mod random;
 mod special;
 
 use wengert_core::op::{Entry, Sample};

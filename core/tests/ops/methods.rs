@@ -1,6 +1,9 @@
 //! Methods of tensors that are made of several ops.
 
 use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::graph::indexing::{
+    GatherDimensionNumbers, GatherMode, ScatterDimensionNumbers, ScatterMode, ScatterOptions,
+};
 use wengert_core::{Binding, DType, Dim, Literal, Tensor, TensorType, cross_entropy, interpret};
 
 /// Runs a function of one input, which may have dimension variables.
@@ -80,6 +83,81 @@ fn lookups_and_classes() {
     let loss = plain(&x, |x| cross_entropy(x, &x.argmax(1)));
     let expected = (1.0 + (-1.0f64).exp()).ln();
     assert!((loss.get(0).to_f64() - expected).abs() < 1e-7);
+}
+
+fn constant<T: wengert_core::Element>(shape: &[usize], values: Vec<T>) -> Tensor {
+    Tensor::constant(Literal::from_vec(shape, values).unwrap())
+}
+
+#[test]
+fn dynamic_slices_clamp_their_starts() {
+    let x = matrix(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let at = |i: i32, j: i32| plain(&x, |x| x.dynamic_slice(&[&constant(&[2], vec![i, j])], [1usize, 2]));
+    assert_eq!(at(1, 1), matrix(1, &[5.0, 6.0]));
+    assert_eq!(at(-1, 9), matrix(1, &[2.0, 3.0]));
+    let scalars =
+        |x: &Tensor| x.dynamic_slice(&[&Tensor::constant(1u64), &Tensor::constant(-7i8)], [1usize, 2]);
+    assert_eq!(plain(&x, scalars), matrix(1, &[4.0, 5.0]));
+    let column = plain(&x, |x| x.dynamic_slice_in_dim(&Tensor::constant(2i64), 1usize, 1));
+    assert_eq!(column, matrix(2, &[3.0, 6.0]));
+    let row = plain(&x, |x| x.dynamic_index_in_dim(&Tensor::constant(5i32), 0));
+    assert_eq!(row, Literal::from_vec(&[3], vec![4.0f32, 5.0, 6.0]).unwrap());
+    let update = constant(&[1, 2], vec![8.0f32, 9.0]);
+    let zero = Tensor::constant(0i32);
+    let updated = plain(&x, |x| x.dynamic_update_slice(&update, &[&zero, &Tensor::constant(2i32)]));
+    assert_eq!(updated, matrix(2, &[1.0, 8.0, 9.0, 4.0, 5.0, 6.0]));
+    let column = constant(&[2, 1], vec![8.0f32, 9.0]);
+    let updated = plain(&x, |x| x.dynamic_update_slice_in_dim(&column, &Tensor::constant(-3i32), 1));
+    assert_eq!(updated, matrix(2, &[8.0, 2.0, 3.0, 9.0, 5.0, 6.0]));
+}
+
+#[test]
+fn gathers_fill_what_lies_outside() {
+    let x = matrix(3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let numbers = GatherDimensionNumbers {
+        offset_dims: vec![1],
+        collapsed_slice_dims: vec![0],
+        start_index_map: vec![0],
+        ..Default::default()
+    };
+    let ids = || constant(&[3, 1], vec![2u32, 7, 0]);
+    let rows = |x: &Literal, mode| plain(x, |x| x.gather(&ids(), &numbers, [1usize, 2], mode));
+    for mode in [GatherMode::Clip, GatherMode::PromiseInBounds] {
+        assert_eq!(rows(&x, mode), matrix(3, &[5.0, 6.0, 5.0, 6.0, 1.0, 2.0]));
+    }
+    let filled = rows(&x, GatherMode::FillWith(7.0f32.into()));
+    assert_eq!(filled, matrix(3, &[5.0, 6.0, 7.0, 7.0, 1.0, 2.0]));
+    let filled: Vec<bool> = rows(&x, GatherMode::Fill).scalars().map(|s| s.to_f64().is_nan()).collect();
+    assert_eq!(filled, [false, false, true, true, false, false]);
+    let outside = |x: Literal| rows(&x, GatherMode::Fill).get(2);
+    assert_eq!(outside(Literal::zeros(DType::I32, &[3, 2])), i32::MIN.into());
+    assert_eq!(outside(Literal::zeros(DType::U64, &[3, 2])), u64::MAX.into());
+    assert_eq!(outside(Literal::zeros(DType::Bool, &[3, 2])), true.into());
+}
+
+#[test]
+fn scatters_of_every_kind() {
+    let x = Literal::from_vec(&[4], vec![1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    let numbers = ScatterDimensionNumbers {
+        inserted_window_dims: vec![0],
+        scatter_dims_to_operand_dims: vec![0],
+        ..Default::default()
+    };
+    // Twice element 2, once element 0, once outside.
+    let at = || constant(&[4, 1], vec![2i32, 0, 9, 2]);
+    let updates = || constant(&[4], vec![5.0f32, -6.0, 7.0, 0.5]);
+    let run = |f: &dyn Fn(&Tensor, &Tensor, &Tensor) -> Tensor| {
+        plain(&x, |x| f(x, &at(), &updates())).as_slice::<f32>().unwrap().to_vec()
+    };
+    let drop = ScatterMode::Drop;
+    assert_eq!(run(&|x, i, u| x.scatter(i, u, &numbers, drop)), [-6.0, 2.0, 0.5, 4.0]);
+    assert_eq!(run(&|x, i, u| x.scatter_add(i, u, &numbers, drop)), [-5.0, 2.0, 8.5, 4.0]);
+    assert_eq!(run(&|x, i, u| x.scatter_mul(i, u, &numbers, drop)), [-6.0, 2.0, 7.5, 4.0]);
+    assert_eq!(run(&|x, i, u| x.scatter_min(i, u, &numbers, drop)), [-6.0, 2.0, 0.5, 4.0]);
+    let clip = ScatterOptions { mode: ScatterMode::Clip, unique_indices: false };
+    assert_eq!(run(&|x, i, u| x.scatter_max(i, u, &numbers, clip)), [1.0, 2.0, 5.0, 7.0]);
+    let promised = ScatterMode::PromiseInBounds;
+    assert_eq!(run(&|x, i, u| x.scatter_add(i, u, &numbers, promised)), [-5.0, 2.0, 8.5, 4.0]);
 }
 
 fn numbers(shape: usize, draw: impl FnOnce(&Tensor) -> Tensor) -> Vec<f64> {

@@ -1,10 +1,11 @@
 //! What ops do at the edges: not numbers, signed zeros, ties, overflow, indices out of bounds.
 
 use super::lower::execute;
+use wengert_core::call::ScatterKind;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
-    Argument, Binary, Clamp, ConvertElementType, Extremum, Gather, NextAfter, ReducePrecision, ScatterAdd,
+    Argument, Binary, Clamp, ConvertElementType, Extremum, Gather, NextAfter, ReducePrecision, Scatter,
     Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
 };
 use wengert_core::{DType, Element, Literal, Op, Scalar, TensorType};
@@ -147,11 +148,15 @@ fn windows_out_of_bounds() {
     assert_eq!(clipped.as_slice::<f32>().unwrap(), [1.0, 2.0, 1.0, 2.0, 5.0, 6.0, 5.0, 6.0]);
     let filled = both(Gather { fill: Some(9.0f32.into()), ..rows }, &[table.clone(), ids.clone()]);
     assert_eq!(filled.as_slice::<f32>().unwrap(), [9.0; 8]);
-    let scatter = |clip| ScatterAdd {
+    let scatter = |clip| Scatter {
+        kind: ScatterKind::Add,
         update_window_dims: vec![1],
         inserted_window_dims: vec![0],
         scatter_dims_to_operand_dims: vec![0],
+        operand_batching_dims: vec![],
+        scatter_indices_batching_dims: vec![],
         clip,
+        unique_indices: false,
     };
     let ones = Literal::from_vec(&[4, 2], vec![1.0f32; 8]).unwrap();
     let zeros = Literal::zeros(DType::F32, &[3, 2]);
@@ -165,11 +170,15 @@ fn windows_out_of_bounds() {
 fn additions_to_one_element_are_made_in_order() {
     // 2²⁴ + 1 + 1 is 2²⁴ in f32; 1 + 1 + 2²⁴ is 2²⁴ + 2.
     let large = (1u32 << 24) as f32;
-    let scatter = ScatterAdd {
+    let scatter = Scatter {
+        kind: ScatterKind::Add,
         update_window_dims: vec![],
         inserted_window_dims: vec![0],
         scatter_dims_to_operand_dims: vec![0],
+        operand_batching_dims: vec![],
+        scatter_indices_batching_dims: vec![],
         clip: false,
+        unique_indices: false,
     };
     let at = Literal::from_vec(&[3, 1], vec![0i32; 3]).unwrap();
     let sum = |updates: [f32; 3]| {

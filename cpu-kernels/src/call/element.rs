@@ -5,7 +5,7 @@
 
 use super::panel::View;
 use crate::kernels::convert::Cast;
-use crate::kernels::operations::{Add, Binary, Max, Mul, Tanh, Unary};
+use crate::kernels::operations::{Add, Binary, Max, Min, Mul, Tanh, Unary};
 use bytemuck::Pod;
 use wengert_core::DType;
 use wengert_core::half::{bf16, f16};
@@ -37,6 +37,18 @@ pub(super) trait Element: Pod + Send + Sync {
     fn times(self, other: Self) -> Self {
         Self::round(self.wide().mul(other.wide()))
     }
+
+    /// The smaller, as [`Number::least`].
+    #[inline(always)]
+    fn lesser(self, other: Self) -> Self {
+        Self::round(self.wide().least(other.wide()))
+    }
+
+    /// The greater, as [`Number::greatest`].
+    #[inline(always)]
+    fn greater(self, other: Self) -> Self {
+        Self::round(self.wide().greatest(other.wide()))
+    }
 }
 
 /// What is computed with.
@@ -47,6 +59,10 @@ pub(super) trait Number: Element<Wide = Self> {
     fn add(self, other: Self) -> Self;
     /// x · y.
     fn mul(self, other: Self) -> Self;
+    /// The smaller; NaN if one is NaN; −0 is below +0.
+    fn least(self, other: Self) -> Self;
+    /// The greater; NaN if one is NaN; −0 is below +0.
+    fn greatest(self, other: Self) -> Self;
     /// The greater of x and 0; for floats only.
     fn relu(self) -> Self;
     /// tanh x; for floats only.
@@ -96,6 +112,14 @@ macro_rules! float {
             #[inline(always)]
             fn mul(self, other: $t) -> $t {
                 Mul::apply(self, other)
+            }
+            #[inline(always)]
+            fn least(self, other: $t) -> $t {
+                Min::apply(self, other)
+            }
+            #[inline(always)]
+            fn greatest(self, other: $t) -> $t {
+                Max::apply(self, other)
             }
             #[inline(always)]
             fn relu(self) -> $t {
@@ -172,6 +196,14 @@ macro_rules! integer {
             #[inline(always)]
             fn mul(self, other: $t) -> $t {
                 Mul::apply(self, other)
+            }
+            #[inline(always)]
+            fn least(self, other: $t) -> $t {
+                Min::apply(self, other)
+            }
+            #[inline(always)]
+            fn greatest(self, other: $t) -> $t {
+                Max::apply(self, other)
             }
             fn relu(self) -> $t {
                 unreachable!("activations take floats: the call was verified")

@@ -12,13 +12,13 @@ mod epilogue;
 mod gemm;
 mod panel;
 mod patches;
-mod scatter_add;
+mod scatter;
 mod sort;
 
 use crate::memory::{ALIGNMENT, Buffer, Workspace};
 use convolution::CompiledConvolution;
 use gemm::CompiledGemm;
-use scatter_add::CompiledScatterAdd;
+use scatter::CompiledScatter;
 use sort::CompiledSort;
 use wengert_core::call::Call;
 use wengert_core::ty::TensorType;
@@ -37,7 +37,7 @@ pub struct CompiledCall {
 enum Kind {
     Gemm(CompiledGemm),
     Convolution(CompiledConvolution),
-    ScatterAdd(CompiledScatterAdd),
+    Scatter(CompiledScatter),
     Sort(CompiledSort),
 }
 
@@ -72,7 +72,7 @@ impl CompiledCall {
             kind: match call {
                 Call::Gemm(gemm) => Kind::Gemm(CompiledGemm::new(gemm)),
                 Call::Convolution(convolution) => Kind::Convolution(CompiledConvolution::new(convolution)?),
-                Call::ScatterAdd(scatter) => Kind::ScatterAdd(CompiledScatterAdd::new(scatter)),
+                Call::Scatter(scatter) => Kind::Scatter(CompiledScatter::new(scatter)),
                 Call::Sort(sort) => Kind::Sort(CompiledSort::sort(sort)),
                 Call::TopK(top) => Kind::Sort(CompiledSort::top_k(top)),
             },
@@ -84,7 +84,7 @@ impl CompiledCall {
         match &self.kind {
             Kind::Gemm(gemm) => gemm.scratch(),
             Kind::Convolution(convolution) => convolution.scratch(),
-            Kind::ScatterAdd(_) => 0,
+            Kind::Scatter(_) => 0,
             Kind::Sort(sort) => sort.scratch(),
         }
     }
@@ -93,7 +93,7 @@ impl CompiledCall {
     pub fn kept_bytes(&self) -> usize {
         match &self.kind {
             Kind::Convolution(convolution) => convolution.kept(),
-            Kind::Gemm(_) | Kind::ScatterAdd(_) | Kind::Sort(_) => 0,
+            Kind::Gemm(_) | Kind::Scatter(_) | Kind::Sort(_) => 0,
         }
     }
 
@@ -110,7 +110,7 @@ impl CompiledCall {
             match &self.kind {
                 Kind::Gemm(gemm) => gemm.run(workspace, &arguments),
                 Kind::Convolution(convolution) => convolution.run(workspace, &arguments),
-                Kind::ScatterAdd(scatter) => scatter.run(workspace, &arguments),
+                Kind::Scatter(scatter) => scatter.run(workspace, &arguments),
                 Kind::Sort(sort) => sort.run(workspace, &arguments),
             }
         };

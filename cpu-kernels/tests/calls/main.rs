@@ -5,7 +5,7 @@
 mod convolution;
 mod gemm;
 mod memory;
-mod scatter_add;
+mod scatter;
 mod sort;
 
 use proptest::prelude::*;

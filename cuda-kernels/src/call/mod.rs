@@ -10,7 +10,7 @@ mod gemm;
 mod index;
 mod number;
 mod product;
-mod scatter_add;
+mod scatter;
 mod sort;
 
 use crate::architecture::Architecture;
@@ -63,7 +63,7 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
                 let product = convolution::product(c, workspace)?;
                 product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
             }
-            Call::ScatterAdd(s) => scatter_add::compile(s, in_place, alignment)?,
+            Call::Scatter(s) => scatter::compile(s, in_place, alignment)?,
             Call::Sort(s) => sort::sort(s)?,
             Call::TopK(t) => sort::top_k(t)?,
         };

@@ -3,7 +3,7 @@
 //! Halves are stored as halves and computed with in f32, one rounding for each operation. Integers of 8 bits are computed with in 32 bits, of
 //! which the lower 8 are stored: wrapping arithmetic does not mind. Every other dtype is computed with as it is.
 
-use crate::ptx::{Binary, Code, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
+use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
 use wengert_core::{DType, Scalar};
 
 /// A dtype as the kernels see it.
@@ -105,6 +105,24 @@ impl Number {
     pub fn mul(self, code: &mut Code, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
         let product = code.binary(Binary::Mul, self.wide(), x, y);
         self.round(code, product)
+    }
+
+    /// The smaller (`least`) or the greater; NaN if one is NaN; −0 is below +0.
+    pub fn extremum(self, code: &mut Code, least: bool, x: Reg, y: Reg) -> Reg {
+        let (plain, nan) = if least { (Binary::Min, Binary::MinNan) } else { (Binary::Max, Binary::MaxNan) };
+        match self.0 {
+            DType::F16 | DType::BF16 | DType::F32 => code.binary(nan, Type::F32, x, y),
+            // PTX has no such instruction of 64 bits.
+            DType::F64 => {
+                let value = code.binary(plain, Type::F64, x, y);
+                let unordered = code.compare(Compare::Nan, Type::F64, x, y);
+                code.select(Type::F64, f64::NAN, value, unordered)
+            }
+            DType::U32 => code.binary(plain, Type::U32, x, y),
+            DType::U64 => code.binary(plain, Type::U64, x, y),
+            // Memory gives 8 bits with the sign that they have.
+            _ => code.binary(plain, self.wide(), x, y),
+        }
     }
 
     /// The float nearest to a constant, to compute with.

@@ -15,7 +15,8 @@
 
 use super::jvp::zeros;
 use super::operators::{
-    Differential, Traced, components, fit, linearize as linearize_closure, needs_scalar, poison, tangent_of,
+    Differential, Traced, components_of, enter_scope_of, fit, linearize as linearize_closure, needs_scalar,
+    poison, tangent_of,
 };
 use super::{Linear, jvp as jvp_of_body, linearize, record};
 use crate::vmap::{Value, batch};
@@ -258,8 +259,9 @@ pub fn grad_and_hvp<M: Differentiable>(
     f: impl FnOnce(&M) -> Tensor,
 ) -> (M::TangentVector, M::TangentVector) {
     let caller = Location::caller();
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
-    let tangents = components(v);
+    let tangents = components_of(at, v);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         fit("tangent", at, &tangents)?;
         let active: Vec<bool> = traced.primals.iter().map(|t| t.dtype().is_float()).collect();
@@ -292,13 +294,15 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     /// The tangents of the value along many tangents at once: each tensor has an axis in front over them, and so have the result's.
     #[track_caller]
     pub fn push_forward_batch(&self, tangents: &M::TangentVector) -> O::TangentVector {
-        self.batch("tangent", &self.at, &self.output, &components(tangents), |l, t| l.apply(t))
+        self.batch("tangent", &self.at, &self.output, &components_of(&self.at, tangents), |l, t| l.apply(t))
     }
 
     /// The cotangents of the point from many of the value at once: each tensor has an axis in front over them, and so have the result's.
     #[track_caller]
     pub fn pull_back_batch(&self, cotangents: &O::TangentVector) -> M::TangentVector {
-        self.batch("cotangent", &self.output, &self.at, &components(cotangents), |l, c| l.transpose(c))
+        self.batch("cotangent", &self.output, &self.at, &components_of(&self.output, cotangents), |l, c| {
+            l.transpose(c)
+        })
     }
 
     #[track_caller]

@@ -1,6 +1,8 @@
 //! Taylor mode on closures: [`jet`] and [`nth_derivative`], by [`series`](super::series()).
 
-use super::operators::{Traced, components, fit, poison, settle, tangent_of, with_tensors};
+use super::operators::{
+    Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, with_tensors,
+};
 use super::series;
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
@@ -32,7 +34,7 @@ pub fn jet<M: Differentiable, O: Differentiable>(
     series: &[M::TangentVector],
     f: impl FnOnce(&M) -> O,
 ) -> (O, Vec<O::TangentVector>) {
-    let series: Vec<Vec<Option<Tensor>>> = series.iter().map(components).collect();
+    let series: Vec<Vec<Option<Tensor>>> = series.iter().map(|s| components_of(at, s)).collect();
     let (value, derivatives) = along(at, &series, f);
     let derivatives = derivatives.iter().map(|d| tangent_of(&value, d)).collect();
     (value, derivatives)
@@ -78,6 +80,7 @@ fn along<M: Differentiable, O: Differentiable>(
     f: impl FnOnce(&M) -> O,
 ) -> (O, Vec<Vec<Option<Tensor>>>) {
     let caller = Location::caller();
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| -> Result<_> {
         for (k, derivatives) in given.iter().enumerate() {

@@ -17,7 +17,9 @@ use super::{add, current_scope, custom, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
-use wengert_core::op::derivative::{Custom, Derivative, Jvp, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::op::derivative::{
+    Custom, DecompositionRule, Derivative, Jvp, Transpose, TransposeOperand, TransposeRule,
+};
 use wengert_core::{IdVec, Literal, Result, Scalar, Tensor, TensorType};
 
 /// Outputs of a body with their tangents; `None` is zero.
@@ -102,6 +104,10 @@ fn differentiate(
         };
         return run(&decomposition, operands, tangents, &vec![true; types.1.len()], linearizing);
     }
+    if let (true, Derivative::Decomposed(decomposition)) = (active, rule) {
+        let body = decomposed(scope, equation, decomposition, &operand_types(operands))?;
+        return run(&body, operands, tangents, &vec![true; equation.results.len()], linearizing);
+    }
     if let Derivative::Custom(Custom::Transposed { tangents: count }) = rule {
         assert!(!active && !linearizing, "a linear program is run as it is, or transposed");
         let results = custom::expand(scope, equation, operands, count)?;
@@ -121,9 +127,11 @@ fn differentiate(
     }
     let tangents = scope.derived(equation.location, format!("jvp({})", op.name()), || {
         let tangents = match rule {
-            Derivative::Zero | Derivative::Composite | Derivative::Custom(_) | Derivative::Opaque => {
-                vec![None; results.len()]
-            }
+            Derivative::Zero
+            | Derivative::Composite
+            | Derivative::Decomposed(_)
+            | Derivative::Custom(_)
+            | Derivative::Opaque => vec![None; results.len()],
             Derivative::Linear(transpose) => {
                 duals_of_linear(equation, transpose, operands, &operand_types(&results), tangents)?
             }
@@ -162,6 +170,21 @@ pub(super) fn decompose(
         panic!("{} is composite, so its compute facet is a decomposition", op.name())
     };
     let closure = trace(operands, rule)?;
+    assert!(closure.captures.is_empty(), "the decomposition of {} uses its operands only", op.name());
+    Ok(closure.body)
+}
+
+/// The body that stands for an equation where it is differentiated.
+pub(super) fn decomposed(
+    scope: &Scope,
+    equation: &Equation,
+    decomposition: DecompositionRule,
+    operands: &[TensorType],
+) -> Result<Body> {
+    let op = &equation.op;
+    let closure = scope.derived(equation.location, format!("decompose({})", op.name()), || {
+        trace(operands, |operands| decomposition(op, &equation.regions, operands))
+    })?;
     assert!(closure.captures.is_empty(), "the decomposition of {} uses its operands only", op.name());
     Ok(closure.body)
 }

@@ -18,15 +18,19 @@
 //! no tangents at all. Code is emitted only for equations between the active inputs and the differentiated outputs
 //! ([`activity`]), and each derivative equation's location names the rule and the equation that it comes from.
 //!
-//! [`jacobian`] maps linear programs over bases, for derivatives as matrices. [`operators`] offers all this on closures over models, [`function`] on whole functions: a function in, a function out.
+//! [`jacobian`] maps linear programs over bases, for derivatives as matrices. [`operators`] offers all this on closures over models,
+//! [`function`] on whole functions: a function in, a function out. [`list`] makes closures values of their own, [`eager`] computes at once
+//! and differentiates what was computed.
 
 mod activity;
 mod custom;
+pub mod eager;
 pub mod function;
 pub mod jacobian;
 mod jet;
 pub mod jvp;
 pub mod linearize;
+pub mod list;
 pub mod operators;
 pub mod rules;
 pub mod series;

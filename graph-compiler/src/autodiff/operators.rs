@@ -10,10 +10,11 @@ pub use super::jacobian::{
     value_and_jacrev, value_grad_and_hessian,
 };
 pub use super::jet::{jet, nth_derivative};
+use super::trace::trace_at;
 pub use super::wrt::{grad_wrt, value_and_grad_wrt};
-use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, linearize as linearize_body, trace};
+use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, linearize as linearize_body};
 use std::marker::PhantomData;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::build::{Closure, Entered, Scope};
 use wengert_core::{
     Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor, TensorType,
 };
@@ -37,6 +38,7 @@ pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
     at: &M,
     f: impl FnOnce(&M) -> (Tensor, A),
 ) -> (Tensor, A, M::TangentVector) {
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
     let active = traced.floats();
     gradient(at, traced, Ok(active))
@@ -104,9 +106,10 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
     along: &M::TangentVector,
     f: impl FnOnce(&M) -> O,
 ) -> (O, O::TangentVector) {
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
-        let mut tangents = components(along);
+        let mut tangents = components_of(at, along);
         fit("tangent", at, &tangents)?;
         for (primal, tangent) in traced.primals.iter().zip(&mut tangents) {
             tangent.take_if(|_| !primal.dtype().is_float());
@@ -144,6 +147,7 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
     at: &M,
     f: impl FnOnce(&M) -> O,
 ) -> (O, Differential<M, O>) {
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
     let result = traced
         .closure
@@ -175,6 +179,7 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     f: impl FnOnce(&M) -> O,
 ) -> Pullback<'m, M, O> {
     let caller = Location::caller();
+    let _entered = enter_scope_of(like);
     let traced = Traced::of(like, f);
     let linear = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         if let Some(other) = traced.primals.iter().find(|t| !t.dtype().is_float()) {
@@ -212,7 +217,8 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     /// The tangent of the value along `tangent`.
     #[track_caller]
     pub fn push_forward(&self, tangent: &M::TangentVector) -> O::TangentVector {
-        let tangents = components(tangent);
+        let _entered = enter_scope_of(&self.at);
+        let tangents = components_of(&self.at, tangent);
         let fits = || fit("tangent", &self.at, &tangents);
         let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.apply(&tangents)));
         let caller = Location::caller();
@@ -227,7 +233,8 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
 
     /// An error is located at `caller`.
     fn pull_back_at(&self, cotangent: &O::TangentVector, caller: Location) -> M::TangentVector {
-        let cotangents = components(cotangent);
+        let _entered = enter_scope_of(&self.at);
+        let cotangents = components_of(&self.output, cotangent);
         let fits = || fit("cotangent", &self.output, &cotangents);
         let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.transpose(&cotangents)));
         tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at, caller).1)
@@ -259,9 +266,8 @@ impl<O: Differentiable> Traced<O> {
             // The closure's result is needed for the shape of the answer; its tensors are not.
             return Traced { primals, output: f(at), closure: Err(error.at(Location::caller(), "")) };
         }
-        let types: Vec<TensorType> = primals.iter().map(|t| t.ty().clone()).collect();
         let mut output = None;
-        let closure = trace(&types, |inputs| {
+        let closure = trace_at(&primals, |inputs| {
             let returned = f(&with_tensors(at, inputs));
             let tensors = returned.tensors().into_iter().map(|(_, t)| t).collect();
             output = Some(returned);
@@ -367,9 +373,19 @@ pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tens
     })
 }
 
-/// The components of a tangent vector.
-pub(super) fn components(tangent: &impl Differentiable) -> Vec<Option<Tensor>> {
-    tangent.tensors().into_iter().map(|(_, t)| Some(t)).collect()
+/// The components of a tangent vector of `value`.
+pub(super) fn components_of<T: Differentiable>(value: &T, tangent: &T::TangentVector) -> Vec<Option<Tensor>> {
+    let mut components = Vec::new();
+    value.components(tangent, &mut |t| components.push(Some(t.clone())));
+    components
+}
+
+/// Makes the scope of the tensors of `value` the current one, if none is, or one that has nothing to do with it: tensors with values are
+/// differentiated outside of any function.
+pub(super) fn enter_scope_of(value: &impl Differentiable) -> Option<Entered> {
+    let scope = value.tensors().iter().find_map(|(_, t)| t.scope().cloned())?;
+    let current = Scope::current().filter(|c| c.is_within(&scope) || scope.is_within(c));
+    current.is_none().then(|| scope.entered())
 }
 
 fn warn_of_zeros(at: &impl Differentiable, active: &[bool], cotangents: &[Option<Tensor>]) {

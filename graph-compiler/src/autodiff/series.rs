@@ -22,7 +22,7 @@
 //! what solves y′ = g needs no division. All numbers that are brought in are binomial coefficients, so rational programs stay exact.
 
 use super::activity::Activity;
-use super::jvp::{decompose, duals_of_linear, jvp, zeros};
+use super::jvp::{decompose, decomposed, duals_of_linear, jvp, zeros};
 use super::{add, current_scope, custom, record, sound};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -199,7 +199,7 @@ impl Nodes {
         }
         let applied = Applied { equation: equation.clone(), operands };
         let rule = match rule {
-            Derivative::Zero | Derivative::Composite => Rule::Given,
+            Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) => Rule::Given,
             Derivative::Opaque => return Err(custom::opaque_error(&self.scope, equation)),
             Derivative::Custom(rule) => Rule::Nonlinear(Tangents::Custom(rule)),
             Derivative::Linear(transpose) => Rule::Linear(transpose),
@@ -237,6 +237,10 @@ impl Nodes {
                     }
                     false => decompose()?,
                 };
+                Ok(Some(Closure { body, captures: vec![] }))
+            }
+            Derivative::Decomposed(decomposition) => {
+                let body = decomposed(&self.scope, equation, decomposition, &types)?;
                 Ok(Some(Closure { body, captures: vec![] }))
             }
             Derivative::Custom(Custom::Transposed { tangents }) => {

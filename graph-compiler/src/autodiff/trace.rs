@@ -1,7 +1,7 @@
 //! Closures of Rust as bodies.
 
 use super::current_scope;
-use wengert_core::graph::build::Closure;
+use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::{Location, Result, Tensor, TensorType};
 
 /// Runs `f` on fresh inputs of the given types in a scope within the current one, and returns what it computed. Equations that do
@@ -10,7 +10,24 @@ use wengert_core::{Location, Result, Tensor, TensorType};
 pub fn trace(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let caller = Location::caller();
     let scope = current_scope()?.child();
-    let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), caller.clone())).collect();
+    let inputs = types.iter().map(|ty| scope.input_at(ty.clone(), caller.clone())).collect();
+    run(scope, inputs, f)
+}
+
+/// The same at a point: in an eager scope, the inputs have the values of `primals`, so that `f` may look at them.
+#[track_caller]
+pub fn trace_at(primals: &[Tensor], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
+    let caller = Location::caller();
+    let scope = current_scope()?.child();
+    let input = |t: &Tensor| match t.value() {
+        Ok(value) if scope.is_eager() => scope.input_with_value(&value, caller.clone()),
+        _ => scope.input_at(t.ty().clone(), caller.clone()),
+    };
+    let inputs = primals.iter().map(input).collect();
+    run(scope.clone(), inputs, f)
+}
+
+fn run(scope: Scope, inputs: Vec<Tensor>, f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let outputs = scope.enter(|| f(&inputs));
     if let Some(error) = outputs.iter().find_map(Tensor::error) {
         return Err(error.clone());

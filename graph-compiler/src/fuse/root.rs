@@ -50,7 +50,7 @@ impl Root {
         };
         let (extents, inner) = match compute {
             Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
-            Compute::Reduce { axes, .. } => (&view.extents[eq.operands[0]], axes.clone()),
+            Compute::Reduce { extents, axes, .. } => (extents, axes.clone()),
             Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
             Compute::Call(_) | Compute::Decompose(_) => panic!("fusion: a composite is no root"),
         };

@@ -174,7 +174,7 @@ impl Uses {
             let seen_through = view.cost[n] == Cost::Free && !required[result];
             let (uses, asked) = match &view.work[n] {
                 _ if seen_through => (count[result], points[result]),
-                Work::Compute(Compute::Reduce { .. }) => (1, view.count(equation.operands[0])),
+                Work::Compute(Compute::Reduce { extents, .. }) => (1, extents.iter().product()),
                 _ => (1, view.count(result)),
             };
             let distinct: BTreeSet<ValueId> = match view.work[n] {

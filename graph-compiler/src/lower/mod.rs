@@ -220,9 +220,8 @@ impl<'v, 'a> Lowering<'v, 'a> {
                 panic!("lower: a literal is no member of a cluster")
             };
             match compute {
-                Compute::Reduce { .. } => {
-                    let operand = &self.view.extents[equation.operands[0]];
-                    let index = self.full_index(&inner, operand);
+                Compute::Reduce { extents, .. } => {
+                    let index = self.full_index(&inner, extents);
                     reductions.push((member, self.emitter.tuple(member.equation, &index)));
                 }
                 Compute::Element { .. } => {
@@ -246,17 +245,13 @@ impl<'v, 'a> Lowering<'v, 'a> {
         }
         for (member, values) in reductions {
             let equation = &self.view.body.equations[member.equation];
-            let Work::Compute(Compute::Reduce { axes, combine, project, .. }) =
+            let Work::Compute(Compute::Reduce { extents, axes, combine, project, .. }) =
                 &self.view.work[member.equation]
             else {
                 unreachable!("only reductions were put aside")
             };
             let operand = equation.operands[0];
-            let tree = self.target.reduction_tree(
-                self.view.body.ty(operand).dtype,
-                &self.view.extents[operand],
-                axes,
-            );
+            let tree = self.target.reduction_tree(self.view.body.ty(operand).dtype, extents, axes);
             let tuple = self.emitter.builder.reduce(&values, combine.clone(), tree);
             for ((value, part), stored) in equation.results.iter().zip(project).zip(&member.stored) {
                 self.emitter.held.insert(*value, Held::Register(tuple[*part]));

@@ -50,7 +50,8 @@ pub(super) const RULES: &[Rule] = &[
         apply: |cx, equation| {
             let (Op::Reduce(op), [y]) = (&equation.op, equation.operands.as_slice()) else { return None };
             let (Op::BroadcastInDim(broadcast), [x]) = cx.definition(*y)? else { return None };
-            let (x, idempotent) = (*x, !matches!(op.kind, ReduceKind::Sum | ReduceKind::Prod));
+            let (x, idempotent) =
+                (*x, !matches!(op.kind, ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Xor));
             // Only what is new is repeated; and it must be there at least once.
             let new = |a: &usize| !broadcast.dims.contains(a);
             let extents = cx.extents(*y);

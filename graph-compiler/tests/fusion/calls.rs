@@ -1,6 +1,6 @@
 //! Calls, executed in the plainest way.
 
-use wengert_core::call::{Activation, Call, Convolution, Gemm, ScatterAdd};
+use wengert_core::call::{Activation, Call, Convolution, Gemm, Scatter};
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluate;
 use wengert_core::{DType, Literal, Result, Scalar};
@@ -9,7 +9,7 @@ use wengert_core::{DType, Literal, Result, Scalar};
 pub fn execute(call: &Call, operands: &[Literal]) -> Result<Literal> {
     match call {
         Call::Gemm(gemm) => Ok(product(gemm, operands)),
-        Call::ScatterAdd(scatter) => Ok(scatter_add(scatter, operands)),
+        Call::Scatter(scatter) => Ok(combined(scatter, operands)),
         Call::Convolution(convolution) => Ok(convolve(convolution, operands)),
         // Their result is exact: nothing is to be learned from another way.
         Call::Sort(_) | Call::TopK(_) => Ok(call.reference(operands)?.literal()),
@@ -64,17 +64,16 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
     Literal::from_scalars(g.result, &[g.batch, g.m, g.n], &values).expect("all have the dtype")
 }
 
-fn scatter_add(s: &ScatterAdd, operands: &[Literal]) -> Literal {
+fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
     let mut values: Vec<Scalar> = operands[0].scalars().collect();
     let vector = s.indices.len() - 1;
     let kept: Vec<usize> = (0..s.operand.len()).filter(|a| !s.inserted_window_dims.contains(a)).collect();
-    for n in 0..s.updates.iter().product() {
-        let mut rest = n;
+    // One window after the other, in the order of their positions.
+    let positions = (0..s.updates.len()).filter(|a| !s.update_window_dims.contains(a));
+    let order: Vec<usize> = positions.chain(s.update_window_dims.iter().copied()).collect();
+    for counter in indices(order.iter().map(|a| s.updates[*a]).collect()) {
         let mut index = vec![0; s.updates.len()];
-        for axis in (0..index.len()).rev() {
-            index[axis] = rest % s.updates[axis];
-            rest /= s.updates[axis];
-        }
+        order.iter().zip(counter).for_each(|(axis, i)| index[*axis] = i);
         let mut position: Vec<usize> =
             (0..index.len()).filter(|a| !s.update_window_dims.contains(a)).map(|a| index[a]).collect();
         position.push(0);
@@ -91,7 +90,14 @@ fn scatter_add(s: &ScatterAdd, operands: &[Literal]) -> Literal {
         let mut at: Vec<usize> = start.iter().map(|i| *i as usize).collect();
         kept.iter().zip(&s.update_window_dims).for_each(|(axis, w)| at[*axis] += index[*w]);
         let at = flat(&s.operand, &at);
-        values[at] = scalar(ScalarOp::Add, &[values[at], operands[2].get(n)]);
+        let update = operands[2].get(flat(&s.updates, &index));
+        values[at] = match s.kind.instruction() {
+            // Of truths the lesser is the conjunction.
+            Some(ScalarOp::Min) if s.dtype == DType::Bool => scalar(ScalarOp::And, &[values[at], update]),
+            Some(_) if s.dtype == DType::Bool => scalar(ScalarOp::Or, &[values[at], update]),
+            Some(op) => scalar(op, &[values[at], update]),
+            None => update,
+        };
     }
     Literal::from_scalars(s.dtype, &s.operand, &values).expect("all have the dtype")
 }

@@ -75,6 +75,7 @@ impl Conv2d {
             lhs_spec: vec![],
             rhs_spec: vec![],
             out_spec: vec![],
+            result: None,
         };
         let y = Tensor::apply(op, &[x, &self.weight]);
         match &self.bias {

@@ -1,6 +1,6 @@
 //! Adam and AdamW.
 
-use super::{Rate, count, moment, variables, wide};
+use super::{Rate, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
 use std::rc::Rc;
 use wengert_core::graph::build::FunctionBuilder;
@@ -58,22 +58,31 @@ impl Core {
     fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
         let step = count(f, &self.name);
         let (first, second) = self.betas;
-        for variable in variables(f, model, gradient) {
+        let variables = variables(f, model, gradient);
+        let (mut decays, mut steps) = (Vec::new(), Vec::new());
+        for variable in &variables {
             let dtype = wide(&variable.value);
-            let (mut value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
-            let (m_path, m) = moment(f, &self.name, "m", &variable);
-            let (v_path, v) = moment(f, &self.name, "v", &variable);
+            let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
+            let (m_path, m) = moment(f, &self.name, "m", variable);
+            let (v_path, v) = moment(f, &self.name, "v", variable);
             let m = m * first + &g * (1.0 - first);
             let v = v * second + g.square() * (1.0 - second);
             f.update(&m_path, &m);
             f.update(&v_path, &v);
-            if self.weight_decay != 0.0 && (self.decays)(&variable.path, variable.value.ty()) {
-                value = &value - self.rate.times(&(&value * self.weight_decay), Some(&step));
-            }
+            let decays_too = self.weight_decay != 0.0 && (self.decays)(&variable.path, variable.value.ty());
+            decays.push(match decays_too {
+                true if value.ty() != g.ty() => return no_decay(f, variable),
+                true => -self.rate.times(&(&value * self.weight_decay), Some(&step)),
+                // To add −0 changes nothing, not even the sign of 0, and compiles to nothing.
+                false => g.full_like(-0.0),
+            });
             let denominator = (v / correction(&step, second, dtype)).sqrt() + self.epsilon;
             let direction = m / correction(&step, first, dtype) / denominator;
-            let next = value - self.rate.times(&direction, Some(&step));
-            f.update(&variable.path, &next.convert(variable.value.dtype()));
+            steps.push(-self.rate.times(&direction, Some(&step)));
+        }
+        match self.weight_decay == 0.0 {
+            true => advance(f, model, gradient, &variables, &[steps]),
+            false => advance(f, model, gradient, &variables, &[decays, steps]),
         }
     }
 }

@@ -5,6 +5,9 @@
 //! variables and its own by their next values. Nothing happens outside the graph: a training step with its optimiser is one
 //! function, which a file holds and any session runs.
 //!
+//! The model is moved by its own [`move_along`](wengert_core::Differentiable::move_along): what is a vector is added to, what is a manifold (rotations,
+//! say) moves as it has defined. Moments have the shape of the gradient.
+//!
 //! Integers in a model have no gradient and stay as they are. The moments of halves are kept, and their updates computed, in f32.
 
 mod adam;
@@ -18,11 +21,14 @@ pub use rate::Rate;
 pub use sgd::Sgd;
 
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::{DType, Diagnostic, Differentiable, Initializer, Location, Tensor, TensorType};
+use wengert_core::{DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType};
 
 /// A variable of a model with its gradient.
 struct Variable {
+    /// Its path in the function's state.
     path: String,
+    /// Its path in the model.
+    key: KeyPath,
     value: Tensor,
     gradient: Tensor,
 }
@@ -35,6 +41,17 @@ fn variables<M: Differentiable>(
     gradient: &M::TangentVector,
 ) -> Vec<Variable> {
     let (tensors, gradients) = (model.tensors(), gradient.tensors());
+    if tensors.len() != gradients.len() {
+        let error = Diagnostic::new(format!(
+            "a gradient of {} tensors does not fit a model of {}",
+            gradients.len(),
+            tensors.len()
+        ))
+        .at(Location::caller(), "updated here")
+        .help("a gradient has the structure of its model, as `grad` at the model gives it");
+        f.scope().fail(&error);
+        return vec![];
+    }
     let mut variables = Vec::with_capacity(tensors.len());
     for ((path, value), (_, gradient)) in tensors.into_iter().zip(gradients) {
         if !value.dtype().is_float() || value.error().is_some() {
@@ -47,9 +64,58 @@ fn variables<M: Differentiable>(
             f.scope().fail(&error);
             continue;
         };
-        variables.push(Variable { path: state.into(), value, gradient });
+        variables.push(Variable { path: state.into(), key: path, value, gradient });
     }
     variables
+}
+
+/// Moves `model` along some steps, one after the other, each in the variables' wide dtypes with one tensor for each variable, and
+/// makes what comes of it the variables' next values.
+#[track_caller]
+fn advance<M: Differentiable>(
+    f: &mut FunctionBuilder,
+    model: &M,
+    gradient: &M::TangentVector,
+    variables: &[Variable],
+    steps: &[Vec<Tensor>],
+) {
+    let index = |path: &KeyPath| variables.iter().position(|v| v.key == *path);
+    // The tangent has the tensors of the model in the same order, if not under the same paths.
+    let places: Vec<Option<usize>> = model.tensors().iter().map(|(path, _)| index(path)).collect();
+    let mut moved = model.map_tensors(&KeyPath::default(), &mut |path, t| match index(path) {
+        Some(_) => t.convert(wide(t)),
+        None => t.clone(),
+    });
+    for step in steps {
+        let mut places = places.iter();
+        let direction = gradient.map_tensors(&KeyPath::default(), &mut |_, g| match places
+            .next()
+            .expect("there is a gradient for each tensor")
+        {
+            Some(i) => step[*i].clone(),
+            None => g.clone(),
+        });
+        moved = moved.move_along(&direction);
+    }
+    for (place, (_, next)) in places.iter().zip(moved.tensors()) {
+        if let Some(variable) = place.map(|i| &variables[i]) {
+            f.update(&variable.path, &next.convert(variable.value.dtype()));
+        }
+    }
+}
+
+/// Why a variable does not decay: it is a point of a manifold, which has no zero to decay to.
+#[track_caller]
+fn no_decay(f: &FunctionBuilder, variable: &Variable) {
+    let error = Diagnostic::new(format!(
+        "weight decay pulls towards zero, and `{}` ({}) has none: its tangent is {}",
+        variable.path,
+        variable.value.ty(),
+        variable.gradient.ty()
+    ))
+    .at(Location::caller(), "updated here")
+    .help("leave it out with `AdamW::decay_where`, or set the weight decay to 0");
+    f.scope().fail(&error);
 }
 
 /// The dtype in which a variable's update is computed.
@@ -57,11 +123,11 @@ fn wide(tensor: &Tensor) -> DType {
     if tensor.dtype().is_half() { DType::F32 } else { tensor.dtype() }
 }
 
-/// State of an optimiser that begins with zeros, of the shape of a variable.
+/// State of an optimiser that begins with zeros, of the shape of a variable's gradient.
 #[track_caller]
 fn moment(f: &mut FunctionBuilder, name: &str, what: &str, variable: &Variable) -> (String, Tensor) {
     let path = format!("{name}.{what}.{}", variable.path);
-    let ty = variable.value.ty().with_dtype(wide(&variable.value));
+    let ty = variable.gradient.ty().with_dtype(wide(&variable.value));
     let state = f.state(&path, Tensor::variable(ty, Initializer::Zeros));
     (path, state)
 }

@@ -1,6 +1,6 @@
 //! Gradient descent.
 
-use super::{Rate, count, moment, variables, wide};
+use super::{Rate, advance, count, moment, no_decay, variables, wide};
 use wengert_core::Differentiable;
 use wengert_core::graph::build::FunctionBuilder;
 
@@ -11,6 +11,8 @@ use wengert_core::graph::build::FunctionBuilder;
 /// v = momentum · v + g
 /// p = p − rate · v                      (Nesterov: p − rate · (g + momentum · v))
 /// ```
+///
+/// On a manifold the variable moves along −rate · v, and v is a plain sum of tangent vectors, none of which is carried along.
 ///
 /// State: `sgd.velocity.<path>` with momentum, `sgd.step` with a scheduled rate.
 #[derive(Clone, Debug)]
@@ -60,20 +62,25 @@ impl Sgd {
     #[track_caller]
     pub fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
         let step = if self.rate.is_constant() { None } else { Some(count(f, &self.name)) };
-        for variable in variables(f, model, gradient) {
+        let variables = variables(f, model, gradient);
+        let mut steps = Vec::with_capacity(variables.len());
+        for variable in &variables {
             let dtype = wide(&variable.value);
-            let (value, mut g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
+            let mut g = variable.gradient.convert(dtype);
             if self.weight_decay != 0.0 {
-                g = g + &value * self.weight_decay;
+                if variable.value.ty() != variable.gradient.ty() {
+                    return no_decay(f, variable);
+                }
+                g = g + variable.value.convert(dtype) * self.weight_decay;
             }
             if self.momentum != 0.0 {
-                let (path, velocity) = moment(f, &self.name, "velocity", &variable);
+                let (path, velocity) = moment(f, &self.name, "velocity", variable);
                 let velocity = velocity * self.momentum + &g;
                 f.update(&path, &velocity);
                 g = if self.nesterov { g + velocity * self.momentum } else { velocity };
             }
-            let next = value - self.rate.times(&g, step.as_ref());
-            f.update(&variable.path, &next.convert(variable.value.dtype()));
+            steps.push(-self.rate.times(&g, step.as_ref()));
         }
+        advance(f, model, gradient, &variables, &[steps]);
     }
 }

@@ -12,11 +12,13 @@ mod transpose;
 use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
+use super::dot_general::check_result;
 use super::elementwise::{Domain, wrap};
 use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{self, Call, Direction, Window};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
@@ -46,6 +48,9 @@ attributes! {
         rhs_spec: Vec<usize> = vec![],
         /// Axes of the result: batch, feature, spatial…; empty: channels last.
         out_spec: Vec<usize> = vec![],
+        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one of its kind that is not narrower, to which operands are
+        /// then converted first.
+        result: Option<DType> = None,
     }
 }
 
@@ -114,6 +119,7 @@ impl ConvGeneralDilated {
             lhs_spec: vec![],
             rhs_spec: vec![],
             out_spec: vec![],
+            result: None,
         }
     }
 
@@ -221,6 +227,8 @@ impl Operation for ConvGeneralDilated {
                 .help("both have one dtype and one rank"));
         }
         Domain::Number.check(x.dtype)?;
+        let dtype = self.result.unwrap_or(x.dtype);
+        check_result(x.dtype, dtype)?;
         self.check_attributes(x.rank())?;
         let specs = self.specs();
         let (batch, features) = (&x.shape[specs.lhs[0]], &x.shape[specs.lhs[1]]);
@@ -250,7 +258,7 @@ impl Operation for ConvGeneralDilated {
             }
             shape[specs.out[2 + i]] = self.output(i, input, filter)?;
         }
-        let result = x.with_shape(shape);
+        let result = TensorType { dtype, shape };
         // Strides, dilations and paddings that no arithmetic of positions holds.
         if let Some(call) = self.call(x, w, &result) {
             Call::Convolution(call).verify()?;
@@ -305,7 +313,7 @@ impl Operation for ConvGeneralDilated {
                 }
                 super::advance(&mut k, &kernel);
             }
-            if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, x.dtype)) }
+            if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, results[0].dtype)) }
         })])
     }
 
@@ -316,6 +324,15 @@ impl Operation for ConvGeneralDilated {
         _regions: &'a [Body],
     ) -> Compute<'a> {
         let (specs, n) = (self.specs(), self.spatial());
+        let (operand, result) = (operands[0].dtype, results[0].dtype);
+        if result != operand {
+            let wide = if result.is_half() { DType::F32 } else { result };
+            return Compute::Decompose(Box::new(move |tensors| {
+                let [x, w] = [0, 1].map(|i| tensors[i].convert(wide));
+                let conv = ConvGeneralDilated { result: None, ..self.clone() };
+                vec![Tensor::apply(conv, &[&x, &w]).convert(result)]
+            }));
+        }
         if self.batch_group_count == Dim::constant(1) && specs == Specs::canonical(n) {
             let call = self.call(&operands[0], &operands[1], &results[0]);
             return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));

@@ -2,7 +2,8 @@
 
 use super::ConvGeneralDilated;
 use crate::dim::Dim;
-use crate::op::sample::{Sample, floats, values};
+use crate::dtype::DType;
+use crate::op::sample::{Sample, SampleOperand, floats, values};
 
 fn padding(pairs: &[(i64, i64)]) -> Vec<(Dim, Dim)> {
     pairs.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).collect()
@@ -77,6 +78,66 @@ pub(super) fn samples() -> Vec<Sample> {
             ConvGeneralDilated { stride: vec![1, 2, 1], ..ConvGeneralDilated::new(3) },
             &[1, 3, 4, 3, 2],
             &[2, 2, 2, 2, 3],
+        ),
+        // Layouts and groups of lines and volumes.
+        sample(
+            ConvGeneralDilated {
+                lhs_spec: vec![0, 1, 2],
+                rhs_spec: vec![0, 1, 2],
+                out_spec: vec![1, 2, 0],
+                batch_group_count: Dim::constant(2),
+                ..line.clone()
+            },
+            &[4, 3, 5],
+            &[4, 3, 2],
+        ),
+        sample(
+            ConvGeneralDilated {
+                stride: vec![1, 2, 1],
+                padding: padding(&[(1, 0), (-1, 2), (0, 1)]),
+                lhs_dilation: vec![1, 2, 1],
+                rhs_dilation: vec![2, 1, 1],
+                feature_group_count: Dim::constant(2),
+                ..ConvGeneralDilated::new(3)
+            },
+            &[1, 3, 3, 2, 4],
+            &[2, 2, 1, 2, 4],
+        ),
+        sample(
+            ConvGeneralDilated {
+                lhs_spec: vec![0, 1, 2, 3, 4],
+                rhs_spec: vec![0, 1, 2, 3, 4],
+                out_spec: vec![0, 1, 2, 3, 4],
+                padding: padding(&[(0, 1), (1, 1), (-1, 1)]),
+                batch_group_count: Dim::constant(2),
+                ..ConvGeneralDilated::new(3)
+            },
+            &[2, 2, 2, 3, 4],
+            &[4, 2, 2, 2, 1],
+        ),
+        // A window that does not fit: no result. A filter beyond what padding leaves.
+        sample(line.clone(), &[1, 2, 1], &[3, 1, 1]),
+        sample(ConvGeneralDilated { padding: padding(&[(-2, -2)]), ..line.clone() }, &[1, 4, 1], &[1, 1, 1]),
+        // Results of other dtypes than the operands'.
+        Sample::new(
+            ConvGeneralDilated { result: Some(DType::F32), ..line.clone() },
+            [&[1usize, 5, 2][..], &[2, 2, 3]]
+                .map(|s| SampleOperand::Values(floats(s, -1.0, 1.0).literal(DType::BF16, 5)))
+                .to_vec(),
+        ),
+        Sample::new(
+            ConvGeneralDilated {
+                result: Some(DType::F64),
+                feature_group_count: Dim::constant(2),
+                ..line.clone()
+            },
+            [&[1usize, 5, 2][..], &[2, 1, 4]]
+                .map(|s| SampleOperand::Values(floats(s, -1.0, 1.0).literal(DType::F32, 5)))
+                .to_vec(),
+        ),
+        Sample::new(
+            ConvGeneralDilated { result: Some(DType::I32), ..line.clone() },
+            vec![values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [127i8, -128])],
         ),
         Sample::new(line, vec![values(&[1, 3, 1], [1i32, 2, i32::MAX]), values(&[2, 1, 1], [3i32, 5])]),
     ]

@@ -40,8 +40,16 @@ pub(super) fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         return vec![None, None];
     }
     let overflow = || ct.fail(Diagnostic::new("the extents of a transposed convolution overflow"));
-    let lhs = |w: &Tensor| op.transpose_lhs(ct, w, &t.operands[0].ty().shape).unwrap_or_else(overflow);
-    let rhs = |x: &Tensor| op.transpose_rhs(ct, x, &t.operands[1].ty().shape).unwrap_or_else(overflow);
+    // A wider result has a wider cotangent: widen the known operand, narrow what comes out.
+    let (dtype, wide) = (t.operands[0].ty().dtype, ct.dtype());
+    let lhs = |w: &Tensor| {
+        let found = op.transpose_lhs(ct, &w.convert(wide), &t.operands[0].ty().shape);
+        found.unwrap_or_else(overflow).convert(dtype)
+    };
+    let rhs = |x: &Tensor| {
+        let found = op.transpose_rhs(ct, &x.convert(wide), &t.operands[1].ty().shape);
+        found.unwrap_or_else(overflow).convert(dtype)
+    };
     vec![
         t.operands[0].is_linear().then(|| lhs(t.operands[1].known())),
         t.operands[1].is_linear().then(|| rhs(t.operands[0].known())),
@@ -79,6 +87,7 @@ impl ConvGeneralDilated {
             lhs_spec: specs.out,
             rhs_spec: swapped(&specs.rhs),
             out_spec: specs.lhs.clone(),
+            result: None,
         };
         let result = Tensor::apply(conv, &[ct, &w]);
         Some(match self.batch_group_count == one {
@@ -107,6 +116,7 @@ impl ConvGeneralDilated {
             lhs_spec: swapped(&specs.lhs),
             rhs_spec: swapped(&specs.out),
             out_spec: swapped(&specs.rhs),
+            result: None,
         };
         Some(Tensor::apply(conv, &[x, ct]))
     }

@@ -3,7 +3,9 @@
 use super::*;
 use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Source, assemble};
-use wengert_core::call::{Activation, Convolution, Direction, Epilogue, Gemm, Matrix, ScatterAdd, Window};
+use wengert_core::call::{
+    Activation, Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
+};
 
 fn gemm([m, n, k]: [usize; 3], dtype: DType, transposed: [bool; 2], activation: Option<Activation>) -> Call {
     let matrix = |rows: usize, columns: usize, transposed: bool| match transposed {
@@ -41,7 +43,8 @@ fn convolution(direction: Direction, groups: usize, channels: [usize; 2], dtype:
 }
 
 fn scatter(table: [usize; 2], count: usize, dtype: DType) -> Call {
-    Call::ScatterAdd(ScatterAdd {
+    Call::Scatter(Scatter {
+        kind: ScatterKind::Add,
         operand: table.to_vec(),
         indices: vec![count, 1],
         updates: vec![count, table[1]],

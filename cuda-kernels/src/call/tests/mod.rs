@@ -7,7 +7,7 @@
 mod assemble;
 mod convolution;
 mod gemm;
-mod scatter_add;
+mod scatter;
 
 use super::*;
 use crate::ptx::Module;
@@ -155,7 +155,7 @@ fn kernels(call: &Call) -> Vec<String> {
 /// A part of a larger value may begin anywhere.
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
-    use wengert_core::call::{Convolution, Direction, Epilogue, Gemm, Matrix, ScatterAdd, Window};
+    use wengert_core::call::{Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window};
     let gemm = |[m, n, k]: [usize; 3], dtype: DType| {
         Call::Gemm(Gemm {
             batch: 1,
@@ -181,7 +181,8 @@ fn buffers_that_are_aligned_to_their_elements_only() {
         window: vec![window],
         dtype: DType::BF16,
     };
-    let scatter = ScatterAdd {
+    let scatter = Scatter {
+        kind: ScatterKind::Add,
         operand: vec![40, 8],
         indices: vec![20, 1],
         updates: vec![20, 8],
@@ -199,7 +200,7 @@ fn buffers_that_are_aligned_to_their_elements_only() {
         gemm([40, 1, 128], DType::F32),
         gemm([20, 32, 1024], DType::F16),
         Call::Convolution(convolution),
-        Call::ScatterAdd(scatter),
+        Call::Scatter(scatter),
     ];
     let bytes = |dtype: DType| dtype.size() as u64;
     for call in calls {

@@ -1,18 +1,19 @@
-//! Scatter with addition.
+//! Scatters of every kind.
 
 use super::*;
-use wengert_core::call::ScatterAdd;
+use wengert_core::call::{Scatter, ScatterKind};
 
 /// Shapes and dimension numbers that fit together; indices are chosen apart.
-fn scatters() -> impl Strategy<Value = ScatterAdd> {
+fn scatters() -> impl Strategy<Value = Scatter> {
     (
         prop::collection::vec((0usize..6, any::<bool>(), any::<bool>(), 0usize..6), 0..4),
         prop::collection::vec(0usize..5, 0..3),
         0usize..DTYPES.len(),
+        0usize..ScatterKind::ALL.len(),
         any::<bool>(),
         any::<u64>(),
     )
-        .prop_map(|(axes, positions, dtype, wide, seed)| {
+        .prop_map(|(axes, positions, dtype, kind, wide, seed)| {
             let operand: Vec<usize> = axes.iter().map(|a| a.0).collect();
             let inserted: Vec<usize> = (0..axes.len()).filter(|a| axes[*a].1).collect();
             let window: Vec<usize> = axes.iter().filter(|a| !a.1).map(|a| a.3.min(a.0)).collect();
@@ -39,7 +40,8 @@ fn scatters() -> impl Strategy<Value = ScatterAdd> {
                 }
             }
             let indices = positions.iter().copied().chain([moved.len()]).collect();
-            ScatterAdd {
+            Scatter {
+                kind: ScatterKind::ALL[kind],
                 operand,
                 indices,
                 updates,
@@ -52,7 +54,7 @@ fn scatters() -> impl Strategy<Value = ScatterAdd> {
         })
 }
 
-fn operands(s: &ScatterAdd, seed: u64, highest: i64) -> Vec<Literal> {
+fn operands(s: &Scatter, seed: u64, highest: i64) -> Vec<Literal> {
     let starts = numbers(DType::I64, &s.indices, seed);
     let starts: Vec<Scalar> = starts
         .scalars()
@@ -76,12 +78,12 @@ fn operands(s: &ScatterAdd, seed: u64, highest: i64) -> Vec<Literal> {
 }
 
 /// By scanning, and by sorting where that is possible: both have the bits of the reference.
-fn check_both(scatter: &ScatterAdd, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
-    let call = Call::ScatterAdd(scatter.clone());
+fn check_both(scatter: &Scatter, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
+    let call = Call::Scatter(scatter.clone());
     check(&call, operands)?;
     let reference = call.reference(operands).unwrap();
     for in_place in [None, Some(0)] {
-        if let Some(sorted) = super::super::scatter_add::sorted(scatter, in_place).unwrap() {
+        if let Some(sorted) = super::super::scatter::sorted(scatter, in_place).unwrap() {
             let found = run(&call, &sorted, operands, in_place);
             reference.check(&found).map_err(|e| TestCaseError::fail(format!("{call:?} sorted: {e}")))?;
         }
@@ -98,8 +100,9 @@ proptest! {
     }
 }
 
-fn rows(table: [usize; 2], count: usize, dtype: DType) -> ScatterAdd {
-    ScatterAdd {
+fn rows(table: [usize; 2], count: usize, dtype: DType) -> Scatter {
+    Scatter {
+        kind: ScatterKind::Add,
         operand: table.to_vec(),
         indices: vec![count, 1],
         updates: vec![count, table[1]],
@@ -124,16 +127,17 @@ fn rows_of_a_table() {
         let scatter = rows(table, count, dtype);
         check_both(&scatter, &operands(&scatter, 1, table[0] as i64)).unwrap();
     }
-    let names = kernels(&Call::ScatterAdd(rows([70000, 4], 2100, DType::F16)));
+    let names = kernels(&Call::Scatter(rows([70000, 4], 2100, DType::F16)));
     let pass = ["sort_count", "sort_offsets", "sort_place"];
     assert_eq!(names[0..2], ["scatter_copy_f16", "scatter_keys_i32"]);
-    assert_eq!(names[2..].join(" "), [pass, pass, pass].concat().join(" ") + " scatter_segments_f16");
+    assert_eq!(names[2..].join(" "), [pass, pass, pass].concat().join(" ") + " scatter_add_segments_f16");
 }
 
 /// Windows that reach into each other cannot be sorted.
 #[test]
 fn windows_that_overlap() {
-    let scatter = ScatterAdd {
+    let scatter = Scatter {
+        kind: ScatterKind::Add,
         operand: vec![400, 2],
         indices: vec![300, 1],
         updates: vec![300, 90, 2],
@@ -143,6 +147,6 @@ fn windows_that_overlap() {
         dtype: DType::F32,
         index: DType::I64,
     };
-    assert!(super::super::scatter_add::sorted(&scatter, None).unwrap().is_none());
+    assert!(super::super::scatter::sorted(&scatter, None).unwrap().is_none());
     check_both(&scatter, &operands(&scatter, 3, 400 - 90)).unwrap();
 }

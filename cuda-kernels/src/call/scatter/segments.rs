@@ -1,7 +1,7 @@
-//! Before and after the sort: where windows begin as numbers to sort by, and the sums over positions that begin at one place.
+//! Before and after the sort: where windows begin as numbers to sort by, and what all positions that begin at one place make of its elements.
 //!
-//! In the sum each thread looks at one sorted position and a vector of its window. If the position is the first of its place, the thread adds the
-//! updates of this one and of all that follow with the same place to the result; else it has nothing to do. 256 threads, no shared memory;
+//! In the latter each thread looks at one sorted position and a vector of its window. If the position is the first of its place, the thread combines the
+//! updates of this one and of all that follow with the same place with the result; else it has nothing to do. 256 threads, no shared memory;
 //! bound by reading the updates once.
 
 use super::super::draft::Draft;
@@ -110,9 +110,8 @@ pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -
             number.store(code, Space::Global, Place::at(to, 0), &raw);
         });
     });
-    let remark = format!("Adds {count} windows, sorted by where they begin, in vectors of {vector}.");
-    let name = format!("scatter_segments_{}", number.0);
-    draft.stage(name, remark, THREADS as u32, 0, (count * vectors).div_ceil(THREADS))
+    let remark = format!("Combines {count} windows, sorted by where they begin, in vectors of {vector}.");
+    draft.stage(scatter.kernel("segments"), remark, THREADS as u32, 0, (count * vectors).div_ceil(THREADS))
 }
 
 /// Adds the updates from the first position of a key to its last. `from` is where the element lies in the updates of position 0.
@@ -134,7 +133,7 @@ fn add_up(
     let raw = number.load(code, Space::Global, Place::at(address, 0), sums.len());
     for (sum, raw) in sums.iter().zip(raw) {
         let value = number.widen(code, raw);
-        let next = number.add(code, *sum, value);
+        let next = scatter.combine(code, *sum, value);
         code.assign(number.wide(), *sum, next);
     }
     code.binary_into(at, Binary::Add, Type::S32, at, 1);

@@ -2,19 +2,21 @@
 //!
 //! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index vector.
 
+mod samples;
+
 use super::attribute::{attributes, named};
 use super::batch::{in_front, prepended, shifted};
 use super::compute::Compute;
 use super::derivative::{Derivative, Jvp, Transpose};
-use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Op, Operation, ScatterAdd, Traits, distinct_axes, operand_count};
+use super::starts::{self, Batching, ascending_axes, check_indices};
+use super::{Batch, Entry, Op, Operation, Scatter, Traits, operand_count};
+use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::dtype::DType;
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
-use crate::nest::{Affine, Guard, ScalarOp};
+use crate::nest::{Affine, Guard};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -23,10 +25,13 @@ attributes! {
     ///
     /// For each index vector `v` a window of `slice_sizes` is taken out of the operand, starting at `v[k]` along axis
     /// `start_index_map[k]` and at 0 along others. Axes in `collapsed_slice_dims` (of window extent 1) are dropped; the others
-    /// become the axes `offset_dims` of the result, in order; its remaining axes are those of the indices.
+    /// become the axes `offset_dims` of the result, in order; its remaining axes are those of the indices. Axes in
+    /// `operand_batching_dims` (of window extent 1) are dropped, too: there the window lies where the index vector lies along the axes
+    /// `start_indices_batching_dims` of the indices, pairwise.
     ///
-    /// A window that does not lie within the operand is moved to where it does (each start is clamped), or, if `fill` is
-    /// given, yields `fill` throughout.
+    /// A window that does not lie within the operand is moved to where it does (each start is clamped: lax' mode `clip`), or, if `fill`
+    /// is given, yields `fill` throughout (`fill`). Lax' `promise_in_bounds` has no mode of its own: who keeps the promise gets the same
+    /// from `clip`, and nothing is undefined for who does not. Indices are of any integer dtype.
     Gather {
         /// Axes of the result that are window axes, ascending.
         offset_dims: Vec<usize>,
@@ -36,6 +41,10 @@ attributes! {
         start_index_map: Vec<usize>,
         /// Extents of the window, one for each axis of the operand.
         slice_sizes: Vec<Dim>,
+        /// Axes of the operand that run together with axes of the indices, ascending.
+        operand_batching_dims: Vec<usize> = vec![],
+        /// Axes of the indices that run together with those, pairwise.
+        start_indices_batching_dims: Vec<usize> = vec![],
         /// What a window out of bounds yields; absent: starts are clamped.
         fill: Option<Scalar> = None,
     }
@@ -54,23 +63,33 @@ impl Gather {
             collapsed_slice_dims: vec![0],
             start_index_map: vec![0],
             slice_sizes,
+            operand_batching_dims: vec![],
+            start_indices_batching_dims: vec![],
             fill: None,
         }
     }
 
-    /// Axes of the operand that remain in a window.
-    fn kept(&self) -> Vec<usize> {
-        (0..self.slice_sizes.len()).filter(|a| !self.collapsed_slice_dims.contains(a)).collect()
+    /// Whether an axis of the operand is none of the result.
+    fn drops(&self, axis: usize) -> bool {
+        self.collapsed_slice_dims.contains(&axis) || self.operand_batching_dims.contains(&axis)
     }
 
-    /// A result's index apart: that of the index vector, and that within the window, by axes of the operand.
+    /// Axes of the operand that remain in a window.
+    fn kept(&self) -> Vec<usize> {
+        (0..self.slice_sizes.len()).filter(|a| !self.drops(*a)).collect()
+    }
+
+    /// A result's index apart: that of the index vector, and that in the operand of a window that starts at 0.
     fn split<T: Clone>(&self, index: &[T], zero: T) -> (Vec<T>, Vec<T>) {
         let mut window = vec![zero; self.slice_sizes.len()];
         for (axis, offset) in self.kept().into_iter().zip(&self.offset_dims) {
             window[axis] = index[*offset].clone();
         }
         let outside = |axis: &usize| !self.offset_dims.contains(axis);
-        let position = (0..index.len()).filter(outside).map(|axis| index[axis].clone()).collect();
+        let position: Vec<T> = (0..index.len()).filter(outside).map(|axis| index[axis].clone()).collect();
+        for (axis, batch) in self.operand_batching_dims.iter().zip(&self.start_indices_batching_dims) {
+            window[*axis] = position[*batch].clone();
+        }
         (position, window)
     }
 
@@ -79,37 +98,18 @@ impl Gather {
     }
 
     /// The transposed op.
-    fn scatter(&self) -> ScatterAdd {
-        ScatterAdd {
+    fn scatter(&self) -> Scatter {
+        Scatter {
+            kind: ScatterKind::Add,
             update_window_dims: self.offset_dims.clone(),
             inserted_window_dims: self.collapsed_slice_dims.clone(),
             scatter_dims_to_operand_dims: self.start_index_map.clone(),
+            operand_batching_dims: self.operand_batching_dims.clone(),
+            scatter_indices_batching_dims: self.start_indices_batching_dims.clone(),
             clip: self.fill.is_none(),
+            unique_indices: false,
         }
     }
-}
-
-/// Checks that axes ascend and exist.
-pub(super) fn ascending_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
-    distinct_axes(what, axes, rank)?;
-    if axes.is_sorted() { Ok(()) } else { Err(Diagnostic::new(format!("{what} must ascend"))) }
-}
-
-/// Checks indices against the axes they start.
-pub(super) fn check_indices(what: &str, indices: &TensorType, map: &[usize], rank: usize) -> Result<()> {
-    if !matches!(indices.dtype, DType::I32 | DType::I64) {
-        return Err(Diagnostic::new(format!("indices of dtype {}", indices.dtype))
-            .help("indices are i32 or i64: convert them"));
-    }
-    distinct_axes(what, map, rank)?;
-    if indices.shape.last().and_then(Dim::as_extent) != Some(map.len()) {
-        return Err(Diagnostic::new(format!(
-            "indices of type {indices} for {} entries of {what}",
-            map.len()
-        ))
-        .help("the last axis of the indices is the index vector, with one component for each entry"));
-    }
-    Ok(())
 }
 
 /// A tangent goes where its primal goes; nothing flows out of the fill.
@@ -134,6 +134,15 @@ impl Operation for Gather {
         let (x, indices) = (&operands[0], &operands[1]);
         check_indices("start_index_map", indices, &self.start_index_map, x.rank())?;
         ascending_axes("collapsed_slice_dims", &self.collapsed_slice_dims, x.rank())?;
+        Batching {
+            operand: &self.operand_batching_dims,
+            indices: ("start_indices_batching_dims", &self.start_indices_batching_dims),
+            others: [
+                ("start_index_map", &self.start_index_map),
+                ("collapsed_slice_dims", &self.collapsed_slice_dims),
+            ],
+        }
+        .check(x, indices)?;
         if self.slice_sizes.len() != x.rank() {
             return Err(Diagnostic::new(format!(
                 "slice_sizes has {} entries for an operand of type {x}",
@@ -145,9 +154,11 @@ impl Operation for Gather {
                 return Err(Diagnostic::new(format!("a window of extent {size} along axis {axis} of {x}"))
                     .help("a window lies within the operand"));
             }
-            if self.collapsed_slice_dims.contains(&axis) && *size != Dim::constant(1) {
-                return Err(Diagnostic::new(format!("collapsed axis {axis} has window extent {size}"))
-                    .help("only axes of window extent 1 can be dropped"));
+            if self.drops(axis) && *size != Dim::constant(1) {
+                return Err(Diagnostic::new(format!(
+                    "axis {axis}, which is dropped, has window extent {size}"
+                ))
+                .help("only axes of window extent 1 can be dropped"));
             }
         }
         let kept = self.kept();
@@ -184,7 +195,8 @@ impl Operation for Gather {
             position.push(0);
             for (k, axis) in self.start_index_map.iter().enumerate() {
                 *position.last_mut().expect("the index vector axis was pushed") = k;
-                let (start, last) = (indices.at(&position).bits(), x.shape[*axis] as i64 - self.size(*axis));
+                let start = starts::number(indices.at(&position).bits(), indices.dtype);
+                let last = x.shape[*axis] as i64 - self.size(*axis);
                 match self.fill {
                     Some(fill) if !(0..=last).contains(&start) => return Cell::from_scalar(fill),
                     _ => at[*axis] += start.clamp(0, last) as usize,
@@ -201,26 +213,31 @@ impl Operation for Gather {
         _regions: &'a [Body],
     ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
-        let index_dtype = operands[1].dtype;
+        let zero = Scalar::zero(operands[0].dtype);
         Compute::Element {
             rule: Box::new(move |c, index| {
+                if extents.contains(&0) {
+                    // Windows of nothing: there is no element to be asked for.
+                    return c.constant(zero);
+                }
                 let (mut position, mut at) = self.split(index, Affine::constant(0));
                 position.push(Affine::constant(0));
                 let mut guards = Vec::new();
                 for (k, axis) in self.start_index_map.iter().enumerate() {
                     *position.last_mut().expect("the index vector axis was pushed") =
                         Affine::constant(k as i64);
-                    let mut start = c.operand(1, &position);
+                    let start = c.operand(1, &position);
                     let last = extents[*axis] as i64 - self.size(*axis);
-                    if self.fill.is_some() {
+                    let start = if self.fill.is_some() {
+                        let start = starts::signed(c, start);
                         guards.push(Guard { index: Affine::reg(start), low: 0, high: last + 1 });
+                        start
                     } else if self.size(*axis) != 1 {
                         // The access clamps each index; the window as a whole is clamped here.
-                        let zero = c.constant(Scalar::zero(index_dtype));
-                        let limit = c.constant(Scalar::from_i64(index_dtype, greatest(last, index_dtype)));
-                        start = c.scalar(ScalarOp::Max, &[start, zero]);
-                        start = c.scalar(ScalarOp::Min, &[start, limit]);
-                    }
+                        starts::clamped(c, start, last)
+                    } else {
+                        starts::signed(c, start)
+                    };
                     at[*axis] = at[*axis].add(&Affine::reg(start));
                 }
                 match self.fill {
@@ -252,26 +269,32 @@ impl Operation for Gather {
                 collapsed_slice_dims: shifted(&self.collapsed_slice_dims),
                 start_index_map: shifted(&self.start_index_map),
                 slice_sizes: full(b.size.clone()),
+                operand_batching_dims: shifted(&self.operand_batching_dims),
+                start_indices_batching_dims: self.start_indices_batching_dims.clone(),
                 fill: self.fill,
             },
             // More positions.
-            (false, _) => Gather { offset_dims: shifted(&self.offset_dims), ..self.clone() },
-            // Each position has the number of its example.
+            (false, _) => Gather {
+                offset_dims: shifted(&self.offset_dims),
+                start_indices_batching_dims: shifted(&self.start_indices_batching_dims),
+                ..self.clone()
+            },
+            // Operand and indices run together.
             (true, true) => Gather {
                 offset_dims: shifted(&self.offset_dims),
-                collapsed_slice_dims: in_front(&self.collapsed_slice_dims),
-                start_index_map: in_front(&self.start_index_map),
+                collapsed_slice_dims: shifted(&self.collapsed_slice_dims),
+                start_index_map: shifted(&self.start_index_map),
                 slice_sizes: full(Dim::constant(1)),
+                operand_batching_dims: in_front(&self.operand_batching_dims),
+                start_indices_batching_dims: in_front(&self.start_indices_batching_dims),
                 fill: self.fill,
             },
         };
-        let numbered = b.batched[0] && b.batched[1];
-        let indices = if numbered { b.numbered(&b.operands[1]) } else { b.operands[1].clone() };
-        vec![Tensor::apply(op, &[&b.operands[0], &indices])]
+        vec![Tensor::apply(op, &[&b.operands[0], &b.operands[1]])]
     }
 
     fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
+        starts::LOOKUP
     }
 
     fn entries() -> Vec<Entry> {
@@ -280,62 +303,7 @@ impl Operation for Gather {
             doc: "Windows of x at positions from the indices. Starts are clamped so that a window lies within x; with `fill`, a \
                   window that does not yields it.",
             derivative: "linear",
-            samples: samples(),
+            samples: samples::samples(),
         }]
     }
-}
-
-/// The greatest start that an index dtype can hold.
-pub(super) fn greatest(last: i64, dtype: DType) -> i64 {
-    if dtype == DType::I32 { last.min(i32::MAX.into()) } else { last }
-}
-
-fn samples() -> Vec<Sample> {
-    let sizes = |s: &[usize]| s.iter().map(|e| Dim::from(*e)).collect();
-    let rows = Gather::rows(&TensorType::new(DType::F32, [6usize, 3]), 1);
-    let filled = |fill| Gather { fill: Some(fill), ..rows.clone() };
-    // Windows of 2x2 at (row, column) pairs: those in the middle lie across the border.
-    let windows = Gather {
-        offset_dims: vec![0, 2],
-        collapsed_slice_dims: vec![],
-        start_index_map: vec![1, 0],
-        slice_sizes: sizes(&[2, 2]),
-        fill: None,
-    };
-    let mixed = Gather {
-        offset_dims: vec![1],
-        collapsed_slice_dims: vec![0, 2],
-        start_index_map: vec![2, 0],
-        slice_sizes: sizes(&[1, 2, 1]),
-        fill: None,
-    };
-    let table = || floats(&[6, 3], -2.0, 2.0);
-    let ids = || values(&[5, 1], [0i32, 5, 2, 2, 9]);
-    let corners = || values(&[4, 2], [0i64, 0, 2, 4, -3, 7, 1, 3]);
-    vec![
-        Sample::new(rows.clone(), vec![table(), ids()]),
-        Sample::new(rows.clone(), vec![values(&[2, 3], [1i32, 2, 3, 4, 5, 6]), values(&[1, 1], [1i64])]),
-        Sample::new(windows.clone(), vec![floats(&[5, 4], -2.0, 2.0), corners()]),
-        Sample::new(
-            mixed,
-            vec![floats(&[2, 2, 3], -2.0, 2.0), values(&[2, 2, 2], [0i32, 1, 2, 0, -1, 1, 9, 9])],
-        ),
-    ]
-    .into_iter()
-    .chain(DType::ALL.into_iter().filter(|d| d.is_float()).flat_map(|d| {
-        let table =
-            move |shape: &[usize]| super::SampleOperand::Values(floats(shape, -2.0, 2.0).literal(d, 7));
-        [
-            Sample::new(filled(Scalar::zero(d)), vec![table(&[6, 3]), values(&[5, 1], [0i32, 5, 2, -1, 9])]),
-            Sample::new(
-                filled(Scalar::from_f64(d, 0.5)),
-                vec![table(&[6, 3]), values(&[3, 1], [0i32, 6, 2])],
-            ),
-            Sample::new(
-                Gather { fill: Some(Scalar::zero(d)), ..windows.clone() },
-                vec![table(&[5, 4]), values(&[4, 2], [0i64, 0, 2, 3, -3, 7, 3, 3])],
-            ),
-        ]
-    }))
-    .collect()
 }

@@ -1,7 +1,7 @@
-//! Scatter with addition on the CPU.
+//! Scatter on the CPU.
 //!
-//! The result is divided along one axis, and every task goes through all updates in their order and adds those that belong to its part.
-//! So additions to one element happen in the order of the scatter positions, by one thread. The axis is one that no index moves windows along, if
+//! The result is divided along one axis, and every task goes through all updates in their order and combines those that belong to its part.
+//! So what happens to one element happens in the order of the scatter positions, by one thread. The axis is one that no index moves windows along, if
 //! it is long (rows of a table: all tasks have the same to do, whatever the indices); else the longest one, and a task skips the updates
 //! of others.
 
@@ -9,12 +9,13 @@ use super::Arguments;
 use super::element::{Element, with_element};
 use crate::memory::Workspace;
 use std::ops::Range;
-use wengert_core::call::ScatterAdd;
+use wengert_core::call::{Scatter, ScatterKind};
 use wengert_core::{DType, Diagnostic};
 
 /// A scatter, ready to run.
 #[derive(Debug)]
-pub(super) struct CompiledScatterAdd {
+pub(super) struct CompiledScatter {
+    kind: ScatterKind,
     dtype: DType,
     index: DType,
     /// Extents of the result, and distances along them.
@@ -36,13 +37,13 @@ pub(super) struct CompiledScatterAdd {
     part: usize,
 }
 
-/// Additions below which a part is not worth a task of its own.
+/// Updates below which a part is not worth a task of its own.
 const TASK: usize = 1 << 15;
 /// Shortest run of elements in memory that a division leaves.
 const RUN: usize = 64;
 
-impl CompiledScatterAdd {
-    pub fn new(call: &ScatterAdd) -> Self {
+impl CompiledScatter {
+    pub fn new(call: &Scatter) -> Self {
         let strides = distances(&call.operand);
         let in_updates = distances(&call.updates);
         let rank = call.operand.len();
@@ -58,8 +59,10 @@ impl CompiledScatterAdd {
         let even = positions.windows(2).all(|p| p[0].1 == p[1].0 * p[1].1);
         let others = &window[..rank.saturating_sub(1)];
         let run = rank > 0 && update_strides[rank - 1] == 1 && others.iter().all(|e| *e == 1);
-        let mut result = CompiledScatterAdd {
-            dtype: call.dtype,
+        let mut result = CompiledScatter {
+            kind: call.kind,
+            // A bool is a byte, 0 or 1, of which there are a smaller and a greater one as well.
+            dtype: if call.dtype == DType::Bool { DType::U8 } else { call.dtype },
             index: call.index,
             shape: call.operand.clone(),
             strides,
@@ -92,7 +95,7 @@ impl CompiledScatterAdd {
         let free =
             (0..self.shape.len()).filter(|a| !self.moved.contains(a) && self.window[*a] == self.shape[*a]);
         let longest = free.max_by_key(parts).filter(|a| parts(a) > 1).map(|a| (a, parts(&a)));
-        // Each task reads all indices, which takes as long as adding half a run.
+        // Each task reads all indices, which takes as long as combining half a run.
         let by_index = || {
             let most = 2 * self.window.iter().product::<usize>() / RUN;
             let axis = (0..self.shape.len()).max_by_key(parts)?;
@@ -128,7 +131,7 @@ impl CompiledScatterAdd {
             // SAFETY: the arguments were checked, and no other task owns this part of the result.
             unsafe {
                 self.copy::<T>(arguments, &owned);
-                self.add::<T, I>(arguments, &owned);
+                self.combine::<T, I>(arguments, &owned);
             }
         };
         workspace.pool().parallel_for(extent.div_ceil(part), task).map_err(|e| Diagnostic::new(e.to_string()))
@@ -158,12 +161,16 @@ impl CompiledScatterAdd {
         }
     }
 
-    /// Adds the updates that belong to the owned part.
+    /// Combines the updates that belong to the owned part.
     ///
     /// # Safety
     ///
     /// That of [`copy`](Self::copy).
-    unsafe fn add<T: Element, I: Copy + Into<i64>>(&self, arguments: &Arguments<'_>, owned: &Range<usize>) {
+    unsafe fn combine<T: Element, I: Copy + Into<i64>>(
+        &self,
+        arguments: &Arguments<'_>,
+        owned: &Range<usize>,
+    ) {
         let (indices, updates) = (arguments.operand::<I>(1), arguments.operand::<T>(2));
         let result = arguments.result::<T>();
         let count: usize = self.positions.iter().map(|p| p.0).product();
@@ -188,7 +195,12 @@ impl CompiledScatterAdd {
                 if self.run {
                     let last = self.window.len() - 1;
                     let along = if self.axis == last { skipped..end } else { 0..self.window[last] };
-                    add_run(updates.add(from + along.start), result.add(to + along.start), along.len());
+                    combine_run(
+                        self.kind,
+                        updates.add(from + along.start),
+                        result.add(to + along.start),
+                        along.len(),
+                    );
                 } else {
                     self.window(updates.add(from), result.add(to), 0, skipped..end);
                 }
@@ -239,7 +251,7 @@ impl CompiledScatterAdd {
         from
     }
 
-    /// Adds the window from `axis` on; `owned` is the part along the axis of division.
+    /// Combines the window from `axis` on; `owned` is the part along the axis of division.
     ///
     /// # Safety
     ///
@@ -247,7 +259,7 @@ impl CompiledScatterAdd {
     unsafe fn window<T: Element>(&self, from: *const T, to: *mut T, axis: usize, owned: Range<usize>) {
         let Some(extent) = self.window.get(axis) else {
             // SAFETY: the last axis is passed: these are elements of the window.
-            unsafe { to.write(to.read().plus(from.read())) };
+            unsafe { combine_run(self.kind, from, to, 1) };
             return;
         };
         let along = if axis == self.axis { owned.clone() } else { 0..*extent };
@@ -255,7 +267,7 @@ impl CompiledScatterAdd {
         // SAFETY: `along` is within the window.
         unsafe {
             if axis + 1 == self.window.len() && (from_stride == 1 || along.len() == 1) {
-                add_run(from.add(along.start * from_stride), to.add(along.start), along.len());
+                combine_run(self.kind, from.add(along.start * from_stride), to.add(along.start), along.len());
                 return;
             }
             for i in along {
@@ -265,17 +277,24 @@ impl CompiledScatterAdd {
     }
 }
 
-/// Adds neighbouring elements.
+/// Combines neighbouring elements.
 ///
 /// # Safety
 ///
 /// So many elements are valid to read and to write, and nobody else uses those that are written; they do not overlap.
 #[inline]
-unsafe fn add_run<T: Element>(from: *const T, to: *mut T, count: usize) {
+unsafe fn combine_run<T: Element>(kind: ScatterKind, from: *const T, to: *mut T, count: usize) {
     // SAFETY: the caller vouches for the elements.
-    let (sums, terms) =
+    let (elements, updates) =
         unsafe { (std::slice::from_raw_parts_mut(to, count), std::slice::from_raw_parts(from, count)) };
-    sums.iter_mut().zip(terms).for_each(|(sum, x)| *sum = sum.plus(*x));
+    // One loop for each kind, so that each becomes vector instructions.
+    match kind {
+        ScatterKind::Add => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.plus(*u)),
+        ScatterKind::Mul => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.times(*u)),
+        ScatterKind::Min => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.lesser(*u)),
+        ScatterKind::Max => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.greater(*u)),
+        ScatterKind::Replace => elements.copy_from_slice(updates),
+    }
 }
 
 /// Distances of the elements of a dense array along its axes.

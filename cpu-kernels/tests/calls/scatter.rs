@@ -1,18 +1,19 @@
-//! Scatter with addition.
+//! Scatters of every kind.
 
 use super::*;
-use wengert_core::call::ScatterAdd;
+use wengert_core::call::{Scatter, ScatterKind};
 
 /// Shapes and dimension numbers that fit together; indices are chosen apart.
-fn scatters() -> impl Strategy<Value = ScatterAdd> {
+fn scatters() -> impl Strategy<Value = Scatter> {
     (
         prop::collection::vec((0usize..6, any::<bool>(), any::<bool>(), 0usize..6), 0..4),
         prop::collection::vec(0usize..5, 0..3),
         0usize..DTYPES.len(),
+        0usize..ScatterKind::ALL.len(),
         any::<bool>(),
         any::<u64>(),
     )
-        .prop_map(|(axes, positions, dtype, wide, seed)| {
+        .prop_map(|(axes, positions, dtype, kind, wide, seed)| {
             let operand: Vec<usize> = axes.iter().map(|a| a.0).collect();
             let inserted: Vec<usize> = (0..axes.len()).filter(|a| axes[*a].1).collect();
             let window: Vec<usize> = axes.iter().filter(|a| !a.1).map(|a| a.3.min(a.0)).collect();
@@ -35,7 +36,8 @@ fn scatters() -> impl Strategy<Value = ScatterAdd> {
                 }
             }
             let indices = positions.iter().copied().chain([moved.len()]).collect();
-            ScatterAdd {
+            Scatter {
+                kind: ScatterKind::ALL[kind],
                 operand,
                 indices,
                 updates,
@@ -48,7 +50,7 @@ fn scatters() -> impl Strategy<Value = ScatterAdd> {
         })
 }
 
-fn operands(s: &ScatterAdd, seed: u64, highest: i64) -> Vec<Literal> {
+fn operands(s: &Scatter, seed: u64, highest: i64) -> Vec<Literal> {
     let starts = numbers(DType::I64, &s.indices, seed);
     let starts: Vec<Scalar> = starts
         .scalars()
@@ -72,12 +74,13 @@ proptest! {
     #[test]
     fn small_scatters(scatter in scatters(), seed in 0u64..1 << 60) {
         let operands = operands(&scatter, seed, 5);
-        check(&Call::ScatterAdd(scatter), &operands)?;
+        check(&Call::Scatter(scatter), &operands)?;
     }
 }
 
-fn rows(table: [usize; 2], count: usize, dtype: DType) -> ScatterAdd {
-    ScatterAdd {
+fn rows(table: [usize; 2], count: usize, dtype: DType) -> Scatter {
+    Scatter {
+        kind: ScatterKind::Add,
         operand: table.to_vec(),
         indices: vec![count, 1],
         updates: vec![count, table[1]],
@@ -97,14 +100,15 @@ fn rows_of_a_table() {
     {
         let scatter = rows(table, count, dtype);
         let operands = operands(&scatter, 1, table[0] as i64);
-        check(&Call::ScatterAdd(scatter), &operands).unwrap();
+        check(&Call::Scatter(scatter), &operands).unwrap();
     }
 }
 
 /// No axis but the one that indices move along is long: tasks own ranges of it, through which windows reach.
 #[test]
 fn windows_that_overlap_parts() {
-    let scatter = ScatterAdd {
+    let scatter = Scatter {
+        kind: ScatterKind::Add,
         operand: vec![4000, 2],
         indices: vec![1500, 1],
         updates: vec![1500, 90, 2],
@@ -115,5 +119,5 @@ fn windows_that_overlap_parts() {
         index: DType::I64,
     };
     let operands = operands(&scatter, 3, 4000 - 90);
-    check(&Call::ScatterAdd(scatter), &operands).unwrap();
+    check(&Call::Scatter(scatter), &operands).unwrap();
 }

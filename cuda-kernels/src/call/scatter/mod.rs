@@ -1,13 +1,13 @@
-//! Scatter with addition, bit for bit in the order of the scatter positions.
+//! Scatter, bit for bit in the order of the scatter positions.
 //!
-//! Additions of floats to one element must happen in a fixed order, so no two threads may add to the same element, and atomic additions are out of
-//! the question. There are two ways:
+//! What happens to one element must happen in a fixed order (additions of floats, and replacements), so no two threads may change the same element,
+//! and atomic additions are out of the question. There are two ways:
 //!
 //! - *By scanning* ([`scan`]): each element of the result belongs to a thread, which goes through all positions. For few positions, or a small result,
 //!   or windows that overlap in part (the gradient of a slice at a variable start), of which an element may be in many.
 //! - *By sorting* ([`sort`], [`segments`]): if windows are the same or apart (rows of a table: the gradient of an embedding), positions are sorted by
 //!   where their window begins, stably, with those outside at the end. Then equal ones follow each other in increasing order, and one
-//!   thread adds up an element of all of them. It is all bound by memory, and long only where one row is hit very often: its additions must wait for each other.
+//!   thread combines an element of all of them. It is all bound by memory, and long only where one row is hit very often: its additions must wait for each other.
 //!
 //! Either way the result is first a copy of the operand, unless it is in its place.
 
@@ -20,12 +20,13 @@ use super::index::{check_extent, digits};
 use super::number::{Number, Place};
 use crate::ptx::{Binary, Code, Compare, Reg, Rounding, Space, Type};
 use crate::stage::{Access, Compiled, Memory, Slot, Stage};
-use wengert_core::call::ScatterAdd;
+use wengert_core::call::{self, ScatterKind};
 use wengert_core::{DType, Result};
 
 /// A scatter, by its numbers.
 #[derive(Clone, Debug)]
 struct Scatter {
+    kind: ScatterKind,
     number: Number,
     index: DType,
     /// Elements of the result.
@@ -62,7 +63,7 @@ struct Start {
     inside: Option<Reg>,
 }
 
-/// Additions that are looked for by scanning rather than by sorting: about as long as the launches of a sort.
+/// Updates that are looked for by scanning rather than by sorting: about as long as the launches of a sort.
 const SCANNED: usize = 1 << 24;
 const THREADS: usize = 256;
 
@@ -81,7 +82,7 @@ impl Scatter {
         self.number.vector().min(self.alignment / self.number.size() as usize).max(1)
     }
 
-    fn new(call: &ScatterAdd, in_place: bool, alignment: usize) -> Scatter {
+    fn new(call: &call::Scatter, in_place: bool, alignment: usize) -> Scatter {
         let (strides, in_updates) = (distances(&call.operand), distances(&call.updates));
         let axis = |(axis, extent): (usize, &usize)| Axis {
             extent: *extent,
@@ -99,6 +100,7 @@ impl Scatter {
             .map(|a| (call.updates[a], in_updates[a]))
             .collect();
         Scatter {
+            kind: call.kind,
             number: Number(call.dtype),
             index: call.index,
             elements: call.operand.iter().product(),
@@ -108,6 +110,22 @@ impl Scatter {
             in_place,
             alignment,
         }
+    }
+
+    /// What an update makes of an element, both to compute with.
+    fn combine(&self, code: &mut Code, x: Reg, update: Reg) -> Reg {
+        match self.kind {
+            ScatterKind::Add => self.number.add(code, x, update),
+            ScatterKind::Mul => self.number.mul(code, x, update),
+            ScatterKind::Min => self.number.extremum(code, true, x, update),
+            ScatterKind::Max => self.number.extremum(code, false, x, update),
+            ScatterKind::Replace => update,
+        }
+    }
+
+    /// Name of a kernel that does so.
+    fn kernel(&self, part: &str) -> String {
+        format!("{}_{part}_{}", self.kind.name(), self.number.0)
     }
 
     /// Scatter positions.
@@ -209,7 +227,7 @@ fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
 /// The kernels of a scatter.
 ///
 /// Errors: an extent is beyond what kernels count to.
-pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>, alignment: usize) -> Result<Compiled> {
+pub(super) fn compile(call: &call::Scatter, in_place: Option<usize>, alignment: usize) -> Result<Compiled> {
     let scatter = Scatter::new(call, in_place.is_some(), alignment);
     let (count, window) = (scatter.count(), scatter.window());
     if scatter.elements == 0 {
@@ -230,7 +248,7 @@ pub(super) fn compile(call: &ScatterAdd, in_place: Option<usize>, alignment: usi
 
 /// The kernels of a scatter by sorting, however small it is; none if windows overlap, or there is nothing to add.
 #[cfg(test)]
-pub(super) fn sorted(call: &ScatterAdd, in_place: Option<usize>) -> Result<Option<Compiled>> {
+pub(super) fn sorted(call: &call::Scatter, in_place: Option<usize>) -> Result<Option<Compiled>> {
     let scatter = Scatter::new(call, in_place.is_some(), super::product::ALIGNMENT);
     let any = scatter.elements > 0 && scatter.count() > 0 && scatter.window() > 0;
     if any && scatter.apart() { by_sorting(&scatter).map(Some) } else { Ok(None) }

@@ -2,7 +2,7 @@
 //!
 //! A block of 256 threads reads the indices of 256 positions at a time, a thread one position, and leaves where their windows begin in shared memory
 //! (1 KiB for each axis that windows move along); a window that is not inside begins where no element is. Then each thread compares each of
-//! these with the coordinates of its element, and adds the update if the window has it.
+//! these with the coordinates of its element, and combines with the update if the window has it.
 //!
 //! Bound: elements × positions comparisons, each a read from shared memory that all threads share.
 
@@ -91,7 +91,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
                 }
                 let raw = number.load(code, Space::Global, Place::at(address, 0), 1)[0];
                 let value = number.widen(code, raw);
-                let next = number.add(code, sum, value);
+                let next = scatter.combine(code, sum, value);
                 code.assign(number.wide(), sum, next);
             });
         });
@@ -102,7 +102,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
         number.store(code, Space::Global, Place::at(to, 0), &[raw]);
     };
     code.when(exists, finish);
-    let remark = format!("Adds {count} windows to {} elements, each of which scans them.", scatter.elements);
-    let name = format!("scatter_scan_{}", number.0);
-    draft.stage(name, remark, THREADS as u32, 0, scatter.elements.div_ceil(THREADS))
+    let remark =
+        format!("Combines {count} windows with {} elements, each of which scans them.", scatter.elements);
+    draft.stage(scatter.kernel("scan"), remark, THREADS as u32, 0, scatter.elements.div_ceil(THREADS))
 }

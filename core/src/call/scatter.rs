@@ -1,4 +1,8 @@
-//! Scatter with addition.
+//! Scatter: windows of updates are combined with a tensor, at positions from data.
+//!
+//! There is one contract for all kinds. What lies in an element is combined with one update after the other, in the row-major order of the
+//! scatter positions, and each step is rounded; so the result has one right value to the bit, for sums of floats and for *replace*,
+//! where the last update wins, as for all others.
 
 use super::convolution::each;
 use super::fits;
@@ -6,16 +10,107 @@ use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::op::attribute::attributes;
+use crate::nest::ScalarOp;
+use crate::nest::evaluate::evaluate;
+use crate::op::attribute::{Attribute, AttributeStruct, Attributes, Field, attributes};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+/// What a scatter does with an element and an update to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ScatterKind {
+    /// x + u; integers wrap.
+    Add,
+    /// x · u; integers wrap.
+    Mul,
+    /// The smaller; NaN if one is NaN; −0 is below +0; false below true.
+    Min,
+    /// The greater; NaN if one is NaN; −0 is below +0; false below true.
+    Max,
+    /// u.
+    Replace,
+}
+
+impl ScatterKind {
+    /// Every kind.
+    pub const ALL: [ScatterKind; 5] =
+        [ScatterKind::Add, ScatterKind::Mul, ScatterKind::Min, ScatterKind::Max, ScatterKind::Replace];
+
+    /// Name of the call and of the op.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScatterKind::Add => "scatter_add",
+            ScatterKind::Mul => "scatter_mul",
+            ScatterKind::Min => "scatter_min",
+            ScatterKind::Max => "scatter_max",
+            ScatterKind::Replace => "scatter",
+        }
+    }
+
+    /// Whether elements of that dtype can be combined: bool has neither sums nor products.
+    pub const fn takes(self, dtype: DType) -> bool {
+        !matches!((self, dtype), (ScatterKind::Add | ScatterKind::Mul, DType::Bool))
+    }
+
+    /// The scalar instruction that combines, in f32 for halves and with the result rounded; none for [`ScatterKind::Replace`].
+    pub const fn instruction(self) -> Option<ScalarOp> {
+        match self {
+            ScatterKind::Add => Some(ScalarOp::Add),
+            ScatterKind::Mul => Some(ScalarOp::Mul),
+            ScatterKind::Min => Some(ScalarOp::Min),
+            ScatterKind::Max => Some(ScalarOp::Max),
+            ScatterKind::Replace => None,
+        }
+    }
+
+    /// The element that comes of `x` and an update.
+    pub fn combine(self, x: Scalar, update: Scalar) -> Scalar {
+        let dtype = x.dtype();
+        match (self, self.instruction()) {
+            (_, None) => update,
+            (ScatterKind::Min, _) if dtype == DType::Bool => {
+                Scalar::from_bits(dtype, x.bits() & update.bits())
+            }
+            _ if dtype == DType::Bool => Scalar::from_bits(dtype, x.bits() | update.bits()),
+            (_, Some(op)) if dtype.is_half() => {
+                let wide = |s: Scalar| Scalar::from_f64(DType::F32, s.to_f64());
+                let result = evaluate(op, &[wide(x), wide(update)], DType::F32);
+                Scalar::from_f64(dtype, result.to_f64())
+            }
+            (_, Some(op)) => evaluate(op, &[x, update], dtype),
+        }
+    }
+}
+
+/// In text a kind is part of the name of an op or a call; as an attribute it is that name.
+impl Field for ScatterKind {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Text(self.name().into())
+    }
+
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        let name = match &attribute {
+            Attribute::Text(name) => name.as_str(),
+            _ => "",
+        };
+        ScatterKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| Diagnostic::new(format!("`{name}` is no kind of scatter")))
+    }
+}
 
 attributes! {
-    /// `out = operand`, then `out[start(s) + w] += updates[s, w]` for each scatter position s in row-major order and each window position
-    /// w: additions to one element happen in the order of s. A window of which any part is out of bounds is skipped.
+    /// `out = operand`, then `out[start(s) + w] = combine(out[start(s) + w], updates[s, w])` for each scatter position s in row-major order
+    /// and each window position w: what happens to one element happens in the order of s. A window of which any part is out of bounds
+    /// is skipped.
     ///
-    /// Arguments: operand, indices, updates, out; out may be the operand's buffer. Dimension numbers are those of `jax.lax.scatter_add`.
-    ScatterAdd {
+    /// Arguments: operand, indices, updates, out; out may be the operand's buffer. Dimension numbers are those of `jax.lax.scatter_add`;
+    /// batching dimensions are components of the index vector here.
+    Scatter {
+        /// How an update changes an element; text has it in the call's name.
+        kind: ScatterKind = ScatterKind::Add,
         /// Shape of operand and out.
         operand: Vec<usize>,
         /// Shape of the indices; its last axis is the index vector.
@@ -28,14 +123,30 @@ attributes! {
         inserted_window_dims: Vec<usize>,
         /// For each component of an index vector the axis of the operand it starts.
         scatter_dims_to_operand_dims: Vec<usize>,
-        /// Dtype of operand, updates and out; halves are added in their own dtype, one rounding per addition.
+        /// Dtype of operand, updates and out; halves are combined in f32 and rounded after each step.
         dtype: DType,
         /// Dtype of the indices: i32 or i64.
         index: DType,
     }
 }
 
-impl ScatterAdd {
+impl Scatter {
+    /// Attributes that are not part of the name.
+    pub(super) fn attributes_but_kind(&self) -> Attributes {
+        let mut attributes = self.to_attributes();
+        attributes.remove("kind");
+        attributes
+    }
+
+    /// The scatter of a kind with these attributes, taken out of the map.
+    pub(super) fn of_kind(kind: ScatterKind, map: &mut BTreeMap<String, Attribute>) -> Result<Self> {
+        let given = map.remove("kind");
+        let scatter = Scatter { kind, ..Scatter::from_attributes(map)? };
+        // The name says it: as an attribute it is one too many.
+        given.into_iter().for_each(|kind| drop(map.insert("kind".into(), kind)));
+        Ok(scatter)
+    }
+
     pub(super) fn operands(&self) -> Vec<TensorType> {
         vec![
             self.result_type(),
@@ -52,12 +163,12 @@ impl ScatterAdd {
         fits("operand", &self.operand)?;
         fits("indices", &self.indices)?;
         fits("updates", &self.updates)?;
-        let wrong = |what: String| Err(Diagnostic::new(format!("scatter_add: {what}")));
+        let wrong = |what: String| Err(Diagnostic::new(format!("{}: {what}", self.kind.name())));
         if !matches!(self.index, DType::I32 | DType::I64) {
             return wrong(format!("indices of {}", self.index));
         }
-        if self.dtype == DType::Bool {
-            return wrong("bool cannot be added".into());
+        if !self.kind.takes(self.dtype) {
+            return wrong(format!("{} has neither sums nor products", self.dtype));
         }
         let ascending =
             |axes: &[usize], rank: usize| axes.is_sorted_by(|a, b| a < b) && axes.iter().all(|a| *a < rank);
@@ -129,20 +240,11 @@ impl ScatterAdd {
                 let mut to: Vec<usize> = start.iter().map(|i| *i as usize).collect();
                 window_dims.iter().zip(w).for_each(|(axis, i)| to[*axis] += i);
                 let to = to.iter().zip(&self.operand).fold(0, |n, (i, e)| n * e + i);
-                out[to] = sum(out[to], updates.get(from));
+                out[to] = self.kind.combine(out[to], updates.get(from));
             });
         });
         let mut reference = Reference::new(self.result_type());
         out.into_iter().for_each(|value| reference.push(value, 0.0));
         reference
-    }
-}
-
-/// x + y, rounded once to their dtype. In f64 the sum of two numbers of fewer bits is rounded so finely that rounding again
-/// does not differ from rounding once.
-fn sum(x: Scalar, y: Scalar) -> Scalar {
-    match (x.to_i64(), y.to_i64()) {
-        (Some(a), Some(b)) => Scalar::from_i64(x.dtype(), a.wrapping_add(b)),
-        _ => Scalar::from_f64(x.dtype(), x.to_f64() + y.to_f64()),
     }
 }

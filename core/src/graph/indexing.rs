@@ -1,0 +1,239 @@
+//! Methods of [`Tensor`] that read and write at indices from data: gathers, scatters and dynamic slices, with the dimension numbers of
+//! `jax.lax` as structs.
+
+use super::tensor::Tensor;
+use crate::call::ScatterKind;
+use crate::diagnostic::Diagnostic;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::op::{DynamicSlice, DynamicUpdateSlice, Gather, Scatter};
+use crate::scalar::Scalar;
+
+/// Which axes are which in a gather; see [`Gather`]. What is not given is empty.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct GatherDimensionNumbers {
+    /// Axes of the result that are window axes, ascending.
+    pub offset_dims: Vec<usize>,
+    /// Axes of the operand that are dropped, ascending.
+    pub collapsed_slice_dims: Vec<usize>,
+    /// For each component of an index vector the axis of the operand it starts.
+    pub start_index_map: Vec<usize>,
+    /// Axes of the operand that run together with axes of the indices, ascending.
+    pub operand_batching_dims: Vec<usize>,
+    /// Axes of the indices that run together with those, pairwise.
+    pub start_indices_batching_dims: Vec<usize>,
+}
+
+/// What a gather yields for a window that does not lie within the operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GatherMode {
+    /// Starts are clamped.
+    Clip,
+    /// NaN for floats, the least signed and the greatest unsigned integer, and true: lax' `fill` without a value.
+    Fill,
+    /// This, of the operand's dtype.
+    FillWith(Scalar),
+    /// There is none, the caller promises; computed as [`GatherMode::Clip`], so that nothing is undefined if there is.
+    PromiseInBounds,
+}
+
+/// Which axes are which in a scatter; see [`Scatter`]. What is not given is empty.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ScatterDimensionNumbers {
+    /// Axes of the updates that are window axes, ascending.
+    pub update_window_dims: Vec<usize>,
+    /// Axes of the operand that the updates lack, ascending.
+    pub inserted_window_dims: Vec<usize>,
+    /// For each component of an index vector the axis of the operand it starts.
+    pub scatter_dims_to_operand_dims: Vec<usize>,
+    /// Axes of the operand that run together with axes of the indices, ascending.
+    pub operand_batching_dims: Vec<usize>,
+    /// Axes of the indices that run together with those, pairwise.
+    pub scatter_indices_batching_dims: Vec<usize>,
+}
+
+/// What a scatter does with a window that does not lie within the operand.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ScatterMode {
+    /// Nothing: lax' `fill_or_drop`.
+    #[default]
+    Drop,
+    /// Starts are clamped.
+    Clip,
+    /// There is none, the caller promises; computed as [`ScatterMode::Drop`], so that nothing is undefined if there is.
+    PromiseInBounds,
+}
+
+/// How a scatter is done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ScatterOptions {
+    /// What happens to windows out of bounds.
+    pub mode: ScatterMode,
+    /// A promise that no element gets two updates, which makes derivatives shorter. The order of several is fixed without it.
+    pub unique_indices: bool,
+}
+
+impl From<ScatterMode> for ScatterOptions {
+    fn from(mode: ScatterMode) -> Self {
+        ScatterOptions { mode, unique_indices: false }
+    }
+}
+
+/// What lax fills with.
+fn default_fill(dtype: DType) -> Scalar {
+    match dtype {
+        d if d.is_float() => Scalar::from_f64(d, f64::NAN),
+        d if d.is_signed_integer() => Scalar::lowest(d),
+        d => Scalar::highest(d),
+    }
+}
+
+macro_rules! scatters {
+    ($($(#[doc = $doc:literal])+ $name:ident $kind:ident;)*) => {
+        impl Tensor {
+            $($(#[doc = $doc])+
+            #[track_caller]
+            pub fn $name(
+                &self,
+                indices: &Tensor,
+                updates: &Tensor,
+                numbers: &ScatterDimensionNumbers,
+                options: impl Into<ScatterOptions>,
+            ) -> Tensor {
+                let options = options.into();
+                let op = Scatter {
+                    kind: ScatterKind::$kind,
+                    update_window_dims: numbers.update_window_dims.clone(),
+                    inserted_window_dims: numbers.inserted_window_dims.clone(),
+                    scatter_dims_to_operand_dims: numbers.scatter_dims_to_operand_dims.clone(),
+                    operand_batching_dims: numbers.operand_batching_dims.clone(),
+                    scatter_indices_batching_dims: numbers.scatter_indices_batching_dims.clone(),
+                    clip: options.mode == ScatterMode::Clip,
+                    unique_indices: options.unique_indices,
+                };
+                Tensor::apply(op, &[self, indices, updates])
+            })*
+        }
+    };
+}
+
+scatters! {
+    /// `scatter`: windows are replaced by the updates; of several updates of an element the last one wins.
+    scatter Replace;
+    /// `scatter_add`: updates are added, in their order.
+    scatter_add Add;
+    /// `scatter_mul`: multiplied with updates, in their order.
+    scatter_mul Mul;
+    /// `scatter_min`: the least of each element and its updates.
+    scatter_min Min;
+    /// `scatter_max`: the greatest of each element and its updates.
+    scatter_max Max;
+}
+
+impl Tensor {
+    /// `gather`: windows of extents `slice_sizes` at positions from indices, whose last axis is the index vector.
+    #[track_caller]
+    pub fn gather<D: Into<Dim>>(
+        &self,
+        indices: &Tensor,
+        numbers: &GatherDimensionNumbers,
+        slice_sizes: impl IntoIterator<Item = D>,
+        mode: GatherMode,
+    ) -> Tensor {
+        let op = Gather {
+            offset_dims: numbers.offset_dims.clone(),
+            collapsed_slice_dims: numbers.collapsed_slice_dims.clone(),
+            start_index_map: numbers.start_index_map.clone(),
+            slice_sizes: slice_sizes.into_iter().map(Into::into).collect(),
+            operand_batching_dims: numbers.operand_batching_dims.clone(),
+            start_indices_batching_dims: numbers.start_indices_batching_dims.clone(),
+            fill: match mode {
+                GatherMode::Clip | GatherMode::PromiseInBounds => None,
+                GatherMode::Fill => Some(default_fill(self.dtype())),
+                GatherMode::FillWith(value) => Some(value),
+            },
+        };
+        Tensor::apply(op, &[self, indices])
+    }
+
+    /// `dynamic_slice`: a box of extents `slice_sizes` that begins at `starts`, clamped so that it lies within the tensor. Starts are integer
+    /// scalars, one for each axis, or one vector of them all.
+    #[track_caller]
+    pub fn dynamic_slice<D: Into<Dim>>(
+        &self,
+        starts: &[&Tensor],
+        slice_sizes: impl IntoIterator<Item = D>,
+    ) -> Tensor {
+        let starts = scalars(starts);
+        let operands: Vec<&Tensor> = std::iter::once(self).chain(&starts).collect();
+        let slice_sizes = slice_sizes.into_iter().map(Into::into).collect();
+        Tensor::apply(DynamicSlice { slice_sizes }, &operands)
+    }
+
+    /// `dynamic_update_slice`: `self` with the box that begins at `starts` replaced by `update`. Starts are integer scalars, one for each axis, or one
+    /// vector of them all; they are clamped so that the box lies within the tensor.
+    #[track_caller]
+    pub fn dynamic_update_slice(&self, update: &Tensor, starts: &[&Tensor]) -> Tensor {
+        let starts = scalars(starts);
+        let operands: Vec<&Tensor> = [self, update].into_iter().chain(&starts).collect();
+        Tensor::apply(DynamicUpdateSlice {}, &operands)
+    }
+
+    /// [`dynamic_slice`](Self::dynamic_slice) of `size` elements along one axis, of all along the others.
+    #[track_caller]
+    pub fn dynamic_slice_in_dim(&self, start: &Tensor, size: impl Into<Dim>, axis: usize) -> Tensor {
+        let mut sizes = self.shape().to_vec();
+        let Some(along) = sizes.get_mut(axis) else { return self.no_axis(axis) };
+        *along = size.into();
+        self.dynamic_slice(&self.along(start, axis).iter().collect::<Vec<_>>(), sizes)
+    }
+
+    /// The element at an index along an axis, which vanishes; the index is clamped.
+    #[track_caller]
+    pub fn dynamic_index_in_dim(&self, index: &Tensor, axis: usize) -> Tensor {
+        let mut shape = self.shape().to_vec();
+        let slice = self.dynamic_slice_in_dim(index, 1usize, axis);
+        if slice.error().is_some() {
+            return slice;
+        }
+        shape.remove(axis);
+        slice.reshape(shape)
+    }
+
+    /// [`dynamic_update_slice`](Self::dynamic_update_slice) that begins at 0 along all axes but one.
+    #[track_caller]
+    pub fn dynamic_update_slice_in_dim(&self, update: &Tensor, start: &Tensor, axis: usize) -> Tensor {
+        if axis >= self.rank() {
+            return self.no_axis(axis);
+        }
+        self.dynamic_update_slice(update, &self.along(start, axis).iter().collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn no_axis(&self, axis: usize) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        self.fail(Diagnostic::new(format!("axis {axis} of {}", self.ty())))
+    }
+
+    /// Starts that are 0 but along one axis.
+    fn along(&self, start: &Tensor, axis: usize) -> Vec<Tensor> {
+        let zero = Tensor::constant(0i32);
+        (0..self.rank()).map(|a| if a == axis { start.clone() } else { zero.clone() }).collect()
+    }
+}
+
+/// Starts as scalars, if they are given as one vector.
+#[track_caller]
+fn scalars(starts: &[&Tensor]) -> Vec<Tensor> {
+    match starts {
+        [vector] if vector.rank() == 1 => match vector.shape()[0].as_extent() {
+            Some(count) => {
+                (0..count as i64).map(|i| vector.slice_axis(0, i, i + 1).reshape(Vec::<Dim>::new())).collect()
+            }
+            None => vec![(*vector).clone()],
+        },
+        _ => starts.iter().map(|t| (*t).clone()).collect(),
+    }
+}

@@ -1,0 +1,242 @@
+//! Random numbers: methods of a [`Tensor`] that is a key, `u32[2]`.
+//!
+//! Everything is made of [`random_bits`](Tensor::random_bits), Philox 4x32-10 of the key and the number of the element. So a key gives the same numbers
+//! on every machine and in every fusion, and there is no state: **a key is used once**. Drawing twice from one key gives the same bits twice,
+//! and splitting it counts as drawing; [`split_key`](Tensor::split_key) and [`fold_in`](Tensor::fold_in) make new ones.
+//!
+//! | method | distribution | construction |
+//! |---|---|---|
+//! | `uniform` | [0, 1), all multiples of 2⁻²³ (f32), 2⁻⁵² (f64), 2⁻¹⁰ (f16), 2⁻⁷ (bf16) | bits as the mantissa of a number in [1, 2), less 1 |
+//! | `uniform_between` | [low, high) | low + u · (high − low), kept below high |
+//! | `normal` | mean 0, variance 1 | Box and Muller: √(−2 log(1 − u)) · cos 2πv; to ±5.6 (f32, halves) or ±8.5 (f64), never infinite |
+//! | `exponential` | density e⁻ˣ | −log(1 − u) |
+//! | `gumbel` | density e^(−x − e⁻ˣ) | −log(−log m) with m = u + half a step, in (0, 1) |
+//! | `bernoulli` | true with probability p | u < p |
+//! | `categorical` | class i with probability softmax(logits)ᵢ | the greatest of logits + Gumbel numbers |
+//! | `permutation` | every order of 0..n | positions in the order of 64 random bits each |
+//! | `dropout_mask` | 0 with probability `rate`, else 1 / (1 − rate) | u ≥ rate |
+//!
+//! Halves are drawn in f32 and rounded once, but for `uniform`, which is exact in its own dtype.
+
+use super::operators::Operand;
+use super::tensor::Tensor;
+use crate::diagnostic::Diagnostic;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::op::RandomBits;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+/// What a key is mixed with before a number is folded in, so that the new key is none of those that it is split into: two words of π.
+const FOLD: [u32; 2] = [0x243f_6a88, 0x85a3_08d3];
+
+fn dims<D: Into<Dim>>(shape: impl IntoIterator<Item = D>) -> Vec<Dim> {
+    shape.into_iter().map(Into::into).collect()
+}
+
+/// The dtype that numbers of `dtype` are drawn in.
+fn wide(dtype: DType) -> DType {
+    if dtype.is_half() { DType::F32 } else { dtype }
+}
+
+/// The greatest float of a dtype below `value`.
+fn below(dtype: DType, value: f64) -> Scalar {
+    let scalar = Scalar::from_f64(dtype, value);
+    let sign = 1u64 << (8 * dtype.size() - 1);
+    Scalar::from_bits(
+        dtype,
+        match scalar.to_f64() {
+            v if v > 0.0 => scalar.bits() - 1,
+            // The least subnormal number, negative.
+            0.0 => sign | 1,
+            _ => scalar.bits() + 1,
+        },
+    )
+}
+
+impl Tensor {
+    /// `random_bits` of a key `u32[2]` (`self`): u8, u32 or u64.
+    #[track_caller]
+    pub fn random_bits<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        Tensor::apply(RandomBits { dtype, shape: dims(shape) }, &[self])
+    }
+
+    /// `count` new keys out of a key (`self`): use these, and not the old one, from then on.
+    #[track_caller]
+    pub fn split_key(&self, count: usize) -> Vec<Tensor> {
+        let keys = self.split_keys(count);
+        (0..count as i64).map(|i| keys.slice_axis(0, i, i + 1).reshape([2usize])).collect()
+    }
+
+    /// The same keys as one tensor, `u32[count, 2]`, to be mapped over.
+    #[track_caller]
+    pub fn split_keys(&self, count: impl Into<Dim>) -> Tensor {
+        self.random_bits(DType::U32, [count.into(), Dim::constant(2)])
+    }
+
+    /// A new key out of a key (`self`) and an integer scalar, such as the number of a step or a layer; the key can be folded with others, too.
+    ///
+    /// The new key is two words of Philox under the old key, xored with the integer's low and high words and a constant.
+    #[track_caller]
+    pub fn fold_in(&self, number: impl Operand) -> Tensor {
+        let number = number.beside(&Tensor::zeros(&TensorType::scalar(DType::I64)));
+        if self.error().is_some() || number.error().is_some() {
+            return if self.error().is_some() { self.clone() } else { number };
+        }
+        if !number.dtype().is_integer() || number.rank() != 0 {
+            let error = Diagnostic::new(format!("{} is folded into a key", number.ty()));
+            return self.fail(error.help("fold in an integer scalar"));
+        }
+        // Of 64 bits with its sign, whatever its dtype.
+        let number = number.convert(DType::I64).convert(DType::U64);
+        let word = |t: Tensor| t.convert(DType::U32).reshape([1usize]);
+        let (low, high) = (word(number.clone()), word(number.shift_right_logical(32)));
+        let words = Tensor::concatenate(&[&low, &high], 0);
+        let fold = Literal::from_vec(&[2], FOLD.to_vec()).expect("two words");
+        self.xor(&words).xor(Tensor::constant(fold)).random_bits(DType::U32, [2usize])
+    }
+
+    /// Floats evenly from [0, 1) out of a key (`self`): random bits become the mantissa of a number in [1, 2), less 1.
+    #[track_caller]
+    pub fn uniform<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let shape = dims(shape);
+        match dtype {
+            DType::F64 => {
+                let mantissa = self.random_bits(DType::U64, shape).shift_right_logical(12);
+                mantissa.or(0x3ff0_0000_0000_0000i64).bitcast(DType::F64) - 1.0
+            }
+            DType::F32 | DType::F16 | DType::BF16 => {
+                let bits = self.random_bits(DType::U32, shape);
+                // A half takes as many bits as it has, so that nothing is rounded up to 1.
+                let digits = match dtype {
+                    DType::F16 => 10,
+                    DType::BF16 => 7,
+                    _ => 23,
+                };
+                let mantissa = bits.shift_right_logical(32 - digits).shift_left(23 - digits);
+                (mantissa.or(0x3f80_0000).bitcast(DType::F32) - 1.0).convert(dtype)
+            }
+            _ => self.fail(
+                Diagnostic::new(format!("random numbers of dtype {dtype}")).help("ask for a float dtype"),
+            ),
+        }
+    }
+
+    /// Floats evenly from [low, high) out of a key (`self`); `low < high`, both finite.
+    #[track_caller]
+    pub fn uniform_between<D: Into<Dim>>(
+        &self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+        low: f64,
+        high: f64,
+    ) -> Tensor {
+        let u = self.uniform(dtype, shape);
+        if u.error().is_some() {
+            return u;
+        }
+        // Both ends as numbers of the dtype; and the length between them must be one, too.
+        let [first, limit] = [low, high].map(|v| Scalar::from_f64(dtype, v).to_f64());
+        let length = Scalar::from_f64(dtype, limit - first).to_f64();
+        if !first.is_finite() || !limit.is_finite() || !length.is_finite() || first >= limit {
+            let error = Diagnostic::new(format!("uniform numbers of dtype {dtype} from {low} to {high}"));
+            return self.fail(error.help("the lower bound is below the upper one, and both are finite"));
+        }
+        // Rounding may give the upper bound itself.
+        (&u * length + first)
+            .min(Tensor::constant(Literal::full(&[], below(dtype, limit))).broadcast_like(&u))
+    }
+
+    /// The midpoints of the steps of `uniform`: in (0, 1), for logarithms. In f32 or f64.
+    #[track_caller]
+    fn uniform_open(&self, dtype: DType, shape: Vec<Dim>) -> Tensor {
+        let half_step = if dtype == DType::F64 { 0.5f64.powi(53) } else { 0.5f64.powi(24) };
+        self.uniform(wide(dtype), shape) + half_step
+    }
+
+    /// Normally distributed floats of mean 0 and variance 1 out of a key (`self`), by Box and Muller's method.
+    #[track_caller]
+    pub fn normal<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let shape = dims(shape);
+        let pairs: Vec<Dim> = [Dim::constant(2)].into_iter().chain(shape.iter().cloned()).collect();
+        let uniform = self.uniform(wide(dtype), pairs);
+        let part = |i: i64| uniform.slice_axis(0, i, i + 1).reshape(shape.clone());
+        // 1 − u is in (0, 1], so its logarithm is finite.
+        let radius = ((-part(0) + 1.0).log() * -2.0).sqrt();
+        let angle = part(1) * std::f64::consts::TAU;
+        (radius * angle.cos()).convert(dtype)
+    }
+
+    /// Exponentially distributed floats of mean 1 out of a key (`self`): −log(1 − u).
+    #[track_caller]
+    pub fn exponential<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        (-(-self.uniform(wide(dtype), dims(shape))).log1p()).convert(dtype)
+    }
+
+    /// Floats of Gumbel's distribution of the greatest (location 0, scale 1) out of a key (`self`): finite, from −2.9 to 17.4 in f32.
+    #[track_caller]
+    pub fn gumbel<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+        (-(-self.uniform_open(dtype, dims(shape)).log()).log()).convert(dtype)
+    }
+
+    /// Bools out of a key (`self`) that are true with probability `p`: a number, or a tensor of that shape or a scalar of a float dtype.
+    #[track_caller]
+    pub fn bernoulli<D: Into<Dim>>(&self, p: impl Operand, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let p = p.beside(&Tensor::zeros(&TensorType::scalar(DType::F32)));
+        if p.error().is_some() {
+            return p;
+        }
+        // A half would count in steps of its own mantissa.
+        let p = p.convert(wide(p.dtype()));
+        self.uniform(p.dtype(), dims(shape)).lt(&p)
+    }
+
+    /// Classes (i32) out of a key (`self`): along `axis` of the logits, which vanishes, class i with probability softmax(logits)ᵢ.
+    #[track_caller]
+    pub fn categorical(&self, logits: &Tensor, axis: usize) -> Tensor {
+        if logits.error().is_some() {
+            return logits.clone();
+        }
+        let noise = self.gumbel(wide(logits.dtype()), logits.shape().to_vec());
+        (logits.convert(wide(logits.dtype())) + noise).argmax(axis)
+    }
+
+    /// A random order of 0..`count` (i32) out of a key (`self`): the positions in the order of 64 random bits each. Two that are equal, which
+    /// happens to one of 2⁶⁵ / `count`² keys, keep their order.
+    #[track_caller]
+    pub fn permutation(&self, count: impl Into<Dim>) -> Tensor {
+        self.random_bits(DType::U64, [count.into()]).argsort(0)
+    }
+
+    /// The rows of `x` (along its first axis) in a random order, out of a key (`self`).
+    #[track_caller]
+    pub fn shuffle(&self, x: &Tensor) -> Tensor {
+        match x.shape().first() {
+            Some(count) => x.gather_rows(&self.permutation(count.clone())),
+            None => x.clone(),
+        }
+    }
+
+    /// What to multiply a tensor with to drop elements out, out of a key (`self`): 0 with probability `rate`, in 0..1, else 1 / (1 − rate).
+    #[track_caller]
+    pub fn dropout_mask<D: Into<Dim>>(
+        &self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+        rate: f64,
+    ) -> Tensor {
+        if !(0.0..1.0).contains(&rate) {
+            let error = Diagnostic::new(format!("a dropout rate of {rate}"));
+            return self.fail(error.help("it is at least 0 and below 1"));
+        }
+        let kept = self.uniform(wide(dtype), dims(shape)).ge(rate).convert(dtype);
+        kept * (1.0 / (1.0 - rate))
+    }
+
+    /// `self`, a scalar, with the shape of another tensor.
+    #[track_caller]
+    fn broadcast_like(&self, other: &Tensor) -> Tensor {
+        self.broadcast_to(other.shape())
+    }
+}

@@ -1,0 +1,168 @@
+//! Methods of [`Tensor`] that combine windows, and reductions by a combiner of the user's.
+
+use super::build::Scope;
+use super::tensor::Tensor;
+use crate::diagnostic::Diagnostic;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::op::{ReduceWindow, ReduceWith, WindowKind, Windows};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+/// What lies around a tensor that windows slide over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Padding {
+    /// Nothing: windows lie wholly within.
+    Valid,
+    /// As much that there are ⌈extent / stride⌉ windows; if it is odd, one more behind than before.
+    Same,
+    /// So many before and behind along each axis.
+    Explicit(Vec<(i64, i64)>),
+}
+
+impl Padding {
+    /// The padding of windows over a tensor of that shape. An error if it depends on a dimension variable.
+    fn of(&self, windows: &Windows, shape: &[Dim]) -> crate::Result<Vec<(Dim, Dim)>> {
+        let same = |axis: usize| {
+            let one = |list: &[usize]| list.get(axis).copied().unwrap_or(1) as i64;
+            let reach = (windows.window.get(axis).map_or(0, |w| *w as i64 - 1))
+                .saturating_mul(one(&windows.window_dilation));
+            let stride = one(&windows.stride);
+            let total = match (shape[axis].as_constant(), stride) {
+                // The windows but the last take strides; what the last lacks is padding.
+                (Some(extent), _) => ((extent + stride - 1) / stride - 1) * stride + reach + 1 - extent,
+                (None, 1) => reach,
+                (None, _) if reach == 0 => 0,
+                _ => {
+                    return Err(Diagnostic::new(format!(
+                        "the padding for windows at stride {stride} over an axis of extent {}",
+                        shape[axis]
+                    ))
+                    .help("bind the dimension variable, or say how much padding there is"));
+                }
+            };
+            let total = total.max(0);
+            Ok((Dim::constant(total / 2), Dim::constant(total - total / 2)))
+        };
+        match self {
+            Padding::Valid => Ok(vec![]),
+            Padding::Same => (0..shape.len()).map(same).collect(),
+            Padding::Explicit(pairs) => {
+                Ok(pairs.iter().map(|(low, high)| (Dim::constant(*low), Dim::constant(*high))).collect())
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// `reduce_window_…` over all axes: see [`Windows`]; padding that `windows` has is replaced.
+    #[track_caller]
+    pub fn reduce_window(&self, kind: WindowKind, windows: Windows, padding: &Padding) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        match padding.of(&windows, self.shape()) {
+            Ok(padding) => Tensor::apply(ReduceWindow { kind, windows: windows.padded(padding) }, &[self]),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Windows over the axes between the first (the batch) and the last (the channels).
+    fn spatial(&self, window: &[usize], stride: &[usize], padding: &Padding) -> (Windows, Padding) {
+        let around = |list: &[usize]| [&[1], list, &[1]].concat();
+        let padding = match padding {
+            Padding::Explicit(pairs) => Padding::Explicit([&[(0, 0)], pairs.as_slice(), &[(0, 0)]].concat()),
+            other => other.clone(),
+        };
+        (Windows::new(&around(window), &around(stride)), padding)
+    }
+
+    /// The greatest element of each window over the spatial axes of `[batch, spatial…, channels]`; `window`, `stride` and an explicit padding have
+    /// an entry for each of them. Padding counts for nothing; the gradient goes to the first of equals.
+    #[track_caller]
+    pub fn max_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
+        let (windows, padding) = self.spatial(window, stride, padding);
+        self.reduce_window(WindowKind::Max, windows, &padding)
+    }
+
+    /// The least element of each window, as [`max_pool`](Self::max_pool) has the greatest.
+    #[track_caller]
+    pub fn min_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
+        let (windows, padding) = self.spatial(window, stride, padding);
+        self.reduce_window(WindowKind::Min, windows, &padding)
+    }
+
+    /// The mean of each window over the spatial axes of `[batch, spatial…, channels]`, as [`max_pool`](Self::max_pool) lays them. It is that of the
+    /// elements in the window, padding apart, and NaN of a window without any. Halves are added and divided in f32.
+    #[track_caller]
+    pub fn avg_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        if !self.dtype().is_float() {
+            let error = Diagnostic::new(format!("the means of windows of {}", self.ty()));
+            return self.fail(error.help("convert it to a float dtype first"));
+        }
+        let x = self.convert(if self.dtype().is_half() { DType::F32 } else { self.dtype() });
+        let (windows, around) = self.spatial(window, stride, padding);
+        let sum = x.reduce_window(WindowKind::Sum, windows.clone(), &around);
+        if sum.error().is_some() {
+            return sum;
+        }
+        if *padding == Padding::Valid {
+            let count = window.iter().map(|w| *w as f64).product::<f64>();
+            return (sum / count).convert(self.dtype());
+        }
+        // One example with one channel tells how many elements each window has.
+        let mut shape = self.shape().to_vec();
+        let last = shape.len() - 1;
+        (shape[0], shape[last]) = (Dim::constant(1), Dim::constant(1));
+        let ones = Tensor::full(&TensorType { dtype: x.dtype(), shape }, Scalar::one(x.dtype()));
+        let count = ones.reduce_window(WindowKind::Sum, windows, &around);
+        (sum / count).convert(self.dtype())
+    }
+
+    /// `reduce` with a combiner: tuples of elements of the operands along axes, which vanish.
+    ///
+    /// `combine` gets a tuple and another, as scalars, and gives the two combined by elementwise operations. It must be associative and
+    /// commutative, and `init`, an element for each operand, must be its identity. See [`ReduceWith`]. An error poisons the only result that there is then.
+    #[track_caller]
+    pub fn reduce_with(
+        operands: &[&Tensor],
+        init: &[Scalar],
+        axes: &[usize],
+        combine: impl FnOnce(&[Tensor], &[Tensor]) -> Vec<Tensor>,
+    ) -> Vec<Tensor> {
+        if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
+            return vec![(*poisoned).clone()];
+        }
+        let Some(outer) = operands.iter().find_map(|t| t.scope()).cloned().or_else(Scope::current) else {
+            return vec![Tensor::poisoned(
+                Diagnostic::new("reduce: there is no function to put it in")
+                    .help("operate on tensors inside `Program::function`"),
+            )];
+        };
+        let scope = outer.region();
+        let scalars = operands.iter().chain(operands).map(|t| TensorType::scalar(t.dtype()));
+        let inputs: Vec<Tensor> = scalars.map(|ty| scope.input(ty)).collect();
+        let (left, right) = inputs.split_at(operands.len());
+        let outputs = scope.enter(|| combine(left, right));
+        if let Some(poisoned) = outputs.iter().find(|t| t.error().is_some()) {
+            return vec![poisoned.clone()];
+        }
+        let region = match scope.close(&outputs) {
+            Ok(closure) if closure.captures.is_empty() => closure.body,
+            Ok(closure) => {
+                let error = Diagnostic::new(format!(
+                    "a combiner uses {} of its surroundings",
+                    closure.captures[0].ty()
+                ));
+                return vec![operands[0].fail(error.help("a combiner sees its own tuples and numbers only"))];
+            }
+            Err(error) => return vec![operands[0].fail(error)],
+        };
+        let mut axes = axes.to_vec();
+        axes.sort();
+        Tensor::apply_with(ReduceWith { axes, init: init.to_vec() }, operands, vec![region])
+    }
+}

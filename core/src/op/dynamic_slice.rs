@@ -1,0 +1,212 @@
+//! `dynamic_slice`: a box out of a tensor, at a place from data.
+
+use super::attribute::{attributes, named};
+use super::batch::{prepended, shifted};
+use super::compute::Compute;
+use super::derivative::Derivative;
+use super::sample::{Sample, SampleOperand, floats, values};
+use super::starts;
+use super::{Batch, DynamicUpdateSlice, Entry, Gather, Operation, Traits};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::literal::Literal;
+use crate::nest::Affine;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `dynamic_slice %x, %i, %j, … {slice_sizes=[…]}`: the elements `i, i + 1, …` of each axis, as many as `slice_sizes` says. There is
+    /// one start for each axis, an integer scalar of any dtype.
+    ///
+    /// A start at which the box does not lie within x is clamped: to 0, or to the last at which it does. So a negative one is 0, and does not
+    /// count from the end.
+    DynamicSlice {
+        /// Extents of the result.
+        slice_sizes: Vec<Dim>,
+    }
+}
+
+/// Checks that there is an integer scalar for each axis of `x`.
+pub(super) fn check_starts(x: &TensorType, starts: &[TensorType]) -> Result<()> {
+    if starts.len() != x.rank() {
+        return Err(Diagnostic::new(format!("takes {} starts for {x}, found {}", x.rank(), starts.len()))
+            .help("there is one start for each axis"));
+    }
+    for start in starts {
+        starts::check_dtype(start)?;
+        if start.rank() != 0 {
+            return Err(Diagnostic::new(format!("a start of type {start}")).help("each start is a scalar"));
+        }
+    }
+    Ok(())
+}
+
+/// Where a box of extents `sizes` starts in `x`, clamped.
+pub(super) fn starts_of<R: Real>(x: &Array<R>, sizes: &[usize], starts: &[Array<R>]) -> Vec<usize> {
+    let start = |axis: usize| {
+        let start = starts::number(starts[axis].cells[0].bits(), starts[axis].dtype);
+        start.clamp(0, (x.shape[axis] - sizes[axis]) as i64) as usize
+    };
+    (0..x.shape.len()).map(start).collect()
+}
+
+/// The starts of a batch, operands from `first` on, as index vectors `[size, rank]`.
+pub(super) fn start_vectors(b: &Batch<'_>, first: usize) -> Tensor {
+    let component = |i: usize| {
+        let start = starts::signed_tensor(&b.operand(i)).convert(DType::I64);
+        start.reshape([b.size.clone(), Dim::constant(1)])
+    };
+    let components: Vec<Tensor> = (first..b.operands.len()).map(component).collect();
+    Tensor::concatenate(&components.iter().collect::<Vec<_>>(), 1)
+}
+
+impl Operation for DynamicSlice {
+    named!("dynamic_slice");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        let Some((x, starts)) = operands.split_first() else {
+            return Err(Diagnostic::new("takes a tensor and a start for each of its axes"));
+        };
+        check_starts(x, starts)?;
+        if self.slice_sizes.len() != x.rank() {
+            return Err(Diagnostic::new(format!(
+                "slice_sizes has {} entries for an operand of type {x}",
+                self.slice_sizes.len()
+            )));
+        }
+        for (axis, size) in self.slice_sizes.iter().enumerate() {
+            if !size.at_least(0) || !size.at_most(&x.shape[axis]) {
+                return Err(Diagnostic::new(format!("a slice of extent {size} along axis {axis} of {x}"))
+                    .help("a slice is not larger than the operand"));
+            }
+        }
+        Ok(vec![x.with_shape(self.slice_sizes.clone())])
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let sizes = results[0].extents().expect("the interpreter runs bound functions only");
+        let start = starts_of(&operands[0], &sizes, &operands[1..]);
+        Ok(vec![Array::from_fn(&results[0], |index| {
+            let at: Vec<usize> = index.iter().zip(&start).map(|(i, s)| i + s).collect();
+            operands[0].at(&at).clone()
+        })])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let (x, sizes) = (extents(&operands[0]), extents(&results[0]));
+        let zero = crate::Scalar::zero(operands[0].dtype);
+        Compute::Element {
+            rule: Box::new(move |c, index| {
+                if x.contains(&0) {
+                    // There is no element to be asked for.
+                    return c.constant(zero);
+                }
+                let mut at = index.to_vec();
+                // Along an axis that is taken whole the start is 0, whatever is given.
+                for axis in (0..x.len()).filter(|a| sizes[*a] < x[*a]) {
+                    let start = c.operand(1 + axis, &[]);
+                    let start = starts::clamped(c, start, (x[axis] - sizes[axis]) as i64);
+                    at[axis] = at[axis].add(&Affine::reg(start));
+                }
+                c.clamped(0, &at)
+            }),
+            indirect: vec![0],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Linear(|t| {
+            let mut cotangents = vec![None; t.operands.len()];
+            if let Some(ct) = &t.cotangents[0] {
+                let zeros = Tensor::zeros(t.operands[0].ty());
+                let starts = t.operands[1..].iter().map(|o| o.known());
+                let operands: Vec<&Tensor> = [&zeros, ct].into_iter().chain(starts).collect();
+                cotangents[0] = Some(Tensor::apply(DynamicUpdateSlice {}, &operands));
+            }
+            cotangents
+        })
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let rank = self.slice_sizes.len();
+        if !b.batched[1..].contains(&true) {
+            // The slice reaches over all examples.
+            let zero = Tensor::constant(0i32);
+            let starts = b.operands[1..].iter();
+            let operands: Vec<&Tensor> = [&b.operands[0], &zero].into_iter().chain(starts).collect();
+            let slice_sizes = prepended(b.size.clone(), &self.slice_sizes, false);
+            return vec![Tensor::apply(DynamicSlice { slice_sizes }, &operands)];
+        }
+        let axes: Vec<usize> = (0..rank).collect();
+        let gather = Gather {
+            offset_dims: shifted(&axes),
+            collapsed_slice_dims: vec![],
+            start_index_map: axes.clone(),
+            slice_sizes: self.slice_sizes.clone(),
+            operand_batching_dims: vec![],
+            start_indices_batching_dims: vec![],
+            fill: None,
+        };
+        let gather = match b.batched[0] {
+            false => gather,
+            true => Gather {
+                start_index_map: shifted(&axes),
+                slice_sizes: prepended(Dim::constant(1), &self.slice_sizes, false),
+                operand_batching_dims: vec![0],
+                start_indices_batching_dims: vec![0],
+                ..gather
+            },
+        };
+        vec![Tensor::apply(gather, &[&b.operands[0], &start_vectors(b, 1)])]
+    }
+
+    fn traits(&self) -> Traits {
+        starts::LOOKUP
+    }
+
+    fn entries() -> Vec<Entry> {
+        let sample = |sizes: &[usize], operands: Vec<SampleOperand>| {
+            Sample::new(DynamicSlice { slice_sizes: sizes.iter().map(|s| Dim::from(*s)).collect() }, operands)
+        };
+        let x = || floats(&[5, 7], -2.0, 2.0);
+        vec![Entry {
+            name: "dynamic_slice",
+            doc: "result[i…] = x[start + i …], each start clamped so that the slice lies within x.",
+            derivative: "linear",
+            samples: vec![
+                sample(&[2, 3], vec![x(), values(&[], [1i32]), values(&[], [4i32])]),
+                sample(&[2, 3], vec![x(), values(&[], [-1i64]), values(&[], [5i64])]),
+                sample(&[5, 1], vec![x(), values(&[], [3i32]), values(&[], [i32::MAX])]),
+                sample(&[1, 7], vec![x(), values(&[], [u64::MAX]), values(&[], [0u8])]),
+                sample(&[1, 2], vec![x(), values(&[], [i8::MIN]), values(&[], [3u32])]),
+                sample(&[0, 2], vec![x(), values(&[], [9i32]), values(&[], [3i32])]),
+                sample(&[0, 2], vec![floats(&[0, 3], -2.0, 2.0), values(&[], [1i32]), values(&[], [1i32])]),
+                sample(&[], vec![floats(&[], -2.0, 2.0)]),
+                sample(&[2], vec![values(&[4], [3i8, -5, 9, 1]), values(&[], [2i32])]),
+                sample(&[2], vec![values(&[4], [true, false, true, true]), values(&[], [i64::MIN])]),
+                // More extent than the index dtype counts.
+                sample(
+                    &[3],
+                    vec![
+                        SampleOperand::Values(Literal::full(&[300], crate::Scalar::one(DType::I32))),
+                        values(&[], [255u8]),
+                    ],
+                ),
+            ],
+        }]
+    }
+}

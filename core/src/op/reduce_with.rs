@@ -1,0 +1,436 @@
+//! `reduce`: several operands reduced together by a combiner of the user's.
+//!
+//! The combiner is a region over scalars, n of the left and n of the right, with n results. It becomes the combine program of a nest's
+//! reduction: each of its ops is elementwise, so its `compute` facet, asked for the element of a scalar, is a piece of that program.
+//!
+//! **Derivative.** It is that of a tree: neighbours are combined until one is left, by the region's ops on whole tensors, and those are differentiated
+//! like any others. So every order and both modes are right for any combiner, without a division, at the cost of log₂ n steps whose values
+//! together are as large as the operands.
+
+use super::attribute::{attributes, named};
+use super::batch::shifted;
+use super::compute::{Compute, ElementContext};
+use super::derivative::Derivative;
+use super::sample::{RegionRule, Sample, SampleOperand, floats, region, values};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::id::Id;
+use crate::interpret::{Array, Cell, Real, Regions};
+use crate::literal::Literal;
+use crate::nest::{Affine, Combine, CombineBuilder, Guard, Reg, ScalarOp};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `reduce %x, %y {axes=[1], init=[f32(0.0), f32(1.0)]} region (%a: f32[], %b: f32[], %c: f32[], %d: f32[]) { … }`
+    ///
+    /// Combines the tuples (x, y) along `axes`, which vanish; results are the combined tuple. The region gets one tuple, then another that is not before
+    /// it, and returns the two combined. It must be associative and commutative, since the order of combination is the target's (a tree);
+    /// `init` must be its identity. That it combines with itself to itself is checked, the rest is the user's promise.
+    ///
+    /// The region's ops are elementwise ones and constants. On halves each of them rounds, as it does elsewhere.
+    ReduceWith {
+        /// Axes that vanish, ascending.
+        axes: Vec<usize>,
+        /// The identity of the combiner, an element for each operand.
+        init: Vec<Scalar>,
+    }
+}
+
+impl ReduceWith {
+    fn kept(&self, rank: usize) -> Vec<usize> {
+        (0..rank).filter(|axis| !self.axes.contains(axis)).collect()
+    }
+
+    /// Checks the region against operands of these dtypes.
+    fn check_region(&self, region: &Body, dtypes: &[DType]) -> Result<()> {
+        let wanted: Vec<TensorType> = dtypes.iter().map(|d| TensorType::scalar(*d)).collect();
+        let twice: Vec<TensorType> = wanted.iter().chain(&wanted).cloned().collect();
+        let (inputs, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
+        if inputs != twice || outputs != wanted {
+            let list =
+                |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+            return Err(Diagnostic::new(format!(
+                "the combiner takes ({}) and gives ({})",
+                list(&inputs),
+                list(&outputs)
+            ))
+            .help(format!(
+                "it takes ({}), a tuple and another, and gives ({})",
+                list(&twice),
+                list(&wanted)
+            )));
+        }
+        for equation in &region.equations {
+            let (op, results) = (&equation.op, region.types(&equation.results));
+            let operands = region.types(&equation.operands);
+            let is_scalar = results.iter().chain(&operands).all(|ty| ty.rank() == 0);
+            let fits = match op {
+                Op::Constant(_) => true,
+                // It would be called in no particular order, on parts of the data.
+                Op::Probe(_) => false,
+                _ => {
+                    op.traits().elementwise
+                        && equation.regions.is_empty()
+                        && is_scalar
+                        && matches!(op.compute(&operands, &results, &[]), Compute::Element { .. })
+                }
+            };
+            if !fits || !is_scalar {
+                return Err(Diagnostic::new(format!("the combiner has `{}`", op.name()))
+                    .help("a combiner is made of elementwise ops on scalars, and of constants"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the identity combined with itself is the identity.
+    fn check_identity(&self, region: &Body) -> Result<()> {
+        let cell = |s: &Scalar| Array::<f64>::new(s.dtype(), vec![], vec![Cell::from_scalar(*s)]);
+        let identity: Vec<Array<f64>> = self.init.iter().map(cell).collect();
+        let twice: Vec<Array<f64>> = identity.iter().chain(&identity).cloned().collect();
+        let regions = std::slice::from_ref(region);
+        let combined = Regions::of(regions).run(0, &twice)?;
+        let combined: Vec<Scalar> = combined.iter().map(|a| a.cells[0].to_scalar(a.dtype)).collect();
+        if combined == self.init {
+            return Ok(());
+        }
+        Err(Diagnostic::new(format!("{:?} combined with itself is {combined:?}", self.init))
+            .help("`init` is the identity of the combiner: what changes nothing, such as 0 for sums"))
+    }
+
+    /// The region as the combine program of a reduction. Halves are carried in f32, whose values they are.
+    fn combine(&self, region: &Body) -> Combine {
+        let wide = |s: &Scalar| match s.dtype() {
+            d if d.is_half() => Scalar::from_f64(DType::F32, s.to_f64()),
+            _ => *s,
+        };
+        let identity: Vec<Scalar> = self.init.iter().map(wide).collect();
+        let (mut builder, n) = (CombineBuilder::new(&identity), identity.len());
+        let mut registers: Vec<Option<Reg>> = vec![None; region.values.len()];
+        for (k, input) in region.inputs.iter().enumerate() {
+            let reg = if k < n { builder.left(k) } else { builder.right(k - n) };
+            registers[input.index()] = Some(builder.convert(reg, region.ty(*input).dtype));
+        }
+        for equation in &region.equations {
+            let result = match &equation.op {
+                Op::Constant(constant) => builder.constant(constant.value.get(0)),
+                op => {
+                    let (operands, results) =
+                        (region.types(&equation.operands), region.types(&equation.results));
+                    let Compute::Element { rule, .. } = op.compute(&operands, &results, &[]) else {
+                        unreachable!("infer admits ops with an element rule only")
+                    };
+                    let register = |v: &crate::graph::ValueId| {
+                        registers[v.index()].expect("a body defines values before their use")
+                    };
+                    let operands = equation.operands.iter().map(register).collect();
+                    rule(&mut Context { builder: &mut builder, operands }, &[])
+                }
+            };
+            registers[equation.results[0].index()] = Some(result);
+        }
+        let results: Vec<Reg> = region
+            .outputs
+            .iter()
+            .zip(&identity)
+            .map(|(v, i)| {
+                let reg = registers[v.index()].expect("a body defines its outputs");
+                builder.convert(reg, i.dtype())
+            })
+            .collect();
+        builder.finish(&results)
+    }
+}
+
+/// What the element rules of a combiner's ops see.
+struct Context<'b> {
+    builder: &'b mut CombineBuilder,
+    operands: Vec<Reg>,
+}
+
+impl ElementContext for Context<'_> {
+    fn operand(&mut self, operand: usize, _index: &[Affine]) -> Reg {
+        self.operands[operand]
+    }
+    fn guarded(&mut self, _operand: usize, _index: &[Affine], _guards: Vec<Guard>, _fill: Reg) -> Reg {
+        unreachable!("elementwise ops access their operands without guards")
+    }
+    fn clamped(&mut self, _operand: usize, _index: &[Affine]) -> Reg {
+        unreachable!("elementwise ops access no operand at an index from data")
+    }
+    fn scalar(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
+        self.builder.emit_widened(op, operands)
+    }
+    fn convert(&mut self, value: Reg, dtype: DType) -> Reg {
+        self.builder.convert(value, dtype)
+    }
+    fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
+        self.builder.bitcast(value, dtype)
+    }
+    fn constant(&mut self, value: Scalar) -> Reg {
+        self.builder.constant(value)
+    }
+    fn index(&mut self, _value: &Affine, _dtype: DType) -> Reg {
+        unreachable!("the elements of a combiner have no index")
+    }
+    fn test(&mut self, _guards: Vec<Guard>) -> Reg {
+        unreachable!("the elements of a combiner have no index")
+    }
+    fn dtype(&self, reg: Reg) -> DType {
+        self.builder.dtype(reg)
+    }
+}
+
+/// The region on whole tensors of one shape.
+fn elementwise(region: &Body, operands: &[Tensor], shape: &[Dim]) -> Vec<Tensor> {
+    let mut tensors: Vec<Option<Tensor>> = vec![None; region.values.len()];
+    region.inputs.iter().zip(operands).for_each(|(v, t)| tensors[v.index()] = Some(t.clone()));
+    for equation in &region.equations {
+        let result = match &equation.op {
+            Op::Constant(constant) => {
+                let value = constant.value.get(0);
+                Tensor::full(&TensorType { dtype: value.dtype(), shape: shape.to_vec() }, value)
+            }
+            op => {
+                let operand = |v: &crate::graph::ValueId| {
+                    tensors[v.index()].clone().expect("a body defines values before their use")
+                };
+                let operands: Vec<Tensor> = equation.operands.iter().map(operand).collect();
+                Tensor::apply(op.clone(), &operands.iter().collect::<Vec<_>>())
+            }
+        };
+        tensors[equation.results[0].index()] = Some(result);
+    }
+    let output = |v: &crate::graph::ValueId| tensors[v.index()].clone().expect("a body defines its outputs");
+    region.outputs.iter().map(output).collect()
+}
+
+/// The same by a tree of ops, as it is differentiated.
+fn decompose(op: &Op, regions: &[Body], operands: &[Tensor]) -> Vec<Tensor> {
+    let Op::ReduceWith(op) = op else { unreachable!("the rule of reduce") };
+    let x = &operands[0];
+    let kept = op.kept(x.rank());
+    let count = op.axes.iter().try_fold(Dim::constant(1), |n, a| n.checked_mul(&x.shape()[*a]));
+    let Some(mut length) = count.as_ref().and_then(Dim::as_extent) else {
+        let error = Diagnostic::new(format!(
+            "the derivative of reduce over {} needs the extents of {:?}",
+            x.ty(),
+            op.axes
+        ))
+        .help("bind the dimension variables of the reduced axes first");
+        return operands.iter().map(|x| x.fail(error.clone())).collect();
+    };
+    let rest: Vec<Dim> = kept.iter().map(|a| x.shape()[*a].clone()).collect();
+    let with = |front: &[usize]| -> Vec<Dim> {
+        front.iter().map(|e| Dim::from(*e)).chain(rest.iter().cloned()).collect()
+    };
+    if length == 0 {
+        return op
+            .init
+            .iter()
+            .map(|i| Tensor::full(&TensorType { dtype: i.dtype(), shape: rest.clone() }, *i))
+            .collect();
+    }
+    let order: Vec<usize> = op.axes.iter().chain(&kept).copied().collect();
+    let mut tuple: Vec<Tensor> =
+        operands.iter().map(|x| x.permute(&order).reshape(with(&[length]))).collect();
+    while length > 1 {
+        let half = length / 2;
+        let neighbour = |t: &Tensor, which: i64| {
+            let pairs = t.slice_axis(0, 0, 2 * half as i64).reshape(with(&[half, 2]));
+            pairs.slice_axis(1, which, which + 1).reshape(with(&[half]))
+        };
+        let pairs: Vec<Tensor> =
+            [0, 1].into_iter().flat_map(|which| tuple.iter().map(move |t| neighbour(t, which))).collect();
+        let mut combined = elementwise(&regions[0], &pairs, &with(&[half]));
+        if length % 2 == 1 {
+            for (part, t) in combined.iter_mut().zip(&tuple) {
+                *part = Tensor::concatenate(&[part, &t.slice_axis(0, length as i64 - 1, length as i64)], 0);
+            }
+        }
+        (tuple, length) = (combined, half + length % 2);
+    }
+    tuple.iter().map(|t| t.reshape(rest.clone())).collect()
+}
+
+impl Operation for ReduceWith {
+    named!("reduce");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        let Some(first) = operands.first() else {
+            return Err(Diagnostic::new("takes at least one operand"));
+        };
+        if let Some(other) = operands.iter().find(|o| o.shape != first.shape) {
+            return Err(Diagnostic::new(format!("operands have types {first} and {other}"))
+                .help("all operands have one shape"));
+        }
+        distinct_axes("axes", &self.axes, first.rank())?;
+        if !self.axes.is_sorted() {
+            return Err(Diagnostic::new("axes must ascend"));
+        }
+        let dtypes: Vec<DType> = operands.iter().map(|o| o.dtype).collect();
+        let given: Vec<DType> = self.init.iter().map(|s| s.dtype()).collect();
+        if given != dtypes {
+            return Err(Diagnostic::new(format!("init {:?} for operands of dtypes {dtypes:?}", self.init))
+                .help("give the identity of the combiner, an element of its dtype for each operand"));
+        }
+        let [region] = regions else {
+            return Err(Diagnostic::new(format!("takes one region, the combiner, found {}", regions.len())));
+        };
+        self.check_region(region, &dtypes)?;
+        self.check_identity(region)?;
+        let shape: Vec<Dim> = self.kept(first.rank()).iter().map(|a| first.shape[*a].clone()).collect();
+        Ok(operands.iter().map(|o| o.with_shape(shape.clone())).collect())
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let kept = self.kept(x.shape.len());
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let scalar = |dtype, cell: &Cell<R>| Array::new(dtype, vec![], vec![cell.clone()]);
+        let identity = self.init.iter().map(|s| Ok(scalar(s.dtype(), &Cell::try_from_scalar(*s)?)));
+        let identity: Vec<Array<R>> = identity.collect::<Result<_>>()?;
+        let mut totals = vec![identity; shape.iter().product()];
+        let mut index = vec![0; x.shape.len()];
+        for n in 0..x.cells.len() {
+            let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
+            let mut both = totals[flat].clone();
+            both.extend(operands.iter().map(|o| scalar(o.dtype, &o.cells[n])));
+            totals[flat] = regions.run(0, &both)?;
+            super::advance(&mut index, &x.shape);
+        }
+        let result = |(k, o): (usize, &Array<R>)| {
+            let cells = totals.iter().map(|t| t[k].cells[0].clone()).collect();
+            Array::new(o.dtype, shape.clone(), cells)
+        };
+        Ok(operands.iter().enumerate().map(result).collect())
+    }
+
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        regions: &'a [Body],
+    ) -> Compute<'a> {
+        let combine = self.combine(&regions[0]);
+        let carried = combine.dtypes();
+        Compute::Reduce {
+            extents: operands[0].extents().expect("compute is asked for bound types only"),
+            axes: self.axes.clone(),
+            project: (0..carried.len()).collect(),
+            values: Box::new(move |c, index| {
+                let element = |(k, dtype): (usize, &DType)| {
+                    let x = c.operand(k, index);
+                    if c.dtype(x) == *dtype { x } else { c.convert(x, *dtype) }
+                };
+                carried.iter().enumerate().map(element).collect()
+            }),
+            combine,
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Decomposed(decompose)
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let operands: Vec<Tensor> = (0..b.operands.len()).map(|i| b.operand(i)).collect();
+        let op = ReduceWith { axes: shifted(&self.axes), init: self.init.clone() };
+        // The combiner is of scalars, in a batch as in an example.
+        Tensor::apply_with(op, &operands.iter().collect::<Vec<_>>(), b.regions.to_vec())
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn region_count(&self) -> usize {
+        1
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "reduce",
+            doc: "Tuples of elements combined along `axes` by a region over scalars, which must be associative and commutative with the identity `init`. \
+                  The derivative is that of a tree of the region's ops.",
+            derivative: "by decomposition",
+            samples: samples(),
+        }]
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    let op = |axes: &[usize], init: Vec<Scalar>| ReduceWith { axes: axes.to_vec(), init };
+    // a + b + a·b = (1 + a)(1 + b) − 1
+    let compound: RegionRule = |types| vec![region(&twice(types), |x| vec![&x[0] + &x[1] + &x[0] * &x[1]])];
+    // Products of numbers a + b·ε with ε² = −1/2: complex ones of another length.
+    let complex: RegionRule = |types| {
+        vec![region(&twice(types), |x| {
+            let (a, b, c, d) = (&x[0], &x[1], &x[2], &x[3]);
+            vec![a * c - (b * d) * 0.5, a * d + b * c]
+        })]
+    };
+    // The greater by the first, with what belongs to it; of equals the lower label.
+    let labelled: RegionRule = |types| {
+        vec![region(&twice(types), |x| {
+            let (a, i, b, j) = (&x[0], &x[1], &x[2], &x[3]);
+            let wins = a.gt(b).or(a.eq(b).and(i.lt(j)));
+            vec![wins.select(a, b), wins.select(i, j)]
+        })]
+    };
+    let bits: RegionRule = |types| vec![region(&twice(types), |x| vec![x[0].xor(&x[1])])];
+    let mut samples = Vec::new();
+    for d in DType::ALL.into_iter().filter(|d| d.is_float()) {
+        let given = |shape: &[usize], seed| SampleOperand::Values(floats(shape, 0.25, 1.0).literal(d, seed));
+        let number = |v| Scalar::from_f64(d, v);
+        let add = |axes: &[usize], shape: &[usize]| {
+            Sample::with_regions(op(axes, vec![number(0.0)]), vec![given(shape, 1)], compound)
+        };
+        samples.push(add(&[1], &[3, 5]));
+        samples.push(add(&[0, 2], &[2, 3, 3]));
+        samples.push(add(&[0], &[1, 2]));
+        let pair = |axes: &[usize], shape: &[usize]| {
+            Sample::with_regions(
+                op(axes, vec![number(1.0), number(0.0)]),
+                vec![given(shape, 2), given(shape, 3)],
+                complex,
+            )
+        };
+        samples.push(pair(&[0], &[5]));
+        if !d.is_half() {
+            samples.push(pair(&[1], &[2, 18]));
+        }
+        let labels = Literal::from_vec(&[2, 4], vec![3i32, 1, 0, 2, 5, 6, 7, 4]).expect("eight labels");
+        samples.push(Sample::with_regions(
+            op(&[1], vec![number(f64::NEG_INFINITY), Scalar::of(i32::MAX)]),
+            vec![given(&[2, 4], 4), SampleOperand::Values(labels)],
+            labelled,
+        ));
+    }
+    samples.push(Sample::with_regions(
+        op(&[0], vec![Scalar::of(0u32)]),
+        vec![values(&[5, 2], [3u32, 5, 1 << 31, 7, 9, 9, 1, 0, 77, u32::MAX])],
+        bits,
+    ));
+    samples.push(Sample::with_regions(
+        op(&[0], vec![Scalar::of(0i64)]),
+        vec![values::<i64, 0>(&[0, 2], [])],
+        bits,
+    ));
+    samples
+}
+
+/// The inputs of a combiner for operands of these types.
+fn twice(operands: &[TensorType]) -> Vec<TensorType> {
+    operands.iter().chain(operands).map(|t| TensorType::scalar(t.dtype)).collect()
+}

@@ -1,0 +1,402 @@
+//! Windows that slide over a tensor: `reduce_window_sum`, `_max`, `_min`, where the extremum of each window is, and the two linear ops that move
+//! elements between windows and operand.
+//!
+//! Every op here has one geometry, [`Windows`]. Element k of window o lies at position `o·stride + k·window_dilation − low` of the operand with
+//! its holes: that of element j is `j·base_dilation`. Positions that are no element's (padding and holes) count for nothing.
+//!
+//! **Derivatives.** A sum is linear, and its transpose is a sum of windows again, with stride and base dilation swapped. The tangent of a
+//! maximum is the tangent of the element that is the maximum: `reduce_window_argmax` says once which that is, as its position in the window;
+//! `window_gather` takes one element of each window, and `window_scatter_add`, its transpose, gives each element the sum of what the windows
+//! that cover it have for it. Nothing as large as the operand times the window is ever made, and all of it are loops over scalars that fuse.
+//!
+//! **Loops.** For a given element only so many terms can count: of a window with holes in the operand, every `base_dilation`-th; of the
+//! windows that cover an element, one for each `stride`. [`Terms`] enumerates just those. A few are written out, which vectorises over the results;
+//! more are a reduction.
+
+mod argument;
+mod gather;
+mod reduce;
+mod samples;
+mod scatter_add;
+
+pub use argument::WindowArgument;
+pub use gather::WindowGather;
+pub use reduce::{ReduceWindow, WindowKind};
+pub use scatter_add::WindowScatterAdd;
+
+use super::attribute::attributes;
+use super::batch::prepended;
+use super::compute::ElementContext;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::nest::{Affine, Guard};
+use crate::ty::TensorType;
+
+/// Terms up to which a loop is written out.
+const WRITTEN_OUT: usize = 16;
+
+/// No arithmetic of positions goes beyond.
+const LIMIT: i64 = 1 << 40;
+
+attributes! {
+    /// How windows lie over a tensor. Each list has an entry for each axis, or is empty.
+    Windows {
+        /// Extents of the window, at least 1.
+        window: Vec<usize>,
+        /// Distance of neighbouring windows; empty: 1.
+        stride: Vec<usize> = vec![],
+        /// Padding before and behind, which counts in the operand with its holes; negative crops; empty: none.
+        padding: Vec<(Dim, Dim)> = vec![],
+        /// Distance of neighbouring elements of the operand; empty: 1.
+        base_dilation: Vec<usize> = vec![],
+        /// Distance of neighbouring elements of a window; empty: 1.
+        window_dilation: Vec<usize> = vec![],
+    }
+}
+
+/// The numbers of one axis.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    window: i64,
+    stride: i64,
+    low: i64,
+    base: i64,
+    dilation: i64,
+    /// Extents of operand and result.
+    extent: i64,
+    windows: i64,
+}
+
+/// Extent with `dilation − 1` holes between neighbours.
+fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
+    if extent.as_constant() == Some(0) {
+        return Some(Dim::constant(0));
+    }
+    let dilation = i64::try_from(dilation).ok()?;
+    extent.checked_scale(dilation)?.checked_add(&Dim::constant(1 - dilation))
+}
+
+impl Windows {
+    /// Windows of these extents, one beside the other by `stride`, without padding.
+    pub fn new(window: &[usize], stride: &[usize]) -> Self {
+        let stride = if stride.iter().all(|s| *s == 1) { vec![] } else { stride.to_vec() };
+        Windows {
+            window: window.to_vec(),
+            stride,
+            padding: vec![],
+            base_dilation: vec![],
+            window_dilation: vec![],
+        }
+    }
+
+    /// With this padding.
+    #[must_use]
+    pub fn padded(mut self, padding: Vec<(Dim, Dim)>) -> Self {
+        let none = padding.iter().all(|(l, h)| [l, h].iter().all(|d| d.as_constant() == Some(0)));
+        self.padding = if none { vec![] } else { padding };
+        self
+    }
+
+    /// The same over each example of a batch.
+    fn batched(&self) -> Windows {
+        Windows {
+            window: prepended(1, &self.window, false),
+            stride: prepended(1, &self.stride, true),
+            padding: prepended((Dim::constant(0), Dim::constant(0)), &self.padding, true),
+            base_dilation: prepended(1, &self.base_dilation, true),
+            window_dilation: prepended(1, &self.window_dilation, true),
+        }
+    }
+
+    fn stride(&self, axis: usize) -> usize {
+        self.stride.get(axis).copied().unwrap_or(1)
+    }
+
+    fn base(&self, axis: usize) -> usize {
+        self.base_dilation.get(axis).copied().unwrap_or(1)
+    }
+
+    fn dilation(&self, axis: usize) -> usize {
+        self.window_dilation.get(axis).copied().unwrap_or(1)
+    }
+
+    fn pad(&self, axis: usize) -> (Dim, Dim) {
+        self.padding.get(axis).cloned().unwrap_or((Dim::constant(0), Dim::constant(0)))
+    }
+
+    /// Elements of a window.
+    fn count(&self) -> usize {
+        self.window.iter().product()
+    }
+
+    /// Number of windows along each axis of an operand of this shape.
+    fn infer(&self, shape: &[Dim]) -> Result<Vec<Dim>> {
+        let rank = shape.len();
+        let lists = [
+            ("stride", &self.stride),
+            ("base_dilation", &self.base_dilation),
+            ("window_dilation", &self.window_dilation),
+        ];
+        let wrong_length = |n: usize| n != 0 && n != rank;
+        let wrong = lists.iter().find(|(_, l)| wrong_length(l.len())).map(|(name, _)| *name);
+        let wrong = wrong.or((self.window.len() != rank).then_some("window"));
+        if let Some(name) = wrong.or(wrong_length(self.padding.len()).then_some("padding")) {
+            return Err(Diagnostic::new(format!("{name} needs one entry for each of {rank} axes"))
+                .help("a window covers every axis: give it extent 1 along those that it does not combine"));
+        }
+        for (name, list) in lists.into_iter().chain([("window", &self.window)]) {
+            if let Some(entry) = list.iter().find(|e| **e < 1 || **e as u64 >= LIMIT as u64) {
+                return Err(Diagnostic::new(format!("{name} of {entry}"))
+                    .help("extents, strides and dilations of windows are at least 1"));
+            }
+        }
+        let count = self.window.iter().try_fold(1usize, |n, w| n.checked_mul(*w));
+        if count.is_none_or(|n| n >= i32::MAX as usize) {
+            return Err(Diagnostic::new(format!(
+                "a window of {:?} has more elements than i32 can count",
+                self.window
+            )));
+        }
+        (0..rank).map(|axis| self.windows(axis, &shape[axis])).collect()
+    }
+
+    fn windows(&self, axis: usize, extent: &Dim) -> Result<Dim> {
+        let too_large = || Diagnostic::new(format!("the extents of windows along axis {axis} overflow"));
+        let (low, high) = self.pad(axis);
+        let small = |d: &Dim| d.as_constant().is_none_or(|c| c.abs() < LIMIT);
+        let reach = (self.window[axis] as i64 - 1).checked_mul(self.dilation(axis) as i64);
+        let Some(reach) = reach.filter(|r| *r < LIMIT) else { return Err(too_large()) };
+        let padded = dilated(extent, self.base(axis))
+            .and_then(|d| d.checked_add(&low))
+            .and_then(|d| d.checked_add(&high))
+            .filter(|d| small(d) && small(&low) && small(&high))
+            .ok_or_else(too_large)?;
+        let cropped = || {
+            Diagnostic::new(format!(
+                "axis {axis} of extent {extent} would have extent {padded} with its padding"
+            ))
+            .help("crop no more than there is")
+        };
+        let room = padded.checked_add(&Dim::constant(-1 - reach)).ok_or_else(too_large)?;
+        if let (Some(padded), Some(room)) = (padded.as_constant(), room.as_constant()) {
+            return match (padded < 0, room < 0) {
+                (true, _) => Err(cropped()),
+                (_, true) => Ok(Dim::constant(0)),
+                _ => Ok(Dim::constant(room / self.stride(axis) as i64 + 1)),
+            };
+        }
+        if !padded.at_least(0) {
+            return Err(cropped());
+        }
+        let windows =
+            room.checked_floor_div(self.stride(axis) as i64).and_then(|d| d.checked_add(&Dim::constant(1)));
+        windows.filter(|d| d.at_least(0)).ok_or_else(|| {
+            Diagnostic::new(format!(
+                "windows of reach {} at stride {} over an axis of extent {extent}",
+                reach + 1,
+                self.stride(axis)
+            ))
+            .help("their number is no linear expression of at least 0: bind the dimension variable first")
+        })
+    }
+
+    /// The numbers of every axis, of an operand and a result without dimension variables.
+    fn axes(&self, operand: &[usize], result: &[usize]) -> Vec<Axis> {
+        let number = |d: &Dim| d.as_constant().expect("the dimension is bound");
+        (0..operand.len())
+            .map(|a| Axis {
+                window: self.window[a] as i64,
+                stride: self.stride(a) as i64,
+                low: number(&self.pad(a).0),
+                base: self.base(a) as i64,
+                dilation: self.dilation(a) as i64,
+                extent: operand[a] as i64,
+                windows: result[a] as i64,
+            })
+            .collect()
+    }
+}
+
+impl Axis {
+    /// The element at position k of window o, if there is one.
+    fn element(&self, o: usize, k: usize) -> Option<usize> {
+        let position = o as i64 * self.stride + k as i64 * self.dilation - self.low;
+        let j = position.div_euclid(self.base);
+        (position.rem_euclid(self.base) == 0 && (0..self.extent).contains(&j)).then_some(j as usize)
+    }
+}
+
+/// Calls `f` for each element of a window that is one of the operand's, in order: its number in the window and its position in the operand.
+fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize])) {
+    let shape: Vec<usize> = axes.iter().map(|a| a.window as usize).collect();
+    let (mut k, mut at) = (vec![0; axes.len()], vec![0; axes.len()]);
+    for number in 0..shape.iter().product() {
+        let inside = axes.iter().enumerate().all(|(a, axis)| {
+            let element = axis.element(window[a], k[a]);
+            at[a] = element.unwrap_or(0);
+            element.is_some()
+        });
+        if inside {
+            f(number, &at);
+        }
+        super::advance(&mut k, &shape);
+    }
+}
+
+/// One axis' share of a term: which element of which window it is, where that is, and when it counts.
+struct Term {
+    /// Position in the window.
+    k: Affine,
+    /// The other index: of the operand, seen from a window, or of the window, seen from an element.
+    index: Affine,
+    guards: Vec<Guard>,
+}
+
+/// The terms of all axes.
+struct Terms {
+    axes: Vec<Axis>,
+    /// Whether windows are asked for their elements, or elements for their windows.
+    from_windows: bool,
+    /// How many terms each axis has.
+    counts: Vec<usize>,
+}
+
+/// A term of all axes together.
+struct Found {
+    /// Number of the element in its window.
+    number: Affine,
+    index: Vec<Affine>,
+    guards: Vec<Guard>,
+}
+
+impl Terms {
+    /// The elements of windows.
+    fn of_windows(axes: Vec<Axis>) -> Self {
+        let count =
+            |a: &Axis| if a.steps() { (a.window as u64).div_ceil(a.base as u64) } else { a.window as u64 };
+        let counts = axes.iter().map(|a| count(a) as usize).collect();
+        Terms { axes, from_windows: true, counts }
+    }
+
+    /// The windows over elements.
+    fn of_elements(axes: Vec<Axis>) -> Self {
+        let count = |a: &Axis| if a.few() { a.covering() } else { a.window };
+        let counts = axes.iter().map(|a| count(a) as usize).collect();
+        Terms { axes, from_windows: false, counts }
+    }
+
+    fn count(&self) -> usize {
+        self.counts.iter().product()
+    }
+
+    /// Whether the loop is written out.
+    fn is_written_out(&self) -> bool {
+        self.count() <= WRITTEN_OUT
+    }
+
+    /// The terms of a point in order, if the loop is written out.
+    fn written_out(&self, point: &[Affine]) -> Vec<Found> {
+        let mut which = vec![0; self.counts.len()];
+        (0..self.count())
+            .map(|_| {
+                let constants: Vec<Affine> = which.iter().map(|i| Affine::constant(*i as i64)).collect();
+                let found = self.find(point, &constants);
+                super::advance(&mut which, &self.counts);
+                found
+            })
+            .collect()
+    }
+
+    /// Term `which` of a point.
+    fn find(&self, point: &[Affine], which: &[Affine]) -> Found {
+        let mut found = Found { number: Affine::constant(0), index: vec![], guards: vec![] };
+        for (a, axis) in self.axes.iter().enumerate() {
+            let term = match self.from_windows {
+                true => axis.of_window(&point[a], &which[a]),
+                false => axis.of_element(&point[a], &which[a]),
+            };
+            found.number = found.number.scale(axis.window).add(&term.k);
+            found.index.push(term.index);
+            found.guards.extend(term.guards);
+        }
+        found
+    }
+}
+
+impl Axis {
+    /// Whether the elements of a window that are the operand's are every `base`-th.
+    fn steps(&self) -> bool {
+        self.dilation == 1 && self.base > 1
+    }
+
+    /// Windows that may cover an element.
+    fn covering(&self) -> i64 {
+        (self.window - 1) * self.dilation / self.stride + 1
+    }
+
+    /// Whether it is less to go through these windows than through the positions in a window.
+    fn few(&self) -> bool {
+        self.covering() <= self.window
+    }
+
+    /// Term i of window o.
+    fn of_window(&self, o: &Affine, i: &Affine) -> Term {
+        let start = o.scale(self.stride).offset(-self.low);
+        let mut guards = Vec::new();
+        let k = if self.steps() {
+            let k = start.scale(-1).modulo(self.base).add(&i.scale(self.base));
+            guards.push(Guard { index: k.clone(), low: 0, high: self.window });
+            k
+        } else {
+            i.clone()
+        };
+        let position = start.add(&k.scale(self.dilation));
+        if self.base > 1 && !self.steps() {
+            guards.push(Guard { index: position.modulo(self.base), low: 0, high: 1 });
+        }
+        let index = position.floor_div(self.base);
+        guards.push(Guard { index: index.clone(), low: 0, high: self.extent });
+        Term { k, index, guards }
+    }
+
+    /// Term i of element j.
+    fn of_element(&self, j: &Affine, i: &Affine) -> Term {
+        let position = j.scale(self.base).offset(self.low);
+        if !self.few() {
+            let start = position.add(&i.scale(-self.dilation));
+            let index = start.floor_div(self.stride);
+            let guards = vec![
+                Guard { index: start.modulo(self.stride), low: 0, high: 1 },
+                Guard { index: index.clone(), low: 0, high: self.windows },
+            ];
+            return Term { k: i.clone(), index, guards };
+        }
+        let index = position.floor_div(self.stride).add(&i.scale(-1));
+        let distance = position.add(&index.scale(-self.stride));
+        let k = distance.floor_div(self.dilation);
+        let mut guards = vec![
+            Guard { index: index.clone(), low: 0, high: self.windows },
+            Guard { index: k.clone(), low: 0, high: self.window },
+        ];
+        if self.dilation > 1 {
+            guards.push(Guard { index: distance.modulo(self.dilation), low: 0, high: 1 });
+        }
+        Term { k, index, guards }
+    }
+}
+
+/// The type of one element's place in its window for each window.
+fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
+    if positions.dtype == crate::DType::I32 && positions.shape == windows {
+        return Ok(());
+    }
+    let wanted = TensorType { dtype: crate::DType::I32, shape: windows.to_vec() };
+    Err(Diagnostic::new(format!("positions of type {positions}, where {wanted} is wanted")).help(
+        "give the position in its window of one element for each window, as `reduce_window_argmax` does",
+    ))
+}
+
+/// `value` in the dtype in which sums and comparisons are made.
+fn widened(c: &mut dyn ElementContext, value: crate::nest::Reg) -> crate::nest::Reg {
+    if c.dtype(value).is_half() { c.convert(value, crate::DType::F32) } else { value }
+}

@@ -1,0 +1,272 @@
+//! `reduce_window_sum`, `reduce_window_max`, `reduce_window_min`.
+
+use super::super::attribute::{Attribute, AttributeStruct, Attributes};
+use super::super::compute::Compute;
+use super::super::derivative::{Derivative, Jvp, Transpose};
+use super::super::elementwise::Domain;
+use super::super::{Batch, Cost, Entry, Extremum, Op, Operation, ReduceKind, Traits, operand_count};
+use super::{Terms, WindowArgument, WindowGather, Windows, for_each, samples, widened};
+use crate::diagnostic::Result;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real, Regions};
+use crate::nest::{Combine, ScalarOp};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+/// What is computed of the elements of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum WindowKind {
+    /// Their sum; of none 0.
+    Sum,
+    /// The greatest; NaN if one is NaN; of none −∞ or the least integer.
+    Max,
+    /// The least; NaN if one is NaN; of none +∞ or the greatest integer.
+    Min,
+}
+
+/// `reduce_window_max %x {padding=[[0,0],[1,1]], stride=[1,2], window=[1,3]}`: see [`Windows`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ReduceWindow {
+    /// What is computed.
+    pub kind: WindowKind,
+    /// How the windows lie.
+    pub windows: Windows,
+}
+
+impl WindowKind {
+    /// Every kind.
+    pub const ALL: [WindowKind; 3] = [WindowKind::Sum, WindowKind::Max, WindowKind::Min];
+
+    const fn name(self) -> &'static str {
+        match self {
+            WindowKind::Sum => "reduce_window_sum",
+            WindowKind::Max => "reduce_window_max",
+            WindowKind::Min => "reduce_window_min",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            WindowKind::Sum => {
+                "result[o] = Σ over k of x[(o·stride + k·window_dilation − low) / base_dilation], where that is an element. Halves are added in f32."
+            }
+            WindowKind::Max => {
+                "The greatest element of each window, padding apart; NaN if one is NaN; of a window without elements −∞ or the least integer. The \
+                 gradient goes to the first of equals."
+            }
+            WindowKind::Min => {
+                "The least element of each window, padding apart; NaN if one is NaN; of a window without elements +∞ or the greatest integer. The \
+                 gradient goes to the first of equals."
+            }
+        }
+    }
+
+    const fn reduce(self) -> ReduceKind {
+        match self {
+            WindowKind::Sum => ReduceKind::Sum,
+            WindowKind::Max => ReduceKind::Max,
+            WindowKind::Min => ReduceKind::Min,
+        }
+    }
+
+    const fn instruction(self) -> ScalarOp {
+        match self {
+            WindowKind::Sum => ScalarOp::Add,
+            WindowKind::Max => ScalarOp::Max,
+            WindowKind::Min => ScalarOp::Min,
+        }
+    }
+
+    /// The identity in the dtype in which it is computed.
+    fn identity(self, dtype: DType) -> Scalar {
+        match self.reduce().identity(dtype) {
+            i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
+            i => i,
+        }
+    }
+}
+
+/// The windows of the transposed sum: element j of the operand is covered by position `w − 1 − k` of window `j`, if the cotangent has
+/// `stride − 1` holes between neighbours. Nothing if extents are no linear expressions.
+fn transposed(windows: &Windows, operand: &[Dim], result: &[Dim]) -> Option<Windows> {
+    let rank = operand.len();
+    let mut padding = Vec::with_capacity(rank);
+    for axis in 0..rank {
+        let reach =
+            Dim::constant((windows.window[axis] as i64 - 1).checked_mul(windows.dilation(axis) as i64)?);
+        let low = reach.checked_sub(&windows.pad(axis).0)?;
+        // As many windows at stride `base` as the operand has elements.
+        let base = windows.base(axis) as i64;
+        let wanted =
+            operand[axis].checked_scale(base)?.checked_add(&Dim::constant(1 - base))?.checked_add(&reach)?;
+        let have = super::dilated(&result[axis], windows.stride(axis))?;
+        padding.push((low.clone(), wanted.checked_sub(&have)?.checked_sub(&low)?));
+    }
+    Some(
+        Windows {
+            stride: windows.base_dilation.clone(),
+            base_dilation: windows.stride.clone(),
+            ..windows.clone()
+        }
+        .padded(padding),
+    )
+}
+
+fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let Op::ReduceWindow(op) = t.op else { unreachable!("the rule of windows") };
+    let Some(ct) = &t.cotangents[0] else { return vec![None] };
+    let operand = t.operands[0].ty();
+    if operand.elements() == Some(0) {
+        return vec![Some(Tensor::zeros(operand))];
+    }
+    let Some(windows) = transposed(&op.windows, &operand.shape, ct.shape()) else {
+        let error =
+            crate::Diagnostic::new(format!("the transpose of {} over {operand} overflows", op.name()));
+        return vec![Some(ct.fail(error.help("bind the dimension variables first")))];
+    };
+    vec![Some(Tensor::apply(ReduceWindow { kind: WindowKind::Sum, windows }, &[ct]))]
+}
+
+/// The tangent of the element that is the extremum, the first of several.
+fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let Op::ReduceWindow(op) = j.op else { unreachable!("the rule of windows") };
+    let Some(tangent) = &j.tangents[0] else { return vec![None] };
+    let extremum = if op.kind == WindowKind::Max { Extremum::Max } else { Extremum::Min };
+    let windows = op.windows.clone();
+    let positions = Tensor::apply(WindowArgument { extremum, windows: windows.clone() }, &[&j.operands[0]]);
+    vec![Some(Tensor::apply(WindowGather { windows }, &[tangent, &positions]))]
+}
+
+impl Operation for ReduceWindow {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 1)?;
+        let x = &operands[0];
+        Domain::Number.check(x.dtype)?;
+        Ok(vec![x.with_shape(self.windows.infer(&x.shape)?)])
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let x = &operands[0];
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let axes = self.windows.axes(&x.shape, &shape);
+        let identity = Cell::try_from_scalar(self.kind.reduce().identity(x.dtype));
+        let mut refused = None;
+        let result = Array::from_fn(&results[0], |window| {
+            let mut total: Option<Cell<R>> = None;
+            for_each(&axes, window, |_, at| {
+                let cell = x.at(at);
+                total = Some(match total.take() {
+                    Some(sum) => self.kind.reduce().combine(&sum, cell, x.dtype),
+                    None => cell.clone(),
+                });
+            });
+            total.unwrap_or_else(|| match &identity {
+                Ok(identity) => identity.clone(),
+                Err(error) => {
+                    refused.get_or_insert_with(|| error.clone());
+                    Cell::from_scalar(Scalar::zero(x.dtype))
+                }
+            })
+        });
+        refused.map_or(Ok(vec![result]), Err)
+    }
+
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let (dtype, shape) = (operands[0].dtype, extents(&results[0]));
+        let terms = Terms::of_windows(self.windows.axes(&extents(&operands[0]), &shape));
+        let (fill, identity) = (self.kind.reduce().identity(dtype), self.kind.identity(dtype));
+        if terms.is_written_out() {
+            return Compute::Element {
+                rule: Box::new(move |c, index| {
+                    let fill = c.constant(fill);
+                    let mut total = None;
+                    for term in terms.written_out(index) {
+                        let element = c.guarded(0, &term.index, term.guards, fill);
+                        let element = widened(c, element);
+                        total = Some(match total {
+                            None => element,
+                            Some(total) => c.scalar(self.kind.instruction(), &[total, element]),
+                        });
+                    }
+                    let total = total.expect("a window has at least one element");
+                    if c.dtype(total) == dtype { total } else { c.convert(total, dtype) }
+                }),
+                indirect: vec![],
+            };
+        }
+        let rank = shape.len();
+        Compute::Reduce {
+            extents: shape.iter().chain(&terms.counts).copied().collect(),
+            axes: (rank..2 * rank).collect(),
+            values: Box::new(move |c, index| {
+                let fill = c.constant(fill);
+                let term = terms.find(&index[..rank], &index[rank..]);
+                let element = c.guarded(0, &term.index, term.guards, fill);
+                vec![widened(c, element)]
+            }),
+            combine: Combine::binary(self.kind.instruction(), identity),
+            project: vec![0],
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        match self.kind {
+            WindowKind::Sum => Derivative::Linear(transpose),
+            WindowKind::Max | WindowKind::Min => Derivative::Nonlinear(jvp),
+        }
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        b.unary(ReduceWindow { windows: self.windows.batched(), ..self.clone() })
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.windows.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        let kind = WindowKind::ALL.into_iter().find(|k| k.name() == name)?;
+        Some(Windows::from_attributes(attributes).map(|windows| ReduceWindow { kind, windows }))
+    }
+
+    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
+        AttributeStruct::visit_dims(&self.windows, visit);
+    }
+
+    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
+        AttributeStruct::map_dims(&mut self.windows, map)
+    }
+
+    fn entries() -> Vec<Entry> {
+        let entry = |kind: WindowKind| Entry {
+            name: kind.name(),
+            doc: kind.doc(),
+            derivative: ReduceWindow { kind, windows: Windows::new(&[], &[]) }.derivative().kind(),
+            samples: samples::of(|windows| ReduceWindow { kind, windows }.into()),
+        };
+        WindowKind::ALL.into_iter().map(entry).collect()
+    }
+}

@@ -1,0 +1,337 @@
+//! Wengert lists as values: closures of Rust that have been traced.
+//!
+//! [`trace`] runs a closure once, on symbolic tensors, and what it does is written down line by line: a list in the sense of Wengert
+//! (1964), v₁ = mul x, x and so on. The closure is gone then; a loop over a known number of rounds has become its rounds, an `if` on a
+//! Rust value the branch that was taken. What remains is a value that can be
+//!
+//! - printed, one operation a line, with types and source lines;
+//! - evaluated on numbers, by the graph interpreter ([`WengertList::evaluate`]);
+//! - called on other tensors, in a function being built, in another list, or eagerly ([`WengertList::call`]): lists nest;
+//! - differentiated ([`grad`](WengertList::grad), [`vjp`](WengertList::vjp), [`jvp`](WengertList::jvp)), which gives a list again, so to any order;
+//! - turned into a function of a program ([`WengertList::function`]), and so compiled, saved and run as any other.
+//!
+//! The argument and the result may be any `Differentiable` values. A closure may use tensors of the function in which it is traced; these
+//! are *captured*: constants to the list, which can then only be called there.
+//!
+//! ```
+//! use wengert_compiler::autodiff::list::trace;
+//! use wengert_core::Tensor;
+//! # fn main() -> wengert_core::Result<()> {
+//! let cube = trace(&Tensor::constant(0.0f64), |x| (1..3).fold(x.clone(), |y, _| y * x))?;
+//! assert_eq!(cube.len(), 2);
+//! let dcube = cube.grad()?;
+//! assert_eq!(dcube.evaluate(&Tensor::constant(5.0f64))?.item()?, 75.0);
+//! # Ok(())
+//! # }
+//! ```
+
+pub(super) mod print;
+
+use super::Activity;
+use super::operators::{self, enter_scope_of, poison, with_tensors};
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, inline, verify};
+use wengert_core::interpret::{self, Array};
+use wengert_core::{
+    Diagnostic, Differentiable, Initializer, KeyPath, Literal, Location, LocationId, LocationTable, Result,
+    Tensor,
+};
+
+/// A closure from `I` to `O` as a list of operations. See the [module](self).
+pub struct WengertList<I, O> {
+    /// Its tensors say the types of the inputs; they have no values.
+    input: I,
+    /// The same for the outputs.
+    output: O,
+    body: Body,
+    /// Values of the function in which the list was traced: the last inputs of the body.
+    captures: Vec<Tensor>,
+    locations: LocationTable,
+}
+
+/// Runs `f` on symbolic tensors of the types of those in `like`, whose values do not matter, and returns what it did.
+///
+/// Errors: those of the operations; a tensor of a function that is not being built here; what only a value could tell
+/// (`item` of a traced tensor).
+#[track_caller]
+pub fn trace<I: Differentiable, O: Differentiable>(
+    like: &I,
+    f: impl FnOnce(&I) -> O,
+) -> Result<WengertList<I, O>> {
+    let caller = Location::caller();
+    let scope = match Scope::current() {
+        Some(scope) => scope.child(),
+        None => Scope::new(LocationTable::default()),
+    };
+    let mut inputs = Vec::new();
+    for (path, tensor) in like.tensors() {
+        if let Some(error) = tensor.error() {
+            return Err(error.clone().context(format!("the argument at `{path}`")));
+        }
+        inputs.push(scope.input_at(tensor.ty().clone(), caller.clone()));
+    }
+    let output = scope.enter(|| f(&with_tensors(like, &inputs)));
+    let outputs: Vec<Tensor> = output.tensors().into_iter().map(|(_, t)| t).collect();
+    if let Some(error) = outputs.iter().find_map(Tensor::error) {
+        return Err(error.clone());
+    }
+    let closure = scope.close(&outputs)?;
+    Ok(WengertList::of_closure(like, &output, closure, scope.locations()))
+}
+
+/// The same value with tensors that have types only.
+fn without_values<T: Differentiable>(value: &T) -> T {
+    let of = |t: &Tensor| Tensor::variable(t.ty().clone(), Initializer::Zeros);
+    value.map_tensors(&KeyPath::default(), &mut |_, t| of(t))
+}
+
+impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
+    /// The list of a closure's body; `input` and `output` say what argument and result look like.
+    pub(super) fn of_closure(input: &I, output: &O, closure: Closure, locations: LocationTable) -> Self {
+        let Closure { body, captures } = closure;
+        WengertList {
+            input: without_values(input),
+            output: without_values(output),
+            body,
+            captures,
+            locations,
+        }
+    }
+
+    /// What an argument looks like: its tensors have types and no values.
+    pub fn input(&self) -> &I {
+        &self.input
+    }
+
+    /// What a result looks like.
+    pub fn output(&self) -> &O {
+        &self.output
+    }
+
+    /// The operations. Inputs are the argument's tensors, then what is captured.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The number of operations; constants do not count.
+    pub fn len(&self) -> usize {
+        self.body.equations.iter().filter(|e| !print::is_number(e)).count()
+    }
+
+    /// True if nothing is computed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The result for tensors of the function that is being built, of a list that is being traced, or with values: the operations are
+    /// emitted there. On an error the result is poisoned.
+    #[track_caller]
+    pub fn call(&self, at: &I) -> O {
+        let caller = Location::caller();
+        let _entered = enter_scope_of(at).or_else(|| enter_scope_of(&self.captures));
+        let result = self.operands(at).and_then(|mut operands| {
+            let scope = Scope::current().ok_or_else(|| {
+                Diagnostic::new("a list is called, and there is no function to put its operations in").help(
+                    "`evaluate` it on numbers, or call it inside a function, a list or a tracked computation",
+                )
+            })?;
+            operands.extend(self.captures.iter().cloned());
+            let body = scope.adopt(&self.body, &self.locations);
+            scope.enter(|| inline(&body, &operands))
+        });
+        match result {
+            Ok(outputs) => with_tensors(&self.output, &outputs),
+            Err(error) => {
+                let poison = poison(&error.at(caller, "called here"));
+                with_tensors(&self.output, &vec![poison; self.body.outputs.len()])
+            }
+        }
+    }
+
+    /// The result for numbers: constants, and tensors with values. Computed by the graph interpreter; the result's tensors are
+    /// constants.
+    #[track_caller]
+    pub fn evaluate(&self, at: &I) -> Result<O> {
+        let caller = Location::caller();
+        let given = self.numbers(at).map_err(|e| e.at(caller, "evaluated here"))?;
+        let mut arrays: Vec<Array<f64>> = given.iter().map(Array::from_literal).collect();
+        for captured in &self.captures {
+            arrays.push(Array::from_literal(&captured.value()?));
+        }
+        let results = interpret::evaluate(&self.body, &self.locations, &arrays)?;
+        Ok(self.result(results.iter().map(Array::to_literal)))
+    }
+
+    /// The numbers of an argument, tensor by tensor.
+    ///
+    /// Errors: a tensor has no value, or another type than the list was traced on.
+    pub fn numbers(&self, at: &I) -> Result<Vec<Literal>> {
+        self.operands(at)?.iter().map(Tensor::value).collect()
+    }
+
+    /// A result of these numbers, one for each output.
+    pub fn result(&self, numbers: impl IntoIterator<Item = Literal>) -> O {
+        let tensors: Vec<Tensor> = numbers.into_iter().map(Tensor::constant).collect();
+        assert_eq!(tensors.len(), self.body.outputs.len(), "a list has one number for each output");
+        with_tensors(&self.output, &tensors)
+    }
+
+    /// The tensors of an argument, which must have the types of the list's.
+    fn operands(&self, at: &I) -> Result<Vec<Tensor>> {
+        let (mine, given) = (self.input.tensors(), at.tensors());
+        if mine.len() != given.len() {
+            return Err(Diagnostic::new(format!(
+                "the argument has {} tensors, the list was traced on one of {}",
+                given.len(),
+                mine.len()
+            )));
+        }
+        for ((path, mine), (_, given)) in mine.iter().zip(&given) {
+            if let Some(error) = given.error() {
+                return Err(error.clone());
+            }
+            if mine.ty() != given.ty() {
+                return Err(Diagnostic::new(format!(
+                    "the argument{} has type {}, the list was traced on {}",
+                    if path.as_str().is_empty() { String::new() } else { format!(" at `{path}`") },
+                    given.ty(),
+                    mine.ty()
+                ))
+                .help("trace the closure again for other types"));
+            }
+        }
+        Ok(given.into_iter().map(|(_, t)| t).collect())
+    }
+
+    /// The list as a function of that name. Inputs are `x` and outputs `y`, followed by the key path of the tensor in the argument
+    /// or result.
+    ///
+    /// Error: the list has captured values of another function.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        if let Some(captured) = self.captures.first() {
+            let error = Diagnostic::new(format!(
+                "a list that uses {} values of the function it was traced in is no function of its own",
+                self.captures.len()
+            ));
+            let at = captured.defined_at().unwrap_or_default();
+            return Err(error.at(at, "one of them is made here").help("pass them in with the argument"));
+        }
+        let input = |name| Input { name, role: InputRole::Input, location: LocationId(0) };
+        let output = |name| Output { name, role: OutputRole::Output };
+        let function = Function {
+            name: name.into(),
+            inputs: paths("x", &self.input).into_iter().map(input).collect(),
+            outputs: paths("y", &self.output).into_iter().map(output).collect(),
+            body: self.body.clone(),
+            locations: self.locations.clone(),
+        };
+        verify(&function)?;
+        Ok(function)
+    }
+
+    /// The list of the directional derivative: (argument, its tangent) ↦ (result, its tangent).
+    #[track_caller]
+    pub fn jvp(&self) -> Result<Derivative<I, O>> {
+        let pair = (copy(&self.input), tangent_like(&self.input)?);
+        derived(trace(&pair, |(x, t)| operators::jvp(x, t, |x| self.call(x)))?)
+    }
+
+    /// The list of the pullback: (argument, cotangent of the result) ↦ (result, cotangent of the argument).
+    #[track_caller]
+    pub fn vjp(&self) -> Result<Adjoint<I, O>> {
+        let pair = (copy(&self.input), tangent_like(&self.output)?);
+        derived(trace(&pair, |(x, cotangent)| {
+            let (y, pullback) = operators::vjp(x, |x| self.call(x));
+            (y, pullback(cotangent))
+        })?)
+    }
+}
+
+impl<I: Differentiable> WengertList<I, Tensor> {
+    /// The list of the gradient of its scalar result.
+    ///
+    /// Error: the result is no scalar of floats.
+    #[track_caller]
+    pub fn grad(&self) -> Result<WengertList<I, I::TangentVector>> {
+        derived(trace(&self.input, |x| operators::grad(x, |x| self.call(x)))?)
+    }
+
+    /// The list of the result and its gradient.
+    #[track_caller]
+    pub fn value_and_grad(&self) -> Result<WengertList<I, (Tensor, I::TangentVector)>> {
+        derived(trace(&self.input, |x| operators::value_and_grad(x, |x| self.call(x)))?)
+    }
+}
+
+/// The list of a directional derivative: (argument, tangent) ↦ (result, tangent).
+pub type Derivative<I, O> =
+    WengertList<(I, <I as Differentiable>::TangentVector), (O, <O as Differentiable>::TangentVector)>;
+
+/// The list of a pullback: (argument, cotangent of the result) ↦ (result, cotangent of the argument).
+pub type Adjoint<I, O> =
+    WengertList<(I, <O as Differentiable>::TangentVector), (O, <I as Differentiable>::TangentVector)>;
+
+/// A list without the operations whose results nothing needs, such as the value of a function of which the gradient is asked.
+fn derived<I, O>(mut list: WengertList<I, O>) -> Result<WengertList<I, O>> {
+    let live = Activity::of(&list.body, &vec![false; list.body.outputs.len()]).live;
+    list.body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+    // What is captured and not needed by now is not captured.
+    let own = list.body.inputs.len() - list.captures.len();
+    let needed: Vec<bool> = list.body.inputs[own..].iter().map(|v| live[*v]).collect();
+    let mut kept = needed.iter().copied();
+    list.captures.retain(|_| kept.next() == Some(true));
+    let mut kept = std::iter::repeat_n(true, own).chain(needed);
+    list.body.inputs.retain(|_| kept.next() == Some(true));
+    list.body = list.body.renumber();
+    Ok(list)
+}
+
+fn copy<T: Differentiable>(value: &T) -> T {
+    value.map_tensors(&KeyPath::default(), &mut |_, t| t.clone())
+}
+
+/// What a tangent vector of `value` looks like.
+fn tangent_like<T: Differentiable>(value: &T) -> Result<T::TangentVector> {
+    let scope = Scope::new(LocationTable::default());
+    let types = value.tensors().into_iter();
+    let inputs: Vec<Tensor> = types.map(|(_, t)| scope.input_at(t.ty().clone(), Location::Unknown)).collect();
+    let zero = scope.enter(|| with_tensors(value, &inputs).zero_tangent());
+    match zero.tensors().iter().find_map(|(_, t)| t.error().cloned()) {
+        Some(error) => Err(error),
+        None => Ok(without_values(&zero)),
+    }
+}
+
+/// Key paths of the tensors below `root`.
+fn paths(root: &str, value: &impl Differentiable) -> Vec<String> {
+    let mut paths = Vec::new();
+    value.visit_tensors(&KeyPath::root(root), &mut |path, _| paths.push(path.to_string()));
+    paths
+}
+
+impl<I: Differentiable, O: Differentiable> Clone for WengertList<I, O> {
+    fn clone(&self) -> Self {
+        WengertList {
+            input: copy(&self.input),
+            output: copy(&self.output),
+            body: self.body.clone(),
+            captures: self.captures.clone(),
+            locations: self.locations.clone(),
+        }
+    }
+}
+
+impl<I: Differentiable, O: Differentiable> std::fmt::Display for WengertList<I, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut inputs = paths("x", &self.input);
+        inputs.extend((0..self.captures.len()).map(|i| format!("c{i}")));
+        let text = print::Text { body: &self.body, inputs, outputs: paths("y", &self.output), values: None };
+        f.write_str(&text.print(&self.locations))
+    }
+}
+
+impl<I: Differentiable, O: Differentiable> std::fmt::Debug for WengertList<I, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
