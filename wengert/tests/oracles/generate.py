@@ -347,7 +347,7 @@ def indexing(c):
     c.add("gather", "collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]",
           gather(rows, (1, 3), "clip"), f(5, 3), c.i([[4], [0], [4], [9]]))
     windows = lax.GatherDimensionNumbers(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(1, 0))
-    c.add("gather", "offset_dims=[1,2], slice_sizes=[2,3], start_index_map=[1,0]",
+    c.add("gather", "collapsed_slice_dims=[], offset_dims=[1,2], slice_sizes=[2,3], start_index_map=[1,0]",
           gather(windows, (2, 3), "clip"), f(5, 6), c.i([[3, 1], [0, 4], [2, 2]]))
 
     def scatter(op, g, low=-2.0, high=2.0, unique=False):
@@ -363,7 +363,7 @@ def indexing(c):
     scatter("scatter_add", lax.scatter_add)
     scatter("scatter", lax.scatter, unique=True)
     scatter("scatter_mul", lax.scatter_mul, low=0.5, unique=True)
-    start = lambda x, i, j: lax.dynamic_slice(x, (i, j), (2, 3))
+    start = lambda x, i, j: lax.dynamic_slice(x, (i, j), (2, 3), allow_negative_indices=False)
     c.add("dynamic_slice", "slice_sizes=[2,3]", start, f(4, 5), np.int32(1), np.int32(2))
     c.add("dynamic_slice", "slice_sizes=[2,3]", start, f(4, 5), np.int32(7), np.int32(-3))
     update = lambda x, u, i, j: lax.dynamic_update_slice(x, u, (i, j))
