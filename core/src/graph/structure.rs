@@ -5,8 +5,8 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Argument, BitcastConvertType, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota, IsFinite,
-    Permute, Reduce, ReduceKind, Reshape, Reverse, Slice,
+    Argument, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota, IsFinite, Permute, Reduce,
+    ReduceKind, Reshape, Reverse, Slice,
 };
 
 impl Tensor {
@@ -83,12 +83,6 @@ impl Tensor {
     #[track_caller]
     pub fn reverse(&self, axes: &[usize]) -> Tensor {
         Tensor::apply(Reverse { axes: axes.to_vec() }, &[self])
-    }
-
-    /// `bitcast_convert_type`: the same bits as another dtype of the same size.
-    #[track_caller]
-    pub fn bitcast(&self, dtype: DType) -> Tensor {
-        Tensor::apply(BitcastConvertType { dtype }, &[self])
     }
 
     /// `is_finite`: neither infinite nor NaN, element by element.

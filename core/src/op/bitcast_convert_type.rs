@@ -15,7 +15,7 @@ use crate::ty::TensorType;
 
 attributes! {
     /// `bitcast_convert_type %x {dtype=u32}`: each element's bits, read as another dtype of the same size. Bool is none: not every
-    /// byte is one.
+    /// byte is one. Between sizes, as lax has it with a further axis, [`Tensor::bitcast`] makes it of this op, shifts and conversions.
     BitcastConvertType {
         /// Dtype of the result.
         dtype: DType,
@@ -30,7 +30,7 @@ impl Operation for BitcastConvertType {
         let x = &operands[0];
         if x.dtype.size() != self.dtype.size() || (x.dtype == DType::Bool) != (self.dtype == DType::Bool) {
             return Err(Diagnostic::new(format!("the bits of {} are not those of {}", x.dtype, self.dtype))
-                .help("dtypes must have one size, and bool is no other's"));
+                .help("dtypes must have one size, and bool is no other's; `Tensor::bitcast` changes sizes, with an axis for the parts"));
         }
         Ok(vec![x.with_dtype(self.dtype)])
     }

@@ -231,3 +231,61 @@ fn mistakes_are_explained() {
     assert!(message(&|x| x.uniform(DType::F32, [2usize])).contains("a key is u32[2]"));
     assert!(message(&|x| x.softmax(2)).contains("softmax"));
 }
+
+/// The bytes of a literal's elements, lowest first.
+fn bytes(literal: &Literal) -> Vec<u8> {
+    let size = literal.dtype().size();
+    literal.scalars().flat_map(|s| s.bits().to_le_bytes()[..size].to_vec()).collect()
+}
+
+#[test]
+fn bits_of_other_sizes_are_parts_along_a_last_axis() {
+    // Every half but NaN; and with their bits, numbers of all other dtypes.
+    let halves: Vec<half::f16> =
+        (0..=u16::MAX).map(half::f16::from_bits).filter(|h| !h.is_nan()).step_by(5).take(8192).collect();
+    let bfloats: Vec<half::bf16> =
+        (0..=u16::MAX).map(half::bf16::from_bits).filter(|h| !h.is_nan()).step_by(7).take(8192).collect();
+    let wide: Vec<f64> = (0..512).map(|i| (f64::from(i) - 250.5) * 1.37e-3).collect();
+    let integers: Vec<i64> = (0..512i64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15u64 as i64)).collect();
+    let small: Vec<i8> = (0..512).map(|i| (i * 7) as i8).collect();
+    let literals = [
+        Literal::from_vec(&[halves.len()], halves).unwrap(),
+        Literal::from_vec(&[bfloats.len()], bfloats).unwrap(),
+        Literal::from_vec(&[512], wide).unwrap(),
+        Literal::from_vec(&[512], integers).unwrap(),
+        Literal::from_vec(&[512], small).unwrap(),
+    ];
+    let mut compared = 0;
+    for x in literals {
+        for dtype in DType::ALL.into_iter().filter(|d| *d != DType::Bool) {
+            let (from, to) = (x.dtype().size(), dtype.size());
+            let operand =
+                if to > from { x.reshape(&[x.len() * from / to, to / from]).unwrap() } else { x.clone() };
+            let there = plain(&operand, |x| x.bitcast(dtype));
+            let extents = if to < from { vec![x.len(), from / to] } else { vec![x.len() * from / to] };
+            assert_eq!(
+                (there.dtype(), there.shape()),
+                (dtype, extents.as_slice()),
+                "{} to {dtype}",
+                x.dtype()
+            );
+            // Bytes are the same, but where they make a NaN of a half or of another float.
+            let nan = there.scalars().any(|s| dtype.is_float() && s.to_f64().is_nan());
+            if !nan {
+                assert_eq!(bytes(&there), bytes(&x), "{} to {dtype}", x.dtype());
+                assert_eq!(
+                    plain(&there, |y| y.bitcast(x.dtype())).scalars().collect::<Vec<_>>(),
+                    x.scalars().collect::<Vec<_>>()
+                );
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 25, "{compared}");
+    let wrong = Literal::from_vec(&[3], vec![1u8, 2, 3]).unwrap();
+    let built = FunctionBuilder::build("f", |b| {
+        let x = b.input("x", wrong.ty());
+        b.output("y", x.bitcast(DType::F32));
+    });
+    assert!(built.unwrap_err().to_string().contains("has the bits of 4 of u8[3]"));
+}
