@@ -220,6 +220,7 @@ fn second_order<M: Differentiable>(
     f: impl FnOnce(&M) -> Tensor,
 ) -> (Tensor, M::TangentVector, RowsByPath<M::TangentVector>) {
     let caller = Location::caller();
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         let active: Vec<bool> = traced.primals.iter().map(|t| t.dtype().is_float()).collect();

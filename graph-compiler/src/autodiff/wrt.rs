@@ -2,7 +2,7 @@
 //!
 //! `layers.0` stands for itself and for all below it. The rest is constant, and code is emitted for nothing that only it would need.
 
-use super::operators::{Traced, gradient};
+use super::operators::{Traced, enter_scope_of, gradient};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
 /// A variable that may be named.
@@ -86,6 +86,7 @@ pub fn value_and_grad_wrt<M: Differentiable>(
     wrt: &[&str],
     f: impl FnOnce(&M) -> Tensor,
 ) -> (Tensor, M::TangentVector) {
+    let _entered = enter_scope_of(at);
     let traced = Traced::of(at, |m| (f(m), ()));
     let tensors = at.tensors();
     let paths: Vec<String> = tensors.iter().map(|(path, _)| path.to_string()).collect();
