@@ -123,7 +123,8 @@ fn element(
 ) -> Option<Scalar> {
     let types = |values: &[ValueId]| values.iter().map(|v| cx.ty(*v).clone()).collect::<Vec<TensorType>>();
     let operands = types(&equation.operands);
-    let Compute::Element { rule, indirect } = equation.op.compute(&operands, &types(&equation.results), &[])
+    let Compute::Element { rule, indirect } =
+        equation.op.compute(&operands, &types(&equation.results), &equation.regions)
     else {
         return None;
     };
