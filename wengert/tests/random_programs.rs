@@ -86,7 +86,6 @@ fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
 fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> Tensor {
     let given = operand(sample, i);
     let SampleOperand::Float { low, high, .. } = sample.operands[i] else { return Tensor::constant(given) };
-    let count = given.len();
     let same: Vec<&Tensor> =
         values.iter().filter(|t| t.ty().extents().is_some_and(|e| e == given.shape())).collect();
     let shape: Vec<_> = given.shape().iter().map(|e| (*e).into()).collect();
