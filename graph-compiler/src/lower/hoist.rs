@@ -152,8 +152,22 @@ impl Hoisting<'_> {
         of_row && !constant
     }
 
-    /// Constants of the inner body that an instruction needs in the row.
+    /// Constants of the inner body that an instruction needs in the row: registers as operands, numbers in indices.
     fn bring_constants(&mut self, instr: &mut Instr, moved: &mut Vec<Instr>) {
+        let number = |reg: Reg| match self.constants.get(&reg).filter(|_| !self.row[reg]) {
+            Some(value) => value.to_i64().map_or(Affine::reg(reg), Affine::constant),
+            None => Affine::reg(reg),
+        };
+        let affine = |e: &mut Affine| *e = e.substitute(&Affine::axis, &number);
+        match instr {
+            Instr::Index { value, .. } => affine(value),
+            Instr::Test { guards, .. } => guards.iter_mut().for_each(|g| affine(&mut g.index)),
+            Instr::Load { access, .. } => {
+                access.indices.iter_mut().for_each(affine);
+                access.guards.iter_mut().for_each(|g| affine(&mut g.index));
+            }
+            _ => {}
+        }
         let operands: Vec<&mut Reg> = match instr {
             Instr::Scalar { operands, .. } => operands.iter_mut().collect(),
             Instr::Load { fill, .. } => fill.iter_mut().collect(),
@@ -207,5 +221,32 @@ impl Hoisting<'_> {
             Instr::Prefix(prefix) => prefix.values.iter_mut().for_each(|r| *r = self.name(*r)),
         }
         instr
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hoist;
+    use wengert_core::nest::{parse_nests, verify};
+
+    /// A load that moves to the row takes the constants in its guards along, as numbers.
+    #[test]
+    fn constants_in_indices_move_with_a_load() {
+        let text = "nest @f(in %x: f32[4,2], out %y: f32[4,3]) {
+            parallel i: 4
+            phase {
+              %0: f32 = const 0.0
+            }
+            phase j: 3 {
+              %1: i32 = const 1
+              %2: f32 = load %x[i, %1] {%1 in 0..2} else %0
+              store %y[i, j], %2
+            }
+          }";
+        let nest = parse_nests("test", text).unwrap().remove(0).0;
+        verify(&nest).unwrap();
+        let hoisted = hoist(&nest).renumber();
+        verify(&hoisted).unwrap_or_else(|e| panic!("{e}\n{hoisted}"));
+        assert!(hoisted.phases[0].body.len() > 1, "the load is of the row\n{hoisted}");
     }
 }

@@ -40,6 +40,32 @@ pub(crate) struct Cluster {
     pub equations: Vec<usize>,
 }
 
+impl Cluster {
+    /// The extents of the axes that the elements of a member's result go along: all, or those of the rows.
+    fn space_of(&self, view: &View<'_>, value: ValueId) -> Vec<usize> {
+        let all: Vec<usize> = self.axes.iter().map(|a| a.extent).collect();
+        match all.iter().product::<usize>() == view.count(value) {
+            true => all,
+            false => self.axes.iter().filter(|a| !a.inner).map(|a| a.extent).collect(),
+        }
+    }
+}
+
+/// The shape under which a value of `extents` is stored from loops over `space`: its own if its axes are made of the loops', else theirs.
+/// Buffers are dense, so only the description changes; and an index made of axes alone writes each element once, which a
+/// verifier sees, as it may not of quotients and remainders.
+fn stored_shape(extents: &[usize], space: &[usize]) -> Vec<usize> {
+    let behind = |shape: &[usize]| -> BTreeSet<usize> {
+        let product = |n: &mut usize, e: &usize| {
+            *n *= e;
+            Some(*n)
+        };
+        shape.iter().rev().scan(1, product).collect()
+    };
+    let (own, loops) = (behind(extents), behind(space));
+    if own.iter().all(|n| *n <= 1 || loops.contains(n)) { extents.to_vec() } else { space.to_vec() }
+}
+
 /// An axis of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Axis {
@@ -126,7 +152,8 @@ impl<'v, 'a> Lowering<'v, 'a> {
             for (value, stored) in view.body.equations[member.equation].results.iter().zip(&member.stored) {
                 if *stored {
                     let dtype = view.body.ty(*value).dtype;
-                    outputs.insert(*value, emitter.builder.output("y", dtype, &view.extents[*value]));
+                    let shape = stored_shape(&view.extents[*value], &cluster.space_of(view, *value));
+                    outputs.insert(*value, emitter.builder.output("y", dtype, &shape));
                     writes.push(*value);
                 }
             }
@@ -139,10 +166,10 @@ impl<'v, 'a> Lowering<'v, 'a> {
         Lowering { view, cluster, target, emitter, rows, reads, writes, outputs, pending: Vec::new() }
     }
 
-    /// The index of the row in a value that has one element for each row.
-    fn row_index(&self, value: ValueId) -> Vec<Affine> {
-        let (extents, index): (Vec<usize>, Vec<Affine>) = self.rows.iter().cloned().unzip();
-        reindex(&extents, &index, &self.view.extents[value])
+    /// The index of the row in a value of these extents that has one element for each row.
+    fn row_index(&self, extents: &[usize]) -> Vec<Affine> {
+        let (rows, index): (Vec<usize>, Vec<Affine>) = self.rows.iter().cloned().unzip();
+        reindex(&rows, &index, extents)
     }
 
     /// The index of the point in a value of these extents that has one element for each point.
@@ -177,7 +204,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
         }
         for member in members {
             let value = self.view.body.equations[member.equation].results[0];
-            let index = self.row_index(value);
+            let index = self.row_index(&self.view.extents[value]);
             let reg = self.emitter.rule(member.equation, &index);
             self.emitter.held.insert(value, Held::Register(reg));
             if member.stored[0] {
@@ -188,9 +215,10 @@ impl<'v, 'a> Lowering<'v, 'a> {
 
     /// Stores a value at the row, or at a point of it.
     fn store(&mut self, value: ValueId, reg: Reg, point: Option<&[AxisId]>) {
+        let shape = stored_shape(&self.view.extents[value], &self.cluster.space_of(self.view, value));
         let index = match point {
-            Some(inner) => self.full_index(inner, &self.view.extents[value]),
-            None => self.row_index(value),
+            Some(inner) => self.full_index(inner, &shape),
+            None => self.row_index(&shape),
         };
         let index: Vec<Affine> = index.iter().map(|i| self.emitter.simplify(i)).collect();
         let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
