@@ -174,7 +174,23 @@ impl<'v, 'a> Emitter<'v, 'a> {
         }
         let fill =
             fill.unwrap_or_else(|| self.builder.constant(Scalar::zero(self.view.body.ty(value).dtype)));
-        self.builder.load_guarded(parameter.buffer, &at, &self.guards, fill)
+        let guards = self.evident(parameter.buffer, &at);
+        self.builder.load_guarded(parameter.buffer, &at, &guards, fill)
+    }
+
+    /// The guards that hold now, and for an index that several of them bound only together, one of its own. It follows from the
+    /// others, so it changes nothing; but intervals, which look at guards one by one, see no more than it says. An example: quotient
+    /// and remainder of a position that reshapes put together again.
+    fn evident(&self, buffer: BufferId, at: &[Affine]) -> Vec<Guard> {
+        let draft = self.builder.draft();
+        let mut guards = self.guards.clone();
+        for (index, extent) in at.iter().zip(&draft.buffers[buffer].shape) {
+            let high = i64::try_from(*extent).expect("extents are below 2⁶³");
+            if !Ranges::new(draft, &guards).of(index).within(0, high.into()) {
+                guards.push(Guard { index: index.clone(), low: 0, high });
+            }
+        }
+        guards
     }
 
     fn guarded(&mut self, value: ValueId, index: &[Affine], guards: Vec<Guard>, fill: Reg) -> Reg {

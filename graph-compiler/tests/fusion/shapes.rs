@@ -341,3 +341,16 @@ fn a_long_sum_is_cut_in_two() {
     let Work::Nest(first) = &kernels.kernels[0].work else { panic!("{kernels}") };
     assert_eq!(first.rows(), 23, "{first}");
 }
+
+#[test]
+fn an_index_that_only_two_guards_bound_together_gets_its_own() {
+    // Element (a, b) of the padded one is (a + 1, b − 2) of [3, 4], whose position in [2, 2, 3] is 4·a + b + 2: below 12 where a < 2 and b < 4.
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[2, 2, 3]));
+        let moved = x.reshape([3, 4]).pad(&[(-1, 1), (2, -2)], 0.5f32).reshape([2, 2, 3]);
+        // Both ways of reading it keep its three axes.
+        f.output("y", moved * x.permute(&[1, 0, 2]));
+    });
+    let text = nest(&kernels);
+    assert!(text.contains("6*i+3*j+k+2 in 0..12"), "{text}");
+}
