@@ -1,0 +1,222 @@
+//! One function: declared inputs and variables, named outputs, state that is updated.
+
+use super::Scope;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::differentiable::{Differentiable, KeyPath};
+use crate::dtype::DType;
+use crate::graph::tensor::Tensor;
+use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, verify};
+use crate::location::{Location, LocationTable};
+use crate::ty::TensorType;
+
+/// Builds one function: the `f` of `program.function("name", |f| …)`.
+pub struct FunctionBuilder {
+    name: String,
+    scope: Scope,
+    inputs: Vec<Input>,
+    outputs: Vec<(Output, Tensor)>,
+    states: Vec<(String, Tensor)>,
+    variables: Vec<(String, Tensor)>,
+}
+
+impl FunctionBuilder {
+    /// An empty function.
+    pub fn new(name: &str) -> Self {
+        FunctionBuilder {
+            name: name.into(),
+            scope: Scope::new(LocationTable::default()),
+            inputs: vec![],
+            outputs: vec![],
+            states: vec![],
+            variables: vec![],
+        }
+    }
+
+    /// Runs `f` on a new builder and finishes it.
+    pub fn build(name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<Function> {
+        let mut builder = FunctionBuilder::new(name);
+        let scope = builder.scope.clone();
+        scope.enter(|| f(&mut builder));
+        builder.finish()
+    }
+
+    /// The scope of the function's body.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    #[track_caller]
+    fn declare(&mut self, name: &str, role: InputRole, ty: Result<TensorType>) -> Tensor {
+        let caller = Location::caller();
+        let fail = |d: Diagnostic| {
+            let d = d.context(format!("input `{name}`")).at(caller.clone(), "declared here");
+            self.scope.fail(&d);
+            Tensor::poisoned(d)
+        };
+        let ty = match ty {
+            Ok(ty) => ty,
+            Err(d) => return fail(d),
+        };
+        if !crate::text::is_name(name) {
+            return fail(
+                Diagnostic::new("not a name")
+                    .help("use letters, digits, `_` and `.`, not starting with a digit"),
+            );
+        }
+        if self.inputs.iter().any(|i| i.name == name) {
+            return fail(Diagnostic::new("declared twice").help("give it another name"));
+        }
+        let location = self.scope.locate(caller.clone());
+        self.inputs.push(Input { name: name.into(), role, location });
+        self.scope.input(ty)
+    }
+
+    /// An input given anew at each run.
+    #[track_caller]
+    pub fn input(&mut self, name: &str, ty: impl IntoType) -> Tensor {
+        self.declare(name, InputRole::Input, ty.into_type())
+    }
+
+    /// A key for random numbers, `u32[2]`.
+    #[track_caller]
+    pub fn key(&mut self, name: &str) -> Tensor {
+        self.declare(name, InputRole::Key, Ok(TensorType::new(DType::U32, [2usize])))
+    }
+
+    /// Variables that are only read: every tensor in `model` becomes a parameter named by its key path.
+    #[track_caller]
+    pub fn param<M: Differentiable>(&mut self, name: &str, model: M) -> M {
+        self.variables_of(name, InputRole::Param, model)
+    }
+
+    /// Variables that the function replaces: every tensor in `model` becomes state named by its key path. What is not
+    /// [updated](Self::update) stays as it is.
+    #[track_caller]
+    pub fn state<M: Differentiable>(&mut self, name: &str, model: M) -> M {
+        self.variables_of(name, InputRole::State, model)
+    }
+
+    #[track_caller]
+    fn variables_of<M: Differentiable>(&mut self, name: &str, role: InputRole, model: M) -> M {
+        let caller = Location::caller();
+        model.map_tensors(&KeyPath::root(name), &mut |path, tensor| {
+            let path = path.to_string();
+            let ty = match tensor.error() {
+                Some(e) => Err(e.clone()),
+                None => Ok(tensor.ty().clone()),
+            };
+            let location = self.scope.locate(caller.clone());
+            let traced = self.declare(&path, role, ty);
+            if let Some(input) = self.inputs.last_mut().filter(|i| i.name == path) {
+                input.location = location;
+            }
+            if role == InputRole::State {
+                self.states.push((path.clone(), traced.clone()));
+            }
+            self.variables.push((path, tensor.clone()));
+            traced
+        })
+    }
+
+    /// The key path of a state tensor of this function.
+    pub fn state_path(&self, tensor: &Tensor) -> Option<&str> {
+        self.states.iter().find(|(_, t)| t.is_same(tensor)).map(|(path, _)| path.as_str())
+    }
+
+    /// Replaces the state of a key path when the run ends; if the function has no such state input, creates the variable.
+    #[track_caller]
+    pub fn update(&mut self, path: &str, value: &Tensor) {
+        self.give(path, OutputRole::State, value.clone());
+    }
+
+    /// An output for the caller.
+    #[track_caller]
+    pub fn output(&mut self, name: &str, value: impl AsRef<Tensor>) {
+        self.give(name, OutputRole::Output, value.as_ref().clone());
+    }
+
+    #[track_caller]
+    fn give(&mut self, name: &str, role: OutputRole, value: Tensor) {
+        let caller = Location::caller();
+        let error = if let Some(e) = value.error() {
+            Some(e.clone())
+        } else if self.outputs.iter().any(|(o, _)| o.name == name && o.role == role) {
+            Some(Diagnostic::new(format!("output `{name}` is given twice")).at(caller, "given again here"))
+        } else if let Some((_, state)) =
+            self.states.iter().find(|(p, s)| role == OutputRole::State && p == name && s.ty() != value.ty())
+        {
+            Some(
+                Diagnostic::new(format!(
+                    "state `{name}` has type {}, its update has type {}",
+                    state.ty(),
+                    value.ty()
+                ))
+                .at(caller, "updated here")
+                .help("an update keeps dtype and shape"),
+            )
+        } else {
+            None
+        };
+        match error {
+            Some(e) => self.scope.fail(&e),
+            None => self.outputs.push((Output { name: name.into(), role }, value)),
+        }
+    }
+
+    /// The variables declared so far (parameters and state) with the tensors they were declared from, whose
+    /// [`Tensor::initializer`] says how to make them.
+    pub fn variables(&self) -> &[(String, Tensor)] {
+        &self.variables
+    }
+
+    /// The function, or the first error.
+    pub fn finish(mut self) -> Result<Function> {
+        let context = |d: Diagnostic| d.context(format!("@{}", self.name));
+        if let Some(error) = self.scope.error() {
+            return Err(context(error));
+        }
+        for (path, tensor) in &self.states {
+            if !self.outputs.iter().any(|(o, _)| o.role == OutputRole::State && o.name == *path) {
+                self.outputs.push((Output { name: path.clone(), role: OutputRole::State }, tensor.clone()));
+            }
+        }
+        let (outputs, tensors): (Vec<_>, Vec<_>) = self.outputs.into_iter().unzip();
+        let closure = self.scope.close(&tensors).map_err(context)?;
+        assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
+        let function = Function {
+            name: self.name,
+            inputs: self.inputs,
+            outputs,
+            body: closure.body,
+            locations: self.scope.locations(),
+        };
+        verify(&function)?;
+        Ok(function)
+    }
+}
+
+impl Program {
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. The first error while building is
+    /// returned, and so is a name that is taken.
+    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+        self.add(FunctionBuilder::build(name, f)?)
+    }
+}
+
+/// What may be given where a type is wanted: a [`TensorType`], or a fallible description of one.
+pub trait IntoType {
+    /// The type.
+    fn into_type(self) -> Result<TensorType>;
+}
+
+impl IntoType for TensorType {
+    fn into_type(self) -> Result<TensorType> {
+        Ok(self)
+    }
+}
+
+impl IntoType for Result<TensorType> {
+    fn into_type(self) -> Result<TensorType> {
+        self
+    }
+}
