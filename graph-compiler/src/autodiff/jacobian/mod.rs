@@ -1,0 +1,99 @@
+//! Derivatives as matrices: [`jacfwd`], [`jacrev`], [`hessian`], and products with them, [`hvp`] and [`gvp`].
+//!
+//! A linearized closure is a linear map J that can be applied to a tangent (`J·t`) and, transposed, to a cotangent (`Jᵀ·c`). To have J
+//! itself, it is applied to the vectors of a basis, all at once: the linear program is *mapped* over them ([`vmap`](crate::vmap)), and
+//! neither run once for each nor unrolled. Applied to the basis of the argument it gives columns of J (forward mode), to that of the
+//! result rows (reverse mode). The cost is that of one derivative times the number of basis vectors, so forward mode suits functions of few
+//! numbers, reverse mode those with few results. The program is mapped for each tensor of the basis' side by itself: the
+//! others are symbolic zeros meanwhile, and what they would take part in is not computed.
+//!
+//! A Jacobian has the result's axes in front and the argument's behind: y of shape `[m, n]` and x of shape `[k]` give `[m, n, k]`, with
+//! ∂y[i,j]/∂x[l] at `[i,j,l]`. For a model, it is a tangent vector of the model whose tensors have the result's axes in front, in
+//! the model's dtypes. Of a result that is several tensors, there is one for each ([`Outputs`]).
+//!
+//! The Hessian is the Jacobian of the gradient, ∂²f/∂x∂y at row x and column y: forward mode over reverse mode, the cheapest order of the two.
+
+mod basis;
+mod batch;
+mod outputs;
+mod second;
+
+pub(super) use basis::{Blocks, columns, rows};
+pub use outputs::Outputs;
+pub use second::{grad_and_hvp, gvp, hessian, hessian_blocks, hvp, value_grad_and_hessian};
+pub(super) use second::{hessian_of_body, hvp_of_body};
+
+use super::Linear;
+use super::operators::{linearize as linearize_closure, poison, tangent_of};
+use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor};
+
+/// The Jacobian of a closure by forward mode, column by column; for functions of few numbers. See [`jacrev`].
+#[track_caller]
+pub fn jacfwd<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) -> O::Each<M::TangentVector> {
+    value_and_jacfwd(at, f).1
+}
+
+/// The Jacobian of a closure by reverse mode, row by row; for functions with few results.
+///
+/// For each tensor y of the result a tangent vector of the argument, of which the tensor that belongs to x has the shape of y followed by that
+/// of x. Integers have no derivative; theirs is zero.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::jacrev;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::new(DType::F64, [3usize]));
+///     f.output("jacobian", jacrev(&x, |x| x * x));
+/// })?;
+/// let x = Literal::from_vec(&[3], vec![1.0, 2.0, 3.0])?;
+/// let jacobian = interpret::run(&f, &[x])?.swap_remove(0);
+/// assert_eq!(jacobian.as_slice::<f64>().unwrap(), [2.0, 0.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0, 6.0]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn jacrev<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) -> O::Each<M::TangentVector> {
+    value_and_jacrev(at, f).1
+}
+
+/// Value and Jacobian, by forward mode.
+#[track_caller]
+pub fn value_and_jacfwd<M: Differentiable, O: Outputs>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> (O, O::Each<M::TangentVector>) {
+    value_and_jacobian(at, f, columns)
+}
+
+/// Value and Jacobian, by reverse mode.
+#[track_caller]
+pub fn value_and_jacrev<M: Differentiable, O: Outputs>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> (O, O::Each<M::TangentVector>) {
+    value_and_jacobian(at, f, rows)
+}
+
+#[track_caller]
+fn value_and_jacobian<M: Differentiable, O: Outputs>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+    blocks: fn(&Linear) -> Result<Vec<Blocks>>,
+) -> (O, O::Each<M::TangentVector>) {
+    let caller = Location::caller();
+    let (output, differential) = linearize_closure(at, f);
+    let blocks = differential.linear().and_then(blocks).map_err(|e| failed(e, caller));
+    let mut row = 0..;
+    let jacobian = output.each(&mut || {
+        let row = row.next().expect("numbers do not end");
+        match &blocks {
+            Ok(blocks) => tangent_of(at, &blocks[row].iter().cloned().map(Some).collect::<Vec<_>>()),
+            Err(poison) => at.tangent(&KeyPath::default(), &mut |_, _| poison.clone()),
+        }
+    });
+    (output, jacobian)
+}
+
+/// The poison of an error that is located at `caller`.
+fn failed(error: Diagnostic, caller: Location) -> Tensor {
+    poison(&error.at(caller, "differentiated here"))
+}

@@ -1,0 +1,287 @@
+//! Power series: what a body makes of a curve, to any order, from the one derivative rule of each op.
+//!
+//! Let the inputs of a body move along curves x(s) of which the derivatives at s = 0 are known. Wanted are the derivatives of the outputs
+//! y(s) at 0. Nesting `jvp` n times gives them, and 2ⁿ times the equations. Here every value has a *series*, y⁽⁰⁾, y⁽¹⁾, y⁽²⁾, …, of which each
+//! op computes a member from members of the same and of lower order:
+//!
+//! - **linear**: the op itself, order by order;
+//! - **products** (multilinear ops, and ops that are linear in each operand that moves): Leibniz' rule, (x·y)⁽ᵏ⁾ = Σ C(k,i) · x⁽ⁱ⁾ · y⁽ᵏ⁻ⁱ⁾;
+//! - **quotients**: Leibniz' rule for x = z·y, solved for z⁽ᵏ⁾;
+//! - **nonlinear**: y = f(x) has the derivative y′ = f′(x, y)·x′, and the op's jvp rule *is* that right-hand side: a graph of ops over x, y
+//!   and x′. Its members of order k−1 are those of y of order k. They need y to order k−1 only, so a rule may use its own result, as those of
+//!   `exp`, `tanh` and `sqrt` do: the rule is a differential equation, solved one order at a time (a *relaxed* series);
+//! - **custom**: as nonlinear, with the user's rule;
+//! - **zero**: nothing moves;
+//! - **composite**: the series of the decomposition.
+//!
+//! So there is no second rule. A rule's graph is made of nodes, one for each op applied to given operands, wherever it comes from
+//! (*hash-consing*): the rule of `sin` asks for cos x, the rule of that for sin x, which is there. Therefore rules close in a few nodes, and a
+//! program of m equations has O(m·n²) of them to order n. (`pow` and its like, whose rules go on to new functions xʸ⁻¹, xʸ⁻², …, have O(n³).)
+//!
+//! Members are derivatives, not Taylor coefficients (which are the derivatives over k!): the series of x′ is then that of x, moved by one, and
+//! what solves y′ = g needs no division. All numbers that are brought in are binomial coefficients, so rational programs stay exact.
+
+mod members;
+mod tangents;
+
+use super::activity::Activity;
+use super::jvp::{decompose, decomposed, zeros};
+use super::{current_scope, custom, record};
+use std::collections::HashMap;
+use std::rc::Rc;
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::op::Binary;
+use wengert_core::op::derivative::{Custom, Derivative, JvpRule, TransposeRule};
+use wengert_core::{IdVec, Op, Result, Tensor, TensorType};
+
+/// The derivatives of a value along a curve, from the first; `None` is zero.
+pub type Series = Vec<Option<Tensor>>;
+
+/// Runs `body` along a curve: `primals` is where it starts, `series` are the curve's derivatives there, `order` of them for each input.
+/// Returns the outputs, and as many derivatives of each.
+///
+/// As with [`jvp`](super::jvp()), equations go to the innermost scope among those of their operands, and the body's locations must be those of
+/// the current scope's function.
+pub fn series(
+    body: &Body,
+    primals: &[Tensor],
+    series: &[Series],
+    order: usize,
+) -> Result<(Vec<Tensor>, Vec<Series>)> {
+    assert_eq!(primals.len(), body.inputs.len(), "series: one primal for each input");
+    assert_eq!(series.len(), body.inputs.len(), "series: one series for each input");
+    let mut nodes = Nodes::new()?;
+    let wanted: Vec<bool> = body.outputs.iter().map(|v| body.ty(*v).dtype.is_float()).collect();
+    let activity = Activity::of(body, &wanted);
+    let inputs: Vec<Value> = primals.iter().zip(series).map(|(x, s)| nodes.given(x.clone(), s)).collect();
+    let values = nodes.instantiate(body, &inputs, &activity)?;
+    // One order after the other, and equations as they come: nothing has to be asked for far down the graph.
+    for k in 0..=order {
+        let marks = if k == 0 { &activity.live } else { &activity.differentiated };
+        for value in body.equations.iter().flat_map(|e| &e.results).filter(|v| marks[**v]) {
+            nodes.derivative(values[*value].expect("an equation that is live has values"), k)?;
+        }
+    }
+    let mut outputs = (Vec::new(), Vec::new());
+    for output in &body.outputs {
+        let value = values[*output].expect("outputs are live");
+        outputs.0.push(nodes.present(value)?);
+        outputs.1.push((1..=order).map(|k| nodes.derivative(value, k)).collect::<Result<_>>()?);
+    }
+    Ok(outputs)
+}
+
+/// A function of the curve's parameter: a result of a node, differentiated `order` times.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Value {
+    node: usize,
+    result: usize,
+    order: usize,
+}
+
+/// Something given, or an op applied to values.
+struct Node {
+    applied: Option<Rc<Applied>>,
+    /// Types of the results.
+    types: Vec<TensorType>,
+    /// Whether the results have series at all; if not, they are constant.
+    moves: bool,
+    rule: Rule,
+    /// Members of the results' series, by order, as far as they have been asked for.
+    known: Vec<Vec<Option<Tensor>>>,
+}
+
+struct Applied {
+    /// Op, regions and location; its operands and results are those of the body it comes from.
+    equation: Equation,
+    operands: Vec<Value>,
+}
+
+/// How a node gets the members of its series from the first on.
+#[derive(Clone)]
+enum Rule {
+    /// There are none, or they are given.
+    Given,
+    /// The op, order by order.
+    Linear(TransposeRule),
+    /// Leibniz' rule over the operands that move. Each has the op as a linear map of it, if that is another program than the op itself.
+    Product(Rc<Vec<(usize, Option<Closure>)>>),
+    /// Leibniz' rule, solved for the result.
+    Quotient,
+    /// The series of the derivative.
+    Nonlinear(Tangents),
+    /// The same when its graph has been made: the derivative of each result.
+    Solved(Rc<Vec<Option<Value>>>),
+}
+
+/// Where the tangents of a nonlinear op come from.
+#[derive(Clone, Copy)]
+enum Tangents {
+    /// From the op's rule.
+    Own(JvpRule),
+    /// From the user's.
+    Custom(Custom),
+}
+
+struct Nodes {
+    scope: Scope,
+    nodes: Vec<Node>,
+    // Looked up only; its order is never observed.
+    index: HashMap<(Op, Vec<Value>, Vec<Body>), usize>,
+}
+
+impl Nodes {
+    fn new() -> Result<Self> {
+        Ok(Nodes { scope: current_scope()?, nodes: vec![], index: HashMap::new() })
+    }
+
+    /// A value that comes from outside.
+    fn given(&mut self, start: Tensor, series: &[Option<Tensor>]) -> Value {
+        let moves = start.dtype().is_float() && series.iter().any(Option::is_some);
+        let types = vec![start.ty().clone()];
+        let mut known = vec![vec![Some(start)]];
+        known.extend(series.iter().map(|member| vec![member.clone()]));
+        self.nodes.push(Node { applied: None, types, moves, rule: Rule::Given, known });
+        Value { node: self.nodes.len() - 1, result: 0, order: 0 }
+    }
+
+    /// The values of a body, as far as they are live.
+    fn instantiate(
+        &mut self,
+        body: &Body,
+        inputs: &[Value],
+        activity: &Activity,
+    ) -> Result<IdVec<ValueId, Option<Value>>> {
+        let mut values: IdVec<ValueId, Option<Value>> = body.values.ids().map(|_| None).collect();
+        for (input, value) in body.inputs.iter().zip(inputs) {
+            values[*input] = Some(*value);
+        }
+        for equation in &body.equations {
+            if !equation.results.iter().any(|v| activity.live[*v]) {
+                continue;
+            }
+            let operands = equation.operands.iter();
+            let operands = operands.map(|v| values[*v].expect("a body defines values before their use"));
+            let results = self.apply(equation, body.types(&equation.results), operands.collect())?;
+            for (value, result) in equation.results.iter().zip(results) {
+                values[*value] = Some(result);
+            }
+        }
+        Ok(values)
+    }
+
+    /// The outputs of a closure on values.
+    fn outputs(&mut self, closure: &Closure, inputs: &[Value]) -> Result<Vec<Value>> {
+        let mut inputs = inputs.to_vec();
+        inputs.extend(closure.captures.iter().map(|t| self.given(t.clone(), &[])));
+        let body = &closure.body;
+        let activity = Activity::of(body, &vec![false; body.outputs.len()]);
+        let values = self.instantiate(body, &inputs, &activity)?;
+        Ok(body.outputs.iter().map(|v| values[*v].expect("outputs are live")).collect())
+    }
+
+    /// The results of an op applied to values: those of the node that does so already, if there is one.
+    fn apply(
+        &mut self,
+        equation: &Equation,
+        types: Vec<TensorType>,
+        operands: Vec<Value>,
+    ) -> Result<Vec<Value>> {
+        let count = types.len();
+        let results = |node| (0..count).map(|result| Value { node, result, order: 0 }).collect();
+        let key = (equation.op.clone(), operands, equation.regions.clone());
+        if let Some(node) = self.index.get(&key) {
+            return Ok(results(*node));
+        }
+        let operands = key.1.clone();
+        let moving: Vec<usize> = (0..operands.len()).filter(|i| self.moves(operands[*i])).collect();
+        let rule = if moving.is_empty() { Derivative::Zero } else { equation.op.derivative() };
+        if let Some(closure) = self.expanded(equation, rule, &operands, &types)? {
+            return self.outputs(&closure, &operands);
+        }
+        let applied = Applied { equation: equation.clone(), operands };
+        let rule = match rule {
+            Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) => Rule::Given,
+            Derivative::Opaque => return Err(custom::opaque_error(&self.scope, equation)),
+            Derivative::Custom(rule) => Rule::Nonlinear(Tangents::Custom(rule)),
+            Derivative::Linear(transpose) => Rule::Linear(transpose),
+            Derivative::Multilinear(_) => Rule::Product(Rc::new(moving.iter().map(|i| (*i, None)).collect())),
+            Derivative::Nonlinear(jvp) => Rule::Nonlinear(Tangents::Own(jvp)),
+            Derivative::LinearIn(allowed, jvp, _) if moving.iter().all(|i| allowed.contains(i)) => {
+                self.product(&applied, &types, &moving, Tangents::Own(jvp))?
+            }
+            Derivative::LinearIn(..) if equation.op == Op::Binary(Binary::Div) => Rule::Quotient,
+            Derivative::LinearIn(_, jvp, _) => Rule::Nonlinear(Tangents::Own(jvp)),
+        };
+        let moves = !matches!(rule, Rule::Given);
+        self.nodes.push(Node { applied: Some(Rc::new(applied)), types, moves, rule, known: vec![] });
+        self.index.insert(key, self.nodes.len() - 1);
+        Ok(results(self.nodes.len() - 1))
+    }
+
+    /// What stands for an op that moves and has no rule of its own: the decomposition of a composite, the transpose of a program.
+    fn expanded(
+        &self,
+        equation: &Equation,
+        rule: Derivative,
+        operands: &[Value],
+        results: &[TensorType],
+    ) -> Result<Option<Closure>> {
+        let types: Vec<TensorType> = operands.iter().map(|v| self.ty(*v).clone()).collect();
+        match rule {
+            Derivative::Composite => {
+                let decompose = || decompose(equation, &types, results);
+                // A region's equations have locations of their own.
+                let body = match equation.regions.is_empty() {
+                    true => {
+                        let label = format!("decompose({})", equation.op.name());
+                        self.scope.derived(equation.location, label, decompose)?
+                    }
+                    false => decompose()?,
+                };
+                Ok(Some(Closure { body, captures: vec![] }))
+            }
+            Derivative::Decomposed(decomposition) => {
+                let body = decomposed(&self.scope, equation, decomposition, &types)?;
+                Ok(Some(Closure { body, captures: vec![] }))
+            }
+            Derivative::Custom(Custom::Transposed { tangents }) => {
+                let closure =
+                    record(&types, |operands| custom::expand(&self.scope, equation, operands, tangents))?;
+                Ok(Some(closure))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn ty(&self, value: Value) -> &TensorType {
+        &self.nodes[value.node].types[value.result]
+    }
+
+    fn moves(&self, value: Value) -> bool {
+        self.nodes[value.node].moves && self.ty(value).dtype.is_float()
+    }
+
+    /// The member of order `k` of a value's series; order 0 is the value itself. `None` is zero.
+    fn derivative(&mut self, value: Value, k: usize) -> Result<Option<Tensor>> {
+        let order = value.order + k;
+        if order > 0 && !self.moves(value) {
+            return Ok(None);
+        }
+        while self.nodes[value.node].known.len() <= order {
+            let next = self.nodes[value.node].known.len();
+            let members = self.members(value.node, next)?;
+            self.nodes[value.node].known.push(members);
+        }
+        Ok(self.nodes[value.node].known[order][value.result].clone())
+    }
+
+    /// The value itself as a tensor, be it zero.
+    fn present(&mut self, value: Value) -> Result<Tensor> {
+        match self.derivative(value, 0)? {
+            Some(tensor) => Ok(tensor),
+            None => zeros(self.ty(value)),
+        }
+    }
+}
