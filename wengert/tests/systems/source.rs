@@ -1,0 +1,86 @@
+//! E: source-to-source transformation.
+
+use super::{at, build};
+use wengert::core::op::Op;
+use wengert::operators::call;
+use wengert::prelude::*;
+
+/// Each call is replaced by its value and its pullback; what the pullback needs is kept, typed.
+#[test]
+fn e1_calls_become_values_and_pullbacks_with_typed_residuals() {
+    let function = build(1, |v| {
+        let (y, differential) =
+            linearize(&v[0], |x: &Tensor| call("g", x, |x| x.sin()) * call("h", x, |x| x.exp()));
+        let linear = differential.linear().unwrap();
+        assert!(linear.residuals.iter().all(|r| r.ty() == v[0].ty()));
+        // cos x, eˣ and sin x times eˣ: the residuals of two calls and of their product.
+        assert!((3..=4).contains(&linear.residuals.len()), "{}", linear.residuals.len());
+        vec![y, differential.pull_back(&Tensor::constant(1.0f64))]
+    });
+    let x = 0.7f64;
+    let results = wengert::core::interpret::run(&function, &[x.into()]).unwrap();
+    assert!((results[1].get(0).to_f64() - (x.cos() + x.sin()) * x.exp()).abs() < 1e-14);
+}
+
+#[test]
+fn e2_several_gradients_of_one_value_are_added() {
+    assert_eq!(at([3.0], |v| vec![grad(&v[0], |x: &Tensor| x * 2.0 + x * 3.0 + x * x)]), [11.0]);
+}
+
+/// A primitive is one definition, and differentiation does not look into it: neither into an op nor into a function with a rule.
+#[test]
+fn e3_primitives_are_added_by_one_definition_where_recursion_stops() {
+    for entry in Op::catalogue() {
+        assert!(!entry.derivative.is_empty() && !entry.samples.is_empty(), "{}", entry.name);
+    }
+    // My own primitive: its value by a loop that nobody could differentiate well, its derivative in closed form.
+    let root = |x: &Tensor| {
+        custom_jvp(
+            x,
+            |x| (0..40).fold(x.clone(), |y, _| (&y + x / &y) * 0.5),
+            |_, y: &Tensor, t| t / (y * 2.0),
+        )
+    };
+    let [value, first, second] =
+        at([9.0], |v| vec![root(&v[0]), grad(&v[0], root), grad(&v[0], |x| grad(x, root))])[..]
+    else {
+        panic!("three results")
+    };
+    assert!((value - 3.0).abs() < 1e-15 && (first - 1.0 / 6.0).abs() < 1e-15);
+    assert!((second + 0.25 / 27.0).abs() < 1e-15);
+    let function = build(1, |v| vec![grad(&v[0], root)]);
+    assert!(function.body.equations.len() < 10, "the loop is not differentiated\n{function}");
+}
+
+#[test]
+fn e4_source_locations_are_kept_through_both_transformations() {
+    let f = build(1, |v| vec![grad(&v[0], |x: &Tensor| x.sin() * x)]);
+    for equation in f.body.equations.iter().filter(|e| e.op.name() != "constant") {
+        let text = f.locations.describe(equation.location);
+        assert!(text.contains("source.rs:"), "{}: {text}", equation.op.name());
+    }
+    let adjoint = f.body.equations.iter().map(|e| f.locations.describe(e.location));
+    assert!(adjoint.into_iter().any(|t| t.starts_with("transpose(mul_zero) of jvp(sin) of ")));
+}
+
+#[test]
+fn e7_what_gets_no_gradient_is_a_typed_nothing() {
+    let f = FunctionBuilder::build("f", |b| {
+        let (x, i) = (b.input("x", f64("3")), b.input("i", i32("2")));
+        let gradient = grad(&(x, i), |(x, i): &(Tensor, Tensor)| x.sum() * i.sum().convert(DType::F64));
+        b.output("x", gradient.0);
+        b.output("i", gradient.1);
+    });
+    let f = f.unwrap();
+    assert_eq!(f.output_type(1).to_string(), "i32[2]");
+
+    // Or nothing at all, of the type of nothing, if the caller says so.
+    let results = at([3.0, 5.0], |v| {
+        let point = (v[0].clone(), NoDerivative(v[1].clone()));
+        let (slope, nothing): (Tensor, ()) =
+            grad(&point, |(x, a): &(Tensor, NoDerivative<Tensor>)| x * x * &**a);
+        let () = nothing;
+        vec![slope]
+    });
+    assert_eq!(results, [30.0]);
+}
