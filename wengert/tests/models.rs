@@ -1,6 +1,9 @@
 //! Models: layers, programs that remember their variables, gradients against finite differences.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+mod inputs;
+
+use inputs::values;
 use wengert::core::interpret;
 use wengert::core::{KeyPath, Scalar};
 use wengert::prelude::*;
@@ -74,14 +77,6 @@ impl Block {
     }
 }
 
-/// Random values for a type: floats in −0.5..0.5.
-fn values(ty: &TensorType, stream: &mut SplitMix64) -> Literal {
-    let shape = ty.extents().unwrap();
-    let draw = |_| Scalar::from_f64(ty.dtype, stream.unit_f64() - 0.5);
-    let scalars: Vec<Scalar> = (0..shape.iter().product::<usize>()).map(draw).collect();
-    Literal::from_scalars(ty.dtype, &shape, &scalars).unwrap()
-}
-
 /// Compares the gradient of `loss` at random parameters with central differences of fourth order along random directions.
 fn check_gradient<M: Differentiable<TangentVector = M>>(
     model: M,
@@ -102,12 +97,12 @@ fn check_gradient<M: Differentiable<TangentVector = M>>(
     let f = program.get("loss").unwrap();
     let mut stream = SplitMix64::new(11);
     let mut inputs = vec![x];
-    inputs.extend((1..f.inputs.len()).map(|i| values(f.input_type(i), &mut stream)));
+    inputs.extend((1..f.inputs.len()).map(|i| values(f.input_type(i), 0.5, &mut stream)));
     let at = |inputs: &[Literal]| interpret::run(f, inputs).unwrap();
     let gradient = at(&inputs);
     for _ in 0..3 {
         let direction: Vec<Literal> =
-            (1..f.inputs.len()).map(|i| values(f.input_type(i), &mut stream)).collect();
+            (1..f.inputs.len()).map(|i| values(f.input_type(i), 0.5, &mut stream)).collect();
         let along = |h: f64| {
             let mut moved = inputs.clone();
             for (value, t) in moved[1..].iter_mut().zip(&direction) {
@@ -128,7 +123,7 @@ fn check_gradient<M: Differentiable<TangentVector = M>>(
 }
 
 fn input(shape: &[usize]) -> Literal {
-    values(&TensorType::new(DType::F64, shape.iter().copied()), &mut SplitMix64::new(3))
+    values(&TensorType::new(DType::F64, shape.iter().copied()), 0.5, &mut SplitMix64::new(3))
 }
 
 #[test]
@@ -354,7 +349,7 @@ fn a_training_step_learns() {
     let key = Literal::from_vec(&[2], vec![1u32, 0]).unwrap();
     session.compile(&program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
     let mut step = session.compile(&program, "train_step", bind!(B = 12)).unwrap();
-    let x = values(&TensorType::new(DType::F32, [12usize, 5]), &mut SplitMix64::new(9));
+    let x = values(&TensorType::new(DType::F32, [12usize, 5]), 0.5, &mut SplitMix64::new(9));
     let y = Literal::from_vec(&[12], (0..12).map(|i| i % 3).collect::<Vec<i32>>()).unwrap();
     let losses: Vec<f64> = (0..250)
         .map(|_| step.run(&[("x", x.clone()), ("y", y.clone())]).unwrap().scalar("loss").unwrap())

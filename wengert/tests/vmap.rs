@@ -1,30 +1,18 @@
 //! Per-example gradients of models on the digits: `vmap(grad(loss))` is the loop over examples.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+mod inputs;
+
+use inputs::{digits, floats, values};
 use wengert::Scalar;
 use wengert::core::KeyPath;
 use wengert::core::interpret;
 use wengert::core::op::DotGeneral;
-use wengert::data::csv::{Header, Table};
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
 /// How many examples are looked at.
 const COUNT: usize = 5;
-
-/// Images `[COUNT, 64]` from 0 to 1, and labels, of the repository's data.
-fn digits(dtype: DType) -> (Literal, Literal) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../python-free-examples/data/digits.csv.gz");
-    let table = Table::read(path, Header::Absent).unwrap();
-    let (pixels, labels) = (table.slice(0..64, dtype).unwrap(), table.column(64, DType::I32).unwrap());
-    let images: Vec<Scalar> =
-        pixels.scalars().take(64 * COUNT).map(|s| Scalar::from_f64(dtype, s.to_f64() / 16.0)).collect();
-    let labels: Vec<Scalar> = labels.scalars().take(COUNT).collect();
-    (
-        Literal::from_scalars(dtype, &[COUNT, 64], &images).unwrap(),
-        Literal::from_scalars(DType::I32, &[COUNT], &labels).unwrap(),
-    )
-}
 
 /// Row `n` of a literal.
 fn row(literal: &Literal, n: usize) -> Literal {
@@ -32,18 +20,6 @@ fn row(literal: &Literal, n: usize) -> Literal {
     let size = shape.iter().product::<usize>();
     let scalars: Vec<Scalar> = literal.scalars().skip(n * size).take(size).collect();
     Literal::from_scalars(literal.dtype(), shape, &scalars).unwrap()
-}
-
-/// Small random numbers for a type.
-fn values(ty: &TensorType, stream: &mut SplitMix64) -> Literal {
-    let shape = ty.extents().unwrap();
-    let draw = |_| Scalar::from_f64(ty.dtype, (stream.unit_f64() - 0.5) / 2.0);
-    let scalars: Vec<Scalar> = (0..shape.iter().product::<usize>()).map(draw).collect();
-    Literal::from_scalars(ty.dtype, &shape, &scalars).unwrap()
-}
-
-fn floats(literal: &Literal) -> Vec<f64> {
-    literal.scalars().map(Scalar::to_f64).collect()
 }
 
 /// `each`: a gradient for each of B examples; `one`: that of one example; `mean`: that of the mean loss of the batch.
@@ -79,12 +55,12 @@ fn program<M: Differentiable<TangentVector = M>>(
 
 /// In the interpreter the batch has the bits of the loop, and its mean is the gradient of the mean.
 fn interpreted(program: &Program) {
-    let (images, labels) = digits(DType::F64);
+    let (images, labels) = digits(COUNT, DType::F64);
     let binding = Binding::new().with("B", COUNT as i64);
     let [each, one, mean] = ["each", "one", "mean"].map(|f| program.get(f).unwrap().bind(&binding).unwrap());
     let mut stream = SplitMix64::new(7);
     let weights: Vec<Literal> =
-        (2..one.inputs.len()).map(|i| values(one.input_type(i), &mut stream)).collect();
+        (2..one.inputs.len()).map(|i| values(one.input_type(i), 0.25, &mut stream)).collect();
     let run = |f, x: &Literal, y: &Literal| {
         interpret::run(f, &[&[x.clone(), y.clone()], weights.as_slice()].concat()).unwrap()
     };
@@ -108,14 +84,16 @@ fn interpreted(program: &Program) {
 
 /// On the CPU, where a batch is added up in another order than an example.
 fn on_the_cpu(program: &Program) {
-    let (images, labels) = digits(DType::F32);
+    let (images, labels) = digits(COUNT, DType::F32);
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut one = session.compile(program, "one", bind!()).unwrap();
     let mut each = session.compile(program, "each", bind!(B = COUNT as i64)).unwrap();
     let mut stream = SplitMix64::new(7);
     let one_of = program.get("one").unwrap();
     for i in 2..one_of.inputs.len() {
-        session.set_variable(&one_of.inputs[i].name, &values(one_of.input_type(i), &mut stream)).unwrap();
+        session
+            .set_variable(&one_of.inputs[i].name, &values(one_of.input_type(i), 0.25, &mut stream))
+            .unwrap();
     }
     let batch = each.run(&[("x", &images), ("y", &labels)]).unwrap();
     for n in 0..COUNT {
