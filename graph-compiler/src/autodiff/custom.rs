@@ -12,7 +12,7 @@
 
 use super::jvp::{duals_of_linear, zeros};
 use super::transpose::{transpose, verify_linear};
-use super::{Activity, current_scope};
+use super::{Activity, current_scope, origin};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId, inline};
 use wengert_core::op::derivative::{Custom, Derivative};
@@ -108,7 +108,7 @@ fn transposed(
     let mut body = backward.clone();
     body.inputs.rotate_left(residuals.len());
     let linear = body.inputs.len() - residuals.len();
-    verify_linear(&body, linear, |id| scope.location(id)).map_err(|mut d| {
+    verify_linear(&body, linear, |id| origin(scope, id)).map_err(|mut d| {
         d.message =
             format!("forward mode of a `custom_vjp` is the transpose of its backward half: {}", d.message);
         d.help("give the function a `custom_jvp`, or use reverse mode only")
@@ -222,7 +222,7 @@ pub(super) fn function_name(op: &Op) -> String {
 /// An opaque function is in the way of a derivative.
 pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
     Diagnostic::new(format!("cannot differentiate through {}: it is opaque", function_name(&equation.op)))
-        .at(scope.location(equation.location), "called here")
+        .at(origin(scope, equation.location), "called here")
         .help("Give it a `custom_vjp` or mark it `stop_gradient`")
 }
 
@@ -231,7 +231,7 @@ fn captured_error(scope: &Scope, equation: &Equation, captured: &Tensor) -> Diag
         "the rule of {} captures a value that is differentiated, of which it knows no derivative",
         function_name(&equation.op)
     ))
-    .at(scope.location(equation.location), "the rule is given here")
+    .at(origin(scope, equation.location), "the rule is given here")
     .help("pass the value as an argument, or cut it off by `stop_gradient`");
     match captured.defined_at() {
         Some(at) => error.at(at, format!("captured: {}", captured.ty())),

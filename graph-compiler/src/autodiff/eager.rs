@@ -31,7 +31,7 @@
 //! ```
 
 use super::list::{WengertList, print};
-use super::operators::{components_of, enter_scope_of, poison, tangent_of};
+use super::values::{components_of, enter_scope_of, poison, tangent_of};
 use super::{Linearized, linearize};
 use std::fmt;
 use std::ops::Deref;

@@ -1,9 +1,7 @@
 //! Taylor mode on closures: [`jet`] and [`nth_derivative`], by [`series`](super::series()).
 
-use super::operators::{
-    Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, with_tensors,
-};
 use super::series;
+use super::values::{Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, with_tensors};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
 /// The derivatives of f(x(s)) along a curve x(s), to the order to which those of the curve are given.

@@ -36,6 +36,7 @@ pub mod rules;
 pub mod series;
 pub mod trace;
 pub mod transpose;
+pub(crate) mod values;
 pub(crate) mod wrt;
 
 pub use activity::Activity;
@@ -46,7 +47,7 @@ pub use trace::trace;
 pub use transpose::transpose;
 
 use wengert_core::graph::build::Scope;
-use wengert_core::{Diagnostic, Location, Result, Tensor};
+use wengert_core::{Diagnostic, Location, LocationId, Result, Tensor};
 
 /// The scope in which derivative code goes where no operand decides.
 pub(crate) fn current_scope() -> Result<Scope> {
@@ -54,6 +55,11 @@ pub(crate) fn current_scope() -> Result<Scope> {
         Diagnostic::new("there is no function to put derivatives in")
             .help("differentiate inside `Program::function`")
     })
+}
+
+/// The line a person wrote that an equation comes from, through all derivations.
+fn origin(scope: &Scope, id: LocationId) -> Location {
+    scope.locations().origin(id).clone()
 }
 
 /// The tensors, or the first error that poisons one.

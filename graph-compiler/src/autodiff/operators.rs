@@ -10,29 +10,48 @@ pub use super::jacobian::{
     value_and_jacrev, value_grad_and_hessian,
 };
 pub use super::jet::{jet, nth_derivative};
-use super::trace::trace_at;
-pub use super::wrt::{grad_wrt, value_and_grad_wrt};
-use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, linearize as linearize_body};
-use std::marker::PhantomData;
-use wengert_core::graph::build::{Closure, Entered, Scope};
-use wengert_core::{
-    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor, TensorType,
+use super::values::{
+    Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, warn_of_zeros, with_tensors,
 };
+pub use super::wrt::{grad_wrt, value_and_grad_wrt};
+use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, origin};
+use std::marker::PhantomData;
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::{Diagnostic, Differentiable, Literal, Location, Result, Scalar, Tensor, TensorType};
 
-/// The gradient of a scalar-valued closure.
+/// The gradient of a scalar-valued closure, ∇f: for each tensor x of the argument the tensor ∂f/∂x, of the shape and dtype of x, as a tangent
+/// vector of the argument.
+///
+/// It is the transpose of the derivative, applied to 1: ∇f(m) = Df(m)ᵀ·1. That costs a small multiple of what f costs, whatever the number
+/// of variables. The gradient with respect to integers is zero; that of what the result does not depend on is zero, too, and there
+/// is a warning. An output that is no scalar is an error.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::grad;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::new(DType::F64, [3usize]));
+///     f.output("gradient", grad(&x, |x| (x * x * x).sum()));
+/// })?;
+/// // ∂(Σ xᵢ³)/∂xᵢ = 3xᵢ².
+/// let gradient = interpret::run(&f, &[Literal::from_vec(&[3], vec![1.0, 2.0, -3.0])?])?;
+/// assert_eq!(gradient[0].as_slice::<f64>().unwrap(), [3.0, 12.0, 27.0]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> M::TangentVector {
     value_and_grad(at, f).1
 }
 
-/// Value and gradient of a scalar-valued closure. The gradient of an integer is zero.
+/// Value and gradient of a scalar-valued closure, (f(m), ∇f(m)); the value is computed once. See [`grad`].
 #[track_caller]
 pub fn value_and_grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> (Tensor, M::TangentVector) {
     let (value, (), gradient) = value_aux_and_grad(at, |m| (f(m), ()));
     (value, gradient)
 }
 
-/// Value and gradient of a closure that returns more than the scalar that is differentiated, e.g. a metric.
+/// Value and gradient of a closure that returns more than the scalar that is differentiated, e.g. a metric: of (f(m), a) the triple
+/// (f(m), a, ∇f(m)). Nothing is differentiated for a. See [`grad`].
 #[track_caller]
 pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
     at: &M,
@@ -51,6 +70,7 @@ pub(super) fn gradient<M: Differentiable, A: Differentiable>(
     traced: Traced<(Tensor, A)>,
     active: Result<Vec<bool>>,
 ) -> (Tensor, A, M::TangentVector) {
+    let caller = Location::caller();
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         let active = active?;
         needs_scalar("grad", closure)?;
@@ -61,10 +81,10 @@ pub(super) fn gradient<M: Differentiable, A: Differentiable>(
         let one = Tensor::constant(Literal::full(&[], one));
         let seeds: Vec<_> = wanted.iter().map(|w| w.then(|| one.clone())).collect();
         let cotangents = linearized.linear.transpose(&seeds)?;
-        warn_of_zeros(at, &active, &cotangents);
+        warn_of_zeros(at, &active, &cotangents, &caller);
         Ok((linearized.outputs, cotangents))
     });
-    let (outputs, cotangents) = settle(result, &traced.output, at, Location::caller());
+    let (outputs, cotangents) = settle(result, &traced.output, at, caller);
     let (value, aux) = with_tensors(&traced.output, &outputs);
     (value, aux, tangent_of(at, &cotangents))
 }
@@ -82,11 +102,18 @@ pub(super) fn needs_scalar(operator: &str, closure: &Closure) -> Result<()> {
         )),
     };
     let made = closure.body.equations.iter().find(|e| e.results.contains(&output));
-    Err(match (made, Scope::current()) {
-        (Some(equation), Some(scope)) => {
-            error.at(scope.locations().origin(equation.location).clone(), "the output is made here")
+    let made = match (made, Scope::current()) {
+        (Some(equation), Some(scope)) => Some(origin(&scope, equation.location)),
+        _ => {
+            // The argument itself is not worth a line; what is captured stands elsewhere.
+            let given = closure.body.inputs.len() - closure.captures.len();
+            let captured = closure.body.inputs[given..].iter().position(|v| *v == output);
+            captured.and_then(|i| closure.captures[i].defined_at())
         }
-        _ => error,
+    };
+    Err(match made {
+        Some(place) => error.at(place, "the output is made here"),
+        None => error,
     })
 }
 
@@ -99,7 +126,27 @@ pub(super) fn not_scalar(operator: &str, output: &str, ty: &TensorType) -> Diagn
     Diagnostic::new(format!("{operator} needs a scalar output; {output} has shape {ty}. {mend}"))
 }
 
-/// The value of a closure, and its derivative in the direction `along`.
+/// The value of a closure, and its derivative in the direction `along`: (f(m), Df(m)·t), where Df(m)·t = lim (f(m + h·t) − f(m)) / h.
+///
+/// Forward mode: each operation is followed by its own derivative, so that nothing has to be kept. It costs about as much again as f
+/// does, for one direction. Integers have no tangent; theirs is not looked at.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::jvp;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let scalar = || TensorType::scalar(DType::F64);
+///     let (x, y) = (f.input("x", scalar()), f.input("y", scalar()));
+///     let along = (x.full_like(1.0), x.full_like(10.0));
+///     let (value, tangent) = jvp(&(x, y), &along, |(x, y)| x * y);
+///     f.output("value", value);
+///     f.output("tangent", tangent);
+/// })?;
+/// // y·1 + x·10
+/// let results = interpret::run(&f, &[Literal::from(2.0f64), Literal::from(3.0f64)])?;
+/// assert_eq!(results, [Literal::from(6.0f64), Literal::from(23.0f64)]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn jvp<M: Differentiable, O: Differentiable>(
     at: &M,
@@ -129,8 +176,27 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
 pub type Pullback<'m, M, O> =
     Box<dyn Fn(&<O as Differentiable>::TangentVector) -> <M as Differentiable>::TangentVector + 'm>;
 
-/// The value of a closure, and its pullback: the gradient from any cotangent of the value. The value is not computed again by the
-/// pullback, which may be called more than once.
+/// The value of a closure, and its pullback: (f(m), c ↦ Df(m)ᵀ·c). The pullback takes a cotangent of the value, ∂L/∂f for some scalar L, and
+/// gives that of the argument, ∂L/∂m; it is the one map with ⟨c, Df(m)·t⟩ = ⟨Df(m)ᵀ·c, t⟩ for all tangents t.
+///
+/// Reverse mode. The value is not computed again by the pullback, which takes any seed and may be called more than once.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::vjp;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::new(DType::F64, [2usize]));
+///     let (_, pullback) = vjp(&x, |x| (x * x, x.sum()));
+///     let first = (x.full_like(1.0), x.sum().full_like(0.0));
+///     let second = (x.full_like(0.0), x.sum().full_like(5.0));
+///     f.output("first", pullback(&first));
+///     f.output("second", pullback(&second));
+/// })?;
+/// let results = interpret::run(&f, &[Literal::from_vec(&[2], vec![3.0, 4.0])?])?;
+/// assert_eq!(results[0].as_slice::<f64>().unwrap(), [6.0, 8.0]);
+/// assert_eq!(results[1].as_slice::<f64>().unwrap(), [5.0, 5.0]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn vjp<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     at: &M,
@@ -141,7 +207,28 @@ pub fn vjp<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     (output, Box::new(move |cotangent| differential.pull_back_at(cotangent, caller.clone())))
 }
 
-/// The value of a closure, and its derivative there as a linear map.
+/// The value of a closure, and its derivative there as a linear map: f(m), and Df(m), which [pushes tangents
+/// forward](Differential::push_forward), t ↦ Df(m)·t, and [pulls cotangents back](Differential::pull_back), c ↦ Df(m)ᵀ·c.
+///
+/// Both run one linear program; of the forward run it knows the *residuals* only ([`Differential::linear`]). [`jvp`] is the one, [`vjp`]
+/// the other of its two uses.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::linearize;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::scalar(DType::F64));
+///     let (sine, slope) = linearize(&x, |x| x.sin());
+///     // The linear program multiplies by cos x, which is all that is kept.
+///     assert_eq!(slope.linear().unwrap().residuals.len(), 1);
+///     f.output("sine", sine);
+///     f.output("forward", slope.push_forward(&x.full_like(2.0)));
+///     f.output("back", slope.pull_back(&x.full_like(3.0)));
+/// })?;
+/// let results = interpret::run(&f, &[Literal::from(0.0f64)])?;
+/// assert_eq!(results, [0.0f64, 2.0, 3.0].map(Literal::from));
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn linearize<M: Differentiable, O: Differentiable>(
     at: &M,
@@ -171,8 +258,24 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
     (output, differential)
 }
 
-/// The transpose of a linear closure: cotangents of its argument from those of its value. `like` says what the argument is like; its
-/// values do not matter. A closure that is not linear is an error, with the operation that is to blame.
+/// The transpose Aᵀ of a linear closure A, with ⟨c, A·x⟩ = ⟨Aᵀ·c, x⟩ for all x and c: cotangents of its argument from those of its value.
+///
+/// `like` says what the argument is like; its values do not matter. A closure that is not linear, or that adds a constant, is an error, with
+/// the operation that is to blame. Transposed twice, it is itself.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::transpose;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let c = f.input("c", TensorType::new(DType::F64, [2usize]));
+///     let weights = wengert_core::Tensor::constant(Literal::from_vec(&[2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap());
+///     f.output("rows", transpose(&c, |x| weights.dot(x))(&c));
+/// })?;
+/// // The weights' columns, weighted by c.
+/// let results = interpret::run(&f, &[Literal::from_vec(&[2], vec![1.0, 10.0])?])?;
+/// assert_eq!(results[0].as_slice::<f64>().unwrap(), [31.0, 42.0]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     like: &M,
@@ -187,7 +290,7 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
                 .help("capture integers and bools instead of passing them in"));
         }
         let scope = current_scope()?;
-        super::transpose::verify_linear(&closure.body, traced.primals.len(), |id| scope.location(id))?;
+        super::transpose::verify_linear(&closure.body, traced.primals.len(), |id| origin(&scope, id))?;
         let outputs = closure.body.types(&closure.body.outputs).into_iter().enumerate();
         Ok(Linear {
             body: closure.body.clone(),
@@ -243,155 +346,5 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     /// The linear program with its residuals, or why there is none.
     pub fn linear(&self) -> Result<&Linear> {
         self.linear.as_ref().map_err(Clone::clone)
-    }
-}
-
-/// A closure that has been run on fresh values.
-pub(super) struct Traced<O> {
-    pub primals: Vec<Tensor>,
-    /// What it returned; the tensors in it belong to the closure's scope.
-    pub output: O,
-    pub closure: Result<Closure>,
-}
-
-impl<O: Differentiable> Traced<O> {
-    #[track_caller]
-    pub fn of<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Self {
-        let primals: Vec<Tensor> = at.tensors().into_iter().map(|(_, t)| t).collect();
-        let usable = current_scope().and_then(|_| {
-            let unusable = |t: &&Tensor| t.literal().is_none() && t.traced_value().is_err();
-            primals.iter().find(unusable).map_or(Ok(()), |t| t.traced_value().map(|_| ()))
-        });
-        if let Err(error) = usable {
-            // The closure's result is needed for the shape of the answer; its tensors are not.
-            return Traced { primals, output: f(at), closure: Err(error.at(Location::caller(), "")) };
-        }
-        let mut output = None;
-        let closure = trace_at(&primals, |inputs| {
-            let returned = f(&with_tensors(at, inputs));
-            let tensors = returned.tensors().into_iter().map(|(_, t)| t).collect();
-            output = Some(returned);
-            tensors
-        });
-        let output = output.expect("there is a current scope, so the closure has been run");
-        Traced { primals, output, closure }
-    }
-
-    /// For each tensor of the argument whether it has a derivative.
-    pub fn floats(&self) -> Vec<bool> {
-        self.primals.iter().map(|t| t.dtype().is_float()).collect()
-    }
-
-    /// With respect to all floats.
-    pub fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
-        self.linearize_wrt(&self.floats(), wanted)
-    }
-
-    /// With respect to the active tensors.
-    pub fn linearize_wrt(&self, active: &[bool], wanted: &[bool]) -> Result<Linearized> {
-        let closure = self.closure.as_ref().map_err(Clone::clone)?;
-        if !active.contains(&true) {
-            let error = Diagnostic::new("there are no floats to differentiate with respect to")
-                .help("integers and bools have no derivative");
-            let first = self.primals.first();
-            let made = first.and_then(|t| Some((t.defined_at()?, format!("{} is made here", t.ty()))));
-            return Err(match made {
-                Some((location, what)) => error.at(location, what),
-                None => error,
-            });
-        }
-        linearize_body(closure, &self.primals, active, wanted)
-    }
-}
-
-/// Checks that tangents or cotangents have the types of the values that they belong to.
-pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tensor>]) -> Result<()> {
-    let tensors = value.tensors();
-    if tensors.len() != given.len() {
-        return Err(Diagnostic::new(format!("{} {what}s given for {} tensors", given.len(), tensors.len()))
-            .help("a tangent vector has a tensor for each tensor of its value"));
-    }
-    for ((path, tensor), given) in tensors.iter().zip(given) {
-        let Some(given) = given else { continue };
-        if let Some(error) = given.error().or(tensor.error()) {
-            return Err(error.clone());
-        }
-        if given.ty() == tensor.ty() {
-            continue;
-        }
-        let name = if path.as_str().is_empty() { String::new() } else { format!(" for `{path}`") };
-        let error = Diagnostic::new(format!(
-            "the {what}{name} has type {}, the value has {}",
-            given.ty(),
-            tensor.ty()
-        ))
-        .help(format!("a {what} has the dtype and shape of its value"));
-        let at = |t: &Tensor| t.defined_at().unwrap_or_default();
-        return Err(error
-            .at(at(given), format!("the {what} is made here"))
-            .at(at(tensor), "the value is made here"));
-    }
-    Ok(())
-}
-
-/// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
-pub(super) fn settle(
-    result: Result<(Vec<Tensor>, Vec<Option<Tensor>>)>,
-    output: &impl Differentiable,
-    point: &impl Differentiable,
-    caller: Location,
-) -> (Vec<Tensor>, Vec<Option<Tensor>>) {
-    let error = match result {
-        Ok(result) => return result,
-        Err(error) => error.at(caller, "differentiated here"),
-    };
-    let poison = poison(&error);
-    (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
-}
-
-pub(crate) fn poison(error: &Diagnostic) -> Tensor {
-    if let Some(scope) = Scope::current() {
-        scope.fail(error);
-    }
-    Tensor::poisoned(error.clone())
-}
-
-/// The same value with other tensors.
-pub(crate) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
-    let mut tensors = tensors.iter();
-    value.map_tensors(&KeyPath::default(), &mut |_, _| {
-        tensors.next().expect("a value has as many tensors each time it is visited").clone()
-    })
-}
-
-/// The tangent vector with these components; `None` is zero.
-pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
-    let mut components = components.iter();
-    point.tangent(&KeyPath::default(), &mut |_, t| match components.next() {
-        Some(Some(component)) => component.clone(),
-        _ => t.zeros_like(),
-    })
-}
-
-/// The components of a tangent vector of `value`.
-pub(super) fn components_of<T: Differentiable>(value: &T, tangent: &T::TangentVector) -> Vec<Option<Tensor>> {
-    let mut components = Vec::new();
-    value.components(tangent, &mut |t| components.push(Some(t.clone())));
-    components
-}
-
-/// Makes the scope of the tensors of `value` the current one, if none is, or one that has nothing to do with it: tensors with values are
-/// differentiated outside of any function.
-pub(super) fn enter_scope_of(value: &impl Differentiable) -> Option<Entered> {
-    let scope = value.tensors().iter().find_map(|(_, t)| t.scope().cloned())?;
-    let current = Scope::current().filter(|c| c.is_within(&scope) || scope.is_within(c));
-    current.is_none().then(|| scope.entered())
-}
-
-fn warn_of_zeros(at: &impl Differentiable, active: &[bool], cotangents: &[Option<Tensor>]) {
-    let missing = cotangents.iter().zip(active).map(|(cotangent, active)| cotangent.is_none() && *active);
-    for ((path, tensor), _) in at.tensors().iter().zip(missing).filter(|(_, missing)| *missing) {
-        let at = tensor.defined_at().unwrap_or_default();
-        tracing::warn!("result does not depend on `%{path}` (made at {at}): its gradient is zero");
     }
 }

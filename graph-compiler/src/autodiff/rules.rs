@@ -8,7 +8,7 @@
 //! names both places: pass the value as part of the argument, or cut it off by [`Tensor::stop_gradient`].
 
 use super::current_scope;
-use super::operators::{poison, tangent_of, with_tensors};
+use super::values::{poison, tangent_of, with_tensors};
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::graph::{Body, ValueId};
 use wengert_core::op::{CustomJvp, CustomVjp, FunctionCall, FunctionName, Op};
@@ -16,7 +16,7 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorT
 
 /// A closure with a rule for its tangents: y = f(x) and ẏ = rule(x, y, ẋ).
 ///
-/// The rule must be linear in ẋ for reverse mode to exist. Integers and bools have tangents that are zero, and what the rule gives for
+/// The rule stands for Df(x)·ẋ; nobody checks that it is. It must be linear in ẋ for reverse mode to exist, which transposes it. Integers and bools have tangents that are zero, and what the rule gives for
 /// them is not used. Higher derivatives differentiate the rule, and meet it again where they differentiate y.
 ///
 /// ```
@@ -68,7 +68,8 @@ pub fn custom_jvp<M: Differentiable, O: Differentiable>(
     finish(&output, results, caller)
 }
 
-/// A closure with a forward and a backward half: (y, r) = forward(x) and x̄ = backward(r, ȳ).
+/// A closure with a forward and a backward half: (y, r) = forward(x) and x̄ = backward(r, ȳ), which stands for Df(x)ᵀ·ȳ; nobody checks that it
+/// is.
 ///
 /// The residuals r are whatever the backward half wants of the forward one; they are kept until then, and nothing else is. If a derivative
 /// is not asked for, they are not computed. The forward mode of the closure is the transpose of the backward half, which must be

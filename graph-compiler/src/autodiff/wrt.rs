@@ -2,7 +2,8 @@
 //!
 //! `layers.0` stands for itself and for all below it. The rest is constant, and code is emitted for nothing that only it would need.
 
-use super::operators::{Traced, enter_scope_of, gradient};
+use super::operators::gradient;
+use super::values::{Traced, enter_scope_of};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
 /// A variable that may be named.

@@ -6,7 +6,7 @@
 //! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
 
 use super::body::{Value, batch, moved};
-use crate::autodiff::operators::{poison, with_tensors};
+use crate::autodiff::values::{poison, with_tensors};
 use crate::autodiff::{current_scope, trace};
 use wengert_core::{Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor, TensorType};
 
@@ -58,7 +58,25 @@ impl<F: Fn(&KeyPath, &Tensor) -> Option<usize>> Axes for ByPath<F> {
     }
 }
 
-/// The closure on each example: axis 0 of every tensor of `xs` runs over the examples, and so does axis 0 of every tensor of the result.
+/// The closure on each example: y\[i\] = f(x\[i\]). Axis 0 of every tensor of `xs` runs over the examples, and so does axis 0 of every tensor of the
+/// result.
+///
+/// It has the bits of the loop over examples and is none: every op acts on all examples at once, and what does not depend on one is
+/// computed once. It goes with derivatives in both orders; the gradient of each example is `vmap` of `grad`.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::{autodiff::operators::grad, vmap::operators::vmap};
+/// let f = FunctionBuilder::build("f", |f| {
+///     let w = f.input("w", TensorType::scalar(DType::F64));
+///     let xs = f.input("xs", TensorType::new(DType::F64, [3usize]));
+///     f.output("each", vmap(&xs, |x| grad(&w, |w| w * w * x)));
+/// })?;
+/// // 2wx for each x.
+/// let results = interpret::run(&f, &[Literal::from(5.0f64), Literal::from_vec(&[3], vec![1.0, 2.0, 3.0])?])?;
+/// assert_eq!(results[0].as_slice::<f64>().unwrap(), [10.0, 20.0, 30.0]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn vmap<M: Differentiable, O: Differentiable>(xs: &M, f: impl FnOnce(&M) -> O) -> O {
     vmap_axes(xs, 0, 0, f)

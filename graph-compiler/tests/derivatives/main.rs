@@ -7,6 +7,7 @@ mod catalogue;
 mod closures;
 mod cost;
 mod custom;
+mod diagnostics;
 mod eager;
 mod exact;
 mod functions;

@@ -4,7 +4,8 @@ use super::basis::{mapped, with_front};
 use super::failed;
 use crate::autodiff::Linear;
 use crate::autodiff::jvp::zeros;
-use crate::autodiff::operators::{Differential, components_of, tangent_of};
+use crate::autodiff::operators::Differential;
+use crate::autodiff::values::{components_of, tangent_of};
 use wengert_core::{Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor};
 
 impl<M: Differentiable, O: Differentiable> Differential<M, O> {

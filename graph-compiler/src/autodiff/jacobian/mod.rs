@@ -24,16 +24,20 @@ pub use second::{grad_and_hvp, gvp, hessian, hessian_blocks, hvp, value_grad_and
 pub(super) use second::{hessian_of_body, hvp_of_body};
 
 use super::Linear;
-use super::operators::{linearize as linearize_closure, poison, tangent_of};
+use super::operators::linearize as linearize_closure;
+use super::values::{poison, tangent_of};
 use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor};
 
-/// The Jacobian of a closure by forward mode, column by column; for functions of few numbers. See [`jacrev`].
+/// The Jacobian of a closure, J\[i, j\] = ∂yᵢ/∂xⱼ, by forward mode: column j is J·eⱼ, the derivative along the j-th vector of the standard basis,
+/// and all columns are made at once. It costs as much as one `jvp` for each number of the argument, so it is for functions of few numbers. The
+/// result is that of [`jacrev`].
 #[track_caller]
 pub fn jacfwd<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) -> O::Each<M::TangentVector> {
     value_and_jacfwd(at, f).1
 }
 
-/// The Jacobian of a closure by reverse mode, row by row; for functions with few results.
+/// The Jacobian of a closure, J\[i, j\] = ∂yᵢ/∂xⱼ, by reverse mode: row i is Jᵀ·eᵢ, the pullback of the i-th vector of the standard basis, and all
+/// rows are made at once. It costs as much as one `vjp` for each number of the result, so it is for functions with few results.
 ///
 /// For each tensor y of the result a tangent vector of the argument, of which the tensor that belongs to x has the shape of y followed by that
 /// of x. Integers have no derivative; theirs is zero.

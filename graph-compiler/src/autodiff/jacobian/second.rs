@@ -2,9 +2,8 @@
 
 use super::{Blocks, Outputs, columns, failed};
 use crate::autodiff::jvp::zeros;
-use crate::autodiff::operators::{
-    Traced, components_of, enter_scope_of, fit, linearize as linearize_closure, needs_scalar, tangent_of,
-};
+use crate::autodiff::operators::{linearize as linearize_closure, needs_scalar};
+use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of};
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
 use wengert_core::graph::build::Closure;
 use wengert_core::{
@@ -13,6 +12,23 @@ use wengert_core::{
 
 /// The Hessian of a scalar-valued closure: for each tensor x of the argument a tangent vector of the argument, of which the tensor that
 /// belongs to y is ∂²f/∂x∂y, with the shape of x followed by that of y.
+///
+/// It is the Jacobian of the gradient, by forward over reverse mode: as many `jvp`s of the gradient as there are variables, all at once.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::hessian;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let scalar = || TensorType::scalar(DType::F64);
+///     let (x, y) = (f.input("x", scalar()), f.input("y", scalar()));
+///     let ((xx, xy), (yx, yy)) = hessian(&(x, y), |(x, y)| x * x * y);
+///     [("xx", xx), ("xy", xy), ("yx", yx), ("yy", yy)].iter().for_each(|(name, h)| f.output(name, h));
+/// })?;
+/// // 2y, 2x, 2x, 0.
+/// let results = interpret::run(&f, &[Literal::from(3.0f64), Literal::from(5.0f64)])?;
+/// assert_eq!(results, [10.0f64, 6.0, 6.0, 0.0].map(Literal::from));
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 ///
 /// The argument is a tensor, or several in tuples, arrays and vectors. For a model of any type there is [`hessian_blocks`].
 #[track_caller]
@@ -80,8 +96,22 @@ fn second_order<M: Differentiable>(
     }
 }
 
-/// The Hessian's product with a tangent, H·v, of a scalar-valued closure: the derivative of the gradient along `v`. It costs
-/// about as much as two gradients, whatever the number of variables.
+/// The Hessian's product with a tangent, H·v, of a scalar-valued closure: the derivative of the gradient along `v`,
+/// lim (∇f(m + h·v) − ∇f(m)) / h, by forward over reverse mode. It costs about as much as two gradients, whatever the number of
+/// variables, and H itself is never made.
+///
+/// ```
+/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_compiler::autodiff::operators::hvp;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::new(DType::F64, [2usize]));
+///     f.output("product", hvp(&x, &x.full_like(1.0), |x| (x * x * x).sum()));
+/// })?;
+/// // H is diagonal, with 6xᵢ.
+/// let results = interpret::run(&f, &[Literal::from_vec(&[2], vec![1.0, 2.0])?])?;
+/// assert_eq!(results[0].as_slice::<f64>().unwrap(), [6.0, 12.0]);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
 #[track_caller]
 pub fn hvp<M: Differentiable>(
     at: &M,
@@ -117,7 +147,8 @@ pub fn grad_and_hvp<M: Differentiable>(
 }
 
 /// The Gauss-Newton matrix's product with a tangent, Jᵀ·H·J·v: J is the Jacobian of `model` and H the Hessian of `loss` at what `model`
-/// returns. It is the part of the Hessian of the whole that does not bend the model, and is positive semidefinite where the loss is convex.
+/// returns. The Hessian of the whole is Jᵀ·H·J + Σₖ ∂loss/∂yₖ · D²yₖ; this is the part of it that does not bend the model, and is positive
+/// semidefinite where the loss is convex.
 #[track_caller]
 pub fn gvp<M: Differentiable, O: Differentiable>(
     at: &M,

@@ -28,7 +28,8 @@
 pub(super) mod print;
 
 use super::Activity;
-use super::operators::{self, enter_scope_of, poison, with_tensors};
+use super::operators;
+use super::values::{enter_scope_of, poison, with_tensors};
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, inline, verify};
 use wengert_core::interpret::{self, Array};

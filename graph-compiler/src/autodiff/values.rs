@@ -1,0 +1,169 @@
+//! Between the user's values and tensors: a value is taken apart into its tensors, a closure is run on fresh ones, and what comes of it is
+//! put together again: as a value, as its tangent vector, or as poison where there is an error.
+
+use super::trace::trace_at;
+use super::{Linearized, current_scope, linearize};
+use wengert_core::graph::build::{Closure, Entered, Scope};
+use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor};
+
+/// A closure that has been run on fresh values.
+pub(super) struct Traced<O> {
+    pub primals: Vec<Tensor>,
+    /// What it returned; the tensors in it belong to the closure's scope.
+    pub output: O,
+    pub closure: Result<Closure>,
+}
+
+impl<O: Differentiable> Traced<O> {
+    #[track_caller]
+    pub fn of<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Self {
+        let primals: Vec<Tensor> = at.tensors().into_iter().map(|(_, t)| t).collect();
+        let usable = current_scope().and_then(|_| {
+            let unusable = |t: &&Tensor| t.literal().is_none() && t.traced_value().is_err();
+            primals.iter().find(unusable).map_or(Ok(()), |t| t.traced_value().map(|_| ()))
+        });
+        if let Err(error) = usable {
+            // The closure's result is needed for the shape of the answer; its tensors are not.
+            return Traced { primals, output: f(at), closure: Err(error.at(Location::caller(), "")) };
+        }
+        let mut output = None;
+        let closure = trace_at(&primals, |inputs| {
+            let returned = f(&with_tensors(at, inputs));
+            let tensors = returned.tensors().into_iter().map(|(_, t)| t).collect();
+            output = Some(returned);
+            tensors
+        });
+        let output = output.expect("there is a current scope, so the closure has been run");
+        Traced { primals, output, closure }
+    }
+
+    /// For each tensor of the argument whether it has a derivative.
+    pub fn floats(&self) -> Vec<bool> {
+        self.primals.iter().map(|t| t.dtype().is_float()).collect()
+    }
+
+    /// With respect to all floats.
+    pub fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
+        self.linearize_wrt(&self.floats(), wanted)
+    }
+
+    /// With respect to the active tensors.
+    pub fn linearize_wrt(&self, active: &[bool], wanted: &[bool]) -> Result<Linearized> {
+        let closure = self.closure.as_ref().map_err(Clone::clone)?;
+        if !active.contains(&true) {
+            let error = Diagnostic::new("there are no floats to differentiate with respect to")
+                .help("integers and bools have no derivative");
+            let first = self.primals.first();
+            let made = first.and_then(|t| Some((t.defined_at()?, format!("{} is made here", t.ty()))));
+            return Err(match made {
+                Some((location, what)) => error.at(location, what),
+                None => error,
+            });
+        }
+        linearize(closure, &self.primals, active, wanted)
+    }
+}
+
+/// Checks that tangents or cotangents have the types of the values that they belong to.
+pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tensor>]) -> Result<()> {
+    let tensors = value.tensors();
+    if tensors.len() != given.len() {
+        return Err(Diagnostic::new(format!("{} {what}s given for {} tensors", given.len(), tensors.len()))
+            .help("a tangent vector has a tensor for each tensor of its value"));
+    }
+    for ((path, tensor), given) in tensors.iter().zip(given) {
+        let Some(given) = given else { continue };
+        if let Some(error) = given.error().or(tensor.error()) {
+            return Err(error.clone());
+        }
+        if given.ty() == tensor.ty() {
+            continue;
+        }
+        let name = if path.as_str().is_empty() { String::new() } else { format!(" for `{path}`") };
+        let error = Diagnostic::new(format!(
+            "the {what}{name} has type {}, the value has {}",
+            given.ty(),
+            tensor.ty()
+        ))
+        .help(format!("a {what} has the dtype and shape of its value"));
+        let at = |t: &Tensor| t.defined_at().unwrap_or_default();
+        return Err(error
+            .at(at(given), format!("the {what} is made here"))
+            .at(at(tensor), "the value is made here"));
+    }
+    Ok(())
+}
+
+/// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
+pub(super) fn settle(
+    result: Result<(Vec<Tensor>, Vec<Option<Tensor>>)>,
+    output: &impl Differentiable,
+    point: &impl Differentiable,
+    caller: Location,
+) -> (Vec<Tensor>, Vec<Option<Tensor>>) {
+    let error = match result {
+        Ok(result) => return result,
+        Err(error) => error.at(caller, "differentiated here"),
+    };
+    let poison = poison(&error);
+    (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
+}
+
+pub(crate) fn poison(error: &Diagnostic) -> Tensor {
+    if let Some(scope) = Scope::current() {
+        scope.fail(error);
+    }
+    Tensor::poisoned(error.clone())
+}
+
+/// The same value with other tensors.
+pub(crate) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
+    let mut tensors = tensors.iter();
+    value.map_tensors(&KeyPath::default(), &mut |_, _| {
+        tensors.next().expect("a value has as many tensors each time it is visited").clone()
+    })
+}
+
+/// The tangent vector with these components; `None` is zero.
+pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
+    let mut components = components.iter();
+    point.tangent(&KeyPath::default(), &mut |_, t| match components.next() {
+        Some(Some(component)) => component.clone(),
+        _ => t.zeros_like(),
+    })
+}
+
+/// The components of a tangent vector of `value`.
+pub(super) fn components_of<T: Differentiable>(value: &T, tangent: &T::TangentVector) -> Vec<Option<Tensor>> {
+    let mut components = Vec::new();
+    value.components(tangent, &mut |t| components.push(Some(t.clone())));
+    components
+}
+
+/// Makes the scope of the tensors of `value` the current one, if none is, or one that has nothing to do with it: tensors with values are
+/// differentiated outside of any function.
+pub(super) fn enter_scope_of(value: &impl Differentiable) -> Option<Entered> {
+    let scope = value.tensors().iter().find_map(|(_, t)| t.scope().cloned())?;
+    let current = Scope::current().filter(|c| c.is_within(&scope) || scope.is_within(c));
+    current.is_none().then(|| scope.entered())
+}
+
+/// Warns of variables that the result does not depend on, which is often a mistake.
+pub(super) fn warn_of_zeros(
+    at: &impl Differentiable,
+    active: &[bool],
+    cotangents: &[Option<Tensor>],
+    caller: &Location,
+) {
+    let missing = cotangents.iter().zip(active).map(|(cotangent, active)| cotangent.is_none() && *active);
+    for ((path, tensor), _) in at.tensors().iter().zip(missing).filter(|(_, missing)| *missing) {
+        let variable = match path.as_str() {
+            "" => "the variable".into(),
+            path => format!("`%{path}`"),
+        };
+        let warning = Diagnostic::new(format!("result does not depend on {variable}: its gradient is zero"))
+            .at(tensor.defined_at().unwrap_or_default(), "made here")
+            .at(caller.clone(), "differentiated here");
+        tracing::warn!("{warning}");
+    }
+}
