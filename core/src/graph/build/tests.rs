@@ -1,3 +1,5 @@
+//! Where equations and captures go.
+
 use super::*;
 use crate::dtype::DType;
 
