@@ -9,6 +9,7 @@
 //! | `uniform` | [0, 1), all multiples of 2⁻²³ (f32), 2⁻⁵² (f64), 2⁻¹⁰ (f16), 2⁻⁷ (bf16) | bits as the mantissa of a number in [1, 2), less 1 |
 //! | `uniform_between` | [low, high) | low + u · (high − low), kept below high |
 //! | `normal` | mean 0, variance 1 | Box and Muller: √(−2 log(1 − u)) · cos 2πv; to ±5.6 (f32, halves) or ±8.5 (f64), never infinite |
+//! | `truncated_normal` | that of `normal` between two bounds | √2 · erf⁻¹ of a number between erf(low/√2) and erf(high/√2), kept off the bounds |
 //! | `exponential` | density e⁻ˣ | −log(1 − u) |
 //! | `gumbel` | density e^(−x − e⁻ˣ) | −log(−log m) with m = u + half a step, in (0, 1) |
 //! | `bernoulli` | true with probability p | u < p |
@@ -17,6 +18,13 @@
 //! | `dropout_mask` | 0 with probability `rate`, else 1 / (1 − rate) | u ≥ rate |
 //!
 //! Halves are drawn in f32 and rounded once, but for `uniform`, which is exact in its own dtype.
+//!
+//! # The tails of a truncated normal
+//!
+//! `truncated_normal` inverts the distribution function as `jax.random` does, so its tails end where erf has no more digits. Between infinite bounds
+//! the numbers go to ±5.2 (f32, halves) or ±8.2 (f64). An interval on one side of 0 has as many different numbers as there are floats between the two
+//! values of erf, which near 1 are 2⁻²⁴ (f32) or 2⁻⁵³ (f64) apart: from 3 to 4 some 44000 in f32, from 5 to 6 ten. Beyond 5.5 (f32, halves) or 8.3 (f64) the
+//! two values are 1, and every number is the one next to the outer bound; to sample there, draw in f64, or `exponential` / low + low.
 
 use super::operators::Operand;
 use super::tensor::Tensor;
@@ -52,6 +60,28 @@ fn below(dtype: DType, value: f64) -> Scalar {
             0.0 => sign | 1,
             _ => scalar.bits() + 1,
         },
+    )
+}
+
+/// What is wrong with bounds whose values are known and leave no number of a dtype between them.
+fn nothing_between(dtype: DType, low: &Tensor, high: &Tensor) -> Option<Diagnostic> {
+    let [low, high] = [low, high].map(|t| Some(t.value().ok()?.convert(dtype).convert(DType::F64)));
+    let (low, high) = (low?, high?);
+    // Aligned at their last axes; where they do not fit, broadcasting says so.
+    let rank = low.shape().len().max(high.shape().len());
+    let extent = |l: &Literal, axis: usize| match (axis + l.shape().len()).checked_sub(rank) {
+        Some(i) => l.shape()[i],
+        None => 1,
+    };
+    let pick = |axis| if extent(&low, axis) == 1 { extent(&high, axis) } else { extent(&low, axis) };
+    let shape: Vec<usize> = (0..rank).map(pick).collect();
+    let (low, high) = (low.as_array::<f64>()?, high.as_array::<f64>()?);
+    let (low, high) = (low.broadcast(shape.as_slice())?, high.broadcast(shape.as_slice())?);
+    let room = |(a, b): &(&f64, &f64)| below(dtype, **b).to_f64() > **a;
+    let (a, b) = low.iter().zip(&high).find(|pair| !room(pair))?;
+    Some(
+        Diagnostic::new(format!("normal numbers of dtype {dtype} between {a} and {b}, where there are none"))
+            .help("the lower bound comes first, and a number of that dtype must lie between the two"),
     )
 }
 
@@ -168,6 +198,41 @@ impl Tensor {
         (radius * angle.cos()).convert(dtype)
     }
 
+    /// Normally distributed floats (mean 0, variance 1 before truncation) out of a key (`self`) that lie between two bounds, neither of which they reach:
+    /// numbers, which may be infinite, or tensors that broadcast to the shape. They are differentiable in the bounds.
+    ///
+    /// Errors: no float dtype; bounds whose values are known, and no number of the dtype lies between. Where bounds that are computed leave no number, the
+    /// result is the one below the upper bound. How far the tails go is [above](self#the-tails-of-a-truncated-normal).
+    #[track_caller]
+    pub fn truncated_normal<D: Into<Dim>>(
+        &self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+        low: impl Operand,
+        high: impl Operand,
+    ) -> Tensor {
+        let shape = dims(shape);
+        let uniform = self.uniform_open(dtype, shape.clone());
+        let scalar = Tensor::zeros(&TensorType::scalar(dtype));
+        let (low, high) = (low.beside(&scalar), high.beside(&scalar));
+        if let Some(poisoned) = [&uniform, &low, &high].into_iter().find(|t| t.error().is_some()) {
+            return poisoned.clone();
+        }
+        if let Some(error) = nothing_between(dtype, &low, &high) {
+            return self.fail(error);
+        }
+        // What is drawn lies between them as numbers of its own dtype.
+        let (low, high) = (low.convert(dtype), high.convert(dtype));
+        let first = low.stop_gradient().nextafter(f64::INFINITY);
+        let last = high.stop_gradient().nextafter(f64::NEG_INFINITY);
+        let wide = wide(dtype);
+        let erf = |b: &Tensor| (b.convert(wide) / std::f64::consts::SQRT_2).erf().broadcast_to(&shape);
+        let (from, to) = (erf(&low), erf(&high));
+        // Rounding may lead beyond the upper value, and beyond 1 there is no inverse.
+        let number = (uniform * (&to - &from) + from).min(&to).erf_inv() * std::f64::consts::SQRT_2;
+        number.convert(dtype).clamp(first.broadcast_to(&shape), last.broadcast_to(&shape))
+    }
+
     /// Exponentially distributed floats of mean 1 out of a key (`self`): −log(1 − u).
     #[track_caller]
     pub fn exponential<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
@@ -218,7 +283,18 @@ impl Tensor {
         }
     }
 
-    /// What to multiply a tensor with to drop elements out, out of a key (`self`): 0 with probability `rate`, in 0..1, else 1 / (1 − rate).
+    /// Which elements dropout keeps (bools), out of a key (`self`): false with probability `rate`, which is in 0..1.
+    #[track_caller]
+    pub fn dropout_kept<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>, rate: f64) -> Tensor {
+        if !(0.0..1.0).contains(&rate) {
+            let error = Diagnostic::new(format!("a dropout rate of {rate}"));
+            return self.fail(error.help("it is at least 0 and below 1"));
+        }
+        self.uniform(DType::F32, dims(shape)).ge(rate)
+    }
+
+    /// What to multiply a tensor with to drop elements out, out of a key (`self`): 0 where [`dropout_kept`](Self::dropout_kept) is false, else
+    /// 1 / (1 − rate).
     #[track_caller]
     pub fn dropout_mask<D: Into<Dim>>(
         &self,
@@ -226,12 +302,11 @@ impl Tensor {
         shape: impl IntoIterator<Item = D>,
         rate: f64,
     ) -> Tensor {
-        if !(0.0..1.0).contains(&rate) {
-            let error = Diagnostic::new(format!("a dropout rate of {rate}"));
-            return self.fail(error.help("it is at least 0 and below 1"));
+        let kept = self.dropout_kept(shape, rate);
+        if kept.error().is_some() {
+            return kept;
         }
-        let kept = self.uniform(wide(dtype), dims(shape)).ge(rate).convert(dtype);
-        kept * (1.0 / (1.0 - rate))
+        kept.convert(dtype) * (1.0 / (1.0 - rate))
     }
 
     /// `self`, a scalar, with the shape of another tensor.

@@ -60,6 +60,79 @@ fn continuous_numbers_have_their_distributions() {
     }
 }
 
+/// The density of a normal number, and the probability of one below.
+fn density(x: f64) -> f64 {
+    (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt()
+}
+
+fn below(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / 2f64.sqrt())
+}
+
+#[test]
+fn truncated_normal_numbers_have_their_distribution_and_moments() {
+    let inf = f64::INFINITY;
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for (low, high) in
+            [(-2.0, 2.0), (-0.5, 3.0), (1.0, 2.5), (-3.0, -2.0), (-inf, 0.25), (0.5, inf), (-inf, inf)]
+        {
+            let x = one(|k| k.truncated_normal(dtype, [COUNT], low, high));
+            assert!(x.iter().all(|v| low < *v && *v < high && v.is_finite()), "{dtype} {low} {high}");
+            let mass = below(high) - below(low);
+            // What a tail of φ contributes: nothing at infinity, where its product is NaN.
+            let edge = |x: f64| if x.is_finite() { x * density(x) } else { 0.0 };
+            let expected = (density(low) - density(high)) / mass;
+            let variance = 1.0 + (edge(low) - edge(high)) / mass - expected * expected;
+            // Six standard errors; the variance of squares is at most twice the square of a normal's. A half is rounded once.
+            let (tolerance, squares) =
+                (6.0 * (variance / COUNT as f64).sqrt(), 6.0 * variance * (2.0 / COUNT as f64).sqrt());
+            let rounding = if dtype.is_half() { 1.0 / 256.0 } else { 0.0 };
+            let found = mean(&x);
+            assert!(
+                (found - expected).abs() < tolerance + rounding,
+                "{dtype} {low} {high}: {found}, {expected}"
+            );
+            let found = mean(&x.iter().map(|v| (v - expected).powi(2)).collect::<Vec<_>>());
+            assert!(
+                (found - variance).abs() < squares + rounding,
+                "{dtype} {low} {high}: {found}, {variance}"
+            );
+            if !dtype.is_half() {
+                assert_distributed("truncated_normal", &x, |v| (below(v) - below(low)) / mass);
+            }
+        }
+    }
+    // A bound for each row, and one for all.
+    let low = Literal::from_vec(&[2, 1], vec![-1.0f64, 1.0]).unwrap();
+    let x = one(|k| k.truncated_normal(DType::F64, [2, COUNT], Tensor::constant(low), 1.5f32));
+    for (row, low) in x.chunks(COUNT).zip([-1.0, 1.0]) {
+        assert_distributed("a row", row, |v| (below(v) - below(low)) / (below(1.5) - below(low)));
+    }
+}
+
+/// Where erf has no digits left, the numbers gather at the outer bound, but none reaches it.
+#[test]
+fn truncated_normal_numbers_of_the_far_tails_are_within_the_bounds() {
+    let different =
+        |x: &[f64]| x.iter().map(|v| v.to_bits()).collect::<std::collections::BTreeSet<_>>().len();
+    let tail = one(|k| k.truncated_normal(DType::F32, [COUNT], 5.0, 6.0));
+    assert!(
+        tail.iter().all(|v| 5.0 < *v && *v < 6.0) && (5..=11).contains(&different(&tail)),
+        "{}",
+        different(&tail)
+    );
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for (low, high) in [(9.0, 9.5), (-9.5, -9.0), (20.0, f64::INFINITY), (-1e-3, 1e-3), (1.0, 1.02)] {
+            let x = one(|k| k.truncated_normal(dtype, [1000], low, high));
+            assert!(x.iter().all(|v| low < *v && *v < high), "{dtype} {low} {high}: {x:?}");
+        }
+    }
+    // One number between.
+    let (low, high) = (1.0f32, f32::from_bits(0x3f80_0002));
+    let x = one(|k| k.truncated_normal(DType::F32, [100], low, high));
+    assert!(x.iter().all(|v| *v == f64::from(f32::from_bits(0x3f80_0001))));
+}
+
 #[test]
 fn halves_have_the_moments_of_their_distributions() {
     for dtype in [DType::F16, DType::BF16] {
@@ -171,5 +244,17 @@ fn what_is_no_distribution_is_refused() {
     assert!(message(&|k| k.uniform_between(DType::F16, [2usize], 0.0, 1e6)).contains("finite"));
     assert!(message(&|k| k.dropout_mask(DType::F32, [2usize], 1.0)).contains("below 1"));
     assert!(message(&|k| k.normal(DType::I32, [2usize])).contains("float"));
+    let truncated =
+        |low: f64, high: f64| message(&move |k| k.truncated_normal(DType::F32, [2usize], low, high));
+    assert!(truncated(1.0, 1.0).contains("between 1 and 1") && truncated(2.0, -2.0).contains("comes first"));
+    assert!(
+        truncated(f64::NAN, 1.0).contains("NaN") && truncated(1.0, 1.0 + 1e-7).contains("must lie between")
+    );
+    let rows = || Tensor::constant(Literal::from_vec(&[2, 1], vec![0.0f64, 2.0]).unwrap());
+    assert!(
+        message(&|k| k.truncated_normal(DType::F64, [2usize, 3], rows(), 1.0)).contains("between 2 and 1")
+    );
+    assert!(message(&|k| k.truncated_normal(DType::I32, [2usize], 0.0, 1.0)).contains("float"));
+    assert!(message(&|k| k.truncated_normal(DType::F32, [3usize], rows(), 4.0)).contains("broadcast"));
     assert!(message(&|k| k.fold_in(Tensor::constant(1.5f32))).contains("integer scalar"));
 }

@@ -18,8 +18,8 @@ impl Dropout {
     /// Drops elements of `x` out by the numbers of `key`; without a key (in prediction), `x` itself.
     #[track_caller]
     pub fn call(&self, x: &Tensor, key: Option<&Tensor>) -> Tensor {
-        let Some(key) = key.filter(|_| self.rate > 0.0) else { return x.clone() };
-        let kept = key.uniform(x.dtype(), x.shape().to_vec()).ge(self.rate);
+        let Some(key) = key.filter(|_| self.rate != 0.0) else { return x.clone() };
+        let kept = key.dropout_kept(x.shape().to_vec(), self.rate);
         kept.select(&(x * (1.0 / (1.0 - self.rate))), &x.zeros_like())
     }
 }
