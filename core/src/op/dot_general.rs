@@ -5,7 +5,7 @@ use super::batch::{in_front, shifted, to_front};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, SampleOperand, floats, values};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use super::{Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -22,8 +22,9 @@ attributes! {
         contract: (Vec<usize>, Vec<usize>),
         /// Axes of `a` and of `b` that run together and remain, pairwise.
         batch: (Vec<usize>, Vec<usize>) = (vec![], vec![]),
-        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one of its kind that is not narrower, to which operands are
-        /// then converted first. Halves are accumulated in f32 at least.
+        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not narrower, to which operands are then converted first.
+        /// Of floats it is a float, of signed integers a signed one or a float, of unsigned integers and bools any number. Halves are accumulated
+        /// in f32 at least.
         result: Option<DType> = None,
     }
 }
@@ -54,15 +55,33 @@ fn merged_stride(extents: &[usize], axes: &[usize]) -> Option<usize> {
 
 /// Checks lax' `preferred_element_type`.
 pub(super) fn check_result(operand: DType, result: DType) -> Result<()> {
-    let same_kind = operand == result
-        || (operand.is_float() && result.is_float())
-        || (operand.is_integer() && result.is_integer());
-    let signed = !operand.is_signed_integer() || result.is_signed_integer();
-    if same_kind && signed && result.size() >= operand.size() {
+    let fits = match operand {
+        DType::Bool => true,
+        _ if operand.is_float() => result.is_float(),
+        _ if operand.is_signed_integer() => result.is_signed_integer() || result.is_float(),
+        _ => result.is_integer() || result.is_float(),
+    };
+    if fits && result.size() >= operand.size() {
         return Ok(());
     }
-    Err(Diagnostic::new(format!("a product of {operand} cannot give {result}"))
-        .help("a result is of its operands' kind, not narrower, and signed if they are"))
+    Err(Diagnostic::new(format!("a product of {operand} cannot give {result}")).help(
+        "a result is not narrower than its operands: floats give floats, signed integers signed ones or floats, unsigned integers and bools any number; \
+         convert the operands, or the result, with `convert_element_type`",
+    ))
+}
+
+/// An operand as what is multiplied: integers and bools as floats, where such is the result.
+pub(super) fn factor<R: Real>(x: &Array<R>, result: DType) -> Result<Array<R>> {
+    if x.dtype.is_float() || !result.is_float() {
+        return Ok(x.clone());
+    }
+    let ty = x.ty().with_dtype(result);
+    let converted = ConvertElementType { dtype: result }.evaluate(
+        std::slice::from_ref(x),
+        std::slice::from_ref(&ty),
+        &Regions::of(&[]),
+    )?;
+    Ok(converted.into_iter().next().expect("a conversion has one result"))
 }
 
 /// The permutation that brings batch, then free, then contracted axes (or contracted before free) in order.
@@ -155,12 +174,12 @@ impl Operation for DotGeneral {
         results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        let (a, b) = (&operands[0], &operands[1]);
+        let dtype = results[0].dtype;
+        let (a, b) = (factor(&operands[0], dtype)?, factor(&operands[1], dtype)?);
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.shape.len());
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.shape.len());
         let extents: Vec<usize> = self.contract.0.iter().map(|i| a.shape[*i]).collect();
         let count: usize = extents.iter().product();
-        let (dtype, integer) = (results[0].dtype, !a.dtype.is_float());
         let (mut at_a, mut at_b) = (vec![0; a.shape.len()], vec![0; b.shape.len()]);
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut rest = index.iter().copied();
@@ -183,7 +202,11 @@ impl Operation for DotGeneral {
                     (x, y) => bits = bits.wrapping_add(x.bits().wrapping_mul(y.bits())),
                 }
             }
-            if integer { Cell::Bits(super::elementwise::wrap(bits, dtype)) } else { Cell::Real(real) }
+            if dtype.is_float() {
+                Cell::Real(real)
+            } else {
+                Cell::Bits(super::elementwise::wrap(bits, dtype))
+            }
         })])
     }
 
@@ -194,7 +217,7 @@ impl Operation for DotGeneral {
         _regions: &'a [Body],
     ) -> Compute<'a> {
         let (operand, result) = (operands[0].dtype, results[0].dtype);
-        if operand == DType::Bool {
+        if result == DType::Bool {
             // Whether any pair is true twice: how many are.
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, y] = [0, 1].map(|i| tensors[i].convert(DType::I32));
@@ -301,7 +324,7 @@ impl Operation for DotGeneral {
         vec![Entry {
             name: "dot_general",
             doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32; with `result`, operands are converted to it \
-                  first. Of bools it is ∨ₖ a ∧ b.",
+                  first, integers and bools to wider integers or floats as well. Of bools that give bools it is ∨ₖ a ∧ b.",
             derivative: "multilinear",
             samples: vec![
                 sample((&[1], &[0]), (&[], &[]), &[3, 5], &[5, 4]),
@@ -325,6 +348,36 @@ impl Operation for DotGeneral {
                 to(DType::I32, [values(&[1, 3], [127i8, -128, 5]), values(&[3, 1], [127i8, -128, 1])]),
                 to(DType::I64, [values(&[1, 2], [i32::MAX, -7]), values(&[2, 1], [i32::MAX, 9])]),
                 to(DType::I32, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [255u8, 9])]),
+                // Of another sign; wrapping where the wider integer is too narrow.
+                to(DType::I8, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [2u8, 9])]),
+                to(DType::U32, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [3u32, 9])]),
+                to(DType::U64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
+                // Integers as floats: exactly, rounded, and beyond an f16.
+                to(DType::F32, [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 2], [127i8, -128, 1, 0])]),
+                to(DType::BF16, [values(&[1, 3], [255u8, 7, 129]), values(&[3, 1], [255u8, 9, 3])]),
+                to(DType::F16, [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 1], [127i8, -128])]),
+                to(DType::F16, [values(&[1, 2], [255u8, 255]), values(&[2, 1], [255u8, 255])]),
+                to(DType::F32, [values(&[1, 2], [i32::MAX, 16_777_217]), values(&[2, 1], [3i32, 1])]),
+                to(DType::F64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
+                to(DType::F64, [values(&[1, 2], [i64::MAX, (1 << 53) + 1]), values(&[2, 1], [3i64, 1])]),
+                to(DType::F64, [values(&[1, 2], [u64::MAX, 5]), values(&[2, 1], [3u64, 1])]),
+                // Bools as numbers: how many pairs are true.
+                to(DType::I32, [values(&[1, 3], [true, true, false]), values(&[3, 1], [true, true, true])]),
+                to(DType::U8, [values(&[1, 2], [true, true]), values(&[2, 2], [true, true, false, true])]),
+                to(DType::F16, [values(&[1, 2], [true, true]), values(&[2, 1], [true, true])]),
+                to(DType::F64, [values(&[1, 0], [true; 0]), values(&[0, 2], [true; 0])]),
+                // Batched, and with axes in another order.
+                Sample::new(
+                    DotGeneral {
+                        contract: (vec![1], vec![2]),
+                        batch: (vec![0], vec![0]),
+                        result: Some(DType::F32),
+                    },
+                    vec![
+                        values(&[2, 2, 2], [1i8, -2, 3, 4, -5, 6, 7, 8]),
+                        values(&[2, 3, 2], [1i8, 0, 2, -1, 3, 5, -7, 9, 4, 6, 8, -3]),
+                    ],
+                ),
                 Sample::new(
                     DotGeneral::matmul(2),
                     vec![values(&[1, 2], [255u8, 7]), values(&[2, 2], [255u8, 9, 1, 2])],

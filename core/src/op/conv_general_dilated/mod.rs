@@ -12,7 +12,7 @@ mod transpose;
 use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::Derivative;
-use super::dot_general::check_result;
+use super::dot_general::{check_result, factor};
 use super::elementwise::{Domain, wrap};
 use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::call::{self, Call, Direction, Window};
@@ -48,8 +48,8 @@ attributes! {
         rhs_spec: Vec<usize> = vec![],
         /// Axes of the result: batch, feature, spatial…; empty: channels last.
         out_spec: Vec<usize> = vec![],
-        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one of its kind that is not narrower, to which operands are
-        /// then converted first.
+        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not narrower, to which operands are then converted first.
+        /// Of floats it is a float, of signed integers a signed one or a float, of unsigned integers and bools any number; bools must have one.
         result: Option<DType> = None,
     }
 }
@@ -226,8 +226,11 @@ impl Operation for ConvGeneralDilated {
             return Err(Diagnostic::new(format!("operands have types {x} and {w}"))
                 .help("both have one dtype and one rank"));
         }
-        Domain::Number.check(x.dtype)?;
         let dtype = self.result.unwrap_or(x.dtype);
+        Domain::Number.check(dtype).map_err(|error| match x.dtype {
+            DType::Bool => error.help("give a `result` to convert bools to, such as i32 or f32"),
+            _ => error,
+        })?;
         check_result(x.dtype, dtype)?;
         self.check_attributes(x.rank())?;
         let specs = self.specs();
@@ -272,8 +275,9 @@ impl Operation for ConvGeneralDilated {
         results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        let (x, w) = (&operands[0], &operands[1]);
-        let (specs, n, float) = (self.specs(), self.spatial(), x.dtype.is_float());
+        let dtype = results[0].dtype;
+        let (x, w) = (factor(&operands[0], dtype)?, factor(&operands[1], dtype)?);
+        let (specs, n, float) = (self.specs(), self.spatial(), dtype.is_float());
         let low: Vec<i64> = self
             .padding
             .iter()
@@ -313,7 +317,7 @@ impl Operation for ConvGeneralDilated {
                 }
                 super::advance(&mut k, &kernel);
             }
-            if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, results[0].dtype)) }
+            if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, dtype)) }
         })])
     }
 
@@ -377,7 +381,8 @@ impl Operation for ConvGeneralDilated {
         vec![Entry {
             name: "conv_general_dilated",
             doc: "result[b, o, c] = Σ x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, c] over k and i, with groups \
-                  and any layout. Halves are accumulated in f32.",
+                  and any layout. Halves are accumulated in f32; with `result`, operands are converted to it first, integers and bools to wider \
+                  integers or floats as well.",
             derivative: "multilinear",
             samples: samples::samples(),
         }]
@@ -408,7 +413,8 @@ impl ConvGeneralDilated {
             input_channels: extent(w, specs.rhs[1])?,
             output_channels: extent(w, specs.rhs[0])? / groups,
             window: (0..self.spatial()).map(window).collect::<Option<_>>()?,
-            dtype: x.dtype,
+            // Operands of another dtype are converted first.
+            dtype: y.dtype,
         })
     }
 }

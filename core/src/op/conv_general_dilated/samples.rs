@@ -13,6 +13,9 @@ pub(super) fn samples() -> Vec<Sample> {
     let sample = |op: ConvGeneralDilated, x: &[usize], w: &[usize]| {
         Sample::new(op, vec![floats(x, -1.0, 1.0), floats(w, -1.0, 1.0)])
     };
+    let to = |result, op: &ConvGeneralDilated, x: SampleOperand, w: SampleOperand| {
+        Sample::new(ConvGeneralDilated { result: Some(result), ..op.clone() }, vec![x, w])
+    };
     let (line, plane) = (ConvGeneralDilated::new(1), ConvGeneralDilated::new(2));
     let everything = ConvGeneralDilated {
         stride: vec![2, 3],
@@ -138,6 +141,27 @@ pub(super) fn samples() -> Vec<Sample> {
         Sample::new(
             ConvGeneralDilated { result: Some(DType::I32), ..line.clone() },
             vec![values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [127i8, -128])],
+        ),
+        // Integers and bools as floats and as wider integers; in groups and other layouts.
+        to(DType::F32, &line, values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [127i8, -128])),
+        to(DType::F16, &line, values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [1i8, -2])),
+        to(DType::BF16, &line, values(&[1, 3, 1], [255u8, 129, 1]), values(&[2, 1, 1], [255u8, 3])),
+        to(DType::F32, &line, values(&[1, 2, 1], [i32::MAX, 16_777_217]), values(&[1, 1, 1], [3i32])),
+        to(DType::F64, &line, values(&[1, 2, 1], [u64::MAX, (1 << 53) + 1]), values(&[1, 1, 1], [3u64])),
+        to(DType::U32, &line, values(&[1, 3, 1], [255u8, 254, 1]), values(&[2, 1, 1], [255u8, 3])),
+        to(DType::I64, &line, values(&[1, 2, 1], [i32::MAX, i32::MIN]), values(&[2, 1, 1], [i32::MAX, 2])),
+        to(DType::I32, &line, values(&[1, 3, 1], [true, true, false]), values(&[2, 1, 1], [true, true])),
+        to(DType::F32, &line, values(&[1, 3, 1], [true, true, false]), values(&[2, 1, 1], [true, true])),
+        to(
+            DType::F32,
+            &channels_first(ConvGeneralDilated {
+                stride: vec![2, 1],
+                padding: padding(&[(1, 0), (0, 1)]),
+                feature_group_count: Dim::constant(2),
+                ..ConvGeneralDilated::new(2)
+            }),
+            values(&[1, 2, 2, 3], [1i8, -2, 3, 4, -5, 6, 7, 8, -9, 10, 11, 12]),
+            values(&[2, 1, 1, 2], [1i8, -1, 2, 3]),
         ),
         Sample::new(line, vec![values(&[1, 3, 1], [1i32, 2, i32::MAX]), values(&[2, 1, 1], [3i32, 5])]),
     ]
