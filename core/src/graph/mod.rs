@@ -10,7 +10,6 @@
 //! Functions are built by [`build::FunctionBuilder`] with [`tensor::Tensor`]s, parsed from text, or made from other
 //! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify`] before it is used.
 
-mod bits;
 pub mod build;
 pub mod composite;
 pub mod eager;

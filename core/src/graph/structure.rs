@@ -5,8 +5,8 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Argument, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota, IsFinite, Permute, Reduce,
-    ReduceKind, Reshape, Reverse, Slice,
+    Argument, BitcastConvertType, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota, IsFinite,
+    Permute, Reduce, ReduceKind, Reshape, Reverse, Slice,
 };
 
 impl Tensor {
@@ -71,6 +71,18 @@ impl Tensor {
             return self.clone();
         }
         Tensor::apply(ConvertElementType { dtype }, &[self])
+    }
+
+    /// `bitcast_convert_type`: the same bits as another dtype. To one of 1/k of the size, the result has a further last axis of extent k, the lowest bits first;
+    /// to one of k times the size, a last axis of extent k vanishes. A NaN of a half is the canonical one if the size changes.
+    ///
+    /// Errors: bool, which is no other's bits; a last axis that is not of extent k.
+    #[track_caller]
+    pub fn bitcast(&self, dtype: DType) -> Tensor {
+        if self.dtype() == dtype || self.error().is_some() {
+            return self.clone();
+        }
+        Tensor::apply(BitcastConvertType { dtype }, &[self])
     }
 
     /// `iota`: counts along `axis`.

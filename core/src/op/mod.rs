@@ -125,7 +125,8 @@ use std::collections::BTreeMap;
 pub struct Traits {
     /// What one element of the result costs besides its operands' elements.
     pub cost: Cost,
-    /// Every operand is accessed at the index of the result's element, and has its shape (or is a scalar: `select`, `clamp`).
+    /// Every operand is accessed at the index of the result's element, and has its shape (or is a scalar: `select`, `clamp`). Of
+    /// `bitcast_convert_type` that holds between dtypes of one size; between others the shapes differ and tell.
     pub elementwise: bool,
     /// The operands of a binary op may be swapped without changing a bit.
     pub commutative: bool,

@@ -4,7 +4,8 @@ use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::indexing::{
     GatherDimensionNumbers, GatherMode, ScatterDimensionNumbers, ScatterMode, ScatterOptions,
 };
-use wengert_core::{Binding, DType, Dim, Literal, Tensor, TensorType, cross_entropy, interpret};
+use wengert_core::op::{BitcastConvertType, ConvGeneralDilated, DotGeneral};
+use wengert_core::{Binding, DType, Dim, Literal, Op, Tensor, TensorType, cross_entropy, interpret};
 
 /// Runs a function of one input, which may have dimension variables.
 fn run(ty: TensorType, binding: &Binding, x: &Literal, f: impl FnOnce(&Tensor) -> Tensor) -> Literal {
@@ -232,6 +233,47 @@ fn mistakes_are_explained() {
     assert!(message(&|x| x.softmax(2)).contains("softmax"));
 }
 
+#[test]
+fn results_that_a_product_cannot_give_are_explained() {
+    let types =
+        |dtype: DType, shapes: [&[usize]; 2]| shapes.map(|s| TensorType::new(dtype, s.iter().copied()));
+    let dot = |operand, result| {
+        let op = DotGeneral { result: Some(result), ..DotGeneral::matmul(2) };
+        Op::from(op).infer(&types(operand, [&[2, 3], &[3, 4]]), &[])
+    };
+    let conv = |operand, result| {
+        let op = ConvGeneralDilated { result, ..ConvGeneralDilated::new(1) };
+        Op::from(op).infer(&types(operand, [&[1, 3, 2], &[2, 2, 4]]), &[])
+    };
+    for operand in DType::ALL {
+        for result in DType::ALL {
+            // The rule of lax: not narrower, floats of floats, signed of signed.
+            let kind = match (operand, result) {
+                (DType::Bool, _) => true,
+                (_, DType::Bool) => false,
+                _ if operand.is_float() => result.is_float(),
+                _ => result.is_float() || !operand.is_signed_integer() || result.is_signed_integer(),
+            };
+            let takes = kind && result.size() >= operand.size();
+            let found = dot(operand, result);
+            assert_eq!(found.is_ok(), takes, "{operand} to {result}: {found:?}");
+            assert!(found.map_or(true, |r| r[0].dtype == result));
+            assert_eq!(
+                conv(operand, Some(result)).is_ok(),
+                takes && result != DType::Bool,
+                "{operand} to {result}"
+            );
+        }
+    }
+    let error = dot(DType::I64, DType::F32).unwrap_err().to_string();
+    assert!(
+        error.contains("a product of i64 cannot give f32") && error.contains("convert_element_type"),
+        "{error}"
+    );
+    let error = conv(DType::Bool, None).unwrap_err().to_string();
+    assert!(error.contains("found bool") && error.contains("give a `result`"), "{error}");
+}
+
 /// The bytes of a literal's elements, lowest first.
 fn bytes(literal: &Literal) -> Vec<u8> {
     let size = literal.dtype().size();
@@ -288,4 +330,14 @@ fn bits_of_other_sizes_are_parts_along_a_last_axis() {
         b.output("y", x.bitcast(DType::F32));
     });
     assert!(built.unwrap_err().to_string().contains("has the bits of 4 of u8[3]"));
+    // The axis of the parts must be known, and bool is no other's bits.
+    let infer = |dtype, x: TensorType| Op::from(BitcastConvertType { dtype }).infer(&[x], &[]);
+    let variable = TensorType::new(DType::U8, [Dim::from(2usize), Dim::variable("B")]);
+    let error = infer(DType::F32, variable).unwrap_err().to_string();
+    assert!(error.contains("give the operand a last axis of extent 4"), "{error}");
+    assert!(infer(DType::F16, TensorType::scalar(DType::U8)).is_err());
+    let error = infer(DType::Bool, TensorType::scalar(DType::U8)).unwrap_err().to_string();
+    assert!(error.contains("bool is no other dtype's bits"), "{error}");
+    let shape = infer(DType::U8, TensorType::new(DType::F32, [Dim::variable("B")])).unwrap();
+    assert_eq!(shape[0].to_string(), "u8[B,4]");
 }

@@ -5,8 +5,8 @@ use wengert_core::call::ScatterKind;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
-    Argument, Binary, Clamp, ConvertElementType, Extremum, Gather, NextAfter, ReducePrecision, Scatter,
-    Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
+    Argument, Binary, BitcastConvertType, Clamp, ConvGeneralDilated, ConvertElementType, DotGeneral,
+    Extremum, Gather, NextAfter, ReducePrecision, Scatter, Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
 };
 use wengert_core::{DType, Element, Literal, Op, Scalar, TensorType};
 
@@ -271,4 +271,44 @@ fn every_half_has_its_neighbours() {
     // Equal numbers give the second, whose zero counts.
     let equal = both(NextAfter {}, &[vector(&[0.0f32, -0.0, 1.0]), vector(&[-0.0f32, 0.0, 1.0])]);
     assert_eq!(floats(&equal), ["-0.0", "0.0", "1.0"]);
+}
+
+/// Operands are converted to the result's dtype before they are multiplied, as lax does.
+#[test]
+fn products_of_integers_in_the_dtype_that_is_asked_for() {
+    let dot = |result, x: Literal, y: Literal| {
+        let op = DotGeneral { contract: (vec![0], vec![0]), batch: (vec![], vec![]), result: Some(result) };
+        both(op, &[x, y])
+    };
+    let bytes = || vector(&[127i8, -128]);
+    assert_eq!(dot(DType::I32, bytes(), bytes()), Literal::from(127 * 127 + 128 * 128i32));
+    // 2²⁴ + 1 is no f32, and the difference is lost before the product.
+    let large = vector(&[(1i32 << 24) + 1, -(1 << 24)]);
+    assert_eq!(dot(DType::F32, large.clone(), vector(&[1, 1])), Literal::from(0.0f32));
+    assert_eq!(dot(DType::I64, large, vector(&[1, 1])), Literal::from(1i64));
+    assert_eq!(dot(DType::F64, vector(&[u64::MAX]), vector(&[1u64])), Literal::from(2f64.powi(64)));
+    // Wrapping, as the integer of that dtype does; true is 1.
+    assert_eq!(dot(DType::I8, vector(&[200u8]), vector(&[1u8])), Literal::from(-56i8));
+    assert_eq!(dot(DType::I32, vector(&[true; 3]), vector(&[true, false, true])), Literal::from(2i32));
+    let count = ConvGeneralDilated { result: Some(DType::I32), ..ConvGeneralDilated::new(1) };
+    let pairs = Literal::from_vec(&[1, 4, 1], vec![true, true, false, true]).unwrap();
+    let window = Literal::from_vec(&[2, 1, 1], vec![true, true]).unwrap();
+    assert_eq!(both(count, &[pairs, window]), Literal::from_vec(&[1, 3, 1], vec![2i32, 1, 1]).unwrap());
+}
+
+/// Part 0 has the lowest bits, on every machine.
+#[test]
+fn bits_are_little_endian() {
+    let to = |dtype| BitcastConvertType { dtype };
+    let bytes = both(to(DType::U8), &[vector(&[1.5f32, -0.0])]);
+    assert_eq!(bytes, Literal::from_vec(&[2, 4], vec![0u8, 0, 0xc0, 0x3f, 0, 0, 0, 0x80]).unwrap());
+    assert_eq!(both(to(DType::F32), &[bytes]), vector(&[1.5f32, -0.0]));
+    let halves = both(to(DType::F16), &[Literal::from(0xfe00_3c00u32)]);
+    let bits: Vec<u64> = halves.scalars().map(|s| s.bits()).collect();
+    assert_eq!((bits[0], halves.get(1).to_f64().is_nan()), (0x3c00, true));
+    // A half that is NaN has the bits of the canonical one.
+    let nans = vector(&[half::f16::from_bits(0xfe03), half::f16::from_bits(0x7d00)]);
+    assert_eq!(both(to(DType::U32), &[nans]), Literal::from(0x7e00_7e00u32));
+    let nan = vector(&[half::bf16::from_bits(0xffa1)]);
+    assert_eq!(both(to(DType::U8), &[nan]), Literal::from_vec(&[1, 2], vec![0xc0u8, 0x7f]).unwrap());
 }

@@ -76,7 +76,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "bitcast_of_a_bitcast",
-        doc: "bitcast(bitcast(x)) → bitcast(x), and x if it has the dtype already",
+        doc: "bitcast(bitcast(x)) → bitcast(x) where all sizes are equal, and x if it has the dtype already",
         examples: &["func @f(%x: f32[33]) -> (f32[33]) {
                %0: u32[33] = bitcast_convert_type %x {dtype=u32}
                %1: f32[33] = bitcast_convert_type %0 {dtype=f32}
@@ -91,6 +91,11 @@ pub(super) const RULES: &[Rule] = &[
             }
             let (Op::BitcastConvertType(_), [x]) = cx.definition(*y)? else { return None };
             let x = *x;
+            // Parts of halves that are NaN are not those of the dtype between.
+            let size = op.dtype.size();
+            if cx.ty(x).dtype.size() != size || cx.ty(*y).dtype.size() != size {
+                return None;
+            }
             cx.emit(BitcastConvertType { dtype: op.dtype }, &[x])
         },
     },
