@@ -1,6 +1,6 @@
 //! The catalogue as a document: `docs/ops.md` is what [`markdown`] says, and a test keeps it so.
 
-use super::{Entry, Op};
+use super::{COMPOSITES, Entry, Op};
 use crate::dtype::DType;
 use crate::ty::TensorType;
 use std::collections::BTreeSet;
@@ -30,6 +30,17 @@ pub fn markdown() -> String {
         ]
         .map(|cell| cell.replace('|', "\\|"));
         writeln!(text, "| {} |", row.join(" | ")).expect("writing to a string cannot fail");
+    }
+    text += "\n## Composites\n\n\
+             Names of `jax.random` that are no ops but methods of a key, a `Tensor` of type `u32[2]`. A call of the method emits ops, so graphs, their text and their \
+             files have those, and derivatives and batching are theirs.\n\n\
+             | name | method | meaning | made of |\n\
+             |---|---|---|---|\n";
+    for composite in COMPOSITES {
+        let ops: Vec<String> = composite.ops().iter().map(|op| format!("`{op}`")).collect();
+        let (name, method, doc) = (composite.name, composite.method, composite.doc);
+        writeln!(text, "| `{name}` | `{method}` | {doc} | {} |", ops.join(", "))
+            .expect("writing to a string cannot fail");
     }
     text
 }

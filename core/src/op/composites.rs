@@ -1,0 +1,115 @@
+//! Names of the field that are no ops here but methods of [`Tensor`]: the distributions of `jax.random`, and what they share.
+//!
+//! Each is made of ops of the catalogue when it is called, so a graph, its text and its files know the ops only, and every facet of a composite
+//! (batching, derivative, code for each machine) is that of its ops. This list exists so that they can be found: `graphrun ops` and `docs/ops.md` have it, and
+//! its examples are run on every device.
+
+use crate::dtype::DType;
+use crate::graph::Function;
+use crate::graph::build::FunctionBuilder;
+use crate::graph::tensor::Tensor;
+use crate::literal::Literal;
+use crate::ty::TensorType;
+use std::collections::BTreeSet;
+
+/// A name that stands for several ops.
+#[derive(Clone, Copy, Debug)]
+pub struct Composite {
+    /// Name in `jax.random` where it has one.
+    pub name: &'static str,
+    /// How the method of [`Tensor`] is called, with a key for `self`.
+    pub method: &'static str,
+    /// What it gives.
+    pub doc: &'static str,
+    example: fn(&Tensor, DType) -> Tensor,
+}
+
+impl Composite {
+    /// A function `@f` of a `key` that gives an example of it, in `dtype` where it has floats.
+    pub fn function(&self, dtype: DType) -> Function {
+        let built = FunctionBuilder::build("f", |b| {
+            let key = b.input("key", TensorType::new(DType::U32, [2usize]));
+            b.output("y", (self.example)(&key, dtype));
+        });
+        built.expect("an example has no mistakes")
+    }
+
+    /// The ops that it is made of.
+    pub fn ops(&self) -> BTreeSet<&'static str> {
+        self.function(DType::F32).body.equations.iter().map(|e| e.op.name()).collect()
+    }
+}
+
+/// Every composite.
+pub const COMPOSITES: &[Composite] = &[
+    Composite {
+        name: "split",
+        method: "split_key(count)",
+        doc: "New keys out of a key; `split_keys` gives them as one tensor.",
+        example: |key, _| key.split_key(3).swap_remove(1),
+    },
+    Composite {
+        name: "fold_in",
+        method: "fold_in(number)",
+        doc: "A new key out of a key and an integer.",
+        example: |key, _| key.fold_in(7),
+    },
+    Composite {
+        name: "uniform",
+        method: "uniform(dtype, shape)",
+        doc: "Floats evenly from [0, 1); `uniform_between` takes the bounds.",
+        example: |key, dtype| key.uniform_between(dtype, [3usize, 5], -2.0, 3.0),
+    },
+    Composite {
+        name: "normal",
+        method: "normal(dtype, shape)",
+        doc: "Normally distributed floats of mean 0 and variance 1.",
+        example: |key, dtype| key.normal(dtype, [3usize, 5]),
+    },
+    Composite {
+        name: "truncated_normal",
+        method: "truncated_normal(dtype, shape, low, high)",
+        doc: "Normally distributed floats between two bounds, which they do not reach.",
+        example: |key, dtype| key.truncated_normal(dtype, [3usize, 5], -0.5, f64::INFINITY),
+    },
+    Composite {
+        name: "exponential",
+        method: "exponential(dtype, shape)",
+        doc: "Exponentially distributed floats of mean 1.",
+        example: |key, dtype| key.exponential(dtype, [3usize, 5]),
+    },
+    Composite {
+        name: "gumbel",
+        method: "gumbel(dtype, shape)",
+        doc: "Floats of Gumbel's distribution of the greatest.",
+        example: |key, dtype| key.gumbel(dtype, [3usize, 5]),
+    },
+    Composite {
+        name: "bernoulli",
+        method: "bernoulli(p, shape)",
+        doc: "Bools that are true with probability p.",
+        example: |key, _| key.bernoulli(0.25, [3usize, 5]),
+    },
+    Composite {
+        name: "categorical",
+        method: "categorical(logits, axis)",
+        doc: "Classes along an axis, each with the probability that softmax gives it.",
+        example: |key, dtype| {
+            let logits = Literal::from_vec(&[2, 3], vec![0.0f32, 1.5, -1.0, 0.5, 0.25, 2.0]);
+            let logits = logits.expect("six logits").convert(dtype);
+            key.categorical(&Tensor::constant(logits), 1)
+        },
+    },
+    Composite {
+        name: "permutation",
+        method: "permutation(count)",
+        doc: "A random order of 0..count; `shuffle` brings the rows of a tensor into one.",
+        example: |key, _| key.permutation(9usize),
+    },
+    Composite {
+        name: "dropout_mask",
+        method: "dropout_mask(dtype, shape, rate)",
+        doc: "0 with probability `rate`, else 1 / (1 − rate); `dropout_kept` says which as bools.",
+        example: |key, dtype| key.dropout_mask(dtype, [3usize, 5], 0.25),
+    },
+];
