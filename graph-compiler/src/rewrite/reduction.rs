@@ -42,11 +42,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "extremum_of_a_broadcast",
         doc: "reduce_max, reduce_min, reduce_and, reduce_or over axes along which a broadcast repeats → over the others",
-        examples: &["func @f(%x: f32[4,5]) -> (f32[5]) {
+        examples: &[
+            "func @f(%x: f32[4,5]) -> (f32[5]) {
                %0: f32[3,4,5] = broadcast_in_dim %x {dims=[1,2], shape=[3,4,5]}
                %1: f32[5] = reduce_max %0 {axes=[0,1]}
                return %1
-             }"],
+             }",
+            "func @f(%x: i64[4,5]) -> (i64[5]) {
+               %0: i64[2,4,5] = broadcast_in_dim %x {dims=[1,2], shape=[2,4,5]}
+               %1: i64[5] = reduce_and %0 {axes=[0,1]}
+               return %1
+             }",
+        ],
         apply: |cx, equation| {
             let (Op::Reduce(op), [y]) = (&equation.op, equation.operands.as_slice()) else { return None };
             let (Op::BroadcastInDim(broadcast), [x]) = cx.definition(*y)? else { return None };

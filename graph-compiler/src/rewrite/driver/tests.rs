@@ -149,6 +149,46 @@ fn every_rule_applies_to_its_examples_and_changes_no_bit() {
     }
 }
 
+/// Of a repeated element the greatest is that element; its parity and its sum are not.
+#[test]
+fn only_idempotent_reductions_forget_a_broadcast() {
+    let rule = rules().find(|r| r.name == "extremum_of_a_broadcast").unwrap();
+    for (kind, dtype, forgets) in [
+        ("max", "i32", 1),
+        ("min", "f16", 1),
+        ("and", "u8", 1),
+        ("or", "bool", 1),
+        ("xor", "i32", 0),
+        ("xor", "bool", 0),
+        ("sum", "i32", 0),
+        ("prod", "i32", 0),
+    ] {
+        // An even number of times, so that every parity is 0, and an odd one.
+        for times in [2, 3] {
+            let text = format!(
+                "func @f(%x: {dtype}[4,5]) -> ({dtype}[5]) {{
+                    %0: {dtype}[{times},4,5] = broadcast_in_dim %x {{dims=[1,2], shape=[{times},4,5]}}
+                    %1: {dtype}[5] = reduce_{kind} %0 {{axes=[0,1]}}
+                    return %1
+                }}"
+            );
+            let function = parse_program(&text, "broadcast").unwrap().functions()[0].clone();
+            let applied = Rewriter::run(function.body.clone(), &[rule], u64::MAX).1;
+            assert_eq!(applied, forgets, "{kind} of {dtype}");
+            let simple = simplify(function.clone(), u64::MAX).0;
+            let mut state = times;
+            for _ in 0..10 {
+                let input = [literal(function.input_type(0), &mut state)];
+                let (before, after) = (evaluate(&function, &input), evaluate(&simple, &input));
+                assert!(same(&before[0], &after[0]), "{kind} of {dtype}: {before:?}, {after:?}");
+                if kind == "xor" && times == 2 {
+                    assert_eq!(before[0], Literal::zeros(before[0].dtype(), &[5]), "{dtype}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_rule_that_is_wrong_for_minus_zero_is_found() {
     let wrong = Rule {
