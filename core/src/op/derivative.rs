@@ -18,8 +18,11 @@ use crate::ty::TensorType;
 pub enum Derivative {
     /// The derivative is zero wherever it exists, or the result is not a float: compare, argmax, iota, floor, random bits.
     Zero,
-    /// Linear in all float operands together: add, neg, sums, and all that moves elements about.
+    /// Linear in all float operands together: sums, and all that moves elements about.
     Linear(TransposeRule),
+    /// The sum of the operands, each with a sign: add, sub, neg. The cotangent of an operand is the result's with that sign, so there
+    /// is no rule, and the driver that transposes may keep the sign aside until it knows where it costs nothing.
+    SignedSum(&'static [Sign]),
     /// Linear in each float operand with the others fixed: products. The jvp is the sum over operands.
     Multilinear(TransposeRule),
     /// Anything else, by its jvp.
@@ -35,6 +38,22 @@ pub enum Derivative {
     Custom(Custom),
     /// Not at all: a function that nobody may look into.
     Opaque,
+}
+
+/// The sign of an operand in a sum.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Sign {
+    /// It is added.
+    Plus,
+    /// It is subtracted.
+    Minus,
+}
+
+impl std::ops::Mul for Sign {
+    type Output = Sign;
+    fn mul(self, other: Sign) -> Sign {
+        if self == other { Sign::Plus } else { Sign::Minus }
+    }
 }
 
 /// Which rule the regions of an op have.
@@ -62,7 +81,7 @@ impl Derivative {
     pub const fn kind(&self) -> &'static str {
         match self {
             Derivative::Zero => "zero",
-            Derivative::Linear(_) => "linear",
+            Derivative::Linear(_) | Derivative::SignedSum(_) => "linear",
             Derivative::Multilinear(_) => "multilinear",
             Derivative::Nonlinear(_) => "nonlinear",
             Derivative::LinearIn(..) => "linear in one",
@@ -72,6 +91,27 @@ impl Derivative {
             Derivative::Opaque => "none",
         }
     }
+
+    /// How an op that is linear in all float operands together is transposed; `None` for all others.
+    pub fn linear(&self) -> Option<TransposeRule> {
+        match self {
+            Derivative::Linear(rule) => Some(*rule),
+            Derivative::SignedSum(_) => Some(transpose_signed_sum),
+            _ => None,
+        }
+    }
+}
+
+/// The cotangent of a signed sum for each of its terms, with the term's sign.
+fn transpose_signed_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let Derivative::SignedSum(signs) = t.op.derivative() else { unreachable!("the rule of signed sums") };
+    let ct = t.cotangents[0].as_ref().expect("a transpose rule is called with a cotangent");
+    let of = |(operand, sign): (&TransposeOperand, &Sign)| match (operand.is_linear(), sign) {
+        (false, _) => None,
+        (true, Sign::Plus) => Some(ct.clone()),
+        (true, Sign::Minus) => Some(-ct),
+    };
+    t.operands.iter().zip(signs).map(of).collect()
 }
 
 impl std::fmt::Debug for Derivative {

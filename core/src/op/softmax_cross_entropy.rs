@@ -39,8 +39,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let (logits, axis) = (&j.operands[0], j.operands[0].rank() - 1);
     let dtype = wide(logits.dtype());
-    let softmax = logits.convert(dtype).softmax(axis);
-    let coefficient = mask(logits, &j.operands[1]).1.select(&(&softmax - 1.0), &softmax);
+    let coefficient = logits.convert(dtype).softmax(axis) - mask(logits, &j.operands[1]).1.convert(dtype);
     vec![Some(tangent.convert(dtype).scaled_by(&coefficient).sum_axes(&[axis]))]
 }
 

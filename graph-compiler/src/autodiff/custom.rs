@@ -165,7 +165,7 @@ fn results(
     let all = || 0..operands.len();
     let zero = all().any(|i| is_zero(&i))
         && match equation.op.derivative() {
-            Derivative::Linear(_) => all().filter(is_float).all(|i| is_zero(&i)),
+            Derivative::Linear(_) | Derivative::SignedSum(_) => all().filter(is_float).all(|i| is_zero(&i)),
             Derivative::Multilinear(_) => true,
             Derivative::LinearIn(allowed, ..) => allowed.iter().any(is_zero),
             Derivative::Custom(Custom::Transposed { tangents }) => {
@@ -181,7 +181,7 @@ fn results(
         None => zeros(body.ty(equation.operands[i])),
     };
     let location = scope.location(equation.location);
-    if let Derivative::Linear(rule) = equation.op.derivative()
+    if let Some(rule) = equation.op.derivative().linear()
         && all().filter(is_float).any(|i| is_zero(&i))
     {
         let full: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;

@@ -132,7 +132,8 @@ fn differentiate(
             | Derivative::Decomposed(_)
             | Derivative::Custom(_)
             | Derivative::Opaque => vec![None; results.len()],
-            Derivative::Linear(transpose) => {
+            Derivative::Linear(_) | Derivative::SignedSum(_) => {
+                let transpose = rule.linear().expect("both kinds are linear");
                 duals_of_linear(equation, transpose, operands, &operand_types(&results), tangents)?
             }
             Derivative::Multilinear(_) => multilinear(equation, operands, tangents)?,

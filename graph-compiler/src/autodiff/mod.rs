@@ -23,6 +23,7 @@
 //! and differentiates what was computed.
 
 mod activity;
+mod cotangent;
 mod custom;
 pub mod eager;
 pub mod function;

@@ -2,12 +2,14 @@
 //!
 //! If a program computes `y = A·x`, its transpose computes `Aᵀ·ȳ`. Equation by equation from the last: the cotangents of the results
 //! are known, the op's transpose rule gives those of the operands, and where a value is used more than once, they are added.
-//! A value without cotangent is a symbolic zero; equations whose results have none are skipped.
+//! A value without cotangent is a symbolic zero; equations whose results have none are skipped. What is to be negated may instead be
+//! subtracted further on: cotangents have signs ([`super::cotangent`]).
 
-use super::{add, current_scope, custom, sound};
+use super::cotangent::{Cotangent, Sums};
+use super::{current_scope, custom, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
-use wengert_core::op::derivative::{Custom, Derivative, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::op::derivative::{Custom, Derivative, Sign, Transpose, TransposeOperand, TransposeRule};
 use wengert_core::{Diagnostic, IdVec, Location, LocationId, Op, Result, Tensor};
 
 /// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from those of its outputs; `known` are the values
@@ -28,30 +30,26 @@ pub fn transpose(
     let is_linear = linear_values(body, linear);
     let values = known_values(&scope, body, &is_linear, linear, known, cotangents)?;
 
-    let mut sums: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
-    let give = |sums: &mut IdVec<ValueId, Option<Tensor>>, to: ValueId, cotangent: &Option<Tensor>, from| {
-        let Some(cotangent) = cotangent.as_ref().filter(|_| is_linear[to]) else { return Ok(()) };
-        assert_eq!(cotangent.ty(), body.ty(to), "a cotangent has the type of its value");
-        sums[to] = Some(match sums[to].take() {
-            None => cotangent.clone(),
-            Some(sum) => scope.derived(from, "transpose(fan_out)", || add(sum, cotangent))?,
-        });
-        Ok::<_, Diagnostic>(())
-    };
+    let given: Vec<bool> = cotangents.iter().map(Option::is_some).collect();
+    let mut sums = Sums::new(body, &is_linear, &given);
     for (output, cotangent) in body.outputs.iter().zip(cotangents) {
-        give(&mut sums, *output, cotangent, LocationId(0))?;
+        let Some(cotangent) = cotangent.as_ref().filter(|_| is_linear[*output]) else { continue };
+        sums.give(&scope, *output, Cotangent::plus(cotangent.clone()), LocationId(0))?;
     }
-    for equation in body.equations.iter().rev() {
-        let cotangents: Vec<Option<Tensor>> = equation.results.iter().map(|v| sums[*v].take()).collect();
+    for (position, equation) in body.equations.iter().enumerate().rev() {
+        let cotangents: Vec<Option<Cotangent>> = equation.results.iter().map(|v| sums.take(*v)).collect();
         if cotangents.iter().all(Option::is_none) {
             continue;
         }
-        let results = adjoint(&scope, body, equation, &is_linear, &values, &cotangents)?;
-        for (operand, cotangent) in equation.operands.iter().zip(&results) {
-            give(&mut sums, *operand, cotangent, equation.location)?;
+        let takes_up = || sums.takes_up(position);
+        let results = adjoint(&scope, body, equation, &is_linear, &values, cotangents, takes_up)?;
+        for (operand, cotangent) in equation.operands.iter().zip(results) {
+            let Some(cotangent) = cotangent.filter(|_| is_linear[*operand]) else { continue };
+            sums.give(&scope, *operand, cotangent, equation.location)?;
         }
     }
-    Ok(body.inputs[..linear].iter().map(|v| sums[*v].take()).collect())
+    let plain = |v: &ValueId| sums.take(*v).map(|sum| sum.plain(&scope)).transpose();
+    body.inputs[..linear].iter().map(plain).collect()
 }
 
 /// Checks that `body` is linear in its first `linear` inputs together: that it has no other operations on them than linear ones, and
@@ -70,14 +68,14 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
         }
         // Whatever a linear op does, it makes zeros of zeros.
         let mut floats = equation.operands.iter().filter(|v| body.ty(**v).dtype.is_float());
-        let vanishes = matches!(rule, Derivative::Linear(_)) && floats.clone().all(|v| is_zero[*v]);
+        let vanishes = rule.linear().is_some() && floats.clone().all(|v| is_zero[*v]);
         equation.results.iter().for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
         if !equation.operands.iter().any(|v| is_linear[*v]) {
             continue;
         }
         linear_rule(equation, &is_linear)
             .map_err(|d| d.at(location(equation.location), equation.op.name()))?;
-        let mixed = matches!(rule, Derivative::Linear(_)) && floats.any(|v| !is_linear[*v] && !is_zero[*v]);
+        let mixed = rule.linear().is_some() && floats.any(|v| !is_linear[*v] && !is_zero[*v]);
         if mixed {
             return Err(affine().at(location(equation.location), equation.op.name()));
         }
@@ -140,8 +138,53 @@ fn known_values(
     Ok(values)
 }
 
-/// Cotangents of one equation's operands.
+/// Cotangents of one equation's operands; `takes_up` says that a minus may be handed on.
 fn adjoint(
+    scope: &Scope,
+    body: &Body,
+    equation: &Equation,
+    is_linear: &IdVec<ValueId, bool>,
+    values: &IdVec<ValueId, Option<Tensor>>,
+    cotangents: Vec<Option<Cotangent>>,
+    takes_up: impl FnOnce() -> bool,
+) -> Result<Vec<Option<Cotangent>>> {
+    let op = &equation.op;
+    if let (Derivative::SignedSum(signs), [Some(cotangent)]) = (op.derivative(), cotangents.as_slice()) {
+        return signed_terms(scope, equation, signs, is_linear, cotangent.clone());
+    }
+    let minus = cotangents.iter().flatten().all(|c| c.sign() == Sign::Minus);
+    let custom = matches!(op.derivative(), Derivative::Custom(_));
+    // A rule of the user's need not be linear, so it gets the cotangents themselves.
+    let sign = if minus && !custom && takes_up() { Sign::Minus } else { Sign::Plus };
+    let tensor = |cotangent: Cotangent| match sign {
+        Sign::Minus => Ok(cotangent.unsigned().clone()),
+        Sign::Plus => cotangent.plain(scope),
+    };
+    let cotangents: Vec<Option<Tensor>> =
+        cotangents.into_iter().map(|c| c.map(tensor).transpose()).collect::<Result<_>>()?;
+    let results = unsigned(scope, body, equation, is_linear, values, &cotangents)?;
+    Ok(results.into_iter().map(|t| t.map(|t| Cotangent::plus(t).times(sign, equation))).collect())
+}
+
+/// The cotangents of a signed sum's terms. They have signs and are no new tensors, unless that would make more negations than one.
+fn signed_terms(
+    scope: &Scope,
+    equation: &Equation,
+    signs: &[Sign],
+    is_linear: &IdVec<ValueId, bool>,
+    mut cotangent: Cotangent,
+) -> Result<Vec<Option<Cotangent>>> {
+    let terms = || equation.operands.iter().zip(signs).filter(|(v, _)| is_linear[**v]);
+    let count = |sign: Sign| terms().filter(|(_, s)| **s == sign).count();
+    if cotangent.sign() == Sign::Minus && count(Sign::Plus) > count(Sign::Minus) + 1 {
+        cotangent = Cotangent::plus(cotangent.plain(scope)?);
+    }
+    let term = |(v, sign): (&ValueId, &Sign)| is_linear[*v].then(|| cotangent.clone().times(*sign, equation));
+    Ok(equation.operands.iter().zip(signs).map(term).collect())
+}
+
+/// Cotangents of one equation's operands from those of its results, by the op's rule.
+fn unsigned(
     scope: &Scope,
     body: &Body,
     equation: &Equation,
@@ -175,8 +218,11 @@ fn adjoint(
 fn linear_rule(equation: &Equation, is_linear: &IdVec<ValueId, bool>) -> Result<TransposeRule> {
     let mut linear = (0..equation.operands.len()).filter(|i| is_linear[equation.operands[*i]]);
     let (first, only) = (linear.next(), linear.next().is_none());
-    match equation.op.derivative() {
-        Derivative::Linear(rule) => Ok(rule),
+    let rule = equation.op.derivative();
+    if let Some(rule) = rule.linear() {
+        return Ok(rule);
+    }
+    match rule {
         Derivative::Multilinear(rule) if only => Ok(rule),
         Derivative::LinearIn(allowed, _, rule) if only && first.is_some_and(|i| allowed.contains(&i)) => {
             Ok(rule)

@@ -2,7 +2,7 @@
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::ValueId;
-use wengert_core::op::{Compare, Select, Unary};
+use wengert_core::op::{Compare, ConvertElementType, Select, Unary};
 use wengert_core::{DType, Op, Scalar};
 
 /// The operand of a negation.
@@ -170,6 +170,43 @@ pub(super) const RULES: &[Rule] = &[
             let truth = |v: ValueId, wanted: bool| cx.splat(v) == Some(Scalar::of(wanted));
             let bools = cx.ty(*x).dtype == DType::Bool && cx.ty(*p) == cx.ty(*x);
             (bools && truth(*x, true) && truth(*y, false)).then_some(*p)
+        },
+    },
+    Rule {
+        name: "choice_of_one",
+        doc: "select(p, 1, 0) → convert(p) for numbers, where p has the result's shape",
+        examples: &[
+            "func @f(%p: bool[33]) -> (f32[33]) {
+               %0: f32[33] = constant {value=f32[33] 1.0}
+               %1: f32[33] = constant {value=f32[33] 0.0}
+               %2: f32[33] = select %p, %0, %1
+               return %2
+             }",
+            "func @f(%x: i32[33], %y: i32[33]) -> (f16[33]) {
+               %0: f16[33] = constant {value=f16[33] 1.0}
+               %1: f16[33] = constant {value=f16[33] 0.0}
+               %2: bool[33] = lt %x, %y
+               %3: f16[33] = select %2, %0, %1
+               return %3
+             }",
+            "func @f(%p: bool[33]) -> (u8[33]) {
+               %0: u8[33] = constant {value=u8[33] 1}
+               %1: u8[33] = constant {value=u8[33] 0}
+               %2: u8[33] = select %p, %0, %1
+               return %2
+             }",
+        ],
+        apply: |cx, equation| {
+            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            let dtype = cx.ty(*x).dtype;
+            let numbers = dtype != DType::Bool && cx.ty(*p).shape == cx.ty(*x).shape;
+            let chosen = cx.splat(*x) == Some(Scalar::one(dtype)) && cx.splat(*y) == Some(Scalar::zero(dtype));
+            if !numbers || !chosen {
+                return None;
+            }
+            cx.emit(ConvertElementType { dtype }, &[*p])
         },
     },
 ];

@@ -12,7 +12,7 @@ use crate::nest::scalar::{integer_div, integer_rem};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::Cost;
 use crate::op::compute::ElementContext;
-use crate::op::derivative::Derivative;
+use crate::op::derivative::{Derivative, Sign};
 use crate::op::elementwise::{Domain, compare_bits, wrap};
 use crate::op::sample::{Sample, floats, values};
 use crate::scalar::Scalar;
@@ -24,7 +24,7 @@ binary! {
         real: |x, y| Ok(x.add(y)),
         bits: |x, y, _| x.wrapping_add(y),
         compute: instruction(ScalarOp::Add),
-        derivative: Derivative::Linear(|t| each(t, |_, ct| ct.clone())),
+        derivative: Derivative::SignedSum(&[Sign::Plus, Sign::Plus]),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// x − y. Integers wrap.
@@ -32,7 +32,7 @@ binary! {
         real: |x, y| Ok(x.sub(y)),
         bits: |x, y, _| x.wrapping_sub(y),
         compute: instruction(ScalarOp::Sub),
-        derivative: Derivative::Linear(|t| each(t, |i, ct| if i == 0 { ct.clone() } else { -ct })),
+        derivative: Derivative::SignedSum(&[Sign::Plus, Sign::Minus]),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// x · y. Integers wrap.

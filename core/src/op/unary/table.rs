@@ -8,7 +8,7 @@ use crate::interpret::{Cell, Real, special};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::Cost;
 use crate::op::compute::ElementContext;
-use crate::op::derivative::Derivative;
+use crate::op::derivative::{Derivative, Sign};
 use crate::op::elementwise::{Domain, wrap};
 use crate::op::sample::{Sample, floats, values};
 use crate::scalar::Scalar;
@@ -21,7 +21,7 @@ unary! {
         real: |x| Ok(x.neg()),
         bits: |x, _| x.wrapping_neg(),
         compute: instruction(ScalarOp::Neg),
-        derivative: Derivative::Linear(|t| vec![t.cotangents[0].as_ref().map(|ct| -ct)]),
+        derivative: Derivative::SignedSum(&[Sign::Minus]),
         samples: [floats(&[3, 5], -2.0, 2.0), values(&[4], [1i32, -7, i32::MIN, 0])],
     }
     /// |x|. Its derivative at 0 is 0. The least integer wraps.
@@ -129,7 +129,8 @@ unary! {
             let one = c.constant(Scalar::one(c.dtype(x)));
             c.scalar(ScalarOp::Div, &[one, root])
         },
-        derivative: Derivative::Nonlinear(|j| scaled(j, |x, y| -0.5 * (y / x))),
+        // By the result alone, which is kept anyway; y² leaves the dtype's range only where the whole does.
+        derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| (y * -0.5) * y.square())),
         samples: [floats(&[3, 5], 0.2, 5.0)],
     }
     /// eˣ.

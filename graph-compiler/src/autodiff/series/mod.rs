@@ -205,7 +205,9 @@ impl Nodes {
             Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) => Rule::Given,
             Derivative::Opaque => return Err(custom::opaque_error(&self.scope, equation)),
             Derivative::Custom(rule) => Rule::Nonlinear(Tangents::Custom(rule)),
-            Derivative::Linear(transpose) => Rule::Linear(transpose),
+            Derivative::Linear(_) | Derivative::SignedSum(_) => {
+                Rule::Linear(rule.linear().expect("both kinds are linear"))
+            }
             Derivative::Multilinear(_) => Rule::Product(Rc::new(moving.iter().map(|i| (*i, None)).collect())),
             Derivative::Nonlinear(jvp) => Rule::Nonlinear(Tangents::Own(jvp)),
             Derivative::LinearIn(allowed, jvp, _) if moving.iter().all(|i| allowed.contains(i)) => {
