@@ -6,7 +6,8 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Cumulative, CumulativeKind, DimAsValue, Gather, Pad, Softmax, SoftmaxCrossEntropy, SoftmaxKind,
+    Cumulative, CumulativeKind, DimAsValue, Gather, Normalize, NormalizeKind, Pad, Softmax,
+    SoftmaxCrossEntropy, SoftmaxKind,
 };
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -123,6 +124,20 @@ impl Tensor {
     #[track_caller]
     pub fn logsumexp(&self, axis: usize) -> Tensor {
         Tensor::apply(Softmax { kind: SoftmaxKind::LogSumExp, axis }, &[self])
+    }
+
+    /// `standardize` along an axis: (x − mean x) / √(mean (x − mean x)² + ε). A layer norm before scale and bias.
+    #[track_caller]
+    pub fn standardize(&self, axis: usize, epsilon: f64) -> Tensor {
+        let epsilon = Scalar::of(epsilon);
+        Tensor::apply(Normalize { kind: NormalizeKind::Standardize, axis, epsilon }, &[self])
+    }
+
+    /// `rms_normalize` along an axis: x / √(mean x² + ε). An RMS norm before its scale.
+    #[track_caller]
+    pub fn rms_normalize(&self, axis: usize, epsilon: f64) -> Tensor {
+        let epsilon = Scalar::of(epsilon);
+        Tensor::apply(Normalize { kind: NormalizeKind::Rms, axis, epsilon }, &[self])
     }
 
     /// `softmax_cross_entropy`: the loss of each row of logits (`self`) against its label; the last axis vanishes.

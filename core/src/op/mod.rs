@@ -41,6 +41,7 @@ mod integer_pow;
 mod iota;
 mod is_finite;
 mod nextafter;
+mod normalize;
 mod pad;
 mod permute;
 mod polygamma;
@@ -91,6 +92,7 @@ pub use integer_pow::IntegerPow;
 pub use iota::Iota;
 pub use is_finite::IsFinite;
 pub use nextafter::NextAfter;
+pub use normalize::{Normalize, NormalizeKind};
 pub use pad::Pad;
 pub use permute::Permute;
 pub use polygamma::Polygamma;
@@ -359,6 +361,7 @@ ops! {
     DotGeneral(DotGeneral),
     ConvGeneralDilated(ConvGeneralDilated),
     Softmax(Softmax),
+    Normalize(Normalize),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
     Probe(Probe),
     FunctionCall(FunctionCall),

@@ -202,7 +202,8 @@ pub(super) const RULES: &[Rule] = &[
             };
             let dtype = cx.ty(*x).dtype;
             let numbers = dtype != DType::Bool && cx.ty(*p).shape == cx.ty(*x).shape;
-            let chosen = cx.splat(*x) == Some(Scalar::one(dtype)) && cx.splat(*y) == Some(Scalar::zero(dtype));
+            let chosen =
+                cx.splat(*x) == Some(Scalar::one(dtype)) && cx.splat(*y) == Some(Scalar::zero(dtype));
             if !numbers || !chosen {
                 return None;
             }
