@@ -151,7 +151,7 @@ impl Operation for Normalize {
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
         let mut cells = x.cells.to_vec();
-        let rows = if extent == 0 { 0 } else { cells.len() / extent };
+        let rows = cells.len().checked_div(extent).unwrap_or(0);
         let count = R::from_i64(extent as i64);
         for row in 0..rows {
             let at = |i: usize| (row / inner * extent + i) * inner + row % inner;
