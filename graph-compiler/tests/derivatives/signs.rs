@@ -31,7 +31,7 @@ fn gradient(inputs: usize, loss: impl Fn(&[Tensor]) -> Tensor) -> usize {
 #[test]
 fn a_difference_stands_for_a_sum_of_negatives() {
     // The way of the sign ends where the value is used again, before or behind the way.
-    let mean = |x: &Tensor| x.mean_axes(&[0]).broadcast_in_dim([4usize], &[]);
+    let mean = |x: &Tensor| x.mean_axes(&[0]).broadcast_in_dim(x.shape().to_vec(), &[]);
     assert_eq!(gradient(2, |x| ((&x[0] - mean(&x[0])) * &x[1]).sum()), 0);
     assert_eq!(gradient(2, |x| (x[0].softmax(0) * &x[1]).sum()), 0);
     assert_eq!(gradient(2, |x| (x[0].log_softmax(0) * &x[1]).sum()), 0);
