@@ -17,7 +17,6 @@ mod jet;
 mod known;
 mod list;
 mod programs;
-mod signs;
 mod support;
 mod taylor;
 mod ties;
