@@ -6,33 +6,12 @@
 //! something wrong as it runs; such a nest need not pass the verifier. Every nest that parses must print to a text that
 //! reads back to the same nest.
 
-use std::path::Path;
+mod filetest;
+
+use filetest::{Case, check_all, unless_blamed};
+use wengert_core::Literal;
 use wengert_core::nest::{BufferRole, Nest, ScalarOp, interpret, parse_nests, verify_at};
 use wengert_core::text::{Cursor, print_literal};
-use wengert_core::{Diagnostic, Literal, Location};
-
-/// A nest of a file: its text at its own lines, and the comments before it.
-struct Case<'a> {
-    text: String,
-    comments: Vec<&'a str>,
-}
-
-fn cases(text: &str) -> Vec<Case<'_>> {
-    let mut cases: Vec<Case<'_>> = Vec::new();
-    let mut comments = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        if line.starts_with("nest ") {
-            cases.push(Case { text: "\n".repeat(number), comments: std::mem::take(&mut comments) });
-        }
-        let comment = line.strip_prefix("// ");
-        comments.extend(comment.map(str::trim));
-        if let Some(case) = cases.last_mut() {
-            case.text += if comment.is_some() { "" } else { line };
-            case.text.push('\n');
-        }
-    }
-    cases
-}
 
 fn directives<'a>(case: &'a Case<'_>, name: &str) -> Vec<&'a str> {
     case.comments.iter().filter_map(|c| c.strip_prefix(name)?.strip_prefix(": ")).collect()
@@ -56,20 +35,7 @@ fn literals(nest: &Nest, texts: &[&str], out: BufferRole) -> Result<Vec<Literal>
         .collect()
 }
 
-fn line_of(error: &Diagnostic) -> Option<u32> {
-    match error.places.first()?.0 {
-        Location::Source { line, .. } => Some(line),
-        _ => None,
-    }
-}
-
 fn check(case: &Case<'_>) -> Result<(), String> {
-    let expected: Vec<(u32, &str)> = case
-        .text
-        .lines()
-        .zip(1..)
-        .filter_map(|(line, number)| Some((number, line.split_once("// error: ")?.1.trim())))
-        .collect();
     let parsed = parse_nests("file", &case.text);
     let faults = directives(case, "fault");
     let result = parsed.and_then(|nests| {
@@ -83,21 +49,7 @@ fn check(case: &Case<'_>) -> Result<(), String> {
         }
         Ok(nest)
     });
-    let nest = match (expected.as_slice(), result) {
-        ([], Ok(nest)) => nest,
-        ([], Err(error)) => return Err(format!("unexpected error: {error}")),
-        ([(line, text)], Err(error)) => {
-            let shown = error.to_string();
-            let found = line_of(&error);
-            return if found == Some(*line) && shown.contains(text) {
-                Ok(())
-            } else {
-                Err(format!("expected `{text}` on line {line}, found on {found:?}: {shown}"))
-            };
-        }
-        ([(line, text)], Ok(_)) => return Err(format!("line {line}: no error where `{text}` is expected")),
-        _ => return Err("one error a nest".into()),
-    };
+    let Some(nest) = unless_blamed(case, result)? else { return Ok(()) };
     let inputs = directives(case, "input");
     if inputs.is_empty() && faults.is_empty() && directives(case, "output").is_empty() {
         return Err("a nest that is right says what it computes".into());
@@ -123,25 +75,7 @@ fn check(case: &Case<'_>) -> Result<(), String> {
 
 #[test]
 fn files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nest");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    let mut failures = Vec::new();
-    let mut count = 0;
-    for path in paths {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let cases = cases(&text);
-        assert!(!cases.is_empty(), "{} holds no nest", path.display());
-        for case in cases {
-            count += 1;
-            if let Err(error) = check(&case) {
-                let head = case.text.trim().lines().next().unwrap_or_default().to_string();
-                failures.push(format!("{}: {head}\n  {error}", path.display()));
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{} of {count} nests fail\n{}", failures.len(), failures.join("\n"));
-    assert!(count > 40, "the files are there");
+    check_all("nest", 40, check);
 }
 
 /// The manual lists every instruction, and its example is a nest that prints as it stands there.

@@ -1,7 +1,9 @@
 //! Nests from damaged or hostile files: the reader and the verifier give errors, never a panic or a long wait; and what
 //! the verifier still accepts keeps its promises.
 
-use std::path::Path;
+mod filetest;
+
+use filetest::texts;
 use wengert_core::nest::{
     Affine, AxisId, BufferId, Instr, Nest, Reg, ScalarOp, Term, parse_nests, verify, verify_at,
 };
@@ -24,24 +26,15 @@ impl Random {
     }
 }
 
-/// Texts of all filetests.
-fn texts() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nest");
-    let entries = std::fs::read_dir(folder).expect("the folder of the filetests");
-    let mut paths: Vec<_> = entries.map(|e| e.expect("an entry of it").path()).collect();
-    paths.sort();
-    paths.iter().map(|p| std::fs::read_to_string(p).expect("a text")).collect()
-}
-
 #[test]
 fn damaged_texts() {
-    let texts = texts();
+    let texts = texts("nest");
     let pieces: Vec<&str> =
-        texts.iter().flat_map(|t| t.split_inclusive(&[' ', '\n', ',', '[', '('])).collect();
+        texts.iter().flat_map(|(_, t)| t.split_inclusive(&[' ', '\n', ',', '[', '('])).collect();
     let mut random = Random(1);
     let (mut read, mut good) = (0, 0);
     for _ in 0..10_000 {
-        let text = &texts[random.below(texts.len())];
+        let (_, text) = &texts[random.below(texts.len())];
         let nests: Vec<&str> = text.split("\nnest ").skip(1).collect();
         let mut text = format!("nest {}", nests[random.below(nests.len())]);
         for _ in 0..1 + random.below(3) {
@@ -162,9 +155,9 @@ fn corrupt(nest: &mut Nest, random: &mut Random) {
 
 #[test]
 fn damaged_nests() {
-    let nests: Vec<Nest> = texts()
+    let nests: Vec<Nest> = texts("nest")
         .iter()
-        .filter_map(|t| parse_nests("file", t).ok())
+        .filter_map(|(_, t)| parse_nests("file", t).ok())
         .flatten()
         .map(|(nest, _)| nest)
         .filter(|n| !n.phases.is_empty() && !n.buffers.is_empty())

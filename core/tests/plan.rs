@@ -7,34 +7,13 @@
 
 #![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
 
-use std::path::Path;
+mod filetest;
+
+use filetest::{Case, cases, check_all, texts, unless_blamed};
 use wengert_core::plan::account::AccountText;
 use wengert_core::plan::{Plan, account, interpret, parse_plan, verify_at};
 use wengert_core::text::{Cursor, print_literal};
-use wengert_core::{DType, Diagnostic, Literal, Location};
-
-/// A plan of a file: its text at its own lines, and the comments before it.
-struct Case<'a> {
-    text: String,
-    comments: Vec<&'a str>,
-}
-
-fn cases(text: &str) -> Vec<Case<'_>> {
-    let mut cases: Vec<Case<'_>> = Vec::new();
-    let mut comments = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        if line.starts_with("plan ") {
-            cases.push(Case { text: "\n".repeat(number), comments: std::mem::take(&mut comments) });
-        }
-        let comment = line.strip_prefix("// ");
-        comments.extend(comment.map(str::trim));
-        if let Some(case) = cases.last_mut() {
-            case.text += if comment.is_some() { "" } else { line };
-            case.text.push('\n');
-        }
-    }
-    cases
-}
+use wengert_core::{DType, Literal};
 
 /// The types of what a directive speaks of, in order.
 fn types(plan: &Plan, directive: &str) -> Vec<(DType, Vec<usize>)> {
@@ -70,20 +49,7 @@ fn literals(case: &Case<'_>, plan: &Plan, directive: &str) -> Result<Vec<Vec<Opt
         .collect()
 }
 
-fn line_of(error: &Diagnostic) -> Option<u32> {
-    match error.places.first()?.0 {
-        Location::Source { line, .. } => Some(line),
-        _ => None,
-    }
-}
-
 fn check(case: &Case<'_>) -> Result<(), String> {
-    let expected: Vec<(u32, &str)> = case
-        .text
-        .lines()
-        .zip(1..)
-        .filter_map(|(line, number)| Some((number, line.split_once("// error: ")?.1.trim())))
-        .collect();
     let result = parse_plan("file", &case.text).and_then(|(plan, places)| {
         let printed = plan.to_string();
         let again = parse_plan("printed", &printed)?.0;
@@ -92,21 +58,7 @@ fn check(case: &Case<'_>) -> Result<(), String> {
         verify_at(&plan, &places)?;
         Ok(plan)
     });
-    let plan = match (expected.as_slice(), result) {
-        ([], Ok(plan)) => plan,
-        ([], Err(error)) => return Err(format!("unexpected error: {error}")),
-        ([(line, text)], Err(error)) => {
-            let shown = error.to_string();
-            let found = line_of(&error);
-            return if found == Some(*line) && shown.contains(text) {
-                Ok(())
-            } else {
-                Err(format!("expected `{text}` on line {line}, found on {found:?}: {shown}"))
-            };
-        }
-        ([(line, text)], Ok(_)) => return Err(format!("line {line}: no error where `{text}` is expected")),
-        _ => return Err("one error a plan".into()),
-    };
+    let Some(plan) = unless_blamed(case, result)? else { return Ok(()) };
     let inputs = literals(case, &plan, "input")?;
     let variables = literals(case, &plan, "variable")?;
     let outputs = literals(case, &plan, "output")?;
@@ -137,31 +89,9 @@ fn check(case: &Case<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every file, with its path.
-fn texts() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    paths.iter().map(|p| (p.display().to_string(), std::fs::read_to_string(p).unwrap())).collect()
-}
-
 #[test]
 fn files() {
-    let mut failures = Vec::new();
-    let mut count = 0;
-    for (path, text) in texts() {
-        let cases = cases(&text);
-        assert!(!cases.is_empty(), "{path} holds no plan");
-        for case in cases {
-            count += 1;
-            if let Err(error) = check(&case) {
-                let head = case.text.trim().lines().next().unwrap_or_default().to_string();
-                failures.push(format!("{path}: {head}\n  {error}"));
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{} of {count} plans fail\n{}", failures.len(), failures.join("\n"));
-    assert!(count > 90, "the files are there");
+    check_all("plan", 90, check);
 }
 
 #[test]
@@ -192,8 +122,8 @@ fn damaged_texts() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % below.max(1)
     };
-    let texts = texts();
-    let cases: Vec<Case<'_>> = texts.iter().flat_map(|(_, text)| cases(text)).collect();
+    let texts = texts("plan");
+    let cases: Vec<Case<'_>> = texts.iter().flat_map(|(_, text)| cases(text, "plan")).collect();
     let (mut parsed, mut good) = (0, 0);
     for _ in 0..15_000 {
         let text = cases[random(cases.len())].text.trim_start();

@@ -1,4 +1,5 @@
-//! The arguments.
+//! The arguments. Their documentation is the help, in which brackets are brackets.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;

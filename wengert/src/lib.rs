@@ -6,7 +6,7 @@
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
-//! - [`format`] is the project's own files, `.graph` and `.plan`.
+//! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
 //!
 //! Everything that touches the outside world is here. Files are untrusted, and replaced atomically ([`atomic`]).
 //! `unsafe` stands in one module only, the file memory map ([`data::map`]); everywhere else it is denied.

@@ -8,7 +8,7 @@
 //! begins with.
 //!
 //! Functions are built by [`build::FunctionBuilder`] with [`tensor::Tensor`]s, parsed from text, or made from other
-//! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify`] before it is used.
+//! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify()`] before it is used.
 
 pub mod build;
 pub mod composite;

@@ -1,4 +1,4 @@
-//! Reads the text of the Graph stage; `docs/ir.md` has the grammar, [`super::print`] writes it.
+//! Reads the text of the Graph stage; `docs/ir.md` has the grammar, [`super::print()`] writes it.
 //!
 //! The text is untrusted: work is linear in it (times the logarithm of its names), depth is bounded, and a literal takes
 //! memory only as its text pays for it. What is read has passed the verifier; an error stands at the guilty place of the text.

@@ -254,7 +254,7 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// What [`attributes!`] implements.
+/// What `attributes!` implements.
 pub trait AttributeStruct: Sized {
     /// As a map, defaults omitted.
     fn to_attributes(&self) -> Attributes;

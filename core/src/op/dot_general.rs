@@ -16,7 +16,8 @@ use crate::ty::TensorType;
 
 attributes! {
     /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes, then the free axes of `a`,
-    /// then those of `b`, each in order.
+    /// then those of `b`, each in order: `c[n…, i…, j…] = Σ a[n…, i…, k…] · b[n…, j…, k…]` over k. Bilinear: `ā = Σ c̄ · b` over j, and
+    /// `b̄ = Σ c̄ · a` over i.
     DotGeneral {
         /// Axes of `a` and of `b` over which products are summed, pairwise.
         contract: (Vec<usize>, Vec<usize>),

@@ -14,7 +14,8 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `reshape %x {shape=[…]}`.
+    /// `reshape %x {shape=[…]}`: the elements in row-major order (the last axis runs fastest), in another shape of as many. Linear: a cotangent is
+    /// reshaped back.
     Reshape {
         /// Shape of the result, with as many elements.
         shape: Vec<Dim>,

@@ -15,7 +15,7 @@ use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `softmax_cross_entropy %logits, %labels`: −ln softmax(logits)[label] along the last axis, which vanishes.
+    /// `softmax_cross_entropy %logits, %labels`: −ln softmax(logits) at the label, along the last axis, which vanishes.
     ///
     /// The loss of half-precision logits is f32. The loss of a label that is no class is NaN. The gradient with respect to the logits
     /// is softmax(logits) − onehot(label), and is computed as that.

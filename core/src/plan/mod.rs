@@ -6,7 +6,7 @@
 //! iteration.
 //!
 //! Value ids are what makes a plan checkable: an address is a claim ("these bytes hold value %7 now"), and the verifier
-//! ([`verify`]) replays the steps over an abstract memory and refutes any claim that does not hold. It knows nothing of the planner.
+//! ([`verify()`]) replays the steps over an abstract memory and refutes any claim that does not hold. It knows nothing of the planner.
 //!
 //! In place: a step may write a result over an operand by giving both the same address, where the nest or call allows it
 //! (each element is read before it is written, by the same iteration).

@@ -4,7 +4,7 @@
 //! constants lie in memory, addresses are resolved to (space, offset, strides). A run only adds offsets to pointers and calls kernels;
 //! outside the GEMM library it allocates nothing.
 //!
-//! The plan is verified first ([`wengert_core::plan::verify`]); kernels check again, at every run, that the memory they get is as long,
+//! The plan is verified first ([`wengert_core::plan::verify()`]); kernels check again, at every run, that the memory they get is as long,
 //! as aligned and as separate as they rely on. So a wrong plan cannot become a wild write.
 
 mod prepare;

@@ -1,17 +1,17 @@
 //! Nests on the CPU: a tile interpreter.
 //!
 //! A nest is compiled to *steps* over *blocks*: runs of up to 512 neighbouring elements or rows. A step does one instruction for
-//! all lanes of a block by one call of a [kernel](crate::kernels), so that the cost of choosing what to do is paid once for hundreds of
+//! all lanes of a block by one call of a kernel (`crate::kernels`), so that the cost of choosing what to do is paid once for hundreds of
 //! elements, and a block's registers stay in the first cache. The stages:
 //!
-//! - [`lower`]: accesses become flat offsets, axes are merged.
-//! - [`schedule`]: lanes are elements of a row, or rows, whichever costs less.
-//! - [`analyse`]: which registers are the same in all lanes, and the outermost loop each can be computed in.
-//! - [`fuse`]: runs of arithmetic become chains.
-//! - [`compile`]: every instruction gets the outermost loop it can stand in; registers get blocks. Loads of contiguous
+//! - `lower`: accesses become flat offsets, axes are merged.
+//! - `schedule`: lanes are elements of a row, or rows, whichever costs less.
+//! - `analyse`: which registers are the same in all lanes, and the outermost loop each can be computed in.
+//! - `fuse`: runs of arithmetic become chains.
+//! - `compile`: every instruction gets the outermost loop it can stand in; registers get blocks. Loads of contiguous
 //!   memory cost nothing (the register's block *is* the memory) where nothing is written there too early, and a stored value
 //!   is computed in its place.
-//! - [`run`]: the loops.
+//! - `run`: the loops.
 //!
 //! The bits are those of the nest interpreter, whatever the schedule, the vector instructions and the number of threads:
 //! a lane never meets another one but in reductions, and those follow the nest's tree.

@@ -166,7 +166,7 @@ impl Device {
         context.check(code, || format!("filling {bytes} bytes"))
     }
 
-    /// Copies to the device and waits for it. For what happens once (weights); steps go through [`super::staging`].
+    /// Copies to the device and waits for it. For what happens once (weights); steps go through `staging`.
     pub fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

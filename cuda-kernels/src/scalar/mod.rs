@@ -6,9 +6,9 @@
 //!
 //! **Exactness.** Results are those of [`wengert_core::nest::evaluate`], bit for bit but for NaNs. Where PTX leaves something open, code decides:
 //! division by zero, the least integer over −1, NaN in the minimum of f64, NaN to a 64-bit integer. A conversion that PTX has not as a single
-//! rounding goes by way of *rounding to odd* (see [`convert`]).
+//! rounding goes by way of *rounding to odd* (see `convert`).
 //!
-//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as everywhere (see [`function`]).
+//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as everywhere (see `function`).
 
 mod arithmetic;
 mod convert;

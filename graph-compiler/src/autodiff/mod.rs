@@ -16,7 +16,7 @@
 //!
 //! A tangent or cotangent that is missing (`None`) is a *symbolic zero*: no equation is emitted for it. Integers and bools have
 //! no tangents at all. Code is emitted only for equations between the active inputs and the differentiated outputs
-//! ([`activity`]), and each derivative equation's location names the rule and the equation that it comes from.
+//! ([`Activity`]), and each derivative equation's location names the rule and the equation that it comes from.
 //!
 //! [`jacobian`] maps linear programs over bases, for derivatives as matrices. [`operators`] offers all this on closures over models,
 //! [`function`] on whole functions: a function in, a function out. [`list`] makes closures values of their own, [`eager`] computes at once

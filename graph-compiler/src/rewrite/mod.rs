@@ -1,7 +1,7 @@
 //! Rewriting graphs: the same bits with less work.
 //!
 //! A **rule** is data: a name, what it does, a function that tries it at an equation, and examples in the graph language. Rules are grouped by
-//! topic, one file each, and tried in order by the [`driver`]. `docs/passes.md` is made from them, and one test evaluates both sides
+//! topic, one file each, and tried in order by the driver. `docs/passes.md` is made from them, and one test evaluates both sides
 //! of every example on random and special values, bit by bit.
 //!
 //! # What a rule may do
@@ -10,7 +10,7 @@
 //!   Sums are never reassociated.
 //! - It makes the graph smaller or cheaper, or brings it into the form that other rules and fusion expect; no two rules undo each other,
 //!   so that rewriting ends.
-//! - It looks at its equation and at the definitions of operands, and emits equations through the [`Rewriter`], which infers their types.
+//! - It looks at its equation and at the definitions of operands, and emits equations through the `Rewriter`, which infers their types.
 //!
 //! Normal forms: a value of equal elements is a scalar `constant` or the `broadcast_in_dim` of one; a reshape, permute, or
 //! broadcast follows no other of its kind; an elementwise op on broadcasts is the broadcast of the op.

@@ -1,7 +1,7 @@
 //! Mapping of graphs over a batch axis.
 //!
 //! A function of one example becomes a function of many: [`batch`] runs a body on values of which some are *batched*, one for each example
-//! along an axis in front, and the rest *shared*. It does what [`jvp`](crate::autodiff::jvp) does with tangents: equation by
+//! along an axis in front, and the rest *shared*. It does what [`jvp`](crate::autodiff::jvp()) does with tangents: equation by
 //! equation it asks the op's rule ([`wengert_core::op::batch`]), and knows no op itself.
 //!
 //! What does not depend on a batched value stays shared. It is emitted as it was, once, whatever the number of examples; so a weight is

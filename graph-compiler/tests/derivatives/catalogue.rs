@@ -9,10 +9,6 @@ use wengert_core::graph::Function;
 use wengert_core::op::Sample;
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 
-fn types(literals: &[Literal]) -> Vec<TensorType> {
-    literals.iter().map(Literal::ty).collect()
-}
-
 fn floats<'a>(types: &'a [TensorType]) -> impl Iterator<Item = TensorType> + 'a {
     types.iter().filter(|t| t.dtype.is_float()).cloned()
 }

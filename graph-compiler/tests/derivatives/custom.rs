@@ -32,10 +32,6 @@ fn count(f: &Function, op: &str) -> usize {
     f.body.equations.iter().filter(|e| e.op.name() == op).count()
 }
 
-fn scalar() -> TensorType {
-    TensorType::scalar(DType::F64)
-}
-
 fn error_of(f: impl FnOnce(&Tensor) -> Tensor) -> Diagnostic {
     FunctionBuilder::build("f", |b| {
         let x = b.input("x", scalar());

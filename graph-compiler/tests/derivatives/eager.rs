@@ -1,15 +1,11 @@
 //! Define by run: against the static graph, bit for bit, and where a static graph cannot follow.
 
 use super::programs;
-use super::support::{Random, assert_close, build, flat, run};
+use super::support::{Random, assert_close, build, flat, number, run};
 use wengert_compiler::autodiff::eager::{Tracked, gradient, or_poison, pull_back, push_forward};
 use wengert_compiler::autodiff::list::trace;
 use wengert_compiler::autodiff::operators::{grad, jvp, value_and_grad, vjp};
 use wengert_core::{Differentiable, Literal, Result, Tensor};
-
-fn number(x: f64) -> Tensor {
-    Tensor::constant(x)
-}
 
 fn item(x: &Tensor) -> f64 {
     x.item().unwrap_or_else(|e| panic!("{e}"))

@@ -9,10 +9,6 @@ use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, Program, parse_program};
 use wengert_core::{Binding, DType, Dim, Initializer, Literal, Tensor, TensorType};
 
-fn f64s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::F64, shape.iter().copied())
-}
-
 fn outputs(f: &Function) -> Vec<&str> {
     f.outputs.iter().map(|o| o.name.as_str()).collect()
 }

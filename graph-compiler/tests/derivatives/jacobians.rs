@@ -9,10 +9,6 @@ use wengert_compiler::autodiff::operators::{
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Dim, Literal, Tensor, TensorType};
 
-fn f64s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::F64, shape.iter().copied())
-}
-
 fn literal(shape: &[usize], values: &[f64]) -> Literal {
     Literal::from_vec(shape, values.to_vec()).unwrap()
 }

@@ -1,13 +1,9 @@
 //! Wengert lists as values.
 
-use super::support::{at, build, run};
+use super::support::{at, build, number, run};
 use wengert_compiler::autodiff::list::trace;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::{DType, Differentiable, Literal, NoDerivative, Tensor, TensorType};
-
-fn number(x: f64) -> Tensor {
-    Tensor::constant(x)
-}
 
 fn vector(x: &[f64]) -> Tensor {
     Tensor::constant(Literal::from_vec(&[x.len()], x.to_vec()).unwrap())

@@ -5,6 +5,26 @@ use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::interpret::{self, Array, Real};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
 
+/// Doubles of a shape.
+pub fn f64s(shape: &[usize]) -> TensorType {
+    TensorType::new(DType::F64, shape.iter().copied())
+}
+
+/// One double.
+pub fn scalar() -> TensorType {
+    TensorType::scalar(DType::F64)
+}
+
+/// A number as a tensor.
+pub fn number(x: f64) -> Tensor {
+    Tensor::constant(x)
+}
+
+/// What literals are.
+pub fn types(literals: &[Literal]) -> Vec<TensorType> {
+    literals.iter().map(Literal::ty).collect()
+}
+
 /// Builds a function of inputs of the given types; what `f` returns are its outputs.
 pub fn build(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Function {
     let function = FunctionBuilder::build("f", |b| {

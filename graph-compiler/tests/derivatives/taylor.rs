@@ -10,10 +10,6 @@ use wengert_core::graph::Function;
 use wengert_core::interpret::{Array, Cell, Real};
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 
-fn scalar() -> TensorType {
-    TensorType::scalar(DType::F64)
-}
-
 /// The derivatives of orders 1 to `n` of `f` at `x`.
 fn derivatives(n: usize, x: f64, f: impl Fn(&Tensor) -> Tensor) -> Vec<f64> {
     let function = line(n, f);

@@ -19,10 +19,6 @@ fn apply(sample: &Sample, operands: &[Tensor]) -> Vec<Tensor> {
     Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), sample.regions(&types))
 }
 
-fn types(literals: &[Literal]) -> Vec<TensorType> {
-    literals.iter().map(Literal::ty).collect()
-}
-
 /// Compares the map of a program with the loop, with the batch axis in front and, where there is another, behind.
 fn compare(what: &str, inputs: &[Vec<Literal>], program: &Program<'_>) {
     let single: Vec<Literal> = inputs.iter().map(|i| i[0].clone()).collect();

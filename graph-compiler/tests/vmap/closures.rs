@@ -10,10 +10,6 @@ use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Binding, DType, Diagnostic, Dim, Literal, Op, Tensor, TensorType};
 
-fn f64s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::F64, shape.to_vec())
-}
-
 fn equations(function: &Function) -> Vec<String> {
     function.body.equations.iter().map(|e| e.op.name().to_string()).collect()
 }

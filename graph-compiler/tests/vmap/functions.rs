@@ -2,16 +2,12 @@
 
 use super::examples::{looped, stack};
 use super::programs::{Random, random_program};
-use super::support::{flat, run};
+use super::support::{f64s, flat, run};
 use wengert_compiler::autodiff::function::{Grad, grad};
 use wengert_compiler::vmap::function::{Vmap, vmap};
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{Binding, DType, Dim, Initializer, Literal, Scalar, Tensor, TensorType};
-
-fn f64s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::F64, shape.to_vec())
-}
 
 fn literal(shape: &[usize], random: &mut Random) -> Literal {
     random_literal(&f64s(shape), random)

@@ -20,7 +20,7 @@ pub struct Progress {
     pub epoch_loss: f64,
     /// Number of examples seen in the current epoch.
     pub epoch_examples: u64,
-    /// Of the program, the recipe and the data (see [`super::Trainer`]): a checkpoint is resumed with what it was made
+    /// Of the program, the recipe and the data: a checkpoint is resumed with what it was made
     /// with.
     pub fingerprint: u64,
 }

@@ -15,7 +15,7 @@
 //! | tanh | has none | |
 //!
 //! So a [`Form`] has two halves: what cuBLASLt does, which begins at the front of the epilogue, and what is left for a kernel of ours on `out`
-//! afterwards. By [`Rules::strict`] only the same bits count; the user may allow the others ([`Rules::relaxed`]), and a form lists each
+//! afterwards. By [`Rules::STRICT`] only the same bits count; the user may allow the others ([`Rules::relaxed`]), and a form lists each
 //! difference that it then has. Nothing here depends on a library or a GPU: what the library at hand refuses all the same is found by
 //! [`super::Blas::prepare`], which falls back to [`Form::plain`].
 

@@ -8,7 +8,7 @@
 //! others are symbolic zeros meanwhile, and what they would take part in is not computed.
 //!
 //! A Jacobian has the result's axes in front and the argument's behind: y of shape `[m, n]` and x of shape `[k]` give `[m, n, k]`, with
-//! ∂y[i,j]/∂x[l] at `[i,j,l]`. For a model, it is a tangent vector of the model whose tensors have the result's axes in front, in
+//! `∂y[i,j]/∂x[l]` at `[i,j,l]`. For a model, it is a tangent vector of the model whose tensors have the result's axes in front, in
 //! the model's dtypes. Of a result that is several tensors, there is one for each ([`Outputs`]).
 //!
 //! The Hessian is the Jacobian of the gradient, ∂²f/∂x∂y at row x and column y: forward mode over reverse mode, the cheapest order of the two.
