@@ -389,8 +389,18 @@ fn every_op_is_explained() {
         let name = line.split_whitespace().next().unwrap();
         let explained = place.graphrun(&["ops", name]);
         assert!(explained.good().starts_with(&format!("{name}: ")));
-        assert!(explained.out.contains(&format!("= {name}")), "{explained:?}");
+        let equation = explained.out.contains(&format!("= {name}"));
+        // What is made of ops has no equation of its own.
+        let composite = explained.out.contains("\nmade of: ") && line.contains("  composite  ");
+        assert!(equation != composite, "{explained:?}");
     }
+    // Derivative, number of samples, formula.
+    let line = |name: &str| list.out.lines().find(|l| l.split_whitespace().next() == Some(name)).unwrap();
+    let words: Vec<&str> = line("exp2").split_whitespace().collect();
+    assert!(words[1] == "nonlinear" && words[2].parse::<usize>().unwrap() >= 1 && words[3] == "samples");
+    assert!(line("split").contains("Tensor::split_key(count)"));
+    let uniform = place.graphrun(&["ops", "uniform"]);
+    assert!(uniform.good().contains("made of: ") && uniform.out.contains("random_bits"), "{uniform:?}");
     place.graphrun(&["ops", "addd"]).refused(&["there is no op `addd`", "there is add"]);
 }
 

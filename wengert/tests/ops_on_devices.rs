@@ -6,6 +6,7 @@
 
 use wengert::check::{self, Finding};
 use wengert::core::graph::Program;
+use wengert::core::op::COMPOSITES;
 use wengert::core::plan::{Plan, Step, interpret};
 use wengert::core::{DType, Literal, Op, Scalar, Target};
 use wengert::pipeline::{Options, compile};
@@ -68,14 +69,44 @@ fn every_op_and_sample_in_every_float_dtype(device: Device) {
     assert!(nests > 500 && calls > 40, "{nests} plans of nests and {calls} with calls compared");
 }
 
+/// Each composite's example, which has no call: bit for bit with the interpreter of plans, and near the graph interpreter.
+fn every_composite_in_every_float_dtype(device: Device) {
+    let target = target(device);
+    let key = [Literal::from_vec(&[2], vec![31u32, 7]).unwrap()];
+    for composite in COMPOSITES {
+        for dtype in FLOATS {
+            let name = format!("{} in {dtype} on {device}", composite.name);
+            let mut program = Program::new();
+            program.add(composite.function(dtype)).unwrap();
+            let plan = compile(&program, "f", &Binding::new(), &target, &Options::default()).unwrap();
+            if !has_calls(&plan) {
+                let expected = interpret(&plan, &key, &[]).unwrap();
+                let mut session = Session::open(device).unwrap();
+                let mut compiled = session.load_plan(plan).unwrap();
+                let found = compiled.run(&[("key", &key[0])]).unwrap();
+                let found = found.get("y").unwrap();
+                assert!(
+                    same(found, &expected.outputs[0]),
+                    "{name}: {found}\nexpected {}",
+                    expected.outputs[0]
+                );
+            }
+            let near = check::device(device, &program, "f", &Binding::new(), &key).unwrap();
+            assert!(!matches!(near, Finding::Bad(_)), "{name}: {near:?}");
+        }
+    }
+}
+
 #[test]
 fn on_the_cpu() {
     every_op_and_sample_in_every_float_dtype(Device::Cpu);
+    every_composite_in_every_float_dtype(Device::Cpu);
 }
 
 #[test]
 fn on_the_emulator() {
     every_op_and_sample_in_every_float_dtype(Device::Emulator);
+    every_composite_in_every_float_dtype(Device::Emulator);
 }
 
 #[test]

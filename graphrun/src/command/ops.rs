@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 use wengert::Diagnostic;
 use wengert::core::Op;
 use wengert::core::graph::print::print_attribute;
-use wengert::core::op::{Entry, Sample};
+use wengert::core::op::{COMPOSITES, Composite, Entry, Sample};
 
 /// Lists all ops, or explains one.
 pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
     let mut entries = Op::catalogue();
+    let mut composites: Vec<&Composite> = COMPOSITES.iter().collect();
     if let Some(name) = &args.name {
-        let names: Vec<&str> = entries.iter().map(|e| e.name).collect();
+        let names: Vec<&str> =
+            entries.iter().map(|e| e.name).chain(composites.iter().map(|c| c.name)).collect();
         let near = names.iter().copied().filter(|n| n.contains(name.as_str()) || name.contains(n));
         let near: Vec<&str> = near.collect();
         if !names.contains(&name.as_str()) {
@@ -25,17 +27,27 @@ pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
             .into());
         }
         entries.retain(|e| e.name == name);
+        composites.retain(|c| c.name == name);
     }
     if args.json {
-        let list: Vec<Value> = entries.iter().map(to_json).collect();
+        let list: Vec<Value> =
+            entries.iter().map(to_json).chain(composites.iter().map(|c| composite_to_json(c))).collect();
         console.line(Value::Array(list))?;
     } else if args.name.is_some() {
         entries.iter().try_for_each(|entry| explain(entry, console))?;
+        composites.iter().try_for_each(|composite| explain_composite(composite, console))?;
     } else {
-        let width = entries.iter().map(|e| e.name.len()).max().unwrap_or(0);
+        let names = entries.iter().map(|e| e.name).chain(composites.iter().map(|c| c.name));
+        let width = names.map(str::len).max().unwrap_or(0);
+        let mut line = |name: &str, derivative: &str, samples: usize, formula: &str| {
+            console.line(format_args!("{name:<width$}  {derivative:<16}  {samples:>2} samples  {formula}"))
+        };
         for entry in &entries {
-            let (name, derivative) = (entry.name, entry.derivative);
-            console.line(format_args!("{name:<width$}  {derivative:<13}  {}", formula(entry)))?;
+            line(entry.name, entry.derivative, entry.samples.len(), &formula(entry))?;
+        }
+        for composite in composites {
+            // Its example, which is run on every device.
+            line(composite.name, COMPOSITE, 1, &format!("{}: {}", method(composite), composite.doc))?;
         }
     }
     Ok(Status::Good)
@@ -58,6 +70,7 @@ fn to_json(entry: &Entry) -> Value {
         "name": entry.name,
         "doc": doc(entry),
         "derivative": entry.derivative,
+        "samples": entry.samples.len(),
         "attributes": attributes(entry),
         "examples": entry.samples.iter().filter_map(example).collect::<Vec<_>>(),
     })
@@ -65,7 +78,7 @@ fn to_json(entry: &Entry) -> Value {
 
 fn explain(entry: &Entry, console: &mut Console<'_>) -> Outcome<()> {
     console.line(format_args!("{}: {}", entry.name, doc(entry)))?;
-    console.line(format_args!("derivative: {}", entry.derivative))?;
+    console.line(format_args!("derivative: {}, {} samples", entry.derivative, entry.samples.len()))?;
     let attributes = attributes(entry);
     if !attributes.is_empty() {
         console
@@ -73,6 +86,32 @@ fn explain(entry: &Entry, console: &mut Console<'_>) -> Outcome<()> {
     }
     console.line("examples:")?;
     entry.samples.iter().filter_map(example).try_for_each(|e| console.line(format_args!("  {e}")))
+}
+
+/// The kind of derivative of what is made of ops.
+const COMPOSITE: &str = "composite";
+
+/// How a composite is called in Rust.
+fn method(composite: &Composite) -> String {
+    format!("Tensor::{}", composite.method)
+}
+
+fn composite_to_json(composite: &Composite) -> Value {
+    json!({
+        "name": composite.name,
+        "doc": composite.doc,
+        "derivative": COMPOSITE,
+        "samples": 1,
+        "method": method(composite),
+        "made_of": composite.ops(),
+    })
+}
+
+fn explain_composite(composite: &Composite, console: &mut Console<'_>) -> Outcome<()> {
+    console.line(format_args!("{}: {}", composite.name, composite.doc))?;
+    console.line(format_args!("derivative: {COMPOSITE}"))?;
+    console.line(format_args!("no op: in Rust the method {} of a key", method(composite)))?;
+    console.line(format_args!("made of: {}", composite.ops().into_iter().collect::<Vec<_>>().join(", ")))
 }
 
 /// Names of the attributes that the samples have.
