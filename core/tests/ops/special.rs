@@ -6,7 +6,8 @@ use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
     Argument, Binary, BitcastConvertType, Clamp, ConvGeneralDilated, ConvertElementType, DotGeneral,
-    Extremum, Gather, NextAfter, ReducePrecision, Scatter, Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
+    Extremum, Gather, NextAfter, Normalize, NormalizeKind, Operation, ReducePrecision, Scatter, Softmax,
+    SoftmaxCrossEntropy, SoftmaxKind, Unary,
 };
 use wengert_core::{DType, Element, Literal, Op, Scalar, TensorType};
 
@@ -198,6 +199,25 @@ fn softmax_of_extremes() {
     assert_eq!(run(SoftmaxKind::LogSumExp, &[]), ["-inf"]);
     assert_eq!(run(SoftmaxKind::LogSumExp, &[88.0, NAN]), ["nan"]);
     assert_eq!(run(SoftmaxKind::LogSoftmax, &[1e4, 0.0]), ["0.0", "-10000.0"]);
+}
+
+#[test]
+fn normalizing_rows_without_size() {
+    let op = |kind, epsilon: f64| Normalize { kind, axis: 0, epsilon: Scalar::of(epsilon) };
+    let run = |kind, epsilon, x: &[f32]| floats(&both(op(kind, epsilon), &[vector(x)]));
+    let (standard, rms) = (NormalizeKind::Standardize, NormalizeKind::Rms);
+    assert_eq!(run(standard, 1e-3, &[2.0, 2.0]), ["0.0", "0.0"]);
+    assert_eq!(run(standard, 0.0, &[2.0, 2.0]), ["nan", "nan"]);
+    assert_eq!(run(standard, 0.0, &[1.0, 3.0]), ["-1.0", "1.0"]);
+    assert_eq!(run(rms, 0.0, &[-2.0, 2.0]), ["-1.0", "1.0"]);
+    assert_eq!(run(rms, 1e-3, &[-0.0, 0.0]), ["-0.0", "0.0"]);
+    assert_eq!(run(rms, 1e-3, &[]), [] as [&str; 0]);
+    // ε is a finite f64, not negative.
+    let x = [TensorType::new(DType::F32, [2usize])];
+    for epsilon in [Scalar::of(-1e-5), Scalar::of(f64::NAN), Scalar::of(1e-5f32)] {
+        let error = Normalize { kind: rms, axis: 0, epsilon }.infer(&x, &[]).unwrap_err().to_string();
+        assert!(error.contains("a finite f64 of at least 0"), "{error}");
+    }
 }
 
 #[test]

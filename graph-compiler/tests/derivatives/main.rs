@@ -17,6 +17,7 @@ mod jet;
 mod known;
 mod list;
 mod programs;
+mod signs;
 mod support;
 mod taylor;
 mod ties;
