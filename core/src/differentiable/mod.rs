@@ -213,7 +213,7 @@ fn no_such_path(value: &impl Differentiable, path: &str) -> Diagnostic {
 }
 
 /// The same value with these tensors, one for each of its own.
-fn rebuild<T: Differentiable>(value: &T, tensors: Vec<Tensor>) -> T {
+pub(crate) fn rebuild<T: Differentiable>(value: &T, tensors: Vec<Tensor>) -> T {
     let mut tensors = tensors.into_iter();
     value.map_tensors(&KeyPath::default(), &mut |_, _| {
         tensors.next().expect("a value has as many tensors each time it is visited")

@@ -12,6 +12,7 @@
 
 pub mod build;
 pub mod composite;
+pub mod control;
 pub mod eager;
 pub mod indexing;
 pub mod inline;

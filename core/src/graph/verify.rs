@@ -293,11 +293,13 @@ impl Checker<'_> {
         dims.map_err(wrong)?;
 
         let wanted = equation.op.region_count();
-        if equation.regions.len() != wanted {
+        if !wanted.contains(&equation.regions.len()) {
+            let least = wanted.start();
             return Err(wrong(Diagnostic::new(format!(
-                "G7: `{}` takes {wanted} region{}, found {}",
+                "G7: `{}` takes {}{least} region{}, found {}",
                 equation.op.name(),
-                if wanted == 1 { "" } else { "s" },
+                if wanted.end() > least { "at least " } else { "" },
+                if *least == 1 { "" } else { "s" },
                 equation.regions.len()
             ))));
         }

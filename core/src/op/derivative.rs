@@ -36,6 +36,8 @@ pub enum Derivative {
     Decomposed(DecompositionRule),
     /// By a rule that the user gives in a region.
     Custom(Custom),
+    /// By differentiating its regions: [`crate::op::Op::control`] says what they are to it.
+    Control,
     /// Not at all: a function that nobody may look into.
     Opaque,
 }
@@ -88,6 +90,7 @@ impl Derivative {
             Derivative::Composite => "composite",
             Derivative::Decomposed(_) => "by decomposition",
             Derivative::Custom(_) => "custom",
+            Derivative::Control => "by its regions",
             Derivative::Opaque => "none",
         }
     }

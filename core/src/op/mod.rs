@@ -27,6 +27,7 @@ mod compare;
 mod composites;
 mod concatenate;
 mod constant;
+pub mod control;
 mod conv_general_dilated;
 mod convert_element_type;
 mod cumulative;
@@ -78,6 +79,7 @@ pub use composites::{COMPOSITES, Composite};
 pub use compute::{Compute, ElementContext};
 pub use concatenate::Concatenate;
 pub use constant::Constant;
+pub use control::{Cond, Control, Scan, Switch, While};
 pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};
@@ -202,8 +204,8 @@ pub trait Operation: Sized {
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>>;
 
     /// How many regions it runs.
-    fn region_count(&self) -> usize {
-        0
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        0..=0
     }
 
     /// Every dimension in the attributes.
@@ -286,7 +288,7 @@ macro_rules! ops {
             }
 
             /// How many regions it runs.
-            pub fn region_count(&self) -> usize {
+            pub fn region_count(&self) -> std::ops::RangeInclusive<usize> {
                 match self { $(Op::$variant(op) => op.region_count(),)* }
             }
 
@@ -363,6 +365,10 @@ ops! {
     Softmax(Softmax),
     Normalize(Normalize),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
+    Cond(Cond),
+    Switch(Switch),
+    Scan(Scan),
+    While(While),
     Probe(Probe),
     FunctionCall(FunctionCall),
     CustomJvp(CustomJvp),

@@ -354,8 +354,8 @@ impl Operation for ReduceWith {
         Traits { cost: Cost::Loop, elementwise: false, commutative: false }
     }
 
-    fn region_count(&self) -> usize {
-        1
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        1..=1
     }
 
     fn entries() -> Vec<Entry> {

@@ -33,7 +33,7 @@ fn the_interpreter_gives_what_infer_says() {
         let results = sample.op.evaluate(&operands, &inferred, &Regions::of(&regions)).unwrap();
         let given: Vec<TensorType> = results.iter().map(Array::ty).collect();
         assert_eq!(given, inferred, "{}", entry.name);
-        assert_eq!(sample.op.region_count(), regions.len());
+        assert!(sample.op.region_count().contains(&regions.len()));
     }
 }
 

@@ -84,6 +84,7 @@ pub fn lower(
     match op.compute(operands, results, regions) {
         Compute::Call(call) => return Lowered::Call(call),
         Compute::Decompose(rule) => return Lowered::Body(Box::new(body(operands, rule))),
+        Compute::Control => panic!("{}: loops and branches run by plans only", op.name()),
         Compute::Element { rule, .. } => {
             let [inputs, outputs] = buffers(&mut b, operands, results);
             let axes: Vec<AxisId> = extents(&results[0]).iter().map(|e| b.parallel("i", *e)).collect();

@@ -131,6 +131,7 @@ fn differentiate(
             | Derivative::Composite
             | Derivative::Decomposed(_)
             | Derivative::Custom(_)
+            | Derivative::Control
             | Derivative::Opaque => vec![None; results.len()],
             Derivative::Linear(_) | Derivative::SignedSum(_) => {
                 let transpose = rule.linear().expect("both kinds are linear");

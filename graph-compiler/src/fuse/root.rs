@@ -52,7 +52,9 @@ impl Root {
             Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
             Compute::Reduce { extents, axes, .. } => (extents, axes.clone()),
             Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
-            Compute::Call(_) | Compute::Decompose(_) => panic!("fusion: a composite is no root"),
+            Compute::Call(_) | Compute::Control | Compute::Decompose(_) => {
+                panic!("fusion: a composite is no root")
+            }
         };
         let mut emitter = Emitter::new(view, memory, "root");
         let axes: Vec<_> = extents.iter().map(|e| emitter.builder.parallel("i", *e)).collect();

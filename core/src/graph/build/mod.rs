@@ -164,7 +164,7 @@ impl Scope {
     pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Body>, caller: Location) -> Result<Vec<Tensor>> {
         let mut scope: Option<Scope> = None;
         let current = Scope::current();
-        let containing = current.clone().filter(|c| c.0.contains);
+        let containing = current.as_ref().and_then(Scope::containing);
         for candidate in operands.iter().filter_map(Tensor::scope).chain(containing.as_ref()) {
             match &scope {
                 Some(s) if s.is_within(candidate) => {}
@@ -267,6 +267,18 @@ impl Scope {
         building.captured.insert(key, captured);
         // Captures follow all explicit inputs when the scope is closed.
         Ok(captured)
+    }
+
+    /// The innermost scope around this one, or itself, that nothing leaves.
+    fn containing(&self) -> Option<Scope> {
+        let mut scope = Some(self);
+        while let Some(s) = scope {
+            if s.0.contains {
+                return Some(s.clone());
+            }
+            scope = s.0.parent.as_ref();
+        }
+        None
     }
 
     /// True if this is `other` or nested in it.
@@ -381,6 +393,33 @@ impl Scope {
     /// The function's first error so far.
     pub fn error(&self) -> Option<Diagnostic> {
         self.0.context.error.borrow().clone()
+    }
+}
+
+impl Closure {
+    /// Makes the closure capture exactly these tensors, in this order; those that it captures already must be among them.
+    pub fn capture(&mut self, tensors: &[Tensor]) {
+        let explicit = self.body.inputs.len() - self.captures.len();
+        let captured = self.body.inputs.split_off(explicit);
+        for tensor in tensors {
+            let known = self.captures.iter().position(|c| c.is_same(tensor));
+            let value = known.map_or_else(|| self.body.values.push(tensor.ty().clone()), |i| captured[i]);
+            self.body.inputs.push(value);
+        }
+        let all = |c: &Tensor| tensors.iter().any(|t| t.is_same(c));
+        assert!(self.captures.iter().all(all), "what a closure uses is among what it shall capture");
+        self.captures = tensors.to_vec();
+    }
+
+    /// What several closures capture, each once.
+    pub fn captures_of(closures: &[Closure]) -> Vec<Tensor> {
+        let mut all: Vec<Tensor> = Vec::new();
+        for capture in closures.iter().flat_map(|c| &c.captures) {
+            if !all.iter().any(|t| t.is_same(capture)) {
+                all.push(capture.clone());
+            }
+        }
+        all
     }
 }
 

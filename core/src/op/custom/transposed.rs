@@ -93,8 +93,8 @@ impl Operation for Transposed {
         None
     }
 
-    fn region_count(&self) -> usize {
-        1
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        1..=1
     }
 
     fn entries() -> Vec<Entry> {

@@ -102,8 +102,8 @@ impl Operation for CustomVjp {
         Traits { cost: Cost::Loop, elementwise: false, commutative: false }
     }
 
-    fn region_count(&self) -> usize {
-        2
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        2..=2
     }
 
     fn entries() -> Vec<Entry> {

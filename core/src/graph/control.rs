@@ -1,0 +1,365 @@
+//! Control flow on closures: [`cond`], [`switch`], [`scan`], [`fori`], [`while_loop`], [`map`] and [`fold`].
+//!
+//! What a closure uses from outside becomes an operand of the construct (a capture), so closures are written as if nothing were
+//! special. Of a loop, what a step computes from captures alone is computed once, before the loop; the regions of a branch keep all that they
+//! compute, since they may not run at all.
+//!
+//! Carries, slices and results are anything that is [`Differentiable`]: tensors of any dtype, tuples, vectors, models. A carry has the same
+//! structure, dtypes and shapes before and after a step.
+
+use super::Body;
+use super::build::{Closure, Scope};
+use super::tensor::Tensor;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::differentiable::{Differentiable, rebuild};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::location::Location;
+use crate::op::{Cond, Iota, Op, Scan, Switch, While};
+use crate::ty::TensorType;
+
+/// What `then` gives if `predicate`, a `bool[]`, is true, else what `otherwise` gives; only that one is computed.
+///
+/// Both give values of the same structure, dtypes and shapes. The derivative is that of the way that is taken.
+///
+/// ```
+/// # use wengert_core::{graph::{build::FunctionBuilder, control::cond}, interpret, DType, Literal, TensorType};
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::scalar(DType::F32));
+///     f.output("y", cond(&x.gt(&x.zeros_like()), || x.sqrt(), || &x * 2.0));
+/// })?;
+/// assert_eq!(interpret::run(&f, &[Literal::from(9.0f32)])?[0], Literal::from(3.0f32));
+/// assert_eq!(interpret::run(&f, &[Literal::from(-1.0f32)])?[0], Literal::from(-2.0f32));
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn cond<O: Differentiable>(
+    predicate: &Tensor,
+    then: impl FnOnce() -> O,
+    otherwise: impl FnOnce() -> O,
+) -> O {
+    let caller = Location::caller();
+    let (output, first) = branch(then);
+    let (_, second) = branch(otherwise);
+    choose(Cond {}.into(), predicate, &output, [first, second].into_iter().collect(), caller)
+}
+
+/// What the branch of number `index`, an `i32[]`, gives; the number is clamped to the branches that there are. Only that one is computed.
+///
+/// All give values of the same structure, dtypes and shapes.
+///
+/// # Panics
+///
+/// If there is no branch.
+#[track_caller]
+pub fn switch<O: Differentiable>(index: &Tensor, branches: Vec<Box<dyn FnOnce() -> O + '_>>) -> O {
+    let caller = Location::caller();
+    let mut output = None;
+    let mut regions = Vec::new();
+    for way in branches {
+        let (given, region) = branch(way);
+        output.get_or_insert(given);
+        regions.push(region);
+    }
+    let output = output.expect("`switch` is given at least one branch");
+    choose(Switch {}.into(), index, &output, regions.into_iter().collect(), caller)
+}
+
+/// Runs `step` on `init` and the first part of `xs` along the first axis of each of its tensors, then on the carry that it gave and the second part,
+/// and so on. Gives the last carry, and what the steps gave beside it, stacked along a new first axis.
+///
+/// ```
+/// # use wengert_core::{graph::{build::FunctionBuilder, control::scan}, interpret, DType, Literal, TensorType};
+/// // Running products.
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::new(DType::F32, [4usize]));
+///     let one = wengert_core::Tensor::constant(1.0f32);
+///     let (last, all) = scan(&one, &x, |product, x| (product * x, product * x));
+///     f.output("last", last);
+///     f.output("all", all);
+/// })?;
+/// let y = interpret::run(&f, &[Literal::from_vec(&[4], vec![1.0f32, 2.0, 3.0, 4.0])?])?;
+/// assert_eq!(y[0], Literal::from(24.0f32));
+/// assert_eq!(y[1], Literal::from_vec(&[4], vec![1.0f32, 2.0, 6.0, 24.0])?);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn scan<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+) -> (C, Y) {
+    steps(length_of(xs), false, None, init, xs, step, Location::caller())
+}
+
+/// [`scan`] from the last part to the first.
+#[track_caller]
+pub fn scan_reverse<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+) -> (C, Y) {
+    steps(length_of(xs), true, None, init, xs, step, Location::caller())
+}
+
+/// `step(i, carry)` for i from 0 to `count` − 1, an `i32[]`; the last carry.
+#[track_caller]
+pub fn fori<C: Differentiable>(count: impl Into<Dim>, init: &C, step: impl FnOnce(&Tensor, &C) -> C) -> C {
+    let length = count.into();
+    let numbers = numbers(&length);
+    let body = |carry: &C, i: &Tensor| (step(i, carry), Vec::<Tensor>::new());
+    steps(Ok(length), false, None, init, &numbers, body, Location::caller()).0
+}
+
+/// `step(i, carry)` for i from 0 to `count` − 1, where `count`, an `i32[]`, is known at run time only; it is clamped to 0..=`limit`.
+#[track_caller]
+pub fn fori_upto<C: Differentiable>(
+    count: &Tensor,
+    limit: impl Into<Dim>,
+    init: &C,
+    step: impl FnOnce(&Tensor, &C) -> C,
+) -> C {
+    let length = limit.into();
+    let numbers = numbers(&length);
+    let body = |carry: &C, i: &Tensor| (step(i, carry), Vec::<Tensor>::new());
+    steps(Ok(length), false, Some(count), init, &numbers, body, Location::caller()).0
+}
+
+/// `f` of each part of `xs` along the first axis, stacked: one after another, in the memory of one.
+#[track_caller]
+pub fn map<X: Differentiable, Y: Differentiable>(xs: &X, f: impl FnOnce(&X) -> Y) -> Y {
+    let nothing = Vec::<Tensor>::new();
+    steps(length_of(xs), false, None, &nothing, xs, |_, x| (vec![], f(x)), Location::caller()).1
+}
+
+/// `f(…f(f(init, x₀), x₁)…, xₙ)` over the parts of `xs` along the first axis.
+#[track_caller]
+pub fn fold<C: Differentiable, X: Differentiable>(init: &C, xs: &X, f: impl FnOnce(&C, &X) -> C) -> C {
+    let body = |carry: &C, x: &X| (f(carry, x), Vec::<Tensor>::new());
+    steps(length_of(xs), false, None, init, xs, body, Location::caller()).0
+}
+
+/// `step` as long as `condition`, which gives a `bool[]`, holds for the carry: at most 2³¹ − 1 times.
+///
+/// Differentiable in forward mode. For reverse mode, give a bound: [`while_at_most`].
+#[track_caller]
+pub fn while_loop<C: Differentiable>(
+    init: &C,
+    condition: impl FnOnce(&C) -> Tensor,
+    step: impl FnOnce(&C) -> C,
+) -> C {
+    repeat(None, init, condition, step, Location::caller())
+}
+
+/// [`while_loop`] of at most `max_steps` steps: it ends there even if the condition holds. Differentiable in both modes; reverse mode keeps
+/// room for what that many steps have to remember.
+#[track_caller]
+pub fn while_at_most<C: Differentiable>(
+    max_steps: impl Into<Dim>,
+    init: &C,
+    condition: impl FnOnce(&C) -> Tensor,
+    step: impl FnOnce(&C) -> C,
+) -> C {
+    repeat(Some(max_steps.into()), init, condition, step, Location::caller())
+}
+
+fn leaves(value: &impl Differentiable) -> Vec<Tensor> {
+    value.tensors().into_iter().map(|(_, tensor)| tensor).collect()
+}
+
+fn current() -> Result<Scope> {
+    Scope::current().ok_or_else(|| {
+        Diagnostic::new("there is no function to put control flow in")
+            .help("call it inside `Program::function`")
+    })
+}
+
+/// 0, 1, …, length − 1.
+fn numbers(length: &Dim) -> Tensor {
+    Tensor::apply(Iota { dtype: DType::I32, shape: vec![length.clone()], axis: 0 }, &[])
+}
+
+/// The number of parts along the first axis.
+fn length_of(xs: &impl Differentiable) -> Result<Dim> {
+    let mut length: Option<Dim> = None;
+    for tensor in leaves(xs) {
+        if let Some(error) = tensor.error() {
+            return Err(error.clone());
+        }
+        let at = |d: Diagnostic| match tensor.defined_at() {
+            Some(place) => d.at(place, "what is sliced is made here"),
+            None => d,
+        };
+        let Some(first) = tensor.shape().first() else {
+            return Err(at(Diagnostic::new(format!("{} has no first axis to slice along", tensor.ty()))));
+        };
+        match &length {
+            Some(known) if known != first => {
+                return Err(at(Diagnostic::new(format!(
+                    "{} has {first} parts along its first axis, another tensor has {known}",
+                    tensor.ty()
+                ))));
+            }
+            _ => length = Some(first.clone()),
+        }
+    }
+    length.ok_or_else(|| {
+        Diagnostic::new("there is nothing to slice, so the number of steps is not known")
+            .help("use `fori`, which is given the number")
+    })
+}
+
+/// Runs a closure in a region that keeps all that it computes.
+fn branch<O: Differentiable>(way: impl FnOnce() -> O) -> (O, Result<Closure>) {
+    match current() {
+        Ok(scope) => {
+            let scope = scope.region();
+            let output = scope.enter(way);
+            let closure = close(&scope, &leaves(&output));
+            (output, closure)
+        }
+        Err(error) => (way(), Err(error)),
+    }
+}
+
+fn close(scope: &Scope, outputs: &[Tensor]) -> Result<Closure> {
+    match outputs.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => scope.close(outputs),
+    }
+}
+
+/// What a step computes of inputs of these types; what does not depend on them is computed outside.
+fn step_of(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
+    let scope = current()?.child();
+    let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let outputs = scope.enter(|| f(&inputs));
+    close(&scope, &outputs)
+}
+
+fn types_of(tensors: &[Tensor]) -> Vec<TensorType> {
+    tensors.iter().map(|t| t.ty().clone()).collect()
+}
+
+/// Regions that capture alike, and what they capture.
+fn together(mut closures: Vec<Closure>) -> (Vec<Body>, Vec<Tensor>) {
+    let captures = Closure::captures_of(&closures);
+    closures.iter_mut().for_each(|c| c.capture(&captures));
+    (closures.into_iter().map(|c| c.body.renumber()).collect(), captures)
+}
+
+/// The structure of `output` with these tensors, or poison.
+fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: &Location) -> O {
+    let count = leaves(output).len();
+    let results = results.unwrap_or_else(|error| {
+        let error = error.at(caller.clone(), "the control flow is here");
+        if let Some(scope) = Scope::current() {
+            scope.fail(&error);
+        }
+        vec![Tensor::poisoned(error); count]
+    });
+    rebuild(output, results)
+}
+
+fn choose<O: Differentiable>(
+    op: Op,
+    chooses: &Tensor,
+    output: &O,
+    regions: Result<Vec<Closure>>,
+    caller: Location,
+) -> O {
+    let results = regions.and_then(|regions| {
+        if let Some(error) = chooses.error() {
+            return Err(error.clone());
+        }
+        let (regions, captures) = together(regions);
+        let operands: Vec<Tensor> = std::iter::once(chooses.clone()).chain(captures).collect();
+        Scope::emit(op, &operands, regions, caller.clone())
+    });
+    finish(output, results, &caller)
+}
+
+fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    length: Result<Dim>,
+    reverse: bool,
+    count: Option<&Tensor>,
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+    caller: Location,
+) -> (C, Y) {
+    let (carries, slices) = (leaves(init), leaves(xs));
+    let poison = carries.iter().chain(&slices).chain(count).find_map(|t| t.error().cloned());
+    let length = match (length, poison, current()) {
+        (Ok(length), None, Ok(_)) => length,
+        (Err(error), ..) | (_, Some(error), _) | (_, _, Err(error)) => {
+            // The closure is run for the structure of what it gives.
+            let poisoned = |t: &[Tensor]| vec![Tensor::poisoned(error.clone()); t.len()];
+            let given = step(&rebuild(init, poisoned(&carries)), &rebuild(xs, poisoned(&slices)));
+            let stacks = finish(&given.1, Err(error.clone()), &caller);
+            return (finish(init, Err(error), &caller), stacks);
+        }
+    };
+    let part = |ty: TensorType| ty.with_shape(ty.shape[1..].to_vec());
+    let types: Vec<TensorType> =
+        types_of(&carries).into_iter().chain(types_of(&slices).into_iter().map(part)).collect();
+    let mut given = None;
+    let closure = step_of(&types, |inputs| {
+        let (carry, x) = inputs.split_at(carries.len());
+        let (carry, stack) = step(&rebuild(init, carry.to_vec()), &rebuild(xs, x.to_vec()));
+        let outputs = leaves(&carry).into_iter().chain(leaves(&stack)).collect();
+        given = Some((carry, stack));
+        outputs
+    });
+    let (carry, stack) = given.expect("there is a current scope, so the step has been run");
+    let results = closure.and_then(|closure| {
+        let count_of = leaves(&carry).len();
+        if count_of != carries.len() {
+            return Err(Diagnostic::new(format!(
+                "a step gives a carry of {count_of} tensors, and takes one of {}",
+                carries.len()
+            ))
+            .help("a carry has the same structure before and after a step"));
+        }
+        let op = Scan {
+            length,
+            carries: carries.len(),
+            captures: closure.captures.len(),
+            reverse,
+            counted: count.is_some(),
+        };
+        let operands = count.into_iter().chain(&carries).chain(&slices).chain(&closure.captures);
+        let operands: Vec<Tensor> = operands.cloned().collect();
+        Scope::emit(op.into(), &operands, vec![closure.body.renumber()], caller.clone())
+    });
+    let (carried, stacked) = match results {
+        Ok(mut results) => {
+            let stacks = results.split_off(carries.len());
+            (Ok(results), Ok(stacks))
+        }
+        Err(error) => (Err(error.clone()), Err(error)),
+    };
+    (finish(init, carried, &caller), finish(&stack, stacked, &caller))
+}
+
+fn repeat<C: Differentiable>(
+    max_steps: Option<Dim>,
+    init: &C,
+    condition: impl FnOnce(&C) -> Tensor,
+    step: impl FnOnce(&C) -> C,
+    caller: Location,
+) -> C {
+    let carries = leaves(init);
+    if let Some(error) = carries.iter().find_map(Tensor::error) {
+        return finish(init, Err(error.clone()), &caller);
+    }
+    let types = types_of(&carries);
+    let results = step_of(&types, |c| vec![condition(&rebuild(init, c.to_vec()))]).and_then(|condition| {
+        let step = step_of(&types, |c| leaves(&step(&rebuild(init, c.to_vec()))))?;
+        let (regions, captures) = together(vec![condition, step]);
+        let op = While { captures: captures.len(), max_steps };
+        let operands: Vec<Tensor> = carries.iter().cloned().chain(captures).collect();
+        Scope::emit(op.into(), &operands, regions, caller.clone())
+    });
+    finish(init, results, &caller)
+}

@@ -1,0 +1,201 @@
+//! `cond` and `switch`: one region of several.
+
+use super::{emit, samples};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::inline::inline;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::op::attribute::{attributes, named};
+use crate::op::batch::RegionOutput;
+use crate::op::compute::Compute;
+use crate::op::derivative::Derivative;
+use crate::op::{Batch, Cost, Entry, Op, Operation, SelectN, Traits};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: what the first region gives for `%k…` if `%p` is true, else what the second gives.
+    ///
+    /// Only the region that is chosen runs.
+    Cond {}
+}
+
+attributes! {
+    /// `switch %i, %k… region (%k) { … } …`: what region i gives for `%k…`, where i, an i32, is clamped to the regions that there are.
+    ///
+    /// Only the region that is chosen runs.
+    Switch {}
+}
+
+/// Checks the regions; the types of the results.
+fn infer(selector: DType, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    let Some((chooses, taken)) = operands.split_first() else {
+        return Err(Diagnostic::new("takes what chooses the region as its first operand"));
+    };
+    if *chooses != TensorType::scalar(selector) {
+        return Err(Diagnostic::new(format!("its first operand has type {chooses}"))
+            .help(format!("it is a {selector}[], which chooses the region")));
+    }
+    let Some(first) = regions.first() else { return Err(Diagnostic::new("has no region")) };
+    let results = first.types(&first.outputs);
+    for (n, region) in regions.iter().enumerate() {
+        let (inputs, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
+        if inputs != taken {
+            return Err(Diagnostic::new(format!(
+                "region {n} takes ({}), not ({})",
+                list(&inputs),
+                list(taken)
+            )));
+        }
+        if outputs != results {
+            return Err(Diagnostic::new(format!(
+                "region {n} gives ({}), region 0 gives ({})",
+                list(&outputs),
+                list(&results)
+            ))
+            .help("all regions give values of the same dtypes and shapes"));
+        }
+    }
+    Ok(results)
+}
+
+/// A batch in which all examples choose alike takes one region; one in which they may differ runs all, and selects.
+fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
+    let wanted = vec![RegionOutput::Batched; b.results.len()];
+    let map = |region: &Body| Ok((b.map_region)(region, &b.batched[1..], &wanted)?.0);
+    let regions = b.regions.iter().map(map).collect::<Result<Vec<Body>>>()?;
+    if !b.batched[0] {
+        return emit(op, b.operands, regions);
+    }
+    let chooses = &b.operands[0];
+    let given = regions.iter().map(|r| inline(r, &b.operands[1..])).collect::<Result<Vec<_>>>()?;
+    let select = |i: usize| {
+        let all: Vec<&Tensor> = given.iter().map(|results| &results[i]).collect();
+        let along = |t: &Tensor| t.broadcast_in_dim(all[0].shape().to_vec(), &[0]);
+        match chooses.dtype() {
+            DType::Bool => along(chooses).select(all[0], all[1]),
+            _ => {
+                let last = i32::try_from(all.len() - 1).unwrap_or(i32::MAX);
+                let bound = |n: i32| Tensor::full(chooses.ty(), Scalar::from(n));
+                let index = chooses.max(&bound(0)).min(&bound(last));
+                let operands: Vec<Tensor> =
+                    std::iter::once(along(&index)).chain(all.iter().map(|t| (*t).clone())).collect();
+                Tensor::apply(SelectN {}, &operands.iter().collect::<Vec<_>>())
+            }
+        }
+    };
+    Ok((0..b.results.len()).map(select).collect())
+}
+
+const TRAITS: Traits = Traits { cost: Cost::Loop, elementwise: false, commutative: false };
+
+impl Operation for Cond {
+    named!("cond");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        if regions.len() != 2 {
+            return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
+        }
+        infer(DType::Bool, operands, regions)
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let chosen = usize::from(!operands[0].cells[0].is_true());
+        regions.run(chosen, &operands[1..])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Control
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Control
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        batch(self.clone(), b).unwrap_or_else(|error| b.fail(error))
+    }
+
+    fn traits(&self) -> Traits {
+        TRAITS
+    }
+
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        2..=2
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "cond",
+            doc: "What the first region gives if a bool is true, else what the second gives.",
+            derivative: Derivative::Control.kind(),
+            samples: samples::conds(),
+        }]
+    }
+}
+
+impl Operation for Switch {
+    named!("switch");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        infer(DType::I32, operands, regions)
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let last = regions.bodies.len() - 1;
+        let chosen = usize::try_from(operands[0].cells[0].bits().max(0)).unwrap_or(last).min(last);
+        regions.run(chosen, &operands[1..])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Control
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Control
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        batch(self.clone(), b).unwrap_or_else(|error| b.fail(error))
+    }
+
+    fn traits(&self) -> Traits {
+        TRAITS
+    }
+
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        1..=usize::MAX
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "switch",
+            doc: "What the region of a number gives.",
+            derivative: Derivative::Control.kind(),
+            samples: samples::switches(),
+        }]
+    }
+}

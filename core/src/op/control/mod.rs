@@ -1,0 +1,65 @@
+//! Control flow: ops that run a region some number of times.
+//!
+//! A static graph need not freeze control flow out. Three constructs keep it in the graph, where it is typed, differentiated, mapped and
+//! planned like everything else:
+//!
+//! - [`Cond`] and [`Switch`] run one of several regions;
+//! - [`Scan`] runs a region a number of times that is known beforehand, handing *carries* from step to step, taking *slices* of stacked
+//!   operands and giving stacks of results;
+//! - [`While`] runs a region as long as a condition holds.
+//!
+//! A region is closed: what it uses from outside is passed to it as an operand, behind all others, and the same at every step: a
+//! *capture*. The Rust API ([`crate::graph::control`]) makes captures of whatever a closure uses.
+//!
+//! Loops that are written in other terms are made of these: a counted loop is a scan over the numbers of its steps, `map` a scan
+//! without carries, `fold` a scan without stacks.
+//!
+//! Passes and drivers that have to know what a region is to its equation ask [`super::Op::control`].
+
+mod branch;
+mod parts;
+mod samples;
+mod scan;
+mod while_loop;
+
+pub use branch::{Cond, Switch};
+pub use parts::{ScanParts, WhileParts};
+pub use scan::Scan;
+pub use while_loop::While;
+
+use super::Op;
+use crate::diagnostic::Result;
+use crate::graph::Body;
+use crate::graph::tensor::Tensor;
+
+/// A construct of control flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control<'a> {
+    /// Operand 0 chooses the region, which takes the other operands and gives the results.
+    Branch,
+    /// Steps whose number is known, or bounded.
+    Scan(&'a Scan),
+    /// Steps until a condition fails.
+    While(&'a While),
+}
+
+impl Op {
+    /// Which construct of control flow it is, if it is one.
+    pub fn control(&self) -> Option<Control<'_>> {
+        match self {
+            Op::Cond(_) | Op::Switch(_) => Some(Control::Branch),
+            Op::Scan(scan) => Some(Control::Scan(scan)),
+            Op::While(op) => Some(Control::While(op)),
+            _ => None,
+        }
+    }
+}
+
+/// The results of a construct, or the first error.
+fn emit(op: impl Into<Op>, operands: &[Tensor], regions: Vec<Body>) -> Result<Vec<Tensor>> {
+    let results = Tensor::apply_with(op, &operands.iter().collect::<Vec<_>>(), regions);
+    match results.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(results),
+    }
+}

@@ -1,0 +1,208 @@
+//! `scan`: a region, step after step.
+
+use super::parts::{Stack, check_step, part, part_of, stacked};
+use super::{emit, samples};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::build::Scope;
+use crate::graph::inline::inline;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::location::Location;
+use crate::op::attribute::{attributes, named};
+use crate::op::batch::{RegionOutput, moved};
+use crate::op::compute::Compute;
+use crate::op::derivative::Derivative;
+use crate::op::{Batch, Cost, Entry, Iota, Operation, Traits};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `scan %c…, %x…, %k… {carries=1, captures=1, length=T} region (%c, %x, %k) { … }`
+    ///
+    /// Runs the region for each of the steps 0, 1, …, T − 1: step t takes the carries as the step before left them (`%c` at first),
+    /// part t of each sliced operand along its first axis, and the captures, and gives the carries for the next step, and parts t of the stacks.
+    /// Results are the carries after the last step, then the stacks, whose first extent is T.
+    Scan {
+        /// The number of steps, T: the first extent of what is sliced and stacked.
+        length: Dim,
+        /// How many operands are handed from step to step.
+        carries: usize,
+        /// How many of the last operands every step sees.
+        captures: usize = 0,
+        /// The steps are taken from T − 1 to 0.
+        reverse: bool = false,
+        /// The first operand, an i32 clamped to 0..=T, says how many steps are taken: those below it. Parts of stacks of steps that are not taken are 0.
+        counted: bool = false,
+    }
+}
+
+impl Operation for Scan {
+    named!("scan");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        let parts = self.parts(operands)?;
+        if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
+            return Err(Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]"));
+        }
+        let [region] = regions else {
+            return Err(Diagnostic::new(format!("takes 1 region, found {}", regions.len())));
+        };
+        let slices = parts.slices.iter().map(|ty| part_of(ty, &self.length)).collect::<Result<Vec<_>>>()?;
+        let inputs = [parts.carries, &slices, parts.captures].concat();
+        let stacks = check_step("a step", region, &inputs, parts.carries)?;
+        let stacks = stacks.iter().map(|ty| stacked(ty, &self.length));
+        Ok(parts.carries.iter().cloned().chain(stacks).collect())
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let parts = self.parts(operands)?;
+        let length = self.length.as_constant().expect("the interpreter runs bound functions only");
+        let count = parts.count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
+        let count = usize::try_from(count).expect("a length is not negative");
+        let mut carries = parts.carries.to_vec();
+        let mut stacks: Vec<Stack<R>> = results[self.carries..].iter().map(Stack::new).collect();
+        for step in 0..count {
+            let step = if self.reverse { count - 1 - step } else { step };
+            let slices = parts.slices.iter().map(|whole| part(whole, step));
+            let taken: Vec<Array<R>> =
+                carries.into_iter().chain(slices).chain(parts.captures.iter().cloned()).collect();
+            carries = regions.run(0, &taken)?;
+            let made = carries.split_off(self.carries);
+            stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
+        }
+        Ok(carries.into_iter().chain(stacks.into_iter().map(Stack::finish)).collect())
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Control
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Control
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        self.batched(b).unwrap_or_else(|error| b.fail(error))
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        1..=1
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "scan",
+            doc: "The carries after the steps of a loop, and stacks of what each step gives.",
+            derivative: Derivative::Control.kind(),
+            samples: samples::scans(),
+        }]
+    }
+}
+
+impl Scan {
+    fn batched(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
+        let parts = self.parts(b.operands)?;
+        let flags = self.parts(b.batched)?;
+        if let (Some(count), Some(true)) = (parts.count, flags.count) {
+            return self.batched_count(b, count);
+        }
+        // A carry is batched once it depends on what is batched.
+        let mut carried = flags.carries.to_vec();
+        let (region, made) = loop {
+            let taken = [carried.as_slice(), flags.slices, flags.captures].concat();
+            let wanted =
+                carried.iter().map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
+            let stacks = b.results.len() - self.carries;
+            let wanted: Vec<RegionOutput> =
+                wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
+            let (region, made) = (b.map_region)(&b.regions[0], &taken, &wanted)?;
+            if made[..self.carries] == carried {
+                break (region, made);
+            }
+            carried = made[..self.carries].to_vec();
+        };
+        let first = usize::from(self.counted);
+        let operand = |i: usize| match i.checked_sub(first) {
+            Some(c) if c < self.carries && carried[c] => b.operand(i),
+            Some(c) if c >= self.carries && c < self.carries + parts.slices.len() && b.batched[i] => {
+                moved(&b.operands[i], 0, 1)
+            }
+            _ => b.operands[i].clone(),
+        };
+        let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
+        let results = emit(self.clone(), &operands, vec![region])?;
+        let result = |(i, t): (usize, &Tensor)| match (made[i], i < self.carries) {
+            (false, _) => b.repeat(t),
+            (true, true) => t.clone(),
+            (true, false) => moved(t, 1, 0),
+        };
+        Ok(results.iter().enumerate().map(result).collect())
+    }
+
+    /// Where the number of steps differs from example to example, all steps are taken, and those that are too many change nothing.
+    fn batched_count(&self, b: &Batch<'_>, count: &Tensor) -> Result<Vec<Tensor>> {
+        let parts = self.parts(b.operands)?;
+        let Some(scope) = Scope::current() else {
+            return Err(Diagnostic::new("there is no function to map a loop in"));
+        };
+        let flags = [vec![true; self.carries], self.parts(b.batched)?.slices.to_vec()].concat();
+        let flags = [flags, self.parts(b.batched)?.captures.to_vec()].concat();
+        let (mapped, _) =
+            (b.map_region)(&b.regions[0], &flags, &vec![RegionOutput::Batched; b.results.len()])?;
+        let steps = TensorType::new(DType::I32, [self.length.clone()]);
+        let numbers = Tensor::apply(Iota { dtype: DType::I32, shape: steps.shape, axis: 0 }, &[]);
+        // The region takes carries, slices, the number of the step, captures, the counts.
+        let region = scope.region();
+        let at = || Location::Unknown;
+        let inputs: Vec<Tensor> =
+            mapped.inputs.iter().map(|v| region.input_at(mapped.ty(*v).clone(), at())).collect();
+        let number = region.input_at(TensorType::scalar(DType::I32), at());
+        let counts = region.input_at(count.ty().clone(), at());
+        let outputs = region.enter(|| -> Result<Vec<Tensor>> {
+            let given = inline(&mapped, &inputs)?;
+            let taken = number.broadcast_in_dim(counts.shape().to_vec(), &[]).lt(&counts);
+            let keep = |(i, new): (usize, &Tensor)| {
+                let along = taken.broadcast_in_dim(new.shape().to_vec(), &[0]);
+                let old = if i < self.carries { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
+                along.select(new, &old)
+            };
+            Ok(given.iter().enumerate().map(keep).collect())
+        })?;
+        if let Some(error) = outputs.iter().find_map(Tensor::error) {
+            return Err(error.clone());
+        }
+        let mut body = region.close(&outputs)?.body;
+        // Behind the explicit inputs there is nothing; the number and the counts change places with the captures.
+        let captures = parts.captures.len();
+        let (number, counts) = (body.inputs[flags.len()], body.inputs[flags.len() + 1]);
+        body.inputs.truncate(flags.len());
+        body.inputs.insert(flags.len() - captures, number);
+        body.inputs.push(counts);
+        let op = Scan { counted: false, captures: self.captures + 1, ..self.clone() };
+        let slice = |i: usize| if b.batched[i] { moved(&b.operands[i], 0, 1) } else { b.operands[i].clone() };
+        let mut operands: Vec<Tensor> = (1..=self.carries).map(|i| b.operand(i)).collect();
+        operands.extend((1 + self.carries..1 + self.carries + parts.slices.len()).map(slice));
+        operands.push(numbers);
+        operands.extend(parts.captures.iter().cloned());
+        operands.push(count.clone());
+        let results = emit(op, &operands, vec![body.renumber()])?;
+        let stack = |(i, t): (usize, &Tensor)| if i < self.carries { t.clone() } else { moved(t, 1, 0) };
+        Ok(results.iter().enumerate().map(stack).collect())
+    }
+}

@@ -1,0 +1,210 @@
+//! `while`: a region as long as a condition holds.
+
+use super::parts::{Stack, check_step, stacked};
+use super::{emit, samples};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Body;
+use crate::graph::build::Scope;
+use crate::graph::inline::inline;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::location::Location;
+use crate::op::attribute::{attributes, named};
+use crate::op::batch::{RegionOutput, moved};
+use crate::op::compute::Compute;
+use crate::op::derivative::Derivative;
+use crate::op::{Batch, Cost, Entry, Operation, Reduce, ReduceKind, Traits};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `while %c…, %k… {captures=1, max_steps=100} region (%c, %k) -> bool[] region (%c, %k) { … }`
+    ///
+    /// As long as the first region, the condition, gives true for the carries and the captures, the second takes a step: it gives the next carries,
+    /// and parts of stacks. Results are the carries when the condition fails, or `max_steps` steps have been taken; then the stacks, which are 0
+    /// behind the last step.
+    ///
+    /// Reverse mode needs to keep something of each step, so it needs `max_steps`; so do stacks.
+    While {
+        /// How many of the last operands every step sees.
+        captures: usize = 0,
+        /// At most so many steps are taken; without it, 2³¹ − 1.
+        max_steps: Option<Dim> = None,
+    }
+}
+
+impl While {
+    /// The greatest number of steps without a bound of the user's: steps are counted in i32.
+    pub const LIMIT: u64 = i32::MAX as u64;
+
+    /// The greatest number of steps, without dimension variables.
+    pub fn limit(&self) -> u64 {
+        let steps = self.max_steps.as_ref().and_then(Dim::as_constant);
+        steps.map_or(Self::LIMIT, |steps| u64::try_from(steps).unwrap_or(0).min(Self::LIMIT))
+    }
+}
+
+impl Operation for While {
+    named!("while");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        let parts = self.parts(operands)?;
+        let [condition, step] = regions else {
+            return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
+        };
+        let predicate = check_step("the condition", condition, operands, &[])?;
+        if predicate != [TensorType::scalar(DType::Bool)] {
+            let found: Vec<String> = predicate.iter().map(TensorType::to_string).collect();
+            return Err(Diagnostic::new(format!("the condition gives ({})", found.join(", ")))
+                .help("it gives one bool[]"));
+        }
+        let stacks = check_step("a step", step, operands, parts.carries)?;
+        let stacks = match &self.max_steps {
+            Some(length) => stacks.iter().map(|ty| stacked(ty, length)).collect(),
+            None if stacks.is_empty() => vec![],
+            None => {
+                return Err(Diagnostic::new("stacks have no extent: the number of steps has no bound")
+                    .help("give `max_steps`"));
+            }
+        };
+        Ok(parts.carries.iter().cloned().chain(stacks).collect())
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let parts = self.parts(operands)?;
+        let count = parts.carries.len();
+        let mut stacks: Vec<Stack<R>> = results[count..].iter().map(Stack::new).collect();
+        let mut taken = operands.to_vec();
+        let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
+        for step in 0..limit {
+            if !regions.run(0, &taken)?[0].cells[0].is_true() {
+                break;
+            }
+            let mut carries = regions.run(1, &taken)?;
+            let made = carries.split_off(count);
+            stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
+            taken.splice(..count, carries);
+        }
+        taken.truncate(count);
+        Ok(taken.into_iter().chain(stacks.into_iter().map(Stack::finish)).collect())
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Control
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Control
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        self.batched(b).unwrap_or_else(|error| b.fail(error))
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        2..=2
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![Entry {
+            name: "while",
+            doc: "The carries when a condition fails for them, each step made from the one before.",
+            derivative: Derivative::Control.kind(),
+            samples: samples::whiles(),
+        }]
+    }
+}
+
+impl While {
+    fn batched(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
+        let flags = self.parts(b.batched)?;
+        let count = flags.carries.len();
+        let stacks = b.results.len() - count;
+        let mut carried = flags.carries.to_vec();
+        let (condition, step, made) = loop {
+            let taken = [carried.as_slice(), flags.captures].concat();
+            let (condition, differs) = (b.map_region)(&b.regions[0], &taken, &[RegionOutput::AsItIs])?;
+            if differs[0] {
+                return self.batched_condition(b);
+            }
+            let wanted =
+                carried.iter().map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
+            let wanted: Vec<RegionOutput> =
+                wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
+            let (step, made) = (b.map_region)(&b.regions[1], &taken, &wanted)?;
+            if made[..count] == carried {
+                break (condition, step, made);
+            }
+            carried = made[..count].to_vec();
+        };
+        let operand = |i: usize| if i < count && carried[i] { b.operand(i) } else { b.operands[i].clone() };
+        let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
+        let results = emit(self.clone(), &operands, vec![condition, step])?;
+        Ok(self.results(b, count, &results, &made))
+    }
+
+    /// Where examples stop at different steps, steps are taken until the last one stops, and change only those that go on.
+    fn batched_condition(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
+        let flags = self.parts(b.batched)?;
+        let count = flags.carries.len();
+        let taken = [vec![true; count], flags.captures.to_vec()].concat();
+        let (condition, _) = (b.map_region)(&b.regions[0], &taken, &[RegionOutput::Batched])?;
+        let (step, _) = (b.map_region)(&b.regions[1], &taken, &vec![RegionOutput::Batched; b.results.len()])?;
+        let types = condition.types(&condition.inputs);
+        let any = region(&types, |inputs| {
+            let goes_on = inline(&condition, inputs)?;
+            Ok(Tensor::apply_many(Reduce::new(ReduceKind::Or, [0]), &[&goes_on[0]]))
+        })?;
+        let masked = region(&types, |inputs| {
+            let goes_on = inline(&condition, inputs)?.swap_remove(0);
+            let given = inline(&step, inputs)?;
+            let keep = |(i, new): (usize, &Tensor)| {
+                let along = goes_on.broadcast_in_dim(new.shape().to_vec(), &[0]);
+                let old = if i < count { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
+                along.select(new, &old)
+            };
+            Ok(given.iter().enumerate().map(keep).collect())
+        })?;
+        let operand = |i: usize| if i < count { b.operand(i) } else { b.operands[i].clone() };
+        let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
+        let results = emit(self.clone(), &operands, vec![any, masked])?;
+        Ok(self.results(b, count, &results, &vec![true; b.results.len()]))
+    }
+
+    fn results(&self, b: &Batch<'_>, carries: usize, results: &[Tensor], made: &[bool]) -> Vec<Tensor> {
+        let result = |(i, t): (usize, &Tensor)| match (made[i], i < carries) {
+            (false, _) => b.repeat(t),
+            (true, true) => t.clone(),
+            (true, false) => moved(t, 1, 0),
+        };
+        results.iter().enumerate().map(result).collect()
+    }
+}
+
+/// A region of the function that is being built.
+fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
+    let Some(scope) = Scope::current().map(|scope| scope.region()) else {
+        return Err(Diagnostic::new("there is no function to map a loop in"));
+    };
+    let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let outputs = scope.enter(|| f(&inputs))?;
+    match outputs.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(scope.close(&outputs)?.body),
+    }
+}
