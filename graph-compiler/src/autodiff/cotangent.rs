@@ -10,10 +10,11 @@
 //!
 //! Signs change no bit but the sign of a zero: rounding is symmetric.
 
+use super::transpose::sees_signs;
 use super::{add, emit_one};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
-use wengert_core::op::derivative::{Custom, Derivative, Sign};
+use wengert_core::op::derivative::{Derivative, Sign};
 use wengert_core::op::{Binary, Unary};
 use wengert_core::{IdVec, LocationId, Result, Tensor};
 
@@ -136,7 +137,7 @@ impl<'b> Sums<'b> {
                 (0..equation.operands.len()).filter(|i| self.is_linear[equation.operands[*i]]).collect();
             let [operand] = linear.as_slice() else { return false };
             match equation.op.derivative() {
-                Derivative::Custom(Custom::Transposed { .. }) => return false,
+                rule if sees_signs(&rule) => return false,
                 Derivative::SignedSum(signs) => sign = sign * signs[*operand],
                 _ => {}
             }
@@ -164,7 +165,7 @@ impl<'b> Sums<'b> {
         let plus = any && known.all(|sum| sum.sign() == Sign::Plus);
         let mut signs = equation.operands.iter().enumerate().filter(|(_, v)| **v == value);
         plus && match equation.op.derivative() {
-            Derivative::Custom(Custom::Transposed { .. }) => false,
+            rule if sees_signs(&rule) => false,
             Derivative::SignedSum(of) => signs.all(|(i, _)| of[i] == Sign::Plus),
             _ => true,
         }

@@ -13,7 +13,7 @@
 use super::activity::Activity;
 use super::trace::trace;
 use super::transpose::transpose;
-use super::{add, current_scope, custom, sound};
+use super::{add, control, current_scope, custom, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
@@ -66,7 +66,9 @@ pub(super) fn run(
         let wanted = equation.results.iter().any(|v| activity.differentiated[*v]);
         let tangents: Vec<Option<Tensor>> =
             equation.operands.iter().map(|v| derivatives[*v].clone().filter(|_| wanted)).collect();
-        let (results, tangents) = differentiate(&scope, body, equation, &operands, &tangents, linearizing)?;
+        let each: Vec<bool> = equation.results.iter().map(|v| activity.differentiated[*v]).collect();
+        let (results, tangents) =
+            differentiate(&scope, body, equation, &operands, &tangents, &each, linearizing)?;
         for ((value, result), tangent) in equation.results.iter().zip(results).zip(tangents) {
             values[*value] = Some(result);
             if activity.differentiated[*value] {
@@ -86,6 +88,7 @@ fn differentiate(
     equation: &Equation,
     operands: &[Tensor],
     tangents: &[Option<Tensor>],
+    wanted: &[bool],
     linearizing: bool,
 ) -> Result<Duals> {
     let location = scope.location(equation.location);
@@ -112,6 +115,9 @@ fn differentiate(
         assert!(!active && !linearizing, "a linear program is run as it is, or transposed");
         let results = custom::expand(scope, equation, operands, count)?;
         return Ok((results, vec![None; equation.results.len()]));
+    }
+    if let (true, Derivative::Control) = (active, rule) {
+        return control::differentiate(scope, equation, operands, tangents, wanted, linearizing);
     }
     let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;
     if !active {

@@ -23,6 +23,7 @@
 //! and differentiates what was computed.
 
 mod activity;
+mod control;
 mod cotangent;
 mod custom;
 pub mod eager;

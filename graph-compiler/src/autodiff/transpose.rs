@@ -6,7 +6,7 @@
 //! subtracted further on: cotangents have signs ([`super::cotangent`]).
 
 use super::cotangent::{Cotangent, Sums};
-use super::{current_scope, custom, sound};
+use super::{control, current_scope, custom, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::derivative::{Custom, Derivative, Sign, Transpose, TransposeOperand, TransposeRule};
@@ -71,6 +71,11 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
         let vanishes = rule.linear().is_some() && floats.clone().all(|v| is_zero[*v]);
         equation.results.iter().for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
         if !equation.operands.iter().any(|v| is_linear[*v]) {
+            continue;
+        }
+        if let Derivative::Control = rule {
+            let linear: Vec<bool> = equation.operands.iter().map(|v| is_linear[*v]).collect();
+            control::verify(equation, &linear, &location)?;
             continue;
         }
         linear_rule(equation, &is_linear)
@@ -153,9 +158,7 @@ fn adjoint(
         return signed_terms(scope, equation, signs, is_linear, cotangent.clone());
     }
     let minus = cotangents.iter().flatten().all(|c| c.sign() == Sign::Minus);
-    let custom = matches!(op.derivative(), Derivative::Custom(_));
-    // A rule of the user's need not be linear, so it gets the cotangents themselves.
-    let sign = if minus && !custom && takes_up() { Sign::Minus } else { Sign::Plus };
+    let sign = if minus && !sees_signs(&op.derivative()) && takes_up() { Sign::Minus } else { Sign::Plus };
     let tensor = |cotangent: Cotangent| match sign {
         Sign::Minus => Ok(cotangent.unsigned().clone()),
         Sign::Plus => cotangent.plain(scope),
@@ -164,6 +167,11 @@ fn adjoint(
         cotangents.into_iter().map(|c| c.map(tensor).transpose()).collect::<Result<_>>()?;
     let results = unsigned(scope, body, equation, is_linear, values, &cotangents)?;
     Ok(results.into_iter().map(|t| t.map(|t| Cotangent::plus(t).times(sign, equation))).collect())
+}
+
+/// True for ops that may run rules of the user's on their cotangents: these need not be linear, so they get the cotangents themselves.
+pub(super) fn sees_signs(rule: &Derivative) -> bool {
+    matches!(rule, Derivative::Custom(_) | Derivative::Control)
 }
 
 /// The cotangents of a signed sum's terms. They have signs and are no new tensors, unless that would make more negations than one.
@@ -197,6 +205,14 @@ fn unsigned(
         let residuals = &equation.operands[..equation.operands.len() - tangents];
         let residuals = residuals.iter().map(|v| values[*v].clone().expect("what is not linear is known"));
         return custom::adjoint(equation, residuals.collect(), cotangents);
+    }
+    if let Derivative::Control = op.derivative() {
+        let operands: Vec<Option<Tensor>> = equation
+            .operands
+            .iter()
+            .map(|v| (!is_linear[*v]).then(|| values[*v].clone().expect("what is not linear is known")))
+            .collect();
+        return control::adjoint(scope, equation, &operands, cotangents);
     }
     let rule =
         linear_rule(equation, is_linear).map_err(|d| d.at(scope.location(equation.location), op.name()))?;

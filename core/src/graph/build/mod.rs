@@ -281,6 +281,25 @@ impl Scope {
         None
     }
 
+    /// The tensor of an outer scope that a value of this scope stands for, if it is a capture.
+    pub fn captured(&self, tensor: &Tensor) -> Option<Tensor> {
+        let (scope, value) = tensor.traced_value().ok()?;
+        if !self.is_same(scope) {
+            return None;
+        }
+        let building = self.0.building.borrow();
+        // Captures' values ascend in order of capture.
+        let mut captured: Vec<ValueId> = building.captured.values().copied().collect();
+        captured.sort();
+        let index = captured.binary_search(&value).ok()?;
+        Some(building.captures[index].clone())
+    }
+
+    /// True if it is the very same scope.
+    pub fn is_same(&self, other: &Scope) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     /// True if this is `other` or nested in it.
     pub fn is_within(&self, other: &Scope) -> bool {
         let mut scope = Some(self);

@@ -122,6 +122,8 @@ enum Tangents {
     Own(JvpRule),
     /// From the user's.
     Custom(Custom),
+    /// From the regions of control flow.
+    Control,
 }
 
 struct Nodes {

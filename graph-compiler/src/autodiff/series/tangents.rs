@@ -2,7 +2,7 @@
 
 use super::{Applied, Nodes, Rule, Tangents, Value};
 use crate::autodiff::activity::Activity;
-use crate::autodiff::{custom, record};
+use crate::autodiff::{control, custom, record};
 use std::rc::Rc;
 use wengert_core::graph::build::Closure;
 use wengert_core::op::derivative::Jvp;
@@ -76,6 +76,9 @@ impl Nodes {
                         let (op, regions) = (&equation.op, &equation.regions);
                         jvp(&Jvp { op, operands, results, tangents: &tangents, regions })
                     }
+                    Tangents::Control => {
+                        control::tangents(&self.scope, equation, operands, &tangents, results.len())?
+                    }
                     Tangents::Custom(rule) => {
                         custom::tangents(&self.scope, equation, rule, operands, results, &tangents, false)?
                     }
@@ -89,7 +92,7 @@ impl Nodes {
                 self.scope.derived(equation.location, format!("jvp({})", equation.op.name()), record)?
             }
             // A region's equations have locations of their own.
-            Tangents::Custom(_) => record()?,
+            Tangents::Custom(_) | Tangents::Control => record()?,
         };
         Ok((Some(closure).filter(|_| present.contains(&true)), present))
     }

@@ -1,0 +1,236 @@
+//! `cond` and `switch`.
+//!
+//! Each way is differentiated by itself. A result has a tangent if it has one on some way; on the others it is zero.
+
+use super::{Operand, Site, derived, flags, innermost, kept, opened, present, region, spread, types};
+use crate::autodiff::custom;
+use crate::autodiff::jvp::{Duals, run, zeros};
+use crate::autodiff::linearize::{Linear, linearize as linearized};
+use crate::autodiff::transpose::transpose as transpose_body;
+use wengert_core::graph::{Body, Equation};
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::{Result, Tensor, TensorType};
+
+/// A way that has been run but not closed, since not all of its outputs are known yet.
+struct Way<T> {
+    scope: Scope,
+    inputs: Vec<Tensor>,
+    given: T,
+}
+
+fn ways<T>(
+    at: &Site<'_>,
+    types: &[TensorType],
+    f: impl Fn(usize, &[Tensor]) -> Result<T>,
+) -> Result<Vec<Way<T>>> {
+    let current = innermost([])?;
+    let way = |n| {
+        let (scope, inputs) = opened(current.region(), types);
+        let given = scope.enter(|| f(n, &inputs))?;
+        Ok(Way { scope, inputs, given })
+    };
+    (0..at.equation.regions.len()).map(way).collect()
+}
+
+impl<T> Way<T> {
+    /// Ends it with outputs of these types; zeros for those that are missing.
+    fn close(self, outputs: Vec<Option<Tensor>>, types: &[TensorType]) -> Result<Body> {
+        let outputs = self.scope.enter(|| {
+            let full = outputs.iter().zip(types).map(|(t, ty)| super::or_zeros(t.as_ref(), ty));
+            full.collect::<Result<Vec<_>>>()
+        })?;
+        let closure = self.scope.close(&outputs)?;
+        assert!(closure.captures.is_empty(), "a region of a branch uses its inputs only");
+        Ok(closure.body)
+    }
+}
+
+pub(super) fn jvp(at: &Site<'_>) -> Result<Duals> {
+    let given = present(&at.tangents[1..]);
+    let count = at.operands.len() - 1;
+    let taken = [types(&at.operands[1..]), types(&given)].concat();
+    let active = flags(&at.tangents[1..]);
+    let ways = ways(at, &taken, |n, inputs| {
+        let tangents = spread(&inputs[count..], &active);
+        run(&at.equation.regions[n], &inputs[..count], &tangents, at.wanted, false)
+    })?;
+    let results: Vec<TensorType> = types(&ways[0].given.0);
+    let moving = moving(results.len(), ways.iter().map(|w| w.given.1.as_slice()));
+    let made = [results.clone(), kept(&results, &moving)].concat();
+    let mut regions = Vec::new();
+    for way in ways {
+        let (values, tangents) = &way.given;
+        let outputs = values.iter().cloned().map(Some).chain(kept(tangents, &moving)).collect();
+        regions.push(way.close(outputs, &made)?);
+    }
+    let operands: Vec<Tensor> = at.operands.iter().cloned().chain(given).collect();
+    let mut given = at.emit(at.equation.op.clone(), &operands, regions)?;
+    let tangents = given.split_off(results.len());
+    Ok((given, spread(&tangents, &moving)))
+}
+
+/// The results that have a tangent on some way.
+fn moving<'t>(results: usize, ways: impl Iterator<Item = &'t [Option<Tensor>]>) -> Vec<bool> {
+    ways.fold(vec![false; results], |any, way| any.iter().zip(way).map(|(a, t)| *a || t.is_some()).collect())
+}
+
+/// The primal branch gives residuals beside its results. Ways share places for residuals of one type, and a residual that is an operand
+/// needs none.
+pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
+    let taken = types(&at.operands[1..]);
+    let active = flags(&at.tangents[1..]);
+    let ways = ways(at, &taken, |n, inputs| {
+        let closure = Closure { body: at.equation.regions[n].clone(), captures: vec![] };
+        linearized(&closure, inputs, &active, at.wanted)
+    })?;
+    let results = types(&ways[0].given.outputs);
+    let has = |linear: &Linear, i: usize| linear.outputs[i].1.is_some();
+    let moving: Vec<bool> =
+        (0..results.len()).map(|i| ways.iter().any(|w| has(&w.given.linear, i))).collect();
+    // Places for residuals.
+    let mut places: Vec<TensorType> = Vec::new();
+    let mut sources: Vec<Vec<Source>> = Vec::new();
+    for way in &ways {
+        let mut free: Vec<bool> = vec![true; places.len()];
+        let source = |residual: &Tensor| {
+            if let Some(i) = way.inputs.iter().position(|input| input.is_same(residual)) {
+                return Source::Operand(i);
+            }
+            let place = (0..places.len()).find(|p| free[*p] && places[*p] == *residual.ty());
+            let place = place.unwrap_or_else(|| {
+                places.push(residual.ty().clone());
+                free.push(true);
+                places.len() - 1
+            });
+            free[place] = false;
+            Source::Place(place)
+        };
+        sources.push(way.given.linear.residuals.iter().map(source).collect());
+    }
+    let made = [results.clone(), places.clone()].concat();
+    let mut linears = Vec::new();
+    let mut regions = Vec::new();
+    for (way, sources) in ways.into_iter().zip(&sources) {
+        let mut outputs: Vec<Option<Tensor>> = way.given.outputs.iter().cloned().map(Some).collect();
+        outputs.resize(made.len(), None);
+        for (residual, source) in way.given.linear.residuals.iter().zip(sources) {
+            if let Source::Place(place) = source {
+                outputs[results.len() + place] = Some(residual.clone());
+            }
+        }
+        linears.push(way.given.linear.clone());
+        regions.push(way.close(outputs, &made)?);
+    }
+    let mut values = at.emit(at.equation.op.clone(), at.operands, regions)?;
+    let residuals = values.split_off(results.len());
+
+    if !moving.contains(&true) {
+        return Ok((values, vec![None; results.len()]));
+    }
+    // The linear half: what chooses, tangents, residuals, operands.
+    let given = present(&at.tangents[1..]);
+    let taken = [types(&given), places, types(&at.operands[1..])].concat();
+    let (first, second) = (given.len(), given.len() + residuals.len());
+    let regions = linears.iter().zip(&sources).map(|(linear, sources)| {
+        region(&taken, |inputs| {
+            let of = |source: &Source| match source {
+                Source::Place(p) => inputs[first + p].clone(),
+                Source::Operand(i) => inputs[second + i].clone(),
+            };
+            let residuals = sources.iter().map(of);
+            let given: Vec<Option<Tensor>> = inputs[..first].iter().cloned().chain(residuals).map(Some).collect();
+            let tangents = custom::run(&linear.body, &given)?;
+            let of = |i: usize| linear.outputs[i].1.and_then(|at| tangents[at].clone());
+            let moving = (0..results.len()).filter(|i| moving[*i]);
+            moving.map(|i| of(i).map_or_else(|| zeros(&results[i]), Ok)).collect()
+        })
+    });
+    let regions = regions.collect::<Result<Vec<_>>>()?;
+    let operands: Vec<Tensor> = std::iter::once(at.operands[0].clone())
+        .chain(given)
+        .chain(residuals)
+        .chain(at.operands[1..].iter().cloned())
+        .collect();
+    let (operands, regions) = without_unused(operands, regions);
+    let tangents = at.emit_linear(at.equation.op.clone(), &operands, regions)?;
+    Ok((values, spread(&tangents, &moving)))
+}
+
+/// Where a way's residual comes from.
+enum Source {
+    /// The operand of this number, behind what chooses.
+    Operand(usize),
+    /// What the primal branch gives at this place.
+    Place(usize),
+}
+
+/// The operands that some region uses, and regions that take no others.
+fn without_unused(
+    mut operands: Vec<Tensor>,
+    regions: Vec<Body>,
+) -> (Vec<Tensor>, Vec<Body>) {
+    let live = |region: &Body| {
+        let live = super::Activity::of(region, &vec![false; region.outputs.len()]).live;
+        region.inputs.iter().map(|v| live[*v]).collect::<Vec<bool>>()
+    };
+    let each: Vec<Vec<bool>> = regions.iter().map(live).collect();
+    let used: Vec<bool> = (0..operands.len() - 1).map(|i| each.iter().any(|live| live[i])).collect();
+    let rest = operands.split_off(1);
+    operands.extend(kept(&rest, &used));
+    let narrowed = regions.into_iter().map(|mut region| {
+        region.inputs = kept(&region.inputs, &used);
+        region
+    });
+    (operands, narrowed.collect())
+}
+
+pub(super) fn transpose(
+    scope: &Scope,
+    equation: &Equation,
+    operands: &[Operand],
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let chooses = operands[0].clone().expect("what chooses is an integer or a bool, so nothing is linear in it");
+    let known = present(&operands[1..]);
+    let linear: Vec<bool> = operands[1..].iter().map(Option::is_none).collect();
+    let given = present(cotangents);
+    let taken = [types(&given), types(&known)].concat();
+    let region_types = |which: bool| {
+        let region = &equation.regions[0];
+        let inputs = region.inputs.iter().zip(&linear).filter(move |(_, l)| **l == which);
+        inputs.map(|(v, _)| region.ty(*v).clone()).collect::<Vec<TensorType>>()
+    };
+    let made = region_types(true);
+    let current = innermost([])?;
+    let mut ways = Vec::new();
+    for body in &equation.regions {
+        let (way, inputs) = opened(current.region(), &taken);
+        let mut body = body.clone();
+        let (first, last): (Vec<_>, Vec<_>) =
+            body.inputs.iter().zip(&linear).map(|(v, l)| (*v, *l)).partition(|(_, l)| *l);
+        body.inputs = first.into_iter().chain(last).map(|(v, _)| v).collect();
+        let results = way.enter(|| {
+            let cotangents = spread(&inputs[..given.len()], &flags(cotangents));
+            transpose_body(&body, made.len(), &inputs[given.len()..], &cotangents)
+        })?;
+        ways.push(Way { scope: way, inputs, given: results });
+    }
+    let moving = moving(made.len(), ways.iter().map(|w| w.given.as_slice()));
+    let kinds = kept(&made, &moving);
+    let mut regions = Vec::new();
+    for way in ways {
+        let outputs = kept(&way.given, &moving);
+        regions.push(way.close(outputs, &kinds)?);
+    }
+    if !moving.contains(&true) {
+        return Ok(vec![None; operands.len()]);
+    }
+    let all: Vec<Tensor> = std::iter::once(chooses).chain(given).chain(known).collect();
+    let (all, regions) = without_unused(all, regions);
+    let rule = format!("transpose({})", equation.op.name());
+    let results = derived(scope, equation, rule, equation.op.clone(), &all, regions)?;
+    let results = spread(&results, &moving);
+    let mut results = results.into_iter();
+    let of = |is_linear: &bool| is_linear.then(|| results.next().flatten()).flatten();
+    Ok(std::iter::once(None).chain(linear.iter().map(of)).collect())
+}

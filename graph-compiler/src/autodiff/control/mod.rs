@@ -1,0 +1,235 @@
+//! Derivatives of control flow, from those of its regions.
+//!
+//! A branch is differentiated by differentiating all of its ways, a loop by differentiating its step. In forward mode tangents go
+//! along with what they belong to: a loop carries both, and is one loop as before. Linearization has to tell them apart, since its linear half
+//! may run later, and backwards; this is what partial evaluation of the step does. The step is linearized in a scope of its own, which leaves
+//! a linear program for one step and its residuals, and these are of three kinds:
+//!
+//! - what differs from step to step is *stacked* by the primal loop: the tape, typed, of exactly what the linear step reads;
+//! - a part of a stacked operand is there already, and is sliced again;
+//! - what is the same at every step was emitted before the loop, by the rule of scopes, and is captured.
+//!
+//! The linear half is a scan of the linear step, and its transpose the scan of the transposed step in the other direction: it carries cotangents of
+//! the carries, and sums those of the captures. Of a loop that ends by a condition the number of steps is a residual too, and the linear half
+//! counts. So whatever the construct, linear programs contain branches and scans only, and both are closed under transposition and
+//! differentiation; any order and any nesting follows.
+
+mod branch;
+mod scan;
+mod transposed;
+mod while_loop;
+
+use super::activity::Activity;
+use super::current_scope;
+use super::jvp::{Duals, zeros};
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::op::{Control, Derivative};
+use wengert_core::{Diagnostic, IdVec, Location, Op, Result, Tensor, TensorType};
+
+pub(super) use transposed::verify;
+
+/// Results and tangents of a construct, some of whose operands have tangents; tangents are made for the results that are `wanted`.
+pub(super) fn differentiate(
+    scope: &Scope,
+    equation: &Equation,
+    operands: &[Tensor],
+    tangents: &[Option<Tensor>],
+    wanted: &[bool],
+    linearizing: bool,
+) -> Result<Duals> {
+    let at = Site { scope, equation, operands, tangents, wanted };
+    match (equation.op.control().expect("it is control flow"), linearizing) {
+        (Control::Branch, false) => branch::jvp(&at),
+        (Control::Branch, true) => branch::linearize(&at),
+        (Control::Scan(op), false) => scan::jvp(&at, op),
+        (Control::Scan(op), true) => scan::linearize(&at, op),
+        (Control::While(op), false) => while_loop::jvp(&at, op),
+        (Control::While(op), true) => while_loop::linearize(&at, op),
+    }
+}
+
+/// The tangents alone.
+pub(super) fn tangents(
+    scope: &Scope,
+    equation: &Equation,
+    operands: &[Tensor],
+    tangents: &[Option<Tensor>],
+    results: usize,
+) -> Result<Vec<Option<Tensor>>> {
+    Ok(differentiate(scope, equation, operands, tangents, &vec![true; results], false)?.1)
+}
+
+/// Cotangents of a construct's operands.
+pub(super) fn adjoint(
+    scope: &Scope,
+    equation: &Equation,
+    operands: &[Operand],
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    match equation.op.control().expect("it is control flow") {
+        Control::Branch => branch::transpose(scope, equation, operands, cotangents),
+        Control::Scan(op) => transposed::transpose(scope, equation, op, operands, cotangents),
+        Control::While(_) => Err(Diagnostic::new("a `while` loop cannot be transposed as it is")
+            .at(scope.location(equation.location), "the loop is here")
+            .help("give it `max_steps` and use `vjp`, which linearizes first; or write it as a `scan`")),
+    }
+}
+
+/// An operand of an equation that is transposed: a value, or nothing where the equation is linear in it.
+pub(super) type Operand = Option<Tensor>;
+
+/// An equation that is differentiated.
+struct Site<'a> {
+    scope: &'a Scope,
+    equation: &'a Equation,
+    operands: &'a [Tensor],
+    tangents: &'a [Option<Tensor>],
+    wanted: &'a [bool],
+}
+
+impl Site<'_> {
+    /// Emits the construct, or what stands for it.
+    fn emit(&self, op: impl Into<Op>, operands: &[Tensor], regions: Vec<Body>) -> Result<Vec<Tensor>> {
+        let location = self.scope.location(self.equation.location);
+        Scope::emit(op.into(), operands, renumbered(regions), location)
+    }
+
+    /// Emits a construct on tangents.
+    fn emit_linear(&self, op: impl Into<Op>, operands: &[Tensor], regions: Vec<Body>) -> Result<Vec<Tensor>> {
+        let rule = format!("jvp({})", self.equation.op.name());
+        derived(self.scope, self.equation, rule, op.into(), operands, regions)
+    }
+}
+
+/// Emits a construct that a rule made.
+fn derived(
+    scope: &Scope,
+    equation: &Equation,
+    rule: String,
+    op: Op,
+    operands: &[Tensor],
+    regions: Vec<Body>,
+) -> Result<Vec<Tensor>> {
+    scope.derived(equation.location, rule, || {
+        Scope::emit(op, operands, renumbered(regions), Location::Unknown)
+    })
+}
+
+fn renumbered(regions: Vec<Body>) -> Vec<Body> {
+    regions.into_iter().map(Body::renumber).collect()
+}
+
+fn types(tensors: &[Tensor]) -> Vec<TensorType> {
+    tensors.iter().map(|t| t.ty().clone()).collect()
+}
+
+/// A stack's part.
+fn part(ty: &TensorType) -> TensorType {
+    ty.with_shape(ty.shape[1..].to_vec())
+}
+
+/// The tensors that are there.
+fn present(tensors: &[Option<Tensor>]) -> Vec<Tensor> {
+    tensors.iter().flatten().cloned().collect()
+}
+
+/// Which are there.
+fn flags(tensors: &[Option<Tensor>]) -> Vec<bool> {
+    tensors.iter().map(Option::is_some).collect()
+}
+
+/// One of the items for each flag that is set, in order.
+fn spread<T: Clone>(items: &[T], flags: &[bool]) -> Vec<Option<T>> {
+    let mut items = items.iter();
+    flags.iter().map(|flag| flag.then(|| items.next().cloned()).flatten()).collect()
+}
+
+/// The items whose flags are set.
+fn kept<T: Clone>(items: &[T], flags: &[bool]) -> Vec<T> {
+    items.iter().zip(flags).filter(|(_, flag)| **flag).map(|(item, _)| item.clone()).collect()
+}
+
+fn or_zeros(tensor: Option<&Tensor>, ty: &TensorType) -> Result<Tensor> {
+    tensor.map_or_else(|| zeros(ty), |t| Ok(t.clone()))
+}
+
+/// The innermost scope among those of the tensors and the current one.
+fn innermost<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> Result<Scope> {
+    let mut scope = current_scope()?;
+    for candidate in tensors.into_iter().filter_map(Tensor::scope) {
+        if candidate.is_within(&scope) {
+            scope = candidate.clone();
+        }
+    }
+    Ok(scope)
+}
+
+/// A scope, and inputs of it of these types.
+fn opened(scope: Scope, types: &[TensorType]) -> (Scope, Vec<Tensor>) {
+    let inputs = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    (scope, inputs)
+}
+
+/// A region whose inputs are all explicit.
+fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
+    let (scope, inputs) = opened(current_scope()?.region(), types);
+    let outputs = scope.enter(|| f(&inputs))?;
+    let closure = scope.close(&outputs)?;
+    assert!(closure.captures.is_empty(), "a region of a branch uses its inputs only");
+    Ok(closure.body)
+}
+
+/// A closure without the captures that it does not use.
+fn pruned(mut closure: Closure) -> Closure {
+    let live = Activity::of(&closure.body, &vec![false; closure.body.outputs.len()]).live;
+    let explicit = closure.body.inputs.len() - closure.captures.len();
+    let used: Vec<bool> = closure.body.inputs[explicit..].iter().map(|v| live[*v]).collect();
+    let captured = closure.body.inputs.split_off(explicit);
+    closure.body.inputs.extend(kept(&captured, &used));
+    closure.captures = kept(&closure.captures, &used);
+    closure.body.equations.retain(|e| e.results.iter().any(|v| live[*v]));
+    closure
+}
+
+/// For each output of a body whether its tangent may differ from zero where the inputs that are `active` have tangents.
+fn reached(body: &Body, active: &[bool]) -> Vec<bool> {
+    let mut moves: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    for (input, active) in body.inputs.iter().zip(active) {
+        moves[*input] |= active & body.ty(*input).dtype.is_float();
+    }
+    for equation in &body.equations {
+        let zero = matches!(equation.op.derivative(), Derivative::Zero);
+        if !zero && equation.operands.iter().any(|v| moves[*v]) {
+            for result in &equation.results {
+                moves[*result] = body.ty(*result).dtype.is_float();
+            }
+        }
+    }
+    body.outputs.iter().map(|v| moves[*v]).collect()
+}
+
+/// Which carries of a loop have tangents: those that some active operand reaches and that reach some wanted result. The operands of
+/// `step` are carries, then others; its outputs carries, then others.
+fn active_carries(step: &Body, carries: usize, active: &[bool], wanted: &[bool]) -> Vec<bool> {
+    let mut forward = active.to_vec();
+    loop {
+        let reached = reached(step, &forward);
+        let more = (0..carries).filter(|i| reached[*i] && !forward[*i]).collect::<Vec<_>>();
+        if more.is_empty() {
+            break;
+        }
+        more.iter().for_each(|i| forward[*i] = true);
+    }
+    let mut backward = wanted.to_vec();
+    loop {
+        let matters = Activity::of(step, &backward).differentiated;
+        let more: Vec<usize> =
+            (0..carries).filter(|i| matters[step.inputs[*i]] && !backward[*i]).collect();
+        if more.is_empty() {
+            break;
+        }
+        more.iter().for_each(|i| backward[*i] = true);
+    }
+    (0..carries).map(|i| forward[i] && backward[i]).collect()
+}

@@ -1,0 +1,97 @@
+//! Forward mode and linearization of `while`.
+
+use super::scan::{Loop, Plan, linear_loop, tape};
+use super::{Site, innermost, opened, or_zeros, pruned, spread, types};
+use crate::autodiff::jvp::{Duals, run};
+use wengert_core::graph::build::Closure;
+use wengert_core::graph::inline;
+use wengert_core::op::While;
+use wengert_core::{DType, Diagnostic, Result, Tensor, TensorType};
+
+/// Carries with their tangents, side by side; the condition does not look at tangents.
+pub(super) fn jvp(at: &Site<'_>, op: &While) -> Result<Duals> {
+    let [condition, step] = at.equation.regions.as_slice() else { unreachable!("it has two regions") };
+    let carries = op.parts(at.operands)?.carries.len();
+    let plan = Plan::new(at, step, at.operands, at.tangents, carries, op.captures);
+    let initial = plan.initial()?;
+    let taken = [types(plan.carries), types(&initial)].concat();
+    let outer = innermost(plan.tangents.iter().flatten())?;
+
+    let (scope, inputs) = opened(outer.child(), &taken);
+    let primals = [&inputs[..carries], plan.captures].concat();
+    let goes_on = scope.enter(|| inline(condition, &primals))?;
+    let condition = pruned(scope.close(&goes_on)?);
+
+    let (scope, inputs) = opened(outer.child(), &taken);
+    let (primals, carried) = inputs.split_at(carries);
+    let primals = [primals, plan.captures].concat();
+    let mut tangents = spread(carried, &plan.moving);
+    tangents.extend(plan.tangents_of_captures().iter().cloned());
+    let (mut outputs, mut made) = scope.enter(|| run(step, &primals, &tangents, &plan.wanted, false))?;
+    let stacks = outputs.split_off(carries);
+    let stacked = made.split_off(carries);
+    let next = scope.enter(|| {
+        let moving = (0..carries).filter(|i| plan.moving[*i]);
+        moving.map(|i| or_zeros(made[i].as_ref(), outputs[i].ty())).collect::<Result<Vec<_>>>()
+    })?;
+    let all = [outputs, next, stacks.clone(), super::present(&stacked)].concat();
+    let step = pruned(scope.close(&all)?);
+
+    let initial = [plan.carries, &initial].concat();
+    let mut results = emit(at, op, condition, step, &initial)?;
+    let mut rest = results.split_off(carries);
+    let mut whole = rest.split_off(initial.len() - carries);
+    let stacked_tangents = whole.split_off(stacks.len());
+    results.extend(whole);
+    let mut tangents = spread(&rest, &plan.moving);
+    tangents.extend(spread(&stacked_tangents, &super::flags(&stacked)));
+    Ok((results, tangents))
+}
+
+/// The loop with other regions.
+fn emit(
+    at: &Site<'_>,
+    op: &While,
+    condition: Closure,
+    step: Closure,
+    initial: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let mut closures = [condition, step];
+    let captures = Closure::captures_of(&closures);
+    closures.iter_mut().for_each(|c| c.capture(&captures));
+    let op = While { captures: captures.len(), ..op.clone() };
+    let operands = [initial, &captures].concat();
+    at.emit(op, &operands, closures.into_iter().map(|c| c.body).collect())
+}
+
+/// The loop with a tape and a count of its steps, and the linear loop of that count.
+pub(super) fn linearize(at: &Site<'_>, op: &While) -> Result<Duals> {
+    let Some(length) = &op.max_steps else { return Err(unbounded(at)) };
+    let [condition, step] = at.equation.regions.as_slice() else { unreachable!("it has two regions") };
+    let carries = op.parts(at.operands)?.carries.len();
+    let plan = Plan::new(at, step, at.operands, at.tangents, carries, op.captures);
+    let number = TensorType::scalar(DType::I32);
+    let tape = tape(&plan, std::slice::from_ref(&number), |n| vec![&n[0] + Tensor::constant(1i32)])?;
+
+    let (scope, inputs) = opened(innermost([])?.child(), &[types(plan.carries), vec![number]].concat());
+    let primals = [&inputs[..carries], plan.captures].concat();
+    let goes_on = scope.enter(|| inline(condition, &primals))?;
+    let condition = pruned(scope.close(&goes_on)?);
+
+    let initial = [plan.carries, &[Tensor::constant(0i32)]].concat();
+    let mut results = emit(at, op, condition, tape.closure.clone(), &initial)?;
+    let kept = results.split_off(results.len() - tape.kept);
+    let count = results.remove(carries);
+    let looped = Loop { length, reverse: false, count: Some(&count) };
+    let tangents = linear_loop(at, &plan, &tape, &kept, looped)?;
+    Ok((results, tangents))
+}
+
+fn unbounded(at: &Site<'_>) -> Diagnostic {
+    Diagnostic::new("reverse mode through a `while` loop without a bound would have to remember any number of steps")
+        .at(at.scope.location(at.equation.location), "the loop is here")
+        .help(
+            "give it a bound by `while_at_most`; or write it as a `scan` or `fori`, whose number of steps is known; or use forward mode \
+             (`jvp`, `jacfwd`)",
+        )
+}
