@@ -257,6 +257,13 @@ impl Scope {
         }
         // The parent captures it too if it comes from further out.
         let outer = Tensor::traced(parent.clone(), parent.value_of(tensor)?, tensor.ty().clone());
+        // The parent's name for it may have been captured already.
+        let outer_key = (parent.0.depth, outer.traced_value()?.1);
+        let known = self.0.building.borrow().captured.get(&outer_key).copied();
+        if let Some(captured) = known {
+            self.0.building.borrow_mut().captured.insert(key, captured);
+            return Ok(captured);
+        }
         let location = tensor.defined_at().map_or(LocationId(0), |l| self.locate(l));
         let mut building = self.0.building.borrow_mut();
         let captured = building.define(tensor.ty().clone(), location);
@@ -265,6 +272,7 @@ impl Scope {
         }
         building.captures.push(outer);
         building.captured.insert(key, captured);
+        building.captured.insert(outer_key, captured);
         // Captures follow all explicit inputs when the scope is closed.
         Ok(captured)
     }
@@ -288,10 +296,7 @@ impl Scope {
             return None;
         }
         let building = self.0.building.borrow();
-        // Captures' values ascend in order of capture.
-        let mut captured: Vec<ValueId> = building.captured.values().copied().collect();
-        captured.sort();
-        let index = captured.binary_search(&value).ok()?;
+        let index = building.captured_values().binary_search(&value).ok()?;
         Some(building.captures[index].clone())
     }
 
@@ -318,9 +323,8 @@ impl Scope {
         let mut building = self.0.building.borrow_mut();
         let mut body = std::mem::take(&mut building.body);
         let captures = std::mem::take(&mut building.captures);
-        // `captured` is unordered; the captures' values are those defined for them, which ascend in order of capture.
-        let mut captured: Vec<ValueId> = building.captured.drain().map(|(_, v)| v).collect();
-        captured.sort();
+        let captured = building.captured_values();
+        building.captured.clear();
         body.inputs.extend(captured);
         body.outputs = values;
         Ok(Closure { body: body.renumber(), captures })
@@ -443,6 +447,15 @@ impl Closure {
 }
 
 impl Building {
+    /// The values that stand for captures, in the order of the captures: they ascend. (`captured` is unordered, and has several
+    /// names for what was captured by way of the parent.)
+    fn captured_values(&self) -> Vec<ValueId> {
+        let mut values: Vec<ValueId> = self.captured.values().copied().collect();
+        values.sort();
+        values.dedup();
+        values
+    }
+
     fn define(&mut self, ty: TensorType, location: LocationId) -> ValueId {
         self.defined_at.push(location);
         self.body.values.push(ty)

@@ -7,8 +7,8 @@ use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::autodiff::transpose::transpose as transpose_body;
-use wengert_core::graph::{Body, Equation};
 use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Body, Equation};
 use wengert_core::{Result, Tensor, TensorType};
 
 /// A way that has been run but not closed, since not all of its outputs are known yet.
@@ -138,7 +138,8 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
                 Source::Operand(i) => inputs[second + i].clone(),
             };
             let residuals = sources.iter().map(of);
-            let given: Vec<Option<Tensor>> = inputs[..first].iter().cloned().chain(residuals).map(Some).collect();
+            let given: Vec<Option<Tensor>> =
+                inputs[..first].iter().cloned().chain(residuals).map(Some).collect();
             let tangents = custom::run(&linear.body, &given)?;
             let of = |i: usize| linear.outputs[i].1.and_then(|at| tangents[at].clone());
             let moving = (0..results.len()).filter(|i| moving[*i]);
@@ -165,10 +166,7 @@ enum Source {
 }
 
 /// The operands that some region uses, and regions that take no others.
-fn without_unused(
-    mut operands: Vec<Tensor>,
-    regions: Vec<Body>,
-) -> (Vec<Tensor>, Vec<Body>) {
+fn without_unused(mut operands: Vec<Tensor>, regions: Vec<Body>) -> (Vec<Tensor>, Vec<Body>) {
     let live = |region: &Body| {
         let live = super::Activity::of(region, &vec![false; region.outputs.len()]).live;
         region.inputs.iter().map(|v| live[*v]).collect::<Vec<bool>>()
@@ -190,7 +188,8 @@ pub(super) fn transpose(
     operands: &[Operand],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
-    let chooses = operands[0].clone().expect("what chooses is an integer or a bool, so nothing is linear in it");
+    let chooses =
+        operands[0].clone().expect("what chooses is an integer or a bool, so nothing is linear in it");
     let known = present(&operands[1..]);
     let linear: Vec<bool> = operands[1..].iter().map(Option::is_none).collect();
     let given = present(cotangents);

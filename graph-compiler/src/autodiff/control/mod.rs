@@ -224,8 +224,7 @@ fn active_carries(step: &Body, carries: usize, active: &[bool], wanted: &[bool])
     let mut backward = wanted.to_vec();
     loop {
         let matters = Activity::of(step, &backward).differentiated;
-        let more: Vec<usize> =
-            (0..carries).filter(|i| matters[step.inputs[*i]] && !backward[*i]).collect();
+        let more: Vec<usize> = (0..carries).filter(|i| matters[step.inputs[*i]] && !backward[*i]).collect();
         if more.is_empty() {
             break;
         }

@@ -1,8 +1,6 @@
 //! Forward mode and linearization of `scan`.
 
-use super::{
-    Site, active_carries, innermost, kept, opened, or_zeros, part, present, pruned, spread, types,
-};
+use super::{Site, active_carries, innermost, kept, opened, or_zeros, part, present, pruned, spread, types};
 use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
@@ -97,8 +95,7 @@ pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let closure = pruned(scope.close(&all)?);
     let op = Scan { carries: op.carries + initial.len(), captures: closure.captures.len(), ..op.clone() };
     let count = &at.operands[..first];
-    let operands =
-        [count, plan.carries, &initial, plan.slices, &moving_slices, &closure.captures].concat();
+    let operands = [count, plan.carries, &initial, plan.slices, &moving_slices, &closure.captures].concat();
     let mut results = at.emit(op, &operands, vec![closure.body])?;
     let mut rest = results.split_off(plan.carries.len());
     let mut whole = rest.split_off(initial.len());

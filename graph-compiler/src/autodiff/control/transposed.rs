@@ -7,7 +7,9 @@
 //! Carries that are not linear (a counter beside a linear state) are what they were in the forward direction: a scan of their own makes them first,
 //! and they are sliced like a tape.
 
-use super::{Operand, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached, spread, types};
+use super::{
+    Operand, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached, spread, types,
+};
 use crate::autodiff::add;
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::transpose::{transpose as transpose_body, verify_linear};
@@ -107,8 +109,7 @@ pub(super) fn transpose(
     let (next, sums) = sums.split_at(in_carries.len());
     let (made, known) = rest.split_at(stacked.iter().flatten().count());
     // The step's known inputs, in order: carries, slices, captures.
-    let known: Vec<Tensor> =
-        known.iter().cloned().chain(present(&operands[op.carries + slices..])).collect();
+    let known: Vec<Tensor> = known.iter().cloned().chain(present(&operands[op.carries + slices..])).collect();
     let (body, lines) = reordered(step, &linear);
     let mut given = spread(next, &carries);
     given.extend(spread(made, &super::flags(stacked)));
