@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod closures;
+mod control;
 mod cost;
 mod custom;
 mod diagnostics;

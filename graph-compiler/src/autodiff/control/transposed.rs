@@ -52,7 +52,9 @@ pub(in crate::autodiff) fn verify(
         }
     };
     for region in regions {
-        let (body, count) = reordered(region, &inputs);
+        let (mut body, count) = reordered(region, &inputs);
+        // Others are known, as a counter is.
+        body.outputs = kept(&region.outputs, &reached(region, &inputs));
         verify_linear(&body, count, location)?;
     }
     Ok(())
