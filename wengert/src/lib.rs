@@ -1,6 +1,6 @@
 //! The library that users of Wengert add: programs and models, sessions, training, data, files.
 //!
-//! - [`program`] builds functions of tensors; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
+//! - [`program`] builds functions of tensors; [`control`] has loops and branches; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
 //! - [`list`] makes closures values of their own, Wengert lists; [`eager`] computes at once and differentiates what was computed.
 //! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled for a [`target`](mod@target).
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
@@ -45,6 +45,7 @@ pub use session::{Compiled, Outputs, Probed, Session};
 pub use target::{ptx, target};
 pub use wengert_compiler::{autodiff, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
+pub use wengert_core::graph::control;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative, Result,
     Scalar, Tensor, TensorType, VectorSpace,

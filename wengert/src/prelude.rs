@@ -14,6 +14,7 @@ pub use crate::types::{bf16, bool, f16, f32, f64, i8, i32, i64, u8, u32, u64};
 pub use crate::{Device, Session, bind, nn, optim};
 pub use wengert_core::graph::build::FunctionBuilder;
 pub use wengert_core::graph::composite::cross_entropy;
+pub use wengert_core::graph::control;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, NoDerivative, Result, Tensor,
     TensorType, VectorSpace,

@@ -7,6 +7,10 @@
 //! Carries, slices and results are anything that is [`Differentiable`]: tensors of any dtype, tuples, vectors, models. A carry has the same
 //! structure, dtypes and shapes before and after a step.
 
+mod associative_scan;
+
+pub use associative_scan::{associative_scan, associative_scan_reverse};
+
 use super::Body;
 use super::build::{Closure, Scope};
 use super::tensor::Tensor;
