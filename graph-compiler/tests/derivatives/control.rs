@@ -104,6 +104,21 @@ impl How {
         }
     }
 
+    /// As [`How::while_at_most`], for conditions that fail in time.
+    fn while_checkpointed(
+        self,
+        checkpoints: usize,
+        n: usize,
+        init: &Values,
+        condition: impl Fn(&Values) -> Tensor,
+        step: impl Fn(&Values) -> Values,
+    ) -> Values {
+        match self {
+            Kept => control::while_checkpointed(checkpoints, init, condition, step),
+            Unrolled => self.while_at_most(n, init, condition, step),
+        }
+    }
+
     fn cond(self, p: &Tensor, then: impl Fn() -> Values, otherwise: impl Fn() -> Values) -> Values {
         match self {
             Kept => control::cond(p, then, otherwise),
@@ -243,6 +258,35 @@ const PROGRAMS: &[(&str, Program)] = &[
             |c| vec![&c[0] * 1.5 + row(x, 1) * &c[1], c[1].sin() + &c[0]],
         );
         sum(&last)
+    }),
+    ("until a condition fails, from checkpoints", |how, h, x, w| {
+        let last = how.while_checkpointed(
+            2,
+            9,
+            &vec![h.clone(), row(x, 0)],
+            |c| (&c[0] * &c[0]).sum().lt(&Tensor::constant(60.0f64)),
+            |c| vec![&c[0] * 1.25 + row(x, 1) * &c[1], c[1].sin() + row(w, 0)],
+        );
+        sum(&last)
+    }),
+    ("a scan from checkpoints", |how, h, x, w| {
+        let init = (h.clone(), row(w, 2));
+        let step = |c: &(Tensor, Tensor), x: &Tensor| {
+            let next = (&c.0 * row(w, 1) + x).tanh();
+            let y = &next * &c.1;
+            ((next, (&c.1 + x).sin()), y)
+        };
+        let (last, all) = match how {
+            Kept => control::scan_checkpointed(2, &init, x, step),
+            Unrolled => {
+                let (c, y) = how.scan(false, &vec![init.0, init.1], &vec![x.clone()], |c, x| {
+                    let (c, y) = step(&(c[0].clone(), c[1].clone()), &x[0]);
+                    (vec![c.0, c.1], vec![y])
+                });
+                ((c[0].clone(), c[1].clone()), y[0].clone())
+            }
+        };
+        sum(&vec![last.0, last.1, all])
     }),
     ("until the bound", |how, h, x, _| {
         let always = |c: &Values| c[0].sum().gt(&Tensor::constant(-1000.0f64));

@@ -93,7 +93,7 @@ pub fn scan<C: Differentiable, X: Differentiable, Y: Differentiable>(
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
 ) -> (C, Y) {
-    steps(length_of(xs), false, None, init, xs, step, Location::caller())
+    steps(Loop::of(length_of(xs)), init, xs, step, Location::caller())
 }
 
 /// [`scan`] from the last part to the first.
@@ -103,7 +103,7 @@ pub fn scan_reverse<C: Differentiable, X: Differentiable, Y: Differentiable>(
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
 ) -> (C, Y) {
-    steps(length_of(xs), true, None, init, xs, step, Location::caller())
+    steps(Loop { reverse: true, ..Loop::of(length_of(xs)) }, init, xs, step, Location::caller())
 }
 
 /// `step(i, carry)` for i from 0 to `count` − 1, an `i32[]`; the last carry.
@@ -112,7 +112,7 @@ pub fn fori<C: Differentiable>(count: impl Into<Dim>, init: &C, step: impl FnOnc
     let length = count.into();
     let numbers = numbers(&length);
     let body = |carry: &C, i: &Tensor| (step(i, carry), Vec::<Tensor>::new());
-    steps(Ok(length), false, None, init, &numbers, body, Location::caller()).0
+    steps(Loop::of(Ok(length)), init, &numbers, body, Location::caller()).0
 }
 
 /// `step(i, carry)` for i from 0 to `count` − 1, where `count`, an `i32[]`, is known at run time only; it is clamped to 0..=`limit`.
@@ -126,21 +126,21 @@ pub fn fori_upto<C: Differentiable>(
     let length = limit.into();
     let numbers = numbers(&length);
     let body = |carry: &C, i: &Tensor| (step(i, carry), Vec::<Tensor>::new());
-    steps(Ok(length), false, Some(count), init, &numbers, body, Location::caller()).0
+    steps(Loop { count: Some(count), ..Loop::of(Ok(length)) }, init, &numbers, body, Location::caller()).0
 }
 
 /// `f` of each part of `xs` along the first axis, stacked: one after another, in the memory of one.
 #[track_caller]
 pub fn map<X: Differentiable, Y: Differentiable>(xs: &X, f: impl FnOnce(&X) -> Y) -> Y {
     let nothing = Vec::<Tensor>::new();
-    steps(length_of(xs), false, None, &nothing, xs, |_, x| (vec![], f(x)), Location::caller()).1
+    steps(Loop::of(length_of(xs)), &nothing, xs, |_, x| (vec![], f(x)), Location::caller()).1
 }
 
 /// `f(…f(f(init, x₀), x₁)…, xₙ)` over the parts of `xs` along the first axis.
 #[track_caller]
 pub fn fold<C: Differentiable, X: Differentiable>(init: &C, xs: &X, f: impl FnOnce(&C, &X) -> C) -> C {
     let body = |carry: &C, x: &X| (f(carry, x), Vec::<Tensor>::new());
-    steps(length_of(xs), false, None, init, xs, body, Location::caller()).0
+    steps(Loop::of(length_of(xs)), init, xs, body, Location::caller()).0
 }
 
 /// `step` as long as `condition`, which gives a `bool[]`, holds for the carry: at most 2³¹ − 1 times.
@@ -152,7 +152,7 @@ pub fn while_loop<C: Differentiable>(
     condition: impl FnOnce(&C) -> Tensor,
     step: impl FnOnce(&C) -> C,
 ) -> C {
-    repeat(None, init, condition, step, Location::caller())
+    repeat(None, 0, init, condition, step, Location::caller())
 }
 
 /// [`while_loop`] of at most `max_steps` steps: it ends there even if the condition holds. Differentiable in both modes; reverse mode keeps
@@ -164,7 +164,44 @@ pub fn while_at_most<C: Differentiable>(
     condition: impl FnOnce(&C) -> Tensor,
     step: impl FnOnce(&C) -> C,
 ) -> C {
-    repeat(Some(max_steps.into()), init, condition, step, Location::caller())
+    repeat(Some(max_steps.into()), 0, init, condition, step, Location::caller())
+}
+
+/// [`while_loop`], differentiable in both modes in the memory of `checkpoints` carries: reverse mode keeps the carries of so many steps and computes
+/// the others again from them, in the order that takes the fewest steps. The number of steps need not be known.
+///
+/// For l steps and s checkpoints, the first carry among them, these are r·l − C(s + r, r − 1) steps, where r is the least number with C(s + r, s) ≥ l;
+/// then l steps, each of which is transposed; and l steps of the forward run. (Griewank, *Achieving logarithmic growth of temporal and spatial
+/// complexity in reverse automatic differentiation*, 1992.)
+///
+/// # Panics
+///
+/// If `checkpoints` is 0.
+#[track_caller]
+pub fn while_checkpointed<C: Differentiable>(
+    checkpoints: usize,
+    init: &C,
+    condition: impl FnOnce(&C) -> Tensor,
+    step: impl FnOnce(&C) -> C,
+) -> C {
+    assert!(checkpoints > 0, "a loop that is run again from checkpoints has at least one, its beginning");
+    repeat(None, checkpoints, init, condition, step, Location::caller())
+}
+
+/// [`scan`] whose reverse mode keeps the carries of `checkpoints` steps only, and computes the others again as [`while_checkpointed`] does.
+///
+/// # Panics
+///
+/// If `checkpoints` is 0.
+#[track_caller]
+pub fn scan_checkpointed<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    checkpoints: usize,
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+) -> (C, Y) {
+    assert!(checkpoints > 0, "a loop that is run again from checkpoints has at least one, its beginning");
+    steps(Loop { checkpoints, ..Loop::of(length_of(xs)) }, init, xs, step, Location::caller())
 }
 
 fn leaves(value: &impl Differentiable) -> Vec<Tensor> {
@@ -283,10 +320,22 @@ fn choose<O: Differentiable>(
     finish(output, results, &caller)
 }
 
-fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
+/// How a scan runs.
+struct Loop<'a> {
     length: Result<Dim>,
     reverse: bool,
-    count: Option<&Tensor>,
+    count: Option<&'a Tensor>,
+    checkpoints: usize,
+}
+
+impl Loop<'_> {
+    fn of(length: Result<Dim>) -> Self {
+        Loop { length, reverse: false, count: None, checkpoints: 0 }
+    }
+}
+
+fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    Loop { length, reverse, count, checkpoints }: Loop<'_>,
     init: &C,
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
@@ -331,6 +380,7 @@ fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
             captures: closure.captures.len(),
             reverse,
             counted: count.is_some(),
+            checkpoints,
         };
         let operands = count.into_iter().chain(&carries).chain(&slices).chain(&closure.captures);
         let operands: Vec<Tensor> = operands.cloned().collect();
@@ -348,6 +398,7 @@ fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
 
 fn repeat<C: Differentiable>(
     max_steps: Option<Dim>,
+    checkpoints: usize,
     init: &C,
     condition: impl FnOnce(&C) -> Tensor,
     step: impl FnOnce(&C) -> C,
@@ -361,7 +412,7 @@ fn repeat<C: Differentiable>(
     let results = step_of(&types, |c| vec![condition(&rebuild(init, c.to_vec()))]).and_then(|condition| {
         let step = step_of(&types, |c| leaves(&step(&rebuild(init, c.to_vec()))))?;
         let (regions, captures) = together(vec![condition, step]);
-        let op = While { captures: captures.len(), max_steps };
+        let op = While { captures: captures.len(), max_steps, checkpoints };
         let operands: Vec<Tensor> = carries.iter().cloned().chain(captures).collect();
         Scope::emit(op.into(), &operands, regions, caller.clone())
     });

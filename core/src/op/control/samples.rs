@@ -7,7 +7,7 @@ use crate::op::sample::{Sample, floats, region, values};
 use crate::ty::TensorType;
 
 fn scan(length: i64, carries: usize, captures: usize) -> Scan {
-    Scan { length: Dim::constant(length), carries, captures, reverse: false, counted: false }
+    Scan { length: Dim::constant(length), carries, captures, reverse: false, counted: false, checkpoints: 0 }
 }
 
 /// A stack's part.
@@ -55,6 +55,7 @@ pub(super) fn scans() -> Vec<Sample> {
         Sample::with_regions(upto(false), counting(3), counted),
         Sample::with_regions(upto(true), counting(2), counted),
         Sample::with_regions(upto(false), counting(0), counted),
+        Sample::with_regions(Scan { checkpoints: 2, ..steps(true) }, recurrent(), recurrence),
     ]
 }
 
@@ -80,7 +81,7 @@ fn remembers(types: &[TensorType]) -> Vec<crate::graph::Body> {
 
 pub(super) fn whiles() -> Vec<Sample> {
     let operands = |n: i32| vec![values(&[], [n]), floats(&[3], 0.25, 1.0), floats(&[3], 0.5, 1.0)];
-    let bounded = |n| While { captures: 1, max_steps: Some(Dim::constant(n)) };
+    let bounded = |n| While { captures: 1, max_steps: Some(Dim::constant(n)), checkpoints: 0 };
     vec![
         Sample::with_regions(bounded(8), operands(1), grows),
         // Ends at the bound.
@@ -88,6 +89,8 @@ pub(super) fn whiles() -> Vec<Sample> {
         // Takes no step.
         Sample::with_regions(bounded(3), operands(30), grows),
         Sample::with_regions(bounded(6), operands(2), remembers),
+        // Reverse mode recomputes.
+        Sample::with_regions(While { captures: 1, max_steps: None, checkpoints: 2 }, operands(1), grows),
     ]
 }
 

@@ -35,6 +35,9 @@ attributes! {
         reverse: bool = false,
         /// The first operand, an i32 clamped to 0..=T, says how many steps are taken: those below it. Parts of stacks of steps that are not taken are 0.
         counted: bool = false,
+        /// Reverse mode keeps the carries of at most so many steps, and computes the others again from them, as seldom as can be; 0: it keeps
+        /// what each step has to remember.
+        checkpoints: usize = 0,
     }
 }
 

@@ -25,12 +25,15 @@ attributes! {
     /// and parts of stacks. Results are the carries when the condition fails, or `max_steps` steps have been taken; then the stacks, which are 0
     /// behind the last step.
     ///
-    /// Reverse mode needs to keep something of each step, so it needs `max_steps`; so do stacks.
+    /// Reverse mode needs to keep something of each step, so it needs `max_steps`, or `checkpoints`; stacks need `max_steps`.
     While {
         /// How many of the last operands every step sees.
         captures: usize = 0,
         /// At most so many steps are taken; without it, 2³¹ − 1.
         max_steps: Option<Dim> = None,
+        /// Reverse mode keeps the carries of at most so many steps, and computes the others again from them, as seldom as can be; 0: it keeps
+        /// what each step has to remember.
+        checkpoints: usize = 0,
     }
 }
 

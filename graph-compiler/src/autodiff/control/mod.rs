@@ -14,6 +14,7 @@
 //! counts. So whatever the construct, linear programs contain branches and scans only, and both are closed under transposition and
 //! differentiation; any order and any nesting follows.
 
+mod binomial;
 mod branch;
 mod scan;
 mod transposed;

@@ -67,43 +67,112 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Carries and slices with their tangents, side by side; captures are used as they are, so what depends on them alone moves out.
-pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
-    let first = usize::from(op.counted);
-    let step = &at.equation.regions[0];
-    let plan = Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
+/// A step on carries, slices and captures with their tangents. Captures are used as they are, so what depends on them alone moves out.
+struct Joint {
+    /// Inputs are carries, their tangents, parts of slices, their tangents, captures. Outputs: carries, their tangents, parts of stacks, their
+    /// tangents.
+    closure: Closure,
+    /// Tangents of the carries at the beginning.
+    initial: Vec<Tensor>,
+    /// Tangents of slices.
+    slices: Vec<Tensor>,
+    /// How many stacks there are, and which tangents of stacks.
+    stacks: usize,
+    moving_stacks: Vec<bool>,
+}
+
+/// Primal and tangent interwoven, or apart (linearized): only what is apart can be transposed.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Interwoven,
+    Apart,
+}
+
+fn joint(plan: &Plan<'_>, mode: Mode) -> Result<Joint> {
+    let count = plan.carries.len();
     let initial = plan.initial()?;
-    let moving_slices = present(plan.tangents_of_slices());
-    let taken = [types(plan.carries), types(&initial), plan.parts(), parts(&moving_slices)].concat();
+    let slices = present(plan.tangents_of_slices());
+    let taken = [types(plan.carries), types(&initial), plan.parts(), parts(&slices)].concat();
     let (scope, inputs) = opened(innermost(plan.tangents.iter().flatten())?.child(), &taken);
-    let (carries, rest) = inputs.split_at(plan.carries.len());
+    let (carries, rest) = inputs.split_at(count);
     let (carried, rest) = rest.split_at(initial.len());
     let (sliced, rest) = rest.split_at(plan.slices.len());
     let primals: Vec<Tensor> = [carries, sliced, plan.captures].concat();
     let mut tangents = spread(carried, &plan.moving);
     tangents.extend(spread(rest, &super::flags(plan.tangents_of_slices())));
     tangents.extend(plan.tangents_of_captures().iter().cloned());
-    let (mut outputs, mut made) = scope.enter(|| run(step, &primals, &tangents, &plan.wanted, false))?;
-    let stacks = outputs.split_off(op.carries);
-    let stacked = made.split_off(op.carries);
+    let (mut outputs, mut made) = scope.enter(|| match mode {
+        Mode::Interwoven => run(plan.step, &primals, &tangents, &plan.wanted, false),
+        Mode::Apart => {
+            let closure = Closure { body: plan.step.clone(), captures: vec![] };
+            let apart = linearized(&closure, &primals, &plan.active(), &plan.wanted)?;
+            let tangents = apart.linear.apply(&tangents)?;
+            Ok((apart.outputs, tangents))
+        }
+    })?;
+    let mut stacks = outputs.split_off(count);
+    if mode == Mode::Apart {
+        stacks.clear();
+    }
+    let stacked = made.split_off(count);
     let next = scope.enter(|| {
-        let moving = (0..op.carries).filter(|i| plan.moving[*i]);
+        let moving = (0..count).filter(|i| plan.moving[*i]);
         moving.map(|i| or_zeros(made[i].as_ref(), outputs[i].ty())).collect::<Result<Vec<_>>>()
     })?;
     let moving_stacks = super::flags(&stacked);
     let all = [outputs, next, stacks.clone(), present(&stacked)].concat();
-    let closure = pruned(scope.close(&all)?);
-    let op = Scan { carries: op.carries + initial.len(), captures: closure.captures.len(), ..op.clone() };
+    Ok(Joint { closure: pruned(scope.close(&all)?), initial, slices, stacks: stacks.len(), moving_stacks })
+}
+
+/// Carries and slices with their tangents, side by side.
+pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
+    let first = usize::from(op.counted);
+    let step = &at.equation.regions[0];
+    let plan = Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
+    let joint = joint(&plan, Mode::Interwoven)?;
+    let op = Scan {
+        carries: op.carries + joint.initial.len(),
+        captures: joint.closure.captures.len(),
+        ..op.clone()
+    };
     let count = &at.operands[..first];
-    let operands = [count, plan.carries, &initial, plan.slices, &moving_slices, &closure.captures].concat();
-    let mut results = at.emit(op, &operands, vec![closure.body])?;
+    let operands =
+        [count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures].concat();
+    let mut results = at.emit(op, &operands, vec![joint.closure.body])?;
     let mut rest = results.split_off(plan.carries.len());
-    let mut whole = rest.split_off(initial.len());
-    let stacked = whole.split_off(stacks.len());
+    let mut whole = rest.split_off(joint.initial.len());
+    let stacked = whole.split_off(joint.stacks);
     results.extend(whole);
     let mut tangents = spread(&rest, &plan.moving);
-    tangents.extend(spread(&stacked, &moving_stacks));
+    tangents.extend(spread(&stacked, &joint.moving_stacks));
     Ok((results, tangents))
+}
+
+/// A linear loop that computes the carries beside their tangents, since no tape has kept them: tangents of the carries, then of the
+/// stacks. What is not linear in it are carries that are known, so its transpose may choose how to have them.
+pub(super) fn recomputing(
+    at: &Site<'_>,
+    plan: &Plan<'_>,
+    looped: Loop<'_>,
+    checkpoints: usize,
+) -> Result<Vec<Option<Tensor>>> {
+    let joint = joint(plan, Mode::Apart)?;
+    let op = Scan {
+        length: looped.length.clone(),
+        carries: plan.carries.len() + joint.initial.len(),
+        captures: joint.closure.captures.len(),
+        reverse: looped.reverse,
+        counted: looped.count.is_some(),
+        checkpoints,
+    };
+    let count: Vec<Tensor> = looped.count.cloned().into_iter().collect();
+    let operands =
+        [&count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures].concat();
+    let mut results = at.emit_linear(op, &operands, vec![joint.closure.body])?.split_off(plan.carries.len());
+    let stacks = results.split_off(joint.initial.len());
+    let mut tangents = spread(&results, &plan.moving);
+    tangents.extend(spread(&stacks, &joint.moving_stacks));
+    Ok(tangents)
 }
 
 fn parts(wholes: &[Tensor]) -> Vec<TensorType> {
@@ -177,6 +246,11 @@ pub(super) fn linearize(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let first = usize::from(op.counted);
     let step = &at.equation.regions[0];
     let plan = Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
+    if op.checkpoints > 0 {
+        let results = at.emit(op.clone(), at.operands, at.equation.regions.clone())?;
+        let looped = Loop { length: &op.length, reverse: op.reverse, count: at.operands[..first].first() };
+        return Ok((results, recomputing(at, &plan, looped, op.checkpoints)?));
+    }
     let tape = tape(&plan, &[], |_| vec![])?;
     let primal = Scan { captures: tape.closure.captures.len(), ..op.clone() };
     let count = &at.operands[..first];
@@ -252,6 +326,7 @@ pub(super) fn linear_loop(
         captures: closure.captures.len(),
         reverse: looped.reverse,
         counted: looped.count.is_some(),
+        checkpoints: 0,
     };
     let count: Vec<Tensor> = looped.count.cloned().into_iter().collect();
     let operands = [count, initial, slices, closure.captures].concat();

@@ -8,7 +8,8 @@
 //! and they are sliced like a tape.
 
 use super::{
-    Operand, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached, spread, types,
+    Operand, binomial, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached, spread,
+    types,
 };
 use crate::autodiff::add;
 use crate::autodiff::jvp::zeros;
@@ -61,7 +62,7 @@ pub(in crate::autodiff) fn verify(
 }
 
 /// The body with the linear inputs in front, and how many they are.
-fn reordered(body: &Body, linear: &[bool]) -> (Body, usize) {
+pub(super) fn reordered(body: &Body, linear: &[bool]) -> (Body, usize) {
     let mut body = body.clone();
     let not: Vec<bool> = linear.iter().map(|l| !l).collect();
     let first: Vec<ValueId> = kept(&body.inputs, linear);
@@ -89,6 +90,13 @@ pub(super) fn transpose(
 
     // Values of the carries that are known, at the beginning of each step.
     let known_carries: Vec<bool> = carries.iter().map(|l| !l).collect();
+    if op.checkpoints > 0 && known_carries.contains(&true) {
+        let site = binomial::Loop { scope, equation, op, count: count.first(), linear: &linear };
+        let mut all = vec![None; first];
+        let cotangents = site.transpose(operands, cotangents)?;
+        all.extend(cotangents.into_iter().zip(&linear_operands).map(|(c, l)| c.filter(|_| *l)));
+        return Ok(all);
+    }
     let history = history(scope, equation, op, operands, &known_carries, &count)?;
 
     let outer = innermost(present(operands).iter().chain(cotangents.iter().flatten()).chain(&history))?;
@@ -139,6 +147,7 @@ pub(super) fn transpose(
         captures: closure.captures.len(),
         reverse: !op.reverse,
         counted: op.counted,
+        checkpoints: 0,
     };
     let all = [count, initial, sliced, closure.captures].concat();
     let rule = format!("transpose({})", equation.op.name());
@@ -172,12 +181,7 @@ fn history(
     if !known.contains(&true) {
         return Ok(vec![]);
     }
-    let mut step = equation.regions[0].clone();
-    step.outputs = kept(&step.outputs[..op.carries], known);
-    let live = super::Activity::of(&step, &vec![false; step.outputs.len()]).live;
-    step.equations.retain(|e| e.results.iter().any(|v| live[*v]));
-    let used: Vec<bool> = step.inputs.iter().map(|v| live[*v]).collect();
-    step.inputs = kept(&step.inputs, &used);
+    let (step, used) = known_step(&equation.regions[0], op.carries, known);
     let slices = op.carries..operands.len() - op.captures;
     let take = |range: std::ops::Range<usize>| -> Vec<Tensor> {
         range.filter(|i| used[*i]).filter_map(|i| operands[i].clone()).collect()
@@ -193,9 +197,21 @@ fn history(
     let given = [kept(carries, &needed), parts.to_vec(), captured].concat();
     let next = inside.enter(|| inline(&step, &given))?;
     let closure = pruned(inside.close(&[next, carries.to_vec()].concat())?);
-    let forward = Scan { carries: initial.len(), captures: closure.captures.len(), ..op.clone() };
+    let forward =
+        Scan { carries: initial.len(), captures: closure.captures.len(), checkpoints: 0, ..op.clone() };
     let all = [count.to_vec(), initial.clone(), sliced, closure.captures].concat();
     let rule = format!("transpose({})", equation.op.name());
     let mut results = derived(scope, equation, rule, forward.into(), &all, vec![closure.body])?;
     Ok(results.split_off(initial.len()))
+}
+
+/// What makes the known carries of a step, and which inputs of the step that is made of.
+pub(super) fn known_step(step: &Body, carries: usize, known: &[bool]) -> (Body, Vec<bool>) {
+    let mut step = step.clone();
+    step.outputs = kept(&step.outputs[..carries], known);
+    let live = super::Activity::of(&step, &vec![false; step.outputs.len()]).live;
+    step.equations.retain(|e| e.results.iter().any(|v| live[*v]));
+    let used: Vec<bool> = step.inputs.iter().map(|v| live[*v]).collect();
+    step.inputs = kept(&step.inputs, &used);
+    (step, used)
 }

@@ -1,12 +1,12 @@
 //! Forward mode and linearization of `while`.
 
-use super::scan::{Loop, Plan, linear_loop, tape};
+use super::scan::{Loop, Plan, linear_loop, recomputing, tape};
 use super::{Site, innermost, opened, or_zeros, pruned, spread, types};
 use crate::autodiff::jvp::{Duals, run};
 use wengert_core::graph::build::Closure;
 use wengert_core::graph::inline;
 use wengert_core::op::While;
-use wengert_core::{DType, Diagnostic, Result, Tensor, TensorType};
+use wengert_core::{DType, Diagnostic, Dim, Result, Tensor, TensorType};
 
 /// Carries with their tangents, side by side; the condition does not look at tangents.
 pub(super) fn jvp(at: &Site<'_>, op: &While) -> Result<Duals> {
@@ -66,24 +66,48 @@ fn emit(
 
 /// The loop with a tape and a count of its steps, and the linear loop of that count.
 pub(super) fn linearize(at: &Site<'_>, op: &While) -> Result<Duals> {
-    let Some(length) = &op.max_steps else { return Err(unbounded(at)) };
+    let length = match (&op.max_steps, op.checkpoints) {
+        (Some(length), _) => length.clone(),
+        (None, 0) => return Err(unbounded(at)),
+        (None, _) => Dim::constant(While::LIMIT as i64),
+    };
     let [condition, step] = at.equation.regions.as_slice() else { unreachable!("it has two regions") };
     let carries = op.parts(at.operands)?.carries.len();
     let plan = Plan::new(at, step, at.operands, at.tangents, carries, op.captures);
     let number = TensorType::scalar(DType::I32);
-    let tape = tape(&plan, std::slice::from_ref(&number), |n| vec![&n[0] + Tensor::constant(1i32)])?;
-
-    let (scope, inputs) = opened(innermost([])?.child(), &[types(plan.carries), vec![number]].concat());
+    let next = |n: &[Tensor]| vec![&n[0] + Tensor::constant(1i32)];
+    let tape = match op.checkpoints {
+        0 => Some(tape(&plan, std::slice::from_ref(&number), next)?),
+        _ => None,
+    };
+    let counting = [types(plan.carries), vec![number]].concat();
+    let (scope, inputs) = opened(innermost([])?.child(), &counting);
     let primals = [&inputs[..carries], plan.captures].concat();
     let goes_on = scope.enter(|| inline(condition, &primals))?;
     let condition = pruned(scope.close(&goes_on)?);
+    let primal = match &tape {
+        Some(tape) => tape.closure.clone(),
+        None => {
+            let (scope, inputs) = opened(innermost([])?.child(), &counting);
+            let primals = [&inputs[..carries], plan.captures].concat();
+            let outputs = scope.enter(|| -> Result<Vec<Tensor>> {
+                let mut outputs = inline(step, &primals)?;
+                outputs.splice(carries..carries, next(&inputs[carries..]));
+                Ok(outputs)
+            })?;
+            pruned(scope.close(&outputs)?)
+        }
+    };
 
     let initial = [plan.carries, &[Tensor::constant(0i32)]].concat();
-    let mut results = emit(at, op, condition, tape.closure.clone(), &initial)?;
-    let kept = results.split_off(results.len() - tape.kept);
+    let mut results = emit(at, op, condition, primal, &initial)?;
+    let kept = results.split_off(results.len() - tape.as_ref().map_or(0, |tape| tape.kept));
     let count = results.remove(carries);
-    let looped = Loop { length, reverse: false, count: Some(&count) };
-    let tangents = linear_loop(at, &plan, &tape, &kept, looped)?;
+    let looped = Loop { length: &length, reverse: false, count: Some(&count) };
+    let tangents = match &tape {
+        Some(tape) => linear_loop(at, &plan, tape, &kept, looped)?,
+        None => recomputing(at, &plan, looped, op.checkpoints)?,
+    };
     Ok((results, tangents))
 }
 
@@ -91,7 +115,7 @@ fn unbounded(at: &Site<'_>) -> Diagnostic {
     Diagnostic::new("reverse mode through a `while` loop without a bound would have to remember any number of steps")
         .at(at.scope.location(at.equation.location), "the loop is here")
         .help(
-            "give it a bound by `while_at_most`; or write it as a `scan` or `fori`, whose number of steps is known; or use forward mode \
+            "give it a bound by `while_at_most`, or checkpoints by `while_checkpointed`; or write it as a `scan` or `fori`, whose number of steps is known; or use forward mode \
              (`jvp`, `jacfwd`)",
         )
 }
