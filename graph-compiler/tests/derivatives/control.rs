@@ -465,3 +465,113 @@ fn mistakes_in_control_flow_say_what_and_where() {
         error(&[ty(&[2])], |v| control::while_loop(&v[0], |c| c.lt(&c.zeros_like()), |c| c * 2.0));
     assert!(condition.contains("it gives one bool[]"), "{condition}");
 }
+
+/// Doubles that count the sines and cosines that are taken of them.
+mod counted {
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+    use wengert_core::interpret::Real;
+    use wengert_core::{DType, Result};
+
+    thread_local! {
+        static COUNTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    /// The sines and cosines that `f` takes.
+    pub fn count<T>(f: impl FnOnce() -> T) -> (T, (usize, usize)) {
+        COUNTS.set((0, 0));
+        let result = f();
+        (result, COUNTS.get())
+    }
+
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Counted(pub f64);
+
+    impl Real for Counted {
+        const ROUNDS: bool = false;
+        fn from_f64(value: f64) -> Self {
+            Counted(value)
+        }
+        fn from_i64(value: i64) -> Self {
+            Counted(value as f64)
+        }
+        fn to_f64(&self) -> f64 {
+            self.0
+        }
+        fn round_to(&self, _dtype: DType) -> Self {
+            self.clone()
+        }
+        fn add(&self, other: &Self) -> Self {
+            Counted(self.0 + other.0)
+        }
+        fn sub(&self, other: &Self) -> Self {
+            Counted(self.0 - other.0)
+        }
+        fn mul(&self, other: &Self) -> Self {
+            Counted(self.0 * other.0)
+        }
+        fn div(&self, other: &Self) -> Result<Self> {
+            Ok(Counted(self.0 / other.0))
+        }
+        fn neg(&self) -> Self {
+            Counted(-self.0)
+        }
+        fn compare(&self, other: &Self) -> Option<Ordering> {
+            self.0.partial_cmp(&other.0)
+        }
+        fn apply(&self, name: &str, f: impl Fn(f64) -> f64) -> Result<Self> {
+            let (sines, cosines) = COUNTS.get();
+            COUNTS.set((sines + usize::from(name == "sin"), cosines + usize::from(name == "cos")));
+            Ok(Counted(f(self.0)))
+        }
+        fn apply2(&self, other: &Self, _name: &str, f: impl Fn(f64, f64) -> f64) -> Result<Self> {
+            Ok(Counted(f(self.0, other.0)))
+        }
+        fn floor(&self) -> Self {
+            Counted(self.0.floor())
+        }
+        fn is_zero(&self) -> bool {
+            self.0 == 0.0
+        }
+        fn is_negative(&self) -> bool {
+            self.0.is_sign_negative()
+        }
+    }
+}
+
+/// The gradient of a loop of x ← sin(k·x) that ends when its counter reaches an input.
+fn sines(checkpoints: usize) -> Function {
+    let types =
+        [TensorType::scalar(DType::F64), TensorType::scalar(DType::F64), TensorType::scalar(DType::I32)];
+    build(&types, |v| {
+        let f = |x: &Values| {
+            let init = (Tensor::constant(0i32), x[0].clone());
+            let goes_on = |c: &(Tensor, Tensor)| c.0.lt(&v[2]);
+            let step = |c: &(Tensor, Tensor)| (&c.0 + 1i32, (&c.1 * &x[1]).sin());
+            match checkpoints {
+                0 => control::while_at_most(4096usize, &init, goes_on, step).1,
+                s => control::while_checkpointed(s, &init, goes_on, step).1,
+            }
+        };
+        grad(&v[..2].to_vec(), f)
+    })
+}
+
+#[test]
+fn checkpoints_cost_exactly_the_least_number_of_steps() {
+    // (steps, checkpoints, steps that are run again): Griewank and Walther's t(l, s), the first carry being one of the checkpoints.
+    for (l, s, again) in
+        [(10, 3, 15), (100, 10, 222), (1000, 10, 3636), (7, 1, 21), (1, 4, 0), (0, 2, 0), (5, 9, 4)]
+    {
+        let x = [Literal::from(0.7f64), Literal::from(1.9f64), Literal::from(l as i32)];
+        let arrays: Vec<_> = x.iter().map(wengert_core::interpret::Array::from_literal).collect();
+        let checkpointed = sines(s);
+        let (given, (sines_taken, cosines)) =
+            counted::count(|| run_on::<counted::Counted>(&checkpointed, &arrays));
+        // Forward once, to learn how many there are; again from checkpoints; and transposed, each once.
+        assert_eq!((sines_taken - l, cosines), (again, l), "{l} steps, {s} checkpoints");
+        let given: Vec<f64> = given.iter().map(|a| a.cells[0].real().0).collect();
+        let taped = run(&sines(0), &x);
+        assert_close(&given, &flat(&taped), 0.0, "the tape's gradient");
+    }
+}
