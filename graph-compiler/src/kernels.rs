@@ -3,6 +3,7 @@
 //! A [`Buffer`] is a value that exists in memory. Values that fusion keeps in registers have none; a reshape of a buffer is the buffer
 //! itself. Kernels read and write whole buffers.
 
+pub mod control;
 pub mod cost;
 pub mod interpret;
 pub mod print;
@@ -58,9 +59,9 @@ pub struct Buffer {
 pub struct Kernel {
     /// What it computes.
     pub work: Work,
-    /// Buffers read: for a nest its In parameters in order, for a call its operands.
+    /// Buffers read: for a nest its In parameters in order, for a call its operands, for control flow see [`control`].
     pub reads: Vec<BufferId>,
-    /// Buffers written: for a nest its Out parameters in order, for a call its result.
+    /// Buffers written: for a nest its Out parameters in order, for a call its result, for control flow its results.
     pub writes: Vec<BufferId>,
     /// Equations it was made from.
     pub locations: Vec<LocationId>,
@@ -73,6 +74,8 @@ pub enum Work {
     Nest(Box<Nest>),
     /// A call.
     Call(Call),
+    /// Kernels that run some number of times.
+    Control(Box<control::Control>),
 }
 
 impl Kernel {
@@ -90,7 +93,8 @@ impl Kernels {
     /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one kernel.
     /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name are defined.
     /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes for each parameter of its nest
-    ///   (In before Out, no InOut), or for each operand and the result of its call (lhs and rhs of a GEMM may be larger).
+    ///   (In before Out, no InOut), or for each operand and the result of its call (lhs and rhs of a GEMM may be larger), or for
+    ///   each input and output of the regions of its control flow, which are kernels that fit together.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
@@ -191,6 +195,10 @@ impl Kernels {
                     fits("an operand", *id, ty, call.may_be_larger(n))?;
                 }
                 fits("the result", kernel.writes[0], &call.result(), false)?;
+            }
+            Work::Control(control) => {
+                let types = |ids: &[BufferId]| ids.iter().map(|id| self.buffers[*id].ty.clone()).collect::<Vec<_>>();
+                control.verify(kernel, &types(&kernel.reads), &types(&kernel.writes))?;
             }
         }
         Ok(())

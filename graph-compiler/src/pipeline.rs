@@ -5,10 +5,9 @@
 //! **fuel**, one unit for each change it makes; with its fuel limited it stops there, which is how a miscompilation is bisected.
 
 use crate::kernels::Kernels;
-use crate::lower::assemble;
+use crate::lower;
 use crate::memory::{Planned, plan_kernels};
-use crate::view::View;
-use crate::{calls, fuse, probes, rewrite};
+use crate::{calls, probes, rewrite};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
 use wengert_core::plan::{self, Plan};
@@ -177,14 +176,7 @@ pub fn compile_kernels(function: &Function, target: &Target, options: &Options) 
         function = runner.step(step, function)?;
     }
     let stages = runner.stages;
-    let kernels = {
-        let mut view = View::new(&function)?;
-        if options.fuse && target.gemm_epilogue {
-            calls::epilogues(&mut view);
-        }
-        let fused = fuse::fuse(&view, target, options.fuse);
-        assemble(&function, &view, &fused, target)?
-    };
+    let kernels = lower::kernels(&function, target, options.fuse)?;
     if let Err(fault) = kernels.verify() {
         panic!("pass lower breaks an invariant of kernels: {fault}");
     }
@@ -231,12 +223,10 @@ pub fn compile_traced(
     verify(&bound)?;
     let (bound, _) = probes::expose(bound)?;
     let compiled = compile_kernels(&bound, target, options)?;
-    let Planned { plan, kernel_of } = plan_kernels(&compiled.kernels, target, binding)?;
+    let Planned { plan, sources: steps } = plan_kernels(&compiled.kernels, target, binding)?;
     if let Err(fault) = plan::verify(&plan) {
         panic!("pass plan breaks an invariant of plans: {fault}");
     }
-    let kernels = &compiled.kernels.kernels;
-    let steps = kernel_of.iter().map(|k| k.map_or_else(Vec::new, |k| kernels[k].locations.clone()));
-    let sources = Sources { table: compiled.function.locations.clone(), steps: steps.collect() };
+    let sources = Sources { table: compiled.function.locations.clone(), steps };
     Ok((plan, sources))
 }

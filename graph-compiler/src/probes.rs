@@ -8,7 +8,7 @@ use crate::calls;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, ValueId};
 use wengert_core::op::{IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind};
-use wengert_core::{Location, Result};
+use wengert_core::{Diagnostic, Location, Result};
 
 /// With what the names of outputs begin that are probes.
 pub const PREFIX: &str = "probe.";
@@ -23,8 +23,15 @@ pub fn of_output(name: &str) -> Option<(ProbeKind, &str)> {
 ///
 /// Several probes of one name are told apart by a number.
 pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Location>)> {
-    while function.body.equations.iter().any(|e| e.regions.iter().any(has_probe)) {
-        function = calls::inline_regions(&function, |e| e.regions.iter().any(has_probe))?;
+    let holds_probe = |e: &Equation| e.op.control().is_none() && e.regions.iter().any(has_probe);
+    while let Some(inlined) = calls::inline_regions(&function, holds_probe)? {
+        function = inlined;
+    }
+    if let Some(equation) = function.body.equations.iter().find(|e| e.regions.iter().any(has_probe)) {
+        let name = equation.op.name();
+        return Err(Diagnostic::new(format!("@{}: a value within `{name}` is watched", function.name))
+            .at(function.locations.origin(equation.location).clone(), "the control flow is here")
+            .help("return the value from the closure, and watch it outside"));
     }
     let mut places = BTreeMap::new();
     if !has_probe(&function.body) {

@@ -15,6 +15,8 @@ pub(crate) enum Work<'a> {
     Compute(Compute<'a>),
     /// By a call.
     Call(Call),
+    /// By its regions, which are compiled by themselves.
+    Control,
     /// Within the call of a later equation; nobody else uses its result.
     Covered,
 }
@@ -65,6 +67,7 @@ impl<'a> View<'a> {
                     &equation.regions,
                 ) {
                     Compute::Call(call) => Work::Call(call),
+                    Compute::Control => Work::Control,
                     compute => Work::Compute(compute),
                 },
             });

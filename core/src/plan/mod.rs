@@ -281,7 +281,7 @@ pub struct Carry {
 /// A value of which each iteration sees one part along its first axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
-    /// The whole; its first extent is at least the greatest trip.
+    /// The whole; it has at least as many parts as the greatest trip.
     pub whole: ValueId,
     /// What an iteration sees: the part with the number of the counter.
     pub part: ValueId,
@@ -295,7 +295,7 @@ pub struct Slice {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Stack {
     /// The value at `at` when the loop begins, which keeps the parts that no iteration writes; its type is the whole's.
-    /// None needs a constant trip of exactly the first extent.
+    /// None needs a constant trip of exactly the number of parts.
     pub initial: Option<ValueId>,
     /// What an iteration makes.
     pub part: ValueId,

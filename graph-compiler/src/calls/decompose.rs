@@ -1,10 +1,12 @@
-//! Replaces composites by their decompositions.
+//! Replaces composites by their decompositions, in a function and in the regions of its control flow.
+//!
+//! Loops that take no step are composites too: their results are what they begin with.
 
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::op::Compute;
-use wengert_core::{Diagnostic, Location, Op, Result, Target, Tensor};
+use wengert_core::op::{Compute, Control};
+use wengert_core::{Diagnostic, Location, LocationTable, Op, Result, Target, Tensor};
 
 /// How often a decomposition may decompose again: regions within regions are taken out one layer at a time.
 const DEPTH: usize = 128;
@@ -12,8 +14,9 @@ const DEPTH: usize = 128;
 /// The function without composites and unclaimed calls, and how many were replaced (at most `fuel`).
 pub(crate) fn decompose(mut function: Function, target: &Target, fuel: u64) -> Result<(Function, u64)> {
     let mut spent = 0;
+    let composite = |body: &Body, equation: &Equation| is_composite(body, equation, target);
     for _ in 0..DEPTH {
-        let Some(next) = once(&function, target, fuel - spent)? else { return Ok((function, spent)) };
+        let Some(next) = replaced(&function, &composite, fuel - spent)? else { return Ok((function, spent)) };
         spent += next.1;
         function = next.0;
         if spent == fuel {
@@ -36,48 +39,79 @@ fn is_composite(body: &Body, equation: &Equation, target: &Target) -> bool {
     match compute(body, equation) {
         Compute::Decompose(_) => true,
         Compute::Call(call) => !target.claims(&call),
+        Compute::Control => takes_no_step(&equation.op),
         _ => false,
     }
 }
 
-/// Replaces each composite once; nothing if there is none.
-fn once(function: &Function, target: &Target, fuel: u64) -> Result<Option<(Function, u64)>> {
-    let body = &function.body;
-    let composites: Vec<usize> = (0..body.equations.len())
-        .filter(|n| is_composite(body, &body.equations[*n], target))
-        .take(usize::try_from(fuel).unwrap_or(usize::MAX))
-        .collect();
-    if composites.is_empty() {
+fn takes_no_step(op: &Op) -> bool {
+    match op.control() {
+        Some(Control::Scan(scan)) => scan.length.as_constant() == Some(0),
+        Some(Control::While(op)) => op.limit() == 0,
+        _ => false,
+    }
+}
+
+/// The function with the regions of some equations, which are no control flow, in place of the equations; nothing if there is none.
+pub(crate) fn inline_regions(function: &Function, which: impl Fn(&Equation) -> bool) -> Result<Option<Function>> {
+    Ok(replaced(function, &|_, e| which(e), u64::MAX)?.map(|(function, _)| function))
+}
+
+/// Tells which equations of a body are replaced.
+type Choose<'c> = dyn Fn(&Body, &Equation) -> bool + 'c;
+
+/// Whether there is anything to replace.
+fn any(body: &Body, choose: &Choose<'_>) -> bool {
+    body.equations.iter().any(|equation| {
+        let within = || equation.op.control().is_some() && equation.regions.iter().any(|r| any(r, choose));
+        choose(body, equation) || within()
+    })
+}
+
+/// The function with the decompositions of at most `fuel` equations in their place, and how many; nothing if there is none.
+fn replaced(function: &Function, choose: &Choose<'_>, fuel: u64) -> Result<Option<(Function, u64)>> {
+    if fuel == 0 || !any(&function.body, choose) {
         return Ok(None);
     }
-    Ok(Some((replaced(function, &composites)?, composites.len() as u64)))
-}
-
-/// The function with the regions of some equations in place of the equations.
-pub(crate) fn inline_regions(function: &Function, which: impl Fn(&Equation) -> bool) -> Result<Function> {
-    let equations = function.body.equations.iter().enumerate();
-    let chosen: Vec<usize> = equations.filter(|(_, e)| which(e)).map(|(n, _)| n).collect();
-    replaced(function, &chosen)
-}
-
-/// The function with the decompositions of some equations in their place.
-fn replaced(function: &Function, composites: &[usize]) -> Result<Function> {
-    let body = &function.body;
     let scope = Scope::new(function.locations.clone());
-    let mut tensors: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
-    scope.enter(|| -> Result<()> {
-        for value in &body.inputs {
-            tensors[*value] = Some(scope.input(body.ty(*value).clone()));
+    let mut replacing = Replacing { choose, locations: &function.locations, left: fuel };
+    let body = replacing.region(&function.body, &scope)?;
+    let spent = fuel - replacing.left;
+    let replaced = Function { body, locations: scope.locations(), ..function.clone() };
+    Ok(Some((replaced.renumber(), spent)))
+}
+
+struct Replacing<'a> {
+    choose: &'a Choose<'a>,
+    locations: &'a LocationTable,
+    left: u64,
+}
+
+impl Replacing<'_> {
+    /// A body, made anew in a scope.
+    fn region(&mut self, body: &Body, scope: &Scope) -> Result<Body> {
+        let inputs: Vec<Tensor> =
+            body.inputs.iter().map(|v| scope.input_at(body.ty(*v).clone(), Location::Unknown)).collect();
+        let outputs = scope.enter(|| self.equations(body, scope, &inputs))?;
+        let closure = scope.close(&outputs)?;
+        assert!(closure.captures.is_empty(), "a region is closed, and so is what takes its place");
+        Ok(closure.body)
+    }
+
+    fn equations(&mut self, body: &Body, scope: &Scope, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut tensors: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
+        for (value, tensor) in body.inputs.iter().zip(inputs) {
+            tensors[*value] = Some(tensor.clone());
         }
-        let mut composites = composites.iter().peekable();
-        for (n, equation) in body.equations.iter().enumerate() {
+        for equation in &body.equations {
             let operands: Vec<Tensor> = equation
                 .operands
                 .iter()
                 .map(|v| tensors[*v].clone().expect("the verifier found each value defined before its use"))
                 .collect();
-            let results = if composites.next_if_eq(&&n).is_some() {
-                match equation.regions.is_empty() {
+            let results = if self.left > 0 && (self.choose)(body, equation) {
+                self.left -= 1;
+                match equation.regions.is_empty() || equation.op.control().is_some() {
                     true => {
                         let rule = format!("decompose({})", equation.op.name());
                         scope.derived(equation.location, rule, || expand(body, equation, &operands))?
@@ -86,8 +120,14 @@ fn replaced(function: &Function, composites: &[usize]) -> Result<Function> {
                     false => expand(body, equation, &operands)?,
                 }
             } else {
-                let location: Location = function.locations.get(equation.location).clone();
-                Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?
+                let location: Location = self.locations.get(equation.location).clone();
+                let mut regions = equation.regions.clone();
+                if equation.op.control().is_some() {
+                    for region in regions.iter_mut().filter(|r| any(r, self.choose)) {
+                        *region = self.region(region, &scope.region())?;
+                    }
+                }
+                Scope::emit(equation.op.clone(), &operands, regions, location)?
             };
             for (value, tensor) in equation.results.iter().zip(results) {
                 if let Some(error) = tensor.error() {
@@ -102,16 +142,9 @@ fn replaced(function: &Function, composites: &[usize]) -> Result<Function> {
                 tensors[*value] = Some(tensor);
             }
         }
-        Ok(())
-    })?;
-    let outputs: Vec<Tensor> = body
-        .outputs
-        .iter()
-        .map(|v| tensors[*v].clone().expect("the verifier found each output defined"))
-        .collect();
-    let closure = scope.close(&outputs)?;
-    let replaced = Function { body: closure.body, locations: scope.locations(), ..function.clone() };
-    Ok(replaced.renumber())
+        let output = |v: &ValueId| tensors[*v].clone().expect("the verifier found each output defined");
+        Ok(body.outputs.iter().map(output).collect())
+    }
 }
 
 /// The results of a composite by other ops.
@@ -120,6 +153,15 @@ fn expand(body: &Body, equation: &Equation, operands: &[Tensor]) -> Result<Vec<T
         Compute::Decompose(rule) => Ok(rule(operands)),
         Compute::Call(_) => Err(Diagnostic::new(format!("`{}` has no decomposition", equation.op.name()))
             .help("compile for a target that claims the call")),
+        Compute::Control => {
+            let carries = match equation.op.control() {
+                Some(Control::Scan(scan)) => scan.parts(operands)?.carries,
+                Some(Control::While(op)) => op.parts(operands)?.carries,
+                _ => unreachable!("a branch takes one of its ways"),
+            };
+            let stacks = equation.results[carries.len()..].iter().map(|v| Tensor::zeros(body.ty(*v)));
+            Ok(carries.iter().cloned().chain(stacks).collect())
+        }
         _ => unreachable!("only composites are expanded"),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Fused {
 pub(crate) enum Kernel {
     /// Equations that become one nest.
     Cluster(Cluster),
-    /// The equation of a call.
+    /// The equation of a call, or of a construct of control flow.
     Call(usize),
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let mut root_of = BTreeMap::new();
     for (equation, work) in view.work.iter().enumerate() {
         let results = &view.body.equations[equation].results;
-        if matches!(work, Work::Compute(_) | Work::Call(_)) && results.iter().any(|v| memory[*v] == Some(*v))
+        if matches!(work, Work::Compute(_) | Work::Call(_) | Work::Control) && results.iter().any(|v| memory[*v] == Some(*v))
         {
             root_of.extend(results.iter().map(|v| (*v, roots.len())));
             roots.push(Root::new(view, &memory, equation));
@@ -58,7 +58,7 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let kernels = order
         .into_iter()
         .map(|group| match group.members.as_slice() {
-            [root] if matches!(view.work[roots[*root].equation], Work::Call(_)) => {
+            [root] if matches!(view.work[roots[*root].equation], Work::Call(_) | Work::Control) => {
                 Kernel::Call(roots[*root].equation)
             }
             _ => Kernel::Cluster(cluster::cluster(&merging, group, &stored)),

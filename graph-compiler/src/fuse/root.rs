@@ -27,7 +27,7 @@ pub(crate) struct Root {
     pub space: Vec<Axis>,
     /// It is a reduction or a scan.
     pub loops: bool,
-    /// It is a kernel of its own: a scan, or a call (which has no space).
+    /// It is a kernel of its own: a prefix sum, a call or a construct of control flow (which have no space).
     pub closed: bool,
     /// Some equation of it is expensive.
     pub expensive: bool,
@@ -43,7 +43,7 @@ impl Root {
         let eq = &view.body.equations[equation];
         let compute = match &view.work[equation] {
             Work::Compute(compute) => compute,
-            Work::Call(_) => return Root::call(view, equation),
+            Work::Call(_) | Work::Control => return Root::call(view, equation),
             Work::Literal(_) | Work::Covered => {
                 panic!("fusion: neither literals nor what calls cover are roots")
             }
@@ -113,7 +113,7 @@ impl Root {
         }
     }
 
-    /// A call reads its operands in its own way.
+    /// A call, or a construct of control flow, reads its operands in its own way.
     fn call(view: &View<'_>, equation: usize) -> Root {
         let operands = &view.operands[equation];
         Root {

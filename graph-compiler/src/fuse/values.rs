@@ -52,7 +52,7 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
                     closures[*result] = closure;
                     realised
                 }
-                Work::Literal(_) | Work::Compute(_) | Work::Call(_) => true,
+                Work::Literal(_) | Work::Compute(_) | Work::Call(_) | Work::Control => true,
                 Work::Covered => false,
             };
             if realised {
@@ -198,7 +198,7 @@ fn required(view: &View<'_>) -> IdVec<ValueId, bool> {
     view.body.outputs.iter().for_each(|v| required[*v] = true);
     for (n, equation) in view.body.equations.iter().enumerate().rev() {
         match &view.work[n] {
-            Work::Call(_) => view.operands[n].iter().for_each(|v| required[*v] = true),
+            Work::Call(_) | Work::Control => view.operands[n].iter().for_each(|v| required[*v] = true),
             Work::Compute(Compute::Element { indirect, .. }) => {
                 indirect.iter().for_each(|k| required[equation.operands[*k]] = true);
             }

@@ -1,6 +1,7 @@
 //! What kernels cost: arithmetic, and the memory traffic that cannot be avoided. Numbers for reports and estimates; nothing that a
 //! program computes depends on them.
 
+use super::control::{Control, Form};
 use super::{Kernel, Kernels, Work};
 use wengert_core::nest::{Instr, Nest, ScalarOp};
 
@@ -40,10 +41,21 @@ impl Kernels {
             operations: match &kernel.work {
                 Work::Nest(nest) => operations(nest),
                 Work::Call(call) => call.flops(),
+                Work::Control(control) => of_control(control, kernel),
             },
             read: kernel.distinct_reads().map(bytes).fold(0, u64::saturating_add),
             written: kernel.writes.iter().map(|id| bytes(*id)).fold(0, u64::saturating_add),
         }
+    }
+}
+
+/// A loop costs its step as often as it may be taken, a branch the dearest of its ways.
+fn of_control(control: &Control, kernel: &Kernel) -> u64 {
+    let sum = |region: &Kernels| region.kernels.iter().map(|k| region.cost(k)).sum::<Cost>().operations;
+    let regions = control.regions.iter().map(sum);
+    match control.form(kernel) {
+        Form::Branch => regions.max().unwrap_or(0),
+        Form::Loop(form) => regions.fold(0, u64::saturating_add).saturating_mul(form.limit),
     }
 }
 

@@ -1,12 +1,14 @@
-//! What kernels compute, bit for bit: nests by the nest interpreter, calls by whoever executes them.
+//! What kernels compute, bit for bit: nests by the nest interpreter, calls by whoever executes them, control flow by running the kernels of its
+//! regions.
 //!
 //! The oracle of fusion: fused and unfused kernels of one function give the same bits.
 
-use super::{BufferId, Kernels, Work};
+use super::control::{Control, Form, LoopForm};
+use super::{BufferId, Kernel, Kernels, Work};
 use wengert_core::call::Call;
 use wengert_core::id::IdVec;
 use wengert_core::nest::{self, Nest};
-use wengert_core::{Diagnostic, Id, Literal, Result};
+use wengert_core::{DType, Diagnostic, Id, Literal, Result};
 
 /// Runs kernels on the function's inputs, in order; gives its outputs, in order. `call` executes calls: it is given the operands with
 /// the shapes of their buffers, and returns the result in the shape that [`Call::result`] says.
@@ -40,6 +42,10 @@ pub fn interpret(
         let results = match &kernel.work {
             Work::Nest(nest) => run(nest, &reads)?,
             Work::Call(c) => vec![call(c, &reads)?],
+            Work::Control(control) => match control.form(kernel) {
+                Form::Branch => branch(control, &reads, call)?,
+                Form::Loop(form) => repeat(control, form, kernel, kernels, &reads, call)?,
+            },
         };
         for (buffer, literal) in kernel.writes.iter().zip(results) {
             let shape = kernels.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
@@ -65,6 +71,77 @@ fn read(kernels: &Kernels, memory: &IdVec<BufferId, Option<Literal>>, buffer: Bu
             kernels.buffers[buffer].name
         ))
     })
+}
+
+/// Executes calls.
+type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Literal> + 'c;
+
+/// Runs a region on literals of its inputs' sizes.
+fn region(region: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
+    let shaped = region.inputs.iter().zip(inputs).map(|((_, buffer), literal)| {
+        let shape = region.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
+        literal.reshape(&shape)
+    });
+    interpret(region, &shaped.collect::<Result<Vec<_>>>()?, call)
+}
+
+fn branch(control: &Control, reads: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
+    let number = integer(&reads[0]);
+    let chosen = match reads[0].dtype() {
+        DType::Bool => usize::from(number == 0),
+        _ => usize::try_from(number).unwrap_or(0).min(control.regions.len() - 1),
+    };
+    region(&control.regions[chosen], &reads[1..], call)
+}
+
+fn repeat(
+    control: &Control,
+    form: LoopForm,
+    kernel: &Kernel,
+    kernels: &Kernels,
+    reads: &[Literal],
+    call: &mut Execute<'_>,
+) -> Result<Vec<Literal>> {
+    let step = control.regions.last().expect("a loop has a step");
+    let mut carries = reads[form.first_carry()..form.first_slice()].to_vec();
+    let captures = &reads[form.first_capture()..form.first_initial()];
+    let count = if form.counted { u64::try_from(integer(&reads[0])).unwrap_or(0) } else { u64::MAX };
+    let count = count.min(form.limit);
+    let mut stacks: Vec<Vec<u8>> = kernel.writes[form.carries..]
+        .iter()
+        .map(|b| vec![0; kernels.buffers[*b].ty.bytes().expect("verified kernels have no variables")])
+        .collect();
+    for n in 0..count {
+        let known: Vec<Literal> = carries.iter().chain(captures).cloned().collect();
+        if form.conditional && integer(&region(&control.regions[0], &known, call)?[0]) == 0 {
+            break;
+        }
+        let n = if form.reverse { count - 1 - n } else { n } as usize;
+        let slices = &reads[form.first_slice()..form.first_capture()];
+        let slices = slices.iter().zip(&step.inputs[form.carries..]).map(|(whole, (_, buffer))| {
+            let ty = &step.buffers[*buffer].ty;
+            let bytes = ty.bytes().expect("verified kernels have no variables");
+            let shape = ty.extents().expect("verified kernels have no variables");
+            Literal::from_bytes(ty.dtype, &shape, &whole.to_bytes()[n * bytes..(n + 1) * bytes])
+        });
+        let slices = slices.collect::<Result<Vec<_>>>()?;
+        let taken: Vec<Literal> = carries.into_iter().chain(slices).chain(captures.iter().cloned()).collect();
+        carries = region(step, &taken, call)?;
+        for (stack, part) in stacks.iter_mut().zip(carries.split_off(form.carries)) {
+            let part = part.to_bytes();
+            stack[n * part.len()..(n + 1) * part.len()].copy_from_slice(&part);
+        }
+    }
+    let wholes = stacks.iter().zip(&kernel.writes[form.carries..]).map(|(bytes, buffer)| {
+        let ty = &kernels.buffers[*buffer].ty;
+        Literal::from_bytes(ty.dtype, &ty.extents().expect("verified kernels have no variables"), bytes)
+    });
+    carries.into_iter().map(Ok).chain(wholes).collect()
+}
+
+/// The only element of a literal, which is a bool or an integer.
+fn integer(literal: &Literal) -> i64 {
+    literal.get(0).to_i64().expect("integers and bools decide what control flow does")
 }
 
 /// Runs a nest on literals of its parameters' sizes.

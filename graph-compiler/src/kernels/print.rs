@@ -5,23 +5,42 @@ use std::collections::BTreeSet;
 use std::fmt;
 use wengert_core::Id;
 use wengert_core::graph::OutputRole;
+use wengert_core::graph::print::print_attributes;
 
 impl fmt::Display for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut printed = BTreeSet::new();
+        self.nests(&mut BTreeSet::new(), f)?;
+        self.lines(0, f)
+    }
+}
+
+impl Kernels {
+    /// Every nest, those of regions included, each once.
+    fn nests<'a>(&'a self, printed: &mut BTreeSet<&'a str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for kernel in &self.kernels {
-            if let Work::Nest(nest) = &kernel.work
-                && printed.insert(&nest.name)
-            {
-                writeln!(f, "{}\n", nest.to_string().trim_end())?;
+            match &kernel.work {
+                Work::Nest(nest) if printed.insert(&nest.name) => {
+                    writeln!(f, "{}\n", nest.to_string().trim_end())?;
+                }
+                Work::Control(control) => {
+                    control.regions.iter().try_for_each(|region| region.nests(printed, f))?;
+                }
+                Work::Nest(_) | Work::Call(_) => {}
             }
         }
-        writeln!(f, "// kernels of @{}", self.function)?;
+        Ok(())
+    }
+
+    /// What is read and written; regions under the constructs that run them.
+    fn lines(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let indent = "  ".repeat(depth);
+        writeln!(f, "// {indent}kernels of @{}", self.function)?;
         for (input, buffer) in &self.inputs {
-            writeln!(f, "// {} {} = {}", input.role.name(), self.name(*buffer), self.buffers[*buffer].ty)?;
+            let ty = &self.buffers[*buffer].ty;
+            writeln!(f, "// {indent}{} {} = {ty}", input.role.name(), self.name(*buffer))?;
         }
         for (buffer, literal) in &self.constants {
-            writeln!(f, "// constant {} = {}", self.name(*buffer), literal.ty())?;
+            writeln!(f, "// {indent}constant {} = {}", self.name(*buffer), literal.ty())?;
         }
         for kernel in &self.kernels {
             let list =
@@ -31,12 +50,23 @@ impl fmt::Display for Kernels {
             let work = match &kernel.work {
                 Work::Nest(nest) => format!("@{}", nest.name),
                 Work::Call(call) => format!("call {}", wengert_core::target::CallKind::of(call).name()),
+                Work::Control(control) => {
+                    let (mut name, attributes) = (control.op.name().to_string(), control.op.attributes());
+                    if !attributes.is_empty() {
+                        name.push(' ');
+                        print_attributes(&mut name, &attributes);
+                    }
+                    name
+                }
             };
-            writeln!(f, "// {} = {work}({})", typed.join(", "), list(&kernel.reads))?;
+            writeln!(f, "// {indent}{} = {work}({})", typed.join(", "), list(&kernel.reads))?;
+            if let Work::Control(control) = &kernel.work {
+                control.regions.iter().try_for_each(|region| region.lines(depth + 1, f))?;
+            }
         }
         for (output, ty, buffer) in &self.outputs {
             let role = if output.role == OutputRole::State { "state" } else { "output" };
-            writeln!(f, "// {role} {}: {ty} = {}", output.name, self.name(*buffer))?;
+            writeln!(f, "// {indent}{role} {}: {ty} = {}", output.name, self.name(*buffer))?;
         }
         Ok(())
     }

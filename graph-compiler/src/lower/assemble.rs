@@ -1,27 +1,36 @@
-//! Kernels over buffers from clusters and calls over values.
+//! Kernels over buffers from clusters, calls and control flow over values.
 
 use super::name::{Names, stem};
 use super::{Lowered, lower};
 use crate::fuse::{self, Fused};
+use crate::kernels::control::{Control, Form};
 use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
 use crate::view::{View, Work as Computed};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, ValueId};
-use wengert_core::{Result, Target};
+use wengert_core::nest::{Affine, NestBuilder};
+use wengert_core::{LocationTable, Result, Scalar, Target};
 
 /// Lowers every cluster and gives every realised value a buffer.
-pub(crate) fn assemble(
+///
+/// `controls` are the constructs of control flow by their equations; `names` those of all nests of the outermost function.
+pub(super) fn assemble(
     function: &Function,
+    locations: &LocationTable,
     view: &View<'_>,
     fused: &Fused,
     target: &Target,
+    controls: BTreeMap<usize, Control>,
+    names: &mut Names,
 ) -> Result<Kernels> {
     let mut assembly = Assembly {
         function,
+        locations,
         view,
         kernels: Kernels { function: function.name.clone(), ..Kernels::default() },
         buffers: BTreeMap::new(),
-        names: Names::default(),
+        controls,
+        names,
     };
     for (input, value) in function.inputs.iter().zip(&function.body.inputs) {
         let buffer = assembly.buffer(*value, &input.name);
@@ -46,10 +55,12 @@ pub(crate) fn assemble(
 
 struct Assembly<'f> {
     function: &'f Function,
+    locations: &'f LocationTable,
     view: &'f View<'f>,
     kernels: Kernels,
     buffers: BTreeMap<ValueId, BufferId>,
-    names: Names,
+    controls: BTreeMap<usize, Control>,
+    names: &'f mut Names,
 }
 
 impl Assembly<'_> {
@@ -74,7 +85,7 @@ impl Assembly<'_> {
     fn kernel(&mut self, fused: &Fused, kernel: &fuse::Kernel, target: &Target) -> Result<()> {
         let kernel = match kernel {
             fuse::Kernel::Cluster(cluster) => {
-                let stem = stem(self.function, self.view, &cluster.equations);
+                let stem = stem(self.locations, self.view, &cluster.equations);
                 let Lowered { nest, reads, writes } = lower(self.view, &fused.memory, cluster, target, &stem)
                     .map_err(|d| d.context(format!("pass lower, kernel {stem}")))?;
                 let nest = self.names.name(&stem, nest);
@@ -84,6 +95,9 @@ impl Assembly<'_> {
                     writes: writes.iter().map(|v| self.written(*v)).collect(),
                     locations: self.locations(&cluster.equations),
                 }
+            }
+            fuse::Kernel::Call(equation) if self.controls.contains_key(equation) => {
+                self.control(fused, *equation)?
             }
             fuse::Kernel::Call(equation) => {
                 let eq = &self.view.body.equations[*equation];
@@ -102,6 +116,41 @@ impl Assembly<'_> {
         };
         self.kernels.kernels.push(kernel);
         Ok(())
+    }
+
+    fn control(&mut self, fused: &Fused, equation: usize) -> Result<Kernel> {
+        let control = self.controls.remove(&equation).expect("an equation becomes one kernel");
+        let eq = &self.view.body.equations[equation];
+        let base = |v: &ValueId| fused.memory[*v].expect("operands of control flow are in memory");
+        let mut reads: Vec<BufferId> = eq.operands.iter().map(|v| self.buffers[&base(v)]).collect();
+        let locations = self.locations(&[equation]);
+        let form = crate::kernels::control::form(&control.op, eq.operands.len(), eq.results.len());
+        if let Form::Loop(l) = form
+            && l.has_initials()
+        {
+            for stack in &eq.results[l.carries..] {
+                reads.push(self.zeros(*stack, locations.clone())?);
+            }
+        }
+        let writes = eq.results.iter().map(|v| self.written(*v)).collect();
+        Ok(Kernel { work: Work::Control(Box::new(control)), reads, writes, locations })
+    }
+
+    /// A kernel that makes zeros of a value's type.
+    fn zeros(&mut self, like: ValueId, locations: Vec<wengert_core::LocationId>) -> Result<BufferId> {
+        let ty = self.view.body.ty(like).clone();
+        let mut builder = NestBuilder::new("zeros");
+        let count = [self.view.count(like)];
+        let buffer = builder.output("y", ty.dtype, &count);
+        let axis = builder.parallel("i", count[0]);
+        builder.phase([]);
+        let zero = builder.constant(Scalar::zero(ty.dtype));
+        builder.store(buffer, &[Affine::axis(axis)], zero);
+        let nest = self.names.name("zeros", builder.finish()?);
+        let buffer = self.kernels.buffers.push(Buffer { name: "zeros".into(), ty });
+        let (reads, writes) = (vec![], vec![buffer]);
+        self.kernels.kernels.push(Kernel { work: Work::Nest(Box::new(nest)), reads, writes, locations });
+        Ok(buffer)
     }
 
     fn locations(&self, equations: &[usize]) -> Vec<wengert_core::LocationId> {

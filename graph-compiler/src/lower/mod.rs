@@ -14,10 +14,11 @@ mod collapse;
 mod emit;
 mod hoist;
 mod name;
+mod regions;
 
 pub(crate) use affine::simplify;
-pub(crate) use assemble::assemble;
 pub(crate) use emit::{Emitter, Held, Memory, Parameter, Read};
+pub(crate) use regions::kernels;
 
 use crate::view::{View, Work, reindex};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,10 +5,9 @@
 
 use crate::view::View;
 use std::collections::HashMap;
-use wengert_core::graph::Function;
 use wengert_core::nest::Nest;
 use wengert_core::op::Cost;
-use wengert_core::{Location, LocationId};
+use wengert_core::{Location, LocationId, LocationTable};
 
 /// Words of a name.
 const WORDS: usize = 3;
@@ -32,10 +31,10 @@ impl Names {
 }
 
 /// What a kernel of these equations, ascending, is called after.
-pub(super) fn stem(function: &Function, view: &View<'_>, equations: &[usize]) -> String {
+pub(super) fn stem(locations: &LocationTable, view: &View<'_>, equations: &[usize]) -> String {
     let mut words: Vec<&str> = Vec::new();
     for equation in equations.iter().map(|e| &view.body.equations[*e]) {
-        if let Some(word) = composite(function, equation.location)
+        if let Some(word) = composite(locations, equation.location)
             && !words.contains(&word)
         {
             words.push(word);
@@ -60,8 +59,8 @@ pub(super) fn stem(function: &Function, view: &View<'_>, equations: &[usize]) ->
 }
 
 /// The composite that a location says an equation is part of.
-fn composite(function: &Function, mut location: LocationId) -> Option<&str> {
-    while let Location::Derived { of, rule } = function.locations.get(location) {
+fn composite(locations: &LocationTable, mut location: LocationId) -> Option<&str> {
+    while let Location::Derived { of, rule } = locations.get(location) {
         if let Some(name) = rule.strip_prefix("decompose(").and_then(|r| r.strip_suffix(')')) {
             return Some(name);
         }

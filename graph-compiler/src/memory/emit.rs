@@ -1,121 +1,165 @@
 //! The plan written down.
 
+use super::Planned;
 use super::moves::{Move, Moves};
-use super::nests::Nests;
+use super::regions::Regions;
 use super::slots::{Arena, Slots};
 use crate::kernels::{BufferId, Kernels, Work};
 use wengert_core::id::IdVec;
-use wengert_core::plan::{Argument, Constant, Input, Output, Plan, Step, Value, ValueId, Variable};
-use wengert_core::{Binding, Target, TensorType};
+use wengert_core::plan::{
+    Address, Argument, Constant, Input, NestId, Output, Plan, Step, Value, ValueId, Variable,
+};
+use wengert_core::{Binding, LocationId, Target, TensorType};
 
-pub(super) struct Emitter<'a> {
+/// All that is decided of a function or region.
+pub(super) struct Decided<'a> {
     pub kernels: &'a Kernels,
     pub order: &'a [usize],
     pub slots: &'a Slots,
     pub arena: &'a Arena,
-    pub nests: Nests,
+    /// For each kernel its nest.
+    pub nests: &'a [Option<NestId>],
+    /// For each kernel the plans of its regions.
+    pub regions: &'a [Regions],
+    pub moves: &'a Moves,
 }
 
-impl Emitter<'_> {
-    pub fn plan(self, target: &Target, binding: &Binding, moves: &Moves) -> Plan {
-        let (kernels, homes) = (self.kernels, &self.slots.homes);
-        let values = Values::new(kernels, self.order);
-        let steps = moves.first.iter().map(|m| self.copy(&values, m));
-        let steps = steps.chain(self.order.iter().map(|k| self.step(&values, *k)));
-        let steps = steps.chain(moves.last.iter().map(|m| self.copy(&values, m))).collect();
-        Plan {
-            function: kernels.function.clone(),
-            binding: binding.clone(),
-            target: target.clone(),
-            inputs: homes
-                .inputs
-                .iter()
-                .map(|n| {
-                    let (input, buffer) = &kernels.inputs[*n];
-                    Input { name: input.name.clone(), role: input.role, value: values.of(*buffer) }
-                })
-                .collect(),
-            outputs: homes
-                .outputs
-                .iter()
-                .map(|n| {
-                    let (output, ty, buffer) = &kernels.outputs[*n];
-                    Output { name: output.name.clone(), shape: extents(ty), value: values.of(*buffer) }
-                })
-                .collect(),
-            variables: homes
-                .variables
-                .iter()
-                .map(|v| Variable {
-                    name: v.name.clone(),
-                    dtype: v.ty.dtype,
-                    shape: extents(&v.ty),
-                    before: v.before.map(|b| values.of(b)),
-                    after: values.of(v.after),
-                })
-                .collect(),
-            constants: kernels
-                .constants
-                .iter()
-                .map(|(buffer, literal)| Constant { value: values.of(*buffer), literal: literal.clone() })
-                .collect(),
-            values: values.table,
-            nests: self.nests.distinct,
-            steps,
-            arena: self.arena.bytes,
-            lower_bound: self.arena.lower_bound,
+/// Writes the plan, without its nests.
+pub(super) fn emit(decided: &Decided<'_>, target: &Target, binding: &Binding) -> Planned {
+    let (kernels, homes, moves) = (decided.kernels, &decided.slots.homes, decided.moves);
+    let mut writer = Writer::new(decided);
+    let mut steps = Vec::new();
+    moves.first.iter().for_each(|m| steps.push(writer.copy(m)));
+    decided.order.iter().for_each(|k| writer.kernel(*k, &mut steps));
+    moves.last.iter().for_each(|m| steps.push(writer.copy(m)));
+    let plan = Plan {
+        function: kernels.function.clone(),
+        binding: binding.clone(),
+        target: target.clone(),
+        inputs: homes
+            .inputs
+            .iter()
+            .map(|n| {
+                let (input, buffer) = &kernels.inputs[*n];
+                Input { name: input.name.clone(), role: input.role, value: writer.value(*buffer) }
+            })
+            .collect(),
+        outputs: homes
+            .outputs
+            .iter()
+            .map(|n| {
+                let (output, ty, buffer) = &kernels.outputs[*n];
+                Output { name: output.name.clone(), shape: extents(ty), value: writer.value(*buffer) }
+            })
+            .collect(),
+        variables: homes
+            .variables
+            .iter()
+            .map(|v| Variable {
+                name: v.name.clone(),
+                dtype: v.ty.dtype,
+                shape: extents(&v.ty),
+                before: v.before.map(|b| writer.value(b)),
+                after: writer.value(v.after),
+            })
+            .collect(),
+        constants: writer.constants,
+        values: writer.values,
+        nests: IdVec::new(),
+        steps,
+        arena: decided.arena.bytes,
+        lower_bound: decided.arena.lower_bound,
+    };
+    Planned { plan, sources: writer.sources }
+}
+
+/// A plan as it is written.
+pub(super) struct Writer<'a> {
+    pub decided: &'a Decided<'a>,
+    /// Numbered: sources first, then in the order in which they are made.
+    pub values: IdVec<ValueId, Value>,
+    of_buffer: IdVec<BufferId, Option<ValueId>>,
+    pub constants: Vec<Constant>,
+    /// How many loops there are so far.
+    pub loops: u32,
+    /// For each step so far, those in steps included, where it comes from.
+    pub sources: Vec<Vec<LocationId>>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(decided: &'a Decided<'a>) -> Self {
+        let kernels = decided.kernels;
+        let mut writer = Writer {
+            decided,
+            values: IdVec::new(),
+            of_buffer: kernels.buffers.ids().map(|_| None).collect(),
+            constants: Vec::new(),
+            loops: 0,
+            sources: Vec::new(),
+        };
+        kernels.inputs.iter().for_each(|(_, buffer)| writer.define(*buffer));
+        for (buffer, literal) in &kernels.constants {
+            writer.define(*buffer);
+            writer.constants.push(Constant { value: writer.value(*buffer), literal: literal.clone() });
         }
+        writer
     }
 
-    fn step(&self, values: &Values, k: usize) -> Step {
-        let kernel = &self.kernels.kernels[k];
-        let argument =
-            |b: &BufferId| Argument { value: values.of(*b), at: self.slots.address(self.arena, *b) };
-        let arguments = kernel.reads.iter().chain(&kernel.writes).map(argument).collect();
-        match &kernel.work {
+    fn define(&mut self, buffer: BufferId) {
+        let named = &self.decided.kernels.buffers[buffer];
+        let value = Value { name: named.name.clone(), dtype: named.ty.dtype, shape: extents(&named.ty) };
+        self.of_buffer[buffer] = Some(self.values.push(value));
+    }
+
+    /// The value that a buffer holds.
+    pub fn value(&self, buffer: BufferId) -> ValueId {
+        self.of_buffer[buffer].expect("kernels were verified: every buffer that is used is defined")
+    }
+
+    /// Where a buffer lies.
+    pub fn address(&self, buffer: BufferId) -> Address {
+        self.decided.slots.address(self.decided.arena, buffer)
+    }
+
+    /// A buffer's value and where it lies.
+    pub fn argument(&self, buffer: BufferId) -> Argument {
+        Argument { value: self.value(buffer), at: self.address(buffer) }
+    }
+
+    /// Notes where the next step comes from.
+    pub fn source(&mut self, locations: &[LocationId]) {
+        self.sources.push(locations.to_vec());
+    }
+
+    fn kernel(&mut self, k: usize, steps: &mut Vec<Step>) {
+        let decided = self.decided;
+        let kernel = &decided.kernels.kernels[k];
+        kernel.writes.iter().for_each(|buffer| self.define(*buffer));
+        let arguments = || kernel.reads.iter().chain(&kernel.writes).map(|b| self.argument(*b)).collect();
+        let step = match &kernel.work {
             Work::Nest(_) => {
-                let nest = self.nests.of_kernel[k].expect("every nest kernel has its nest in the table");
-                Step::Nest { nest, arguments }
+                let nest = decided.nests[k].expect("every nest kernel has its nest in the table");
+                Step::Nest { nest, arguments: arguments() }
             }
             Work::Call(call) => {
-                let workspace = self.slots.workspace(self.arena, k);
-                Step::Call { call: call.clone(), arguments, workspace }
+                let workspace = decided.slots.workspace(decided.arena, k);
+                Step::Call { call: call.clone(), arguments: arguments(), workspace }
             }
-        }
+            Work::Control(control) => return self.control(k, control, steps),
+        };
+        self.source(&kernel.locations);
+        steps.push(step);
     }
 
-    fn copy(&self, values: &Values, step: &Move) -> Step {
-        let temporary = || self.slots.temporary(self.arena, step.buffer);
+    fn copy(&mut self, step: &Move) -> Step {
+        let decided = self.decided;
+        let temporary = || decided.slots.temporary(decided.arena, step.buffer);
+        self.source(&[]);
         Step::Copy {
-            value: values.of(step.buffer),
-            from: if step.from_temporary { temporary() } else { self.slots.address(self.arena, step.buffer) },
-            to: step.to.map_or_else(temporary, |space| wengert_core::plan::Address::new(space, 0)),
+            value: self.value(step.buffer),
+            from: if step.from_temporary { temporary() } else { self.address(step.buffer) },
+            to: step.to.map_or_else(temporary, |space| Address::new(space, 0)),
         }
-    }
-}
-
-/// Values of the plan, numbered: sources first, then in the order in which they are made.
-struct Values {
-    table: IdVec<ValueId, Value>,
-    of_buffer: IdVec<BufferId, Option<ValueId>>,
-}
-
-impl Values {
-    fn new(kernels: &Kernels, order: &[usize]) -> Values {
-        let mut values =
-            Values { table: IdVec::new(), of_buffer: kernels.buffers.ids().map(|_| None).collect() };
-        let sources = kernels.inputs.iter().map(|(_, b)| *b).chain(kernels.constants.iter().map(|(b, _)| *b));
-        let made = order.iter().flat_map(|k| kernels.kernels[*k].writes.iter().copied());
-        for buffer in sources.chain(made) {
-            let named = &kernels.buffers[buffer];
-            let value = Value { name: named.name.clone(), dtype: named.ty.dtype, shape: extents(&named.ty) };
-            values.of_buffer[buffer] = Some(values.table.push(value));
-        }
-        values
-    }
-
-    fn of(&self, buffer: BufferId) -> ValueId {
-        self.of_buffer[buffer].expect("kernels were verified: every buffer that is used is defined")
     }
 }
 

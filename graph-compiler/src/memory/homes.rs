@@ -98,7 +98,7 @@ impl Homes {
 
     /// Chooses for each buffer that has sinks the one it is written to as it is made: a variable whose old value nobody needs from
     /// then on, else an output.
-    pub fn donate(mut self, kernels: &Kernels, order: &[usize], nests: &mut Nests) -> Homes {
+    pub fn donate(mut self, kernels: &Kernels, order: &[usize], nests: &mut Nests<'_>) -> Homes {
         // The moment of the last kernel that reads each buffer.
         let mut last: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
         for (moment, k) in order.iter().enumerate() {

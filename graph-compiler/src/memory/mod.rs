@@ -10,6 +10,10 @@
 //! 3. **Offsets** ([`greedy`]). Slots are buffers of the static memory problem ([`problem`]), with the max load ([`bound`]) as its lower
 //!    bound.
 //!
+//! **Regions** (`regions`) of loops and branches are planned first, each like a function of its own with an arena of its own. The arena of a
+//! construct's regions is one slot of the function around it, which lives while the construct runs; and what is memory around the arena to a region are
+//! places in the function. So the same code puts carries in place, however deep loops nest, and a plan is as large as the program, however often loops run.
+//!
 //! Whatever is decided here is checked by [`wengert_core::plan::verify()`], which shares no code with it.
 
 pub mod bound;
@@ -19,23 +23,25 @@ mod homes;
 mod moves;
 mod nests;
 pub mod problem;
+mod regions;
 mod slots;
 
 use crate::kernels::Kernels;
 use crate::schedule;
 use homes::Homes;
-use nests::Nests;
+use nests::{Nests, Table};
+use regions::Regions;
 use slots::Slots;
-use wengert_core::plan::Plan;
-use wengert_core::{Binding, Result, Target};
+use wengert_core::plan::{Plan, account};
+use wengert_core::{Binding, LocationId, Result, Target};
 
 /// A plan, and what its steps were made from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// For each step its kernel's position in [`Kernels::kernels`]; nothing for copies.
-    pub kernel_of: Vec<Option<usize>>,
+    /// For each step, in the order of the text, the locations of its kernel's equations; none for copies.
+    pub sources: Vec<Vec<LocationId>>,
 }
 
 /// Decides everything that is left to decide.
@@ -44,18 +50,29 @@ pub struct Planned {
 /// together, or that they need more memory than addresses can name.
 pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<Planned> {
     kernels.verify()?;
-    let mut nests = Nests::new(kernels);
+    let mut table = Table::default();
+    let nests = Nests::new(kernels, &mut table);
+    let mut planned = part(kernels, target, binding, nests)?;
+    let plan = &mut planned.plan;
+    plan.nests = table.distinct;
+    if plan.steps.iter().any(|step| !step.blocks().is_empty()) {
+        // The max load of the slots takes what regions need as one, at its greatest; the bound of a plan looks at each of their steps.
+        plan.lower_bound = account(plan).peak.bytes;
+    }
+    Ok(planned)
+}
+
+/// Plans a function or a region. The plan has no nests: they are in the table.
+fn part(kernels: &Kernels, target: &Target, binding: &Binding, mut nests: Nests<'_>) -> Result<Planned> {
+    let regions = Regions::plan(kernels, target, binding, &mut nests)?;
     let homes = Homes::fixed(kernels);
     let order = schedule::order(kernels, &homes.arena_bytes(kernels));
     let homes = homes.donate(kernels, &order, &mut nests);
     let moves = moves::moves(kernels, &homes);
-    let slots = Slots::new(kernels, &order, target, homes, &moves, &mut nests);
+    let slots = Slots::new(kernels, &order, target, homes, &moves, &mut nests, &regions);
     let arena = slots.solve(target.alignment)?;
-    let kernel_of = moves.first.iter().map(|_| None).chain(order.iter().map(|k| Some(*k)));
-    let kernel_of = kernel_of.chain(moves.last.iter().map(|_| None)).collect();
-    let plan = emit::Emitter { kernels, order: &order, slots: &slots, arena: &arena, nests }
-        .plan(target, binding, &moves);
-    Ok(Planned { plan, kernel_of })
+    let nests = &nests.of_kernel;
+    Ok(emit::emit(&emit::Decided { kernels, order: &order, slots: &slots, arena: &arena, nests, regions: &regions, moves: &moves }, target, binding))
 }
 
 #[cfg(test)]

@@ -1,40 +1,58 @@
-//! The nests of a plan, each stored once, and what may alias in them.
+//! The nests of a plan, each stored once, and what may be in place.
 
+use crate::kernels::control::Form;
 use crate::kernels::{BufferId, Kernels, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{self, Nest};
 use wengert_core::plan::NestId;
 
-/// Nests without doubles.
-pub(super) struct Nests {
+/// Nests without doubles, of a function and of all its regions.
+#[derive(Default)]
+pub(super) struct Table {
     /// As the plan has them: the first of each kind, with a name of its own.
     pub distinct: IdVec<NestId, Nest>,
-    /// For each kernel its nest; nothing for calls.
-    pub of_kernel: Vec<Option<NestId>>,
+    /// Looked up, never iterated.
+    known: HashMap<Nest, NestId>,
+    names: BTreeSet<String>,
     /// Known answers: (nest, operands, result).
     aliases: BTreeMap<(NestId, Vec<usize>, usize), bool>,
 }
 
-impl Nests {
+impl Table {
     /// Two nests are one if they differ in names only.
-    pub fn new(kernels: &Kernels) -> Nests {
-        // Looked up, never iterated.
-        let mut known: HashMap<Nest, NestId> = HashMap::new();
-        let mut names: BTreeSet<String> = BTreeSet::new();
-        let mut distinct: IdVec<NestId, Nest> = IdVec::new();
-        let of_kernel = kernels.kernels.iter().map(|kernel| {
-            let Work::Nest(nest) = &kernel.work else { return None };
-            Some(*known.entry(nameless(nest)).or_insert_with(|| {
-                let taken = |n: &u32| names.contains(&numbered(&nest.name, *n));
-                let free = (0..).find(|n| !taken(n)).expect("there are more numbers than nests");
-                let name = numbered(&nest.name, free);
-                names.insert(name.clone());
-                distinct.push(Nest { name, ..(**nest).clone() })
-            }))
+    fn add(&mut self, nest: &Nest) -> NestId {
+        let Table { distinct, known, names, .. } = self;
+        *known.entry(nameless(nest)).or_insert_with(|| {
+            let taken = |n: &u32| names.contains(&numbered(&nest.name, *n));
+            let free = (0..).find(|n| !taken(n)).expect("there are more numbers than nests");
+            let name = numbered(&nest.name, free);
+            names.insert(name.clone());
+            distinct.push(Nest { name, ..nest.clone() })
+        })
+    }
+}
+
+/// The nests of a function, or of one region.
+pub(super) struct Nests<'t> {
+    table: &'t mut Table,
+    /// For each kernel its nest; nothing for others.
+    pub of_kernel: Vec<Option<NestId>>,
+}
+
+impl<'t> Nests<'t> {
+    pub fn new(kernels: &Kernels, table: &'t mut Table) -> Nests<'t> {
+        let of_kernel = kernels.kernels.iter().map(|kernel| match &kernel.work {
+            Work::Nest(nest) => Some(table.add(nest)),
+            Work::Call(_) | Work::Control(_) => None,
         });
         let of_kernel = of_kernel.collect();
-        Nests { distinct, of_kernel, aliases: BTreeMap::new() }
+        Nests { table, of_kernel }
+    }
+
+    /// The nests of a region.
+    pub fn of_region<'s>(&'s mut self, region: &Kernels) -> Nests<'s> {
+        Nests::new(region, self.table)
     }
 
     /// True if kernel `k` may write its result number `write` over the buffer `read`, which it reads.
@@ -45,14 +63,26 @@ impl Nests {
             return false;
         }
         let places: Vec<usize> = (0..kernel.reads.len()).filter(|n| kernel.reads[*n] == read).collect();
-        let Some(id) = self.of_kernel[k] else {
-            let Work::Call(call) = &kernel.work else { return false };
-            let allowed = call.in_place();
-            return places.len() == 1 && allowed.contains(&places[0]);
+        let id = match (&kernel.work, self.of_kernel[k]) {
+            (Work::Nest(_), Some(id)) => id,
+            (Work::Call(call), _) => {
+                let allowed = call.in_place();
+                return places.len() == 1 && allowed.contains(&places[0]);
+            }
+            (Work::Control(control), _) => {
+                let Form::Loop(form) = control.form(kernel) else { return false };
+                if let Some(stack) = write.checked_sub(form.carries) {
+                    return form.has_initials() && places == [form.first_initial() + stack];
+                }
+                // Other carries that begin with it are copies, made before the first step; nobody else may read it.
+                let carries = form.first_carry()..form.first_slice();
+                return places.iter().all(|n| carries.contains(n)) && places.contains(&(carries.start + write));
+            }
+            (Work::Nest(_), None) => unreachable!("every nest is in the table"),
         };
-        let nest = &self.distinct[id];
+        let nest = &self.table.distinct[id];
         let reads = kernel.reads.len();
-        *self.aliases.entry((id, places.clone(), write)).or_insert_with(|| {
+        *self.table.aliases.entry((id, places.clone(), write)).or_insert_with(|| {
             let pairs: Vec<_> = places
                 .iter()
                 .map(|n| (nest::BufferId::new(*n), nest::BufferId::new(reads + write)))

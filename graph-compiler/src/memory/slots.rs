@@ -6,6 +6,7 @@ use super::homes::{Homes, bytes};
 use super::moves::{Move, Moves};
 use super::nests::Nests;
 use super::problem::{Buffer, Problem};
+use super::regions::Regions;
 use crate::kernels::{BufferId, Kernels, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
@@ -17,7 +18,7 @@ struct Slot {
     lower: u64,
     upper: u64,
     bytes: u64,
-    /// The buffer it holds last; nothing for the workspace of a call.
+    /// The buffer it holds last; nothing for workspace.
     tail: Option<BufferId>,
     /// The memory of an output or a new variable, if its last buffer goes there; else the arena.
     outside: Option<Space>,
@@ -39,7 +40,7 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     /// Slots of old values that wait, in the order of their copies.
     temporaries: Vec<(BufferId, usize)>,
-    /// For each kernel the slot of its workspace, with its bytes.
+    /// For each kernel the slot of its workspace, with its bytes: of a call, or the arena of regions.
     workspaces: Vec<Option<(usize, u64)>>,
 }
 
@@ -60,7 +61,8 @@ impl Slots {
         target: &Target,
         homes: Homes,
         moves: &Moves,
-        nests: &mut Nests,
+        nests: &mut Nests<'_>,
+        regions: &[Regions],
     ) -> Slots {
         let end = order.len() as u64;
         let mut last: IdVec<BufferId, u64> = kernels.buffers.ids().map(|_| 0).collect();
@@ -86,6 +88,7 @@ impl Slots {
             let bytes = match &kernels.kernels[*k].work {
                 Work::Call(call) => target.workspace(call),
                 Work::Nest(_) => 0,
+                Work::Control(_) => regions[*k].workspace,
             };
             if bytes > 0 {
                 all.workspaces[*k] = Some((all.slots.len(), bytes));
@@ -112,7 +115,7 @@ impl Slots {
         write: usize,
         moment: u64,
         last: &IdVec<BufferId, u64>,
-        nests: &mut Nests,
+        nests: &mut Nests<'_>,
     ) {
         let buffer = kernels.kernels[k].writes[write];
         let bytes = bytes(kernels, buffer);

@@ -14,21 +14,27 @@ const MIN_ELEMENTS: usize = 1 << 16;
 
 /// Splits what is worth it; at most `fuel` reductions.
 pub(crate) fn split_reductions(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
-    let mut spent = 0;
-    let mut body = std::mem::take(&mut function.body);
+    let mut left = fuel;
+    of_body(&mut function.body, target, &mut left);
+    function.body = function.body.renumber();
+    (function, fuel - left)
+}
+
+fn of_body(body: &mut Body, target: &Target, left: &mut u64) {
     let mut equations = Vec::with_capacity(body.equations.len());
-    for equation in std::mem::take(&mut body.equations) {
-        match plan(&body, &equation, target).filter(|_| spent < fuel) {
+    for mut equation in std::mem::take(&mut body.equations) {
+        if equation.op.control().is_some() {
+            equation.regions.iter_mut().for_each(|region| of_body(region, target, left));
+        }
+        match plan(body, &equation, target).filter(|_| *left > 0) {
             Some(plan) => {
-                spent += 1;
-                plan.apply(&mut body, &mut equations, &equation);
+                *left -= 1;
+                plan.apply(body, &mut equations, &equation);
             }
             None => equations.push(equation),
         }
     }
     body.equations = equations;
-    function.body = body.renumber();
-    (function, spent)
 }
 
 /// How a reduction is cut: along neighbouring axes taken as one, into parts of one length.

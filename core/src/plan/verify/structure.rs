@@ -380,7 +380,8 @@ impl<'a> Checker<'a> {
             self.define(part, *whole, Definition::Once)?;
             match initial {
                 Some(initial) => self.same_type(part, &[*initial, *whole])?,
-                None if l.trip == Trip::Constant(self.plan.values[*whole].shape[0] as u64) => {}
+                None if count(&self.plan.values[*whole], &self.plan.values[*inner])
+                    .is_some_and(|n| n == u64::MAX || l.trip == Trip::Constant(n)) => {}
                 None => {
                     return Err(failure(part, 12, "the iterations do not write all of it")
                         .help("say what it holds before: `over %value`"));
@@ -393,18 +394,14 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// That a whole consists of parts.
+    /// That a whole consists of parts: by bytes, since a reshape moves none.
     fn parts(&self, part: Part, l: &Loop, whole: ValueId, inner: ValueId, at: &Address) -> Result {
         self.place(part, whole, at)?;
         let (whole, inner) = (self.value(part, whole)?, self.value(part, inner)?);
-        let Some((count, rest)) = whole.shape.split_first() else {
-            return Err(failure(part, 5, "a scalar has no parts"));
+        let Some(count) = count(whole, inner) else {
+            return Err(failure(part, 5, "it does not consist of values of the part's type"));
         };
-        let rest = Value { name: String::new(), dtype: whole.dtype, shape: rest.to_vec() };
-        if rest.dtype != inner.dtype || rest.bytes() != inner.bytes() {
-            return Err(failure(part, 5, "the part is of another type than an element of the first axis"));
-        }
-        if (*count as u64) < l.trip.limit() {
+        if count < l.trip.limit() {
             return Err(failure(part, 12, format!("{} iterations have {count} parts", l.trip.limit())));
         }
         Ok(())
@@ -423,6 +420,18 @@ impl<'a> Checker<'a> {
             self.define(part, merge.result, Definition::Once)?;
         }
         Ok(())
+    }
+}
+
+/// How many parts a whole has; any number if they have no bytes.
+fn count(whole: &Value, part: &Value) -> Option<u64> {
+    if whole.dtype != part.dtype {
+        return None;
+    }
+    match (whole.bytes(), part.bytes()) {
+        (0, 0) => Some(u64::MAX),
+        (_, 0) => None,
+        (whole, part) => whole.is_multiple_of(part).then_some(whole / part),
     }
 }
 

@@ -1,0 +1,52 @@
+//! Kernels of a function, those of its regions included.
+//!
+//! A region of control flow is a function of its own: it is viewed, fused and lowered by itself, once, however often it runs. Around it, the
+//! construct is one kernel, which reads and writes memory like a call.
+
+use super::assemble::assemble;
+use super::name::Names;
+use crate::calls;
+use crate::fuse;
+use crate::kernels::control::{Control, form, signature};
+use crate::kernels::Kernels;
+use crate::view::{View, Work};
+use std::collections::BTreeMap;
+use wengert_core::graph::Function;
+use wengert_core::{LocationTable, Result, Target};
+
+/// The kernels of a function without dimension variables and composites; each equation by itself unless `fuse`.
+pub(crate) fn kernels(function: &Function, target: &Target, fuse: bool) -> Result<Kernels> {
+    of(function, &function.locations, target, fuse, &mut Names::default())
+}
+
+/// Equations of a region have locations of the table of the function around it.
+fn of(
+    function: &Function,
+    locations: &LocationTable,
+    target: &Target,
+    fuse: bool,
+    names: &mut Names,
+) -> Result<Kernels> {
+    let mut view = View::new(function)?;
+    if fuse && target.gemm_epilogue {
+        calls::epilogues(&mut view);
+    }
+    let fused = fuse::fuse(&view, target, fuse);
+    let mut controls: BTreeMap<usize, Control> = BTreeMap::new();
+    for (n, equation) in function.body.equations.iter().enumerate() {
+        if !matches!(view.work[n], Work::Control) {
+            continue;
+        }
+        let form = form(&equation.op, equation.operands.len(), equation.results.len());
+        let regions = equation.regions.iter().enumerate().map(|(k, body)| {
+            let (inputs, outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
+            let name = format!("{}.{}", function.name, equation.op.name());
+            let region =
+                Function { name, inputs, outputs, body: body.clone(), locations: LocationTable::default() };
+            of(&region, locations, target, fuse, names)
+        });
+        let regions = regions.collect::<Result<_>>()?;
+        controls.insert(n, Control { op: equation.op.clone(), regions });
+    }
+    assemble(function, locations, &view, &fused, target, controls, names)
+}

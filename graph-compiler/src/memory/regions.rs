@@ -1,0 +1,416 @@
+//! Loops and branches: the plans of regions, put into the plan around them.
+//!
+//! A region has been planned like a function, over memories of its own. Putting it into a plan is a substitution: for each of its memories a place
+//! in the plan around it, which for what a loop slices and stacks advances with the loop's counter; for its values, those that the construct
+//! hands in, and new ones. A region may be put in more than once (the condition of a while), and a plan that has regions in it may be a region's.
+
+use super::emit::Writer;
+use super::nests::Nests;
+use super::{Planned, part};
+use crate::kernels::control::{Control, Form, LoopForm};
+use crate::kernels::{BufferId, Kernel, Kernels, Work};
+use wengert_core::id::IdVec;
+use wengert_core::plan::{
+    Address, Argument, Carry, Constant, Loop, LoopId, Merge, Slice, Space, Stack, Step, Trip, ValueId,
+};
+use wengert_core::{Binding, DType, Result, Target};
+
+/// The plans of a kernel's regions; none for most kernels.
+#[derive(Default)]
+pub(super) struct Regions {
+    plans: Vec<Planned>,
+    /// Bytes of the arena that they need.
+    pub workspace: u64,
+    /// Where their own arenas begin in it: behind what a while tests.
+    arena: u64,
+}
+
+impl Regions {
+    /// For each kernel its regions, planned.
+    pub fn plan(
+        kernels: &Kernels,
+        target: &Target,
+        binding: &Binding,
+        nests: &mut Nests<'_>,
+    ) -> Result<Vec<Regions>> {
+        let of = |kernel: &Kernel| {
+            let Work::Control(control) = &kernel.work else { return Ok(Regions::default()) };
+            let plans = control.regions.iter().map(|region| {
+                let nests = nests.of_region(region);
+                part(region, target, binding, nests)
+            });
+            let plans: Vec<Planned> = plans.collect::<Result<_>>()?;
+            let conditional = matches!(control.form(kernel), Form::Loop(l) if l.conditional);
+            let arena = if conditional { target.alignment } else { 0 };
+            // One region runs at a time.
+            let most = plans.iter().map(|p| p.plan.arena).max().unwrap_or(0);
+            Ok(Regions { plans, workspace: arena + most, arena })
+        };
+        kernels.kernels.iter().map(of).collect()
+    }
+}
+
+/// What takes the place of a region's memories.
+struct Places {
+    inputs: Vec<Address>,
+    outputs: Vec<Address>,
+    variables: Vec<Address>,
+    arena: Address,
+    /// Positions among the constants of the plan around it.
+    constants: Vec<u32>,
+    /// What is added to the numbers of loops.
+    loops: u32,
+    values: IdVec<ValueId, ValueId>,
+}
+
+impl Places {
+    /// The place of a value of so many bytes.
+    fn address(&self, at: &Address, bytes: u64) -> Address {
+        if bytes == 0 {
+            return nowhere();
+        }
+        let base = match at.space {
+            Space::Arena => self.arena.clone(),
+            Space::Input(n) => self.inputs[n as usize].clone(),
+            Space::Output(n) => self.outputs[n as usize].clone(),
+            Space::Variable(n) => self.variables[n as usize].clone(),
+            Space::Constant(n) => Address::new(Space::Constant(self.constants[n as usize]), 0),
+        };
+        let own = at.strides.iter().map(|(l, bytes)| (self.shifted(*l), *bytes));
+        Address {
+            space: base.space,
+            offset: base.offset + at.offset,
+            strides: base.strides.iter().copied().chain(own).collect(),
+        }
+    }
+
+    fn shifted(&self, id: LoopId) -> LoopId {
+        LoopId(id.0 + self.loops)
+    }
+}
+
+/// Where values without bytes are said to lie.
+fn nowhere() -> Address {
+    Address::new(Space::Arena, 0)
+}
+
+/// What a construct hands to a region.
+struct Given {
+    inputs: Vec<Address>,
+    outputs: Vec<Address>,
+    variables: Vec<Address>,
+    /// Values of the region that are values of the plan around it.
+    known: Vec<(ValueId, ValueId)>,
+}
+
+impl Writer<'_> {
+    /// Writes the steps of a construct.
+    pub(super) fn control(&mut self, k: usize, control: &Control, steps: &mut Vec<Step>) {
+        let decided = self.decided;
+        let kernel = &decided.kernels.kernels[k];
+        match control.form(kernel) {
+            Form::Branch => steps.push(self.branch(k, kernel)),
+            Form::Loop(form) => self.repeat(k, kernel, form, steps),
+        }
+    }
+
+    fn bytes(&self, value: ValueId) -> u64 {
+        self.values[value].bytes()
+    }
+
+    fn branch(&mut self, k: usize, kernel: &Kernel) -> Step {
+        let chooses = self.argument(kernel.reads[0]);
+        let at: Vec<Address> = kernel.writes.iter().map(|b| self.address(*b)).collect();
+        self.source(&kernel.locations);
+        let mut arms = Vec::new();
+        let mut ways: Vec<Vec<ValueId>> = vec![Vec::new(); at.len()];
+        for region in &self.decided.regions[k].plans {
+            let taken = kernel.reads[1..].iter().map(|b| self.argument(*b));
+            let (known, variables) = with(region, taken);
+            let given = Given { inputs: vec![], outputs: at.clone(), variables, known };
+            let (steps, values) = self.embed(k, region, given);
+            for (way, output) in ways.iter_mut().zip(&region.plan.outputs) {
+                way.push(values[output.value]);
+            }
+            arms.push(steps);
+        }
+        let merges = ways.into_iter().zip(&kernel.writes).zip(at);
+        let merges = merges.map(|((ways, write), at)| Merge { ways, result: self.value(*write), at }).collect();
+        if self.values[chooses.value].dtype == DType::Bool {
+            let otherwise = arms.pop().unwrap_or_default();
+            let then = arms.pop().unwrap_or_default();
+            Step::If { predicate: chooses, then, otherwise, merges }
+        } else {
+            Step::Switch { index: chooses, arms, merges }
+        }
+    }
+
+    fn repeat(&mut self, k: usize, kernel: &Kernel, form: LoopForm, steps: &mut Vec<Step>) {
+        let regions = &self.decided.regions[k];
+        let step = regions.plans.last().expect("a loop has a step");
+        let inner = &step.plan;
+        let (reads, writes) = (&kernel.reads, &kernel.writes);
+        // What goes from step to step lies where the results do.
+        let initial = |n: usize| match n.checked_sub(form.carries) {
+            None => Some(reads[form.first_carry() + n]),
+            Some(stack) if form.has_initials() => Some(reads[form.first_initial() + stack]),
+            Some(_) => None,
+        };
+        for (n, write) in writes.iter().enumerate() {
+            self.bring(initial(n), *write, steps);
+        }
+        let places: Vec<Address> = writes.iter().map(|b| self.address(*b)).collect();
+        let carried = |value: ValueId, n: usize| Argument { value, at: places[n].clone() };
+        let captures: Vec<Argument> =
+            reads[form.first_capture()..form.first_initial()].iter().map(|b| self.argument(*b)).collect();
+        let tested = Address::new(Space::Arena, self.workspace(k));
+        let mut before = None;
+        if form.conditional {
+            let first = (0..form.carries).map(|n| carried(self.value(reads[form.first_carry() + n]), n));
+            let first: Vec<Argument> = first.chain(captures.iter().cloned()).collect();
+            before = Some(self.condition(k, first, &tested, steps));
+        }
+        let id = LoopId(self.loops);
+        self.loops += 1;
+        self.source(&kernel.locations);
+        let part = |at: &Address, bytes: u64| match bytes {
+            0 => nowhere(),
+            _ => {
+                let mut at = at.clone();
+                at.strides.push((id, bytes));
+                at
+            }
+        };
+
+        let given = (0..form.carries).map(|n| {
+            let variable = &inner.variables[n];
+            let before = variable.before.expect("what goes from step to step is there before");
+            let value = self.values.push(inner.values[before].clone());
+            carried(value, n)
+        });
+        let given: Vec<Argument> = given.collect();
+        let inputs_of_carries: Vec<ValueId> = given.iter().map(|a| a.value).collect();
+        let (mut known, variables) = with(step, given.into_iter().chain(captures.iter().cloned()));
+        let mut slices: Vec<Slice> = Vec::new();
+        let mut inputs = Vec::new();
+        for (n, input) in inner.inputs.iter().enumerate() {
+            let Argument { value: whole, at } = self.argument(reads[form.first_slice() + n]);
+            inputs.push(part(&at, inner.values[input.value].bytes()));
+            // What is sliced twice is one slice.
+            let same = slices.iter().find(|s| s.whole == whole && s.at == at).map(|s| s.part);
+            let value = same.unwrap_or_else(|| {
+                let part = self.values.push(inner.values[input.value].clone());
+                slices.push(Slice { whole, part, at });
+                part
+            });
+            known.push((input.value, value));
+        }
+        let outputs = inner.outputs.iter().zip(&places[form.carries..]);
+        let outputs = outputs.map(|(o, at)| part(at, inner.values[o.value].bytes())).collect();
+        let (mut body, values) = self.embed(k, step, Given { inputs, outputs, variables, known });
+        let carries = (0..form.carries).map(|n| Carry {
+            initial: self.value(reads[form.first_carry() + n]),
+            input: inputs_of_carries[n],
+            output: values[inner.variables[n].after],
+            result: self.value(writes[n]),
+            at: places[n].clone(),
+        });
+        let carries: Vec<Carry> = carries.collect();
+        let stacks = (form.carries..writes.len()).map(|n| Stack {
+            initial: initial(n).map(|b| self.value(b)),
+            part: values[inner.outputs[n - form.carries].value],
+            whole: self.value(writes[n]),
+            at: places[n].clone(),
+        });
+        let stacks = stacks.collect();
+        let trip = match before {
+            Some(before) => {
+                let last = carries.iter().enumerate().map(|(n, c)| carried(c.output, n));
+                let last: Vec<Argument> = last.chain(captures).collect();
+                let after = self.condition(k, last, &tested, &mut body);
+                Trip::While { before: Argument { value: before, at: tested }, after, limit: form.limit }
+            }
+            None if form.counted => Trip::Value { count: self.argument(reads[0]), limit: form.limit },
+            None => Trip::Constant(form.limit),
+        };
+        steps.push(Step::Loop(Loop { id, trip, reverse: form.reverse, carries, slices, stacks, body }));
+    }
+
+    /// Copies what goes from step to step to the place where it does, unless it is there.
+    fn bring(&mut self, initial: Option<BufferId>, write: BufferId, steps: &mut Vec<Step>) {
+        let Some(Argument { value, at: from }) = initial.map(|b| self.argument(b)) else { return };
+        let to = self.address(write);
+        if from != to && self.bytes(value) > 0 {
+            self.source(&[]);
+            steps.push(Step::Copy { value, from, to });
+        }
+    }
+
+    /// Writes the steps of a while's condition; its value, which lies at `tested`.
+    fn condition(&mut self, k: usize, given: Vec<Argument>, tested: &Address, steps: &mut Vec<Step>) -> ValueId {
+        let region = &self.decided.regions[k].plans[0];
+        let (known, variables) = with(region, given);
+        let given = Given { inputs: vec![], outputs: vec![tested.clone()], variables, known };
+        let (more, values) = self.embed(k, region, given);
+        steps.extend(more);
+        values[region.plan.outputs[0].value]
+    }
+
+    /// The first byte of what the regions of kernel `k` have of the arena.
+    fn workspace(&self, k: usize) -> u64 {
+        self.decided.slots.workspace(self.decided.arena, k).map_or(0, |(at, _)| at.offset)
+    }
+
+    /// The steps of a region in this plan, and its values.
+    fn embed(&mut self, k: usize, region: &Planned, given: Given) -> (Vec<Step>, IdVec<ValueId, ValueId>) {
+        let plan = &region.plan;
+        let mut values: IdVec<ValueId, Option<ValueId>> = plan.values.ids().map(|_| None).collect();
+        given.known.into_iter().for_each(|(inner, outer)| values[inner] = Some(outer));
+        let mut constants = Vec::new();
+        for constant in &plan.constants {
+            let known = self.constants.iter().position(|c| c.literal == constant.literal);
+            let n = known.unwrap_or_else(|| {
+                let value = self.values.push(plan.values[constant.value].clone());
+                self.constants.push(Constant { value, literal: constant.literal.clone() });
+                self.constants.len() - 1
+            });
+            values[constant.value] = Some(self.constants[n].value);
+            constants.push(u32::try_from(n).expect("a function has fewer than 2^32 constants"));
+        }
+        let new = plan.values.iter().map(|(v, value)| {
+            values[v].unwrap_or_else(|| self.values.push(value.clone()))
+        });
+        let values: IdVec<ValueId, ValueId> = new.collect();
+        let arena = Address::new(Space::Arena, self.workspace(k) + self.decided.regions[k].arena);
+        let Given { inputs, outputs, variables, .. } = given;
+        let places = Places { inputs, outputs, variables, arena, constants, loops: self.loops, values };
+        let substitution = Substitution { inner: region, places: &places };
+        let steps = substitution.steps(&plan.steps);
+        self.loops += count_loops(&plan.steps);
+        self.sources.extend(region.sources.iter().cloned());
+        (steps, places.values)
+    }
+}
+
+/// The old values of a region's variables, in order, are given values; and their places.
+fn with(region: &Planned, given: impl IntoIterator<Item = Argument>) -> (Vec<(ValueId, ValueId)>, Vec<Address>) {
+    let variables = region.plan.variables.iter().zip(given);
+    let both = variables.map(|(variable, argument)| {
+        let inner = variable.before.expect("no region makes a variable");
+        ((inner, argument.value), argument.at)
+    });
+    both.unzip()
+}
+
+fn count_loops(steps: &[Step]) -> u32 {
+    let of = |step: &Step| {
+        u32::from(matches!(step, Step::Loop(_))) + step.blocks().into_iter().map(count_loops).sum::<u32>()
+    };
+    steps.iter().map(of).sum()
+}
+
+/// A region's steps over the memory of the plan around it.
+struct Substitution<'a> {
+    inner: &'a Planned,
+    places: &'a Places,
+}
+
+impl Substitution<'_> {
+    fn value(&self, value: ValueId) -> ValueId {
+        self.places.values[value]
+    }
+
+    /// The place of a value.
+    fn at(&self, value: ValueId, at: &Address) -> Address {
+        self.places.address(at, self.inner.plan.values[value].bytes())
+    }
+
+    fn argument(&self, argument: &Argument) -> Argument {
+        Argument { value: self.value(argument.value), at: self.at(argument.value, &argument.at) }
+    }
+
+    fn arguments(&self, arguments: &[Argument]) -> Vec<Argument> {
+        arguments.iter().map(|a| self.argument(a)).collect()
+    }
+
+    fn merges(&self, merges: &[Merge]) -> Vec<Merge> {
+        let merge = |m: &Merge| Merge {
+            ways: m.ways.iter().map(|v| self.value(*v)).collect(),
+            result: self.value(m.result),
+            at: self.at(m.result, &m.at),
+        };
+        merges.iter().map(merge).collect()
+    }
+
+    fn steps(&self, steps: &[Step]) -> Vec<Step> {
+        steps.iter().map(|step| self.step(step)).collect()
+    }
+
+    fn step(&self, step: &Step) -> Step {
+        match step {
+            Step::Nest { nest, arguments } => {
+                Step::Nest { nest: *nest, arguments: self.arguments(arguments) }
+            }
+            Step::Call { call, arguments, workspace } => Step::Call {
+                call: call.clone(),
+                arguments: self.arguments(arguments),
+                workspace: workspace.as_ref().map(|(at, bytes)| (self.places.address(at, *bytes), *bytes)),
+            },
+            Step::Copy { value, from, to } => Step::Copy {
+                value: self.value(*value),
+                from: self.at(*value, from),
+                to: self.at(*value, to),
+            },
+            Step::Loop(l) => Step::Loop(self.looping(l)),
+            Step::If { predicate, then, otherwise, merges } => Step::If {
+                predicate: self.argument(predicate),
+                then: self.steps(then),
+                otherwise: self.steps(otherwise),
+                merges: self.merges(merges),
+            },
+            Step::Switch { index, arms, merges } => Step::Switch {
+                index: self.argument(index),
+                arms: arms.iter().map(|arm| self.steps(arm)).collect(),
+                merges: self.merges(merges),
+            },
+        }
+    }
+
+    fn looping(&self, l: &Loop) -> Loop {
+        let carry = |c: &Carry| Carry {
+            initial: self.value(c.initial),
+            input: self.value(c.input),
+            output: self.value(c.output),
+            result: self.value(c.result),
+            at: self.at(c.result, &c.at),
+        };
+        let slice = |s: &Slice| Slice {
+            whole: self.value(s.whole),
+            part: self.value(s.part),
+            at: self.at(s.whole, &s.at),
+        };
+        let stack = |s: &Stack| Stack {
+            initial: s.initial.map(|v| self.value(v)),
+            part: self.value(s.part),
+            whole: self.value(s.whole),
+            at: self.at(s.whole, &s.at),
+        };
+        Loop {
+            id: self.places.shifted(l.id),
+            trip: match &l.trip {
+                Trip::Constant(n) => Trip::Constant(*n),
+                Trip::Value { count, limit } => Trip::Value { count: self.argument(count), limit: *limit },
+                Trip::While { before, after, limit } => Trip::While {
+                    before: self.argument(before),
+                    after: self.value(*after),
+                    limit: *limit,
+                },
+            },
+            reverse: l.reverse,
+            carries: l.carries.iter().map(carry).collect(),
+            slices: l.slices.iter().map(slice).collect(),
+            stacks: l.stacks.iter().map(stack).collect(),
+            body: self.steps(&l.body),
+        }
+    }
+}
