@@ -197,7 +197,8 @@ impl Kernels {
                 fits("the result", kernel.writes[0], &call.result(), false)?;
             }
             Work::Control(control) => {
-                let types = |ids: &[BufferId]| ids.iter().map(|id| self.buffers[*id].ty.clone()).collect::<Vec<_>>();
+                let types =
+                    |ids: &[BufferId]| ids.iter().map(|id| self.buffers[*id].ty.clone()).collect::<Vec<_>>();
                 control.verify(kernel, &types(&kernel.reads), &types(&kernel.writes))?;
             }
         }

@@ -53,7 +53,10 @@ fn takes_no_step(op: &Op) -> bool {
 }
 
 /// The function with the regions of some equations, which are no control flow, in place of the equations; nothing if there is none.
-pub(crate) fn inline_regions(function: &Function, which: impl Fn(&Equation) -> bool) -> Result<Option<Function>> {
+pub(crate) fn inline_regions(
+    function: &Function,
+    which: impl Fn(&Equation) -> bool,
+) -> Result<Option<Function>> {
     Ok(replaced(function, &|_, e| which(e), u64::MAX)?.map(|(function, _)| function))
 }
 

@@ -45,7 +45,8 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let mut root_of = BTreeMap::new();
     for (equation, work) in view.work.iter().enumerate() {
         let results = &view.body.equations[equation].results;
-        if matches!(work, Work::Compute(_) | Work::Call(_) | Work::Control) && results.iter().any(|v| memory[*v] == Some(*v))
+        if matches!(work, Work::Compute(_) | Work::Call(_) | Work::Control)
+            && results.iter().any(|v| memory[*v] == Some(*v))
         {
             root_of.extend(results.iter().map(|v| (*v, roots.len())));
             roots.push(Root::new(view, &memory, equation));

@@ -145,7 +145,10 @@ pub fn signature(form: Form, region: usize, inputs: usize, outputs: usize) -> (V
         _ => {
             let name = if form == Form::Branch { "result" } else { "condition" };
             let given = (0..inputs).map(|n| input(format!("x.{n}"), InputRole::Param));
-            (given.collect(), (0..outputs).map(|n| output(format!("{name}.{n}"), OutputRole::Output)).collect())
+            (
+                given.collect(),
+                (0..outputs).map(|n| output(format!("{name}.{n}"), OutputRole::Output)).collect(),
+            )
         }
     }
 }
@@ -157,10 +160,13 @@ impl Control {
         let results = kernel.writes.len();
         match form(&self.op, kernel.reads.len(), results) {
             Form::Loop(l) if l.conditional => {
-                let carries = self.regions.last().map_or(0, |step| step.inputs.len().saturating_sub(l.captures));
+                let carries =
+                    self.regions.last().map_or(0, |step| step.inputs.len().saturating_sub(l.captures));
                 Form::Loop(LoopForm { carries, stacks: results.saturating_sub(carries), ..l })
             }
-            Form::Loop(l) if l.counted => Form::Loop(LoopForm { slices: l.slices.saturating_sub(l.stacks), ..l }),
+            Form::Loop(l) if l.counted => {
+                Form::Loop(LoopForm { slices: l.slices.saturating_sub(l.stacks), ..l })
+            }
             form => form,
         }
     }
@@ -180,7 +186,9 @@ impl Control {
             let all = b.bytes().and_then(|bytes| (bytes as u64).checked_mul(parts));
             match a.dtype == b.dtype && whole.is_some() && whole == all {
                 true => Ok(()),
-                false => Err(Diagnostic::new(format!("`{name}`: {what} of type {b} for a buffer of type {a}"))),
+                false => {
+                    Err(Diagnostic::new(format!("`{name}`: {what} of type {b} for a buffer of type {a}")))
+                }
             }
         };
         for (n, region) in self.regions.iter().enumerate() {
@@ -202,7 +210,12 @@ impl Control {
                     count("inputs of a region", region.inputs.len(), l.carries + l.slices + l.captures)?;
                     for k in 0..region.inputs.len() {
                         let is_slice = (l.carries..l.carries + l.slices).contains(&k);
-                        same("an input", &reads[l.first_carry() + k], input(k), if is_slice { l.limit } else { 1 })?;
+                        same(
+                            "an input",
+                            &reads[l.first_carry() + k],
+                            input(k),
+                            if is_slice { l.limit } else { 1 },
+                        )?;
                     }
                     if l.conditional && n == 0 {
                         count("conditions", region.outputs.len(), 1)?;

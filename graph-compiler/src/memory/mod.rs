@@ -72,7 +72,19 @@ fn part(kernels: &Kernels, target: &Target, binding: &Binding, mut nests: Nests<
     let slots = Slots::new(kernels, &order, target, homes, &moves, &mut nests, &regions);
     let arena = slots.solve(target.alignment)?;
     let nests = &nests.of_kernel;
-    Ok(emit::emit(&emit::Decided { kernels, order: &order, slots: &slots, arena: &arena, nests, regions: &regions, moves: &moves }, target, binding))
+    Ok(emit::emit(
+        &emit::Decided {
+            kernels,
+            order: &order,
+            slots: &slots,
+            arena: &arena,
+            nests,
+            regions: &regions,
+            moves: &moves,
+        },
+        target,
+        binding,
+    ))
 }
 
 #[cfg(test)]

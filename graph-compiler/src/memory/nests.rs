@@ -76,7 +76,8 @@ impl<'t> Nests<'t> {
                 }
                 // Other carries that begin with it are copies, made before the first step; nobody else may read it.
                 let carries = form.first_carry()..form.first_slice();
-                return places.iter().all(|n| carries.contains(n)) && places.contains(&(carries.start + write));
+                return places.iter().all(|n| carries.contains(n))
+                    && places.contains(&(carries.start + write));
             }
             (Work::Nest(_), None) => unreachable!("every nest is in the table"),
         };

@@ -135,7 +135,8 @@ impl Writer<'_> {
             arms.push(steps);
         }
         let merges = ways.into_iter().zip(&kernel.writes).zip(at);
-        let merges = merges.map(|((ways, write), at)| Merge { ways, result: self.value(*write), at }).collect();
+        let merges =
+            merges.map(|((ways, write), at)| Merge { ways, result: self.value(*write), at }).collect();
         if self.values[chooses.value].dtype == DType::Bool {
             let otherwise = arms.pop().unwrap_or_default();
             let then = arms.pop().unwrap_or_default();
@@ -247,7 +248,13 @@ impl Writer<'_> {
     }
 
     /// Writes the steps of a while's condition; its value, which lies at `tested`.
-    fn condition(&mut self, k: usize, given: Vec<Argument>, tested: &Address, steps: &mut Vec<Step>) -> ValueId {
+    fn condition(
+        &mut self,
+        k: usize,
+        given: Vec<Argument>,
+        tested: &Address,
+        steps: &mut Vec<Step>,
+    ) -> ValueId {
         let region = &self.decided.regions[k].plans[0];
         let (known, variables) = with(region, given);
         let given = Given { inputs: vec![], outputs: vec![tested.clone()], variables, known };
@@ -277,9 +284,8 @@ impl Writer<'_> {
             values[constant.value] = Some(self.constants[n].value);
             constants.push(u32::try_from(n).expect("a function has fewer than 2^32 constants"));
         }
-        let new = plan.values.iter().map(|(v, value)| {
-            values[v].unwrap_or_else(|| self.values.push(value.clone()))
-        });
+        let new =
+            plan.values.iter().map(|(v, value)| values[v].unwrap_or_else(|| self.values.push(value.clone())));
         let values: IdVec<ValueId, ValueId> = new.collect();
         let arena = Address::new(Space::Arena, self.workspace(k) + self.decided.regions[k].arena);
         let Given { inputs, outputs, variables, .. } = given;
@@ -293,7 +299,10 @@ impl Writer<'_> {
 }
 
 /// The old values of a region's variables, in order, are given values; and their places.
-fn with(region: &Planned, given: impl IntoIterator<Item = Argument>) -> (Vec<(ValueId, ValueId)>, Vec<Address>) {
+fn with(
+    region: &Planned,
+    given: impl IntoIterator<Item = Argument>,
+) -> (Vec<(ValueId, ValueId)>, Vec<Address>) {
     let variables = region.plan.variables.iter().zip(given);
     let both = variables.map(|(variable, argument)| {
         let inner = variable.before.expect("no region makes a variable");
@@ -356,11 +365,9 @@ impl Substitution<'_> {
                 arguments: self.arguments(arguments),
                 workspace: workspace.as_ref().map(|(at, bytes)| (self.places.address(at, *bytes), *bytes)),
             },
-            Step::Copy { value, from, to } => Step::Copy {
-                value: self.value(*value),
-                from: self.at(*value, from),
-                to: self.at(*value, to),
-            },
+            Step::Copy { value, from, to } => {
+                Step::Copy { value: self.value(*value), from: self.at(*value, from), to: self.at(*value, to) }
+            }
             Step::Loop(l) => Step::Loop(self.looping(l)),
             Step::If { predicate, then, otherwise, merges } => Step::If {
                 predicate: self.argument(predicate),
@@ -400,11 +407,9 @@ impl Substitution<'_> {
             trip: match &l.trip {
                 Trip::Constant(n) => Trip::Constant(*n),
                 Trip::Value { count, limit } => Trip::Value { count: self.argument(count), limit: *limit },
-                Trip::While { before, after, limit } => Trip::While {
-                    before: self.argument(before),
-                    after: self.value(*after),
-                    limit: *limit,
-                },
+                Trip::While { before, after, limit } => {
+                    Trip::While { before: self.argument(before), after: self.value(*after), limit: *limit }
+                }
             },
             reverse: l.reverse,
             carries: l.carries.iter().map(carry).collect(),

@@ -3,6 +3,7 @@
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, transpose, value_and_grad, vjp};
+use wengert_compiler::vmap::operators::vmap;
 use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::control;
@@ -574,4 +575,40 @@ fn checkpoints_cost_exactly_the_least_number_of_steps() {
         let taped = run(&sines(0), &x);
         assert_close(&given, &flat(&taped), 0.0, "the tape's gradient");
     }
+}
+
+#[test]
+fn examples_take_their_own_ways_and_numbers_of_steps() {
+    const B: usize = 3;
+    for (name, program) in PROGRAMS {
+        let gradient = |v: &Values| grad(v, |v: &Values| program(Kept, &v[0], &v[1], &v[2]));
+        let one = build(&types(), gradient_of(gradient));
+        let batched: Vec<TensorType> = types()
+            .iter()
+            .map(|ty| ty.with_shape(std::iter::once(B.into()).chain(ty.shape.clone()).collect::<Vec<_>>()))
+            .collect();
+        let all = build(&batched, |v| vmap(&v.to_vec(), gradient));
+        let mut random = Random(0xba7c);
+        let examples: Vec<Vec<Literal>> =
+            (0..B).map(|_| types().iter().map(|ty| random.literal(ty)).collect()).collect();
+        let stacked: Vec<Literal> = (0..3)
+            .map(|i| {
+                let values: Vec<f64> = examples.iter().flat_map(|e| flat(&e[i..=i])).collect();
+                let shape: Vec<usize> = std::iter::once(B).chain(examples[0][i].shape().to_vec()).collect();
+                Literal::from_vec(&shape, values).unwrap()
+            })
+            .collect();
+        let together = run(&all, &stacked);
+        for (e, example) in examples.iter().enumerate() {
+            for (wanted, whole) in run(&one, example).iter().zip(&together) {
+                let size = wanted.len();
+                let given = flat(std::slice::from_ref(whole))[e * size..(e + 1) * size].to_vec();
+                assert_close(&given, &flat(std::slice::from_ref(wanted)), 1e-12, name);
+            }
+        }
+    }
+}
+
+fn gradient_of(f: impl Fn(&Values) -> Values) -> impl Fn(&[Tensor]) -> Vec<Tensor> {
+    move |v| f(&v.to_vec())
 }
