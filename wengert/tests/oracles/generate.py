@@ -8,6 +8,7 @@ edges.npz         the same ops at 0, ±1, ±∞, NaN, the least and the greatest
 programs.ir       one function for each case of the other ops, in Wengert's text.
 programs.npz      for each of them operands, results, and by JAX: the tangent of the results along given tangents, the cotangents of the
                   operands from given ones, and the derivative of those along the tangents (second order).
+control.npz       the same for programs with control flow, which control.rs builds.
 
 Points are multiples of a power of two with at most 8 significant bits, so that bfloat16 holds them; random numbers are seeded: the
 files are the same each time they are written with the same versions.
@@ -209,6 +210,15 @@ class Cases:
         braces = f" {{{attributes}}}" if attributes else ""
         returned = ", ".join(f"%y{i}" for i in range(len(results)))
         self.text.append(f"func @{name}({inputs}) -> ({outputs}) {{\n  {given} = {op} {names}{braces}\n  return {returned}\n}}\n")
+        self.record(name, run, operands, results, differentiable)
+
+    def program(self, name, jax_function, *operands):
+        """A case without a text."""
+        run = lambda *x: tuple(jax.tree.leaves(jax_function(*map(jnp.asarray, x))))
+        operands = [np.asarray(o) for o in operands]
+        self.record(name, run, operands, [np.asarray(r) for r in run(*operands)], True)
+
+    def record(self, name, run, operands, results, differentiable):
         put = lambda key, i, a: self.arrays.__setitem__(f"{name}.{key}{i}", np.asarray(a))
         for i, a in enumerate(operands):
             put("x", i, a)
@@ -370,6 +380,68 @@ def indexing(c):
     c.add("dynamic_update_slice", "", update, f(4, 5), f(2, 3), np.int32(3), np.int32(1))
 
 
+def control(c):
+    """Programs of a state h[3], a series x[5,3], a matrix w[3,3] and an i32."""
+    operands = (c.f(3), c.f(5, 3), c.f(3, 3, low=-0.7, high=0.7), np.int32(2))
+
+    def recurrent(h, x, w, n):
+        def step(h, x):
+            h = jnp.tanh(h @ w + x)
+            return h, h * x
+
+        return lax.scan(step, h, x)
+
+    def backwards(h, x, w, n):
+        def step(c, x):
+            a, b = c
+            return (jnp.sin(a * w[0] + b), a * x), jnp.exp(-a * a)
+
+        return lax.scan(step, (h, w[1]), x, reverse=True)
+
+    def counted(h, x, w, n):
+        return lax.fori_loop(0, 6, lambda i, h: jnp.sin(h * w[0] + i * x[1]), h)
+
+    def bounded(h, x, w, n):
+        return lax.fori_loop(0, 5, lambda i, h: jnp.where(i < n, jnp.tanh(h @ w + x[i]), h), h)
+
+    def mapped(h, x, w, n):
+        return lax.map(lambda x: (jnp.exp(w @ x), jnp.sum(x * h)), x)
+
+    def folded(h, x, w, n):
+        return lax.scan(lambda h, x: (jnp.sin(h) * x + w[2], None), h, x)[0]
+
+    def chosen(h, x, w, n):
+        then = lax.cond(h[0] > -10, lambda: jnp.sin(h @ w), lambda: h * h)
+        other = lax.cond(h[0] > 10, lambda: jnp.sin(h @ w), lambda: h * h * x[0])
+        return then, other
+
+    def switched(h, x, w, n):
+        ways = [lambda h: jnp.sin(h), lambda h: h @ w, lambda h: h * x[0], lambda h: h]
+        return tuple(lax.switch(n + i, ways, h) for i in range(-3, 3))
+
+    def nested(h, x, w, n):
+        def step(h, x):
+            inner = lax.fori_loop(0, 3, lambda i, d: jnp.sin(d @ w + x) + i * h, h)
+            inner = lax.cond(inner.sum() > 0, lambda: inner * x, lambda: jnp.cos(inner))
+            return inner, inner.sum()
+
+        return lax.scan(step, h, x)
+
+    def halving(h, x, w, n):
+        # As many steps as `while_at_most(20, ...)` takes: JAX differentiates in reverse with a fixed number only.
+        def step(_, h):
+            return jnp.where((h * h).sum() > 0.05, jnp.sin(h) * 0.7 + 0.1 * jnp.tanh(x[0]) * h, h)
+
+        return lax.fori_loop(0, 20, step, h)
+
+    def prefixes(h, x, w, n):
+        compose = lambda f, g: (g[0] * f[0], g[0] * f[1] + g[1])
+        return lax.associative_scan(compose, (jnp.sin(x), x * h)) + lax.associative_scan(compose, (jnp.cos(x), x * w[0]), reverse=True)
+
+    for f in [recurrent, backwards, counted, bounded, mapped, folded, chosen, switched, nested, halving, prefixes]:
+        c.program(f.__name__, f, *operands)
+
+
 def main():
     print(elementwise(), "elementwise ops")
     edges()
@@ -380,6 +452,10 @@ def main():
         out.write("// Written by generate.py: one op each, compared with JAX in double precision.\n\n" + "\n".join(cases.text))
     np.savez_compressed(os.path.join(HERE, "programs.npz"), **cases.arrays)
     print(len(cases.text), "cases of", len(cases.count), "other ops")
+    loops = Cases()
+    control(loops)
+    np.savez_compressed(os.path.join(HERE, "control.npz"), **loops.arrays)
+    print(len({key.split(".")[0] for key in loops.arrays}), "programs with control flow")
 
 
 if __name__ == "__main__":

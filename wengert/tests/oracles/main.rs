@@ -1,11 +1,13 @@
 //! Ops and their derivatives against values that others have computed: 50 digits by mpmath for functions of one and two numbers, JAX in
-//! double precision for the rest. `oracles/generate.py` has written the files.
+//! double precision for the rest. `generate.py` has written the files.
 #![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+mod control;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use wengert::core::graph::{self, Body, Function, inline, parse_program};
+use wengert::core::graph::{self, Function, inline, parse_program};
 use wengert::core::op::{Attribute, Op};
 use wengert::core::{LocationId, Scalar};
 use wengert::prelude::*;
@@ -168,19 +170,25 @@ fn derivatives_of_functions_of_one_and_two_numbers_are_exact_to_nine_digits() {
 }
 
 /// The function with its derivatives: results, tangents, cotangents, and the derivative of the cotangents.
-fn with_derivatives(name: &str, body: &Body, arrays: &BTreeMap<String, Literal>) -> (Function, Vec<String>) {
+fn with_derivatives(
+    name: &str,
+    types: &[TensorType],
+    f: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
+    arrays: &BTreeMap<String, Literal>,
+) -> (Function, Vec<String>) {
     let has = |key: &str, i: usize| arrays.contains_key(&format!("{name}.{key}{i}"));
     let array = |key: &str, i: usize| Tensor::constant(arrays[&format!("{name}.{key}{i}")].clone());
     let mut keys = Vec::new();
-    let function = FunctionBuilder::build(name, |f| {
-        let inputs = body.inputs.iter().enumerate();
-        let x: Vec<Tensor> = inputs.map(|(i, v)| f.input(&format!("x{i}"), body.ty(*v).clone())).collect();
+    let function = FunctionBuilder::build(name, |b| {
+        let inputs = types.iter().enumerate();
+        let x: Vec<Tensor> = inputs.map(|(i, ty)| b.input(&format!("x{i}"), ty.clone())).collect();
         let active: Vec<usize> = (0..x.len()).filter(|i| has("t", *i)).collect();
-        let floats: Vec<usize> = (0..body.outputs.len()).filter(|i| has("c", *i)).collect();
+        let results: Vec<usize> = (0..).take_while(|i| has("y", *i)).collect();
+        let floats: Vec<usize> = results.iter().copied().filter(|i| has("c", *i)).collect();
         let apply = |v: &Vec<Tensor>| {
             let mut full = x.clone();
             active.iter().zip(v).for_each(|(i, t)| full[*i] = t.clone());
-            inline(body, &full).unwrap()
+            f(&full)
         };
         let of_floats = |v: &Vec<Tensor>| -> Vec<Tensor> {
             let results = apply(v);
@@ -190,10 +198,10 @@ fn with_derivatives(name: &str, body: &Body, arrays: &BTreeMap<String, Literal>)
         let mut give = |key: &str, at: &[usize], tensors: Vec<Tensor>| {
             for (i, tensor) in at.iter().zip(tensors) {
                 keys.push(format!("{key}{i}"));
-                f.output(&format!("{key}{i}"), tensor);
+                b.output(&format!("{key}{i}"), tensor);
             }
         };
-        give("y", &(0..body.outputs.len()).collect::<Vec<_>>(), apply(&point));
+        give("y", &results, apply(&point));
         if active.is_empty() || floats.is_empty() {
             return;
         }
@@ -209,18 +217,38 @@ fn with_derivatives(name: &str, body: &Body, arrays: &BTreeMap<String, Literal>)
 
 #[test]
 fn other_ops_and_their_derivatives_are_those_of_jax() {
-    let text = include_str!("oracles/programs.ir");
+    let text = include_str!("programs.ir");
     let arrays = arrays("programs.npz");
     let program = parse_program(text, "programs.ir").unwrap_or_else(|e| panic!("{e}"));
-    let mut worst = (0.0, String::new());
-    let mut compared = 0;
+    let mut tally = Tally::default();
     for function in program.functions() {
-        let name = &function.name;
         let mut body = function.body.clone();
         body.equations.iter_mut().for_each(|e| e.location = LocationId(0));
-        let (function, keys) = with_derivatives(name, &body, &arrays);
-        let inputs =
-            (0..body.inputs.len()).map(|i| (format!("x{i}"), arrays[&format!("{name}.x{i}")].clone()));
+        let types = body.types(&body.inputs);
+        tally.compare(&function.name, &types, &|x| inline(&body, x).unwrap(), &arrays);
+    }
+    tally.report();
+    assert!(tally.compared > 3000, "{}", tally.compared);
+}
+
+/// What has been compared with JAX.
+#[derive(Default)]
+struct Tally {
+    compared: usize,
+    worst: (f64, String),
+}
+
+impl Tally {
+    /// A case of the arrays: values, tangents, cotangents and second derivatives on the interpreter and the CPU.
+    fn compare(
+        &mut self,
+        name: &str,
+        types: &[TensorType],
+        f: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
+        arrays: &BTreeMap<String, Literal>,
+    ) {
+        let (function, keys) = with_derivatives(name, types, f, arrays);
+        let inputs = (0..types.len()).map(|i| (format!("x{i}"), arrays[&format!("{name}.x{i}")].clone()));
         let inputs: Vec<(String, Literal)> = inputs.collect();
         for device in [Device::Interpreter, Device::Cpu] {
             for (key, got) in keys.iter().zip(run(function.clone(), device, &inputs)) {
@@ -236,17 +264,20 @@ fn other_ops_and_their_derivatives_are_those_of_jax() {
                         error <= 1e-9 * wanted.abs() + 1e-13 * scale.max(1.0),
                         "{place}: {got:e}, not {wanted:e}"
                     );
-                    compared += 1;
+                    self.compared += 1;
                     let relative = error / wanted.abs().max(1e-4 * scale).max(1e-30);
-                    if relative > worst.0 {
-                        worst = (relative, place);
+                    if relative > self.worst.0 {
+                        self.worst = (relative, place);
                     }
                 }
             }
         }
     }
-    println!("{compared} numbers; relative error at most {:.2e} ({})", worst.0, worst.1);
-    assert!(compared > 3000, "{compared}");
+
+    fn report(&self) {
+        let (error, place) = &self.worst;
+        println!("{} numbers; relative error at most {error:.2e} ({place})", self.compared);
+    }
 }
 
 /// Where Wengert's value or derivative at an edge is another than JAX's on purpose: op, part, and why.
