@@ -24,5 +24,8 @@ pub use wengert_compiler::autodiff::operators::{
     jacrev, jet, jvp, linearize, nth_derivative, transpose, value_and_grad, value_and_grad_wrt,
     value_and_jacfwd, value_and_jacrev, value_aux_and_grad, value_grad_and_hessian, vjp,
 };
-pub use wengert_compiler::autodiff::rules::{call, custom_jvp, custom_vjp, opaque, with_derivative};
+pub use wengert_compiler::autodiff::rules::{
+    call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative,
+};
 pub use wengert_compiler::vmap::operators::{Axes, ByPath, vmap, vmap_axes};
+pub use wengert_core::op::Checkpoint;

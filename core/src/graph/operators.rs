@@ -176,6 +176,12 @@ impl Tensor {
         Tensor::apply(NextAfter {}, &[&a, &b])
     }
 
+    /// `checkpoint_name`: the value, under a name that a checkpoint around it may speak of.
+    #[track_caller]
+    pub fn checkpoint_name(&self, name: &str) -> Tensor {
+        Tensor::apply(crate::op::CheckpointName { name: name.into() }, &[self])
+    }
+
     /// `reduce_precision`: `self` rounded to a float format of so many bits, in its dtype.
     #[track_caller]
     pub fn reduce_precision(&self, exponent_bits: usize, mantissa_bits: usize) -> Tensor {

@@ -38,6 +38,8 @@ pub enum Derivative {
     Custom(Custom),
     /// By differentiating its regions: [`crate::op::Op::control`] says what they are to it.
     Control,
+    /// By its region, of which little is kept: [`crate::op::Checkpoint`].
+    Checkpoint,
     /// Not at all: a function that nobody may look into.
     Opaque,
 }
@@ -91,6 +93,7 @@ impl Derivative {
             Derivative::Decomposed(_) => "by decomposition",
             Derivative::Custom(_) => "custom",
             Derivative::Control => "by its regions",
+            Derivative::Checkpoint => "by its region",
             Derivative::Opaque => "none",
         }
     }

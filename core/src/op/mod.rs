@@ -83,7 +83,10 @@ pub use control::{Cond, Control, Scan, Switch, While};
 pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};
-pub use custom::{CustomJvp, CustomVjp, FunctionCall, FunctionName, Transposed};
+pub use custom::{
+    Checkpoint, CheckpointName, CustomJvp, CustomVjp, FunctionCall, FunctionName, Keep, OptimizationBarrier,
+    Transposed,
+};
 pub use derivative::Derivative;
 pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
@@ -370,6 +373,9 @@ ops! {
     Scan(Scan),
     While(While),
     Probe(Probe),
+    Checkpoint(Checkpoint),
+    CheckpointName(CheckpointName),
+    OptimizationBarrier(OptimizationBarrier),
     FunctionCall(FunctionCall),
     CustomJvp(CustomJvp),
     CustomVjp(CustomVjp),

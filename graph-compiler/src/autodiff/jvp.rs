@@ -116,7 +116,7 @@ fn differentiate(
         let results = custom::expand(scope, equation, operands, count)?;
         return Ok((results, vec![None; equation.results.len()]));
     }
-    if let (true, Derivative::Control) = (active, rule) {
+    if let (true, Derivative::Control | Derivative::Checkpoint) = (active, rule) {
         return control::differentiate(scope, equation, operands, tangents, wanted, linearizing);
     }
     let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;
@@ -138,6 +138,7 @@ fn differentiate(
             | Derivative::Decomposed(_)
             | Derivative::Custom(_)
             | Derivative::Control
+            | Derivative::Checkpoint
             | Derivative::Opaque => vec![None; results.len()],
             Derivative::Linear(_) | Derivative::SignedSum(_) => {
                 let transpose = rule.linear().expect("both kinds are linear");

@@ -11,7 +11,7 @@ use super::current_scope;
 use super::values::{poison, tangent_of, with_tensors};
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::graph::{Body, ValueId};
-use wengert_core::op::{CustomJvp, CustomVjp, FunctionCall, FunctionName, Op};
+use wengert_core::op::{Checkpoint, CustomJvp, CustomVjp, FunctionCall, FunctionName, Op};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorType};
 
 /// A closure with a rule for its tangents: y = f(x) and ẏ = rule(x, y, ẋ).
@@ -152,6 +152,37 @@ pub fn with_derivative<M: Differentiable>(
 #[track_caller]
 pub fn call<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl FnOnce(&M) -> O) -> O {
     call_of(FunctionCall { function: FunctionName(name.into()), opaque: false }, at, f, Location::caller())
+}
+
+/// A closure of whose values reverse mode keeps little: its arguments, captures among them, and what `policy` says. The rest is computed again when it
+/// is needed. Neither the value nor any derivative changes by a bit.
+///
+/// Nested checkpoints keep what the inner one says while the outer one is computed again.
+///
+/// ```
+/// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_compiler::autodiff::{operators::grad, rules::checkpoint};
+/// # use wengert_core::op::Checkpoint;
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::scalar(DType::F64));
+///     let block = |x: &Tensor| checkpoint(Checkpoint::nothing(), x, |x| x.sin().exp());
+///     f.output("slope", grad(&x, |x| block(&block(x))));
+/// })?;
+/// assert_eq!(interpret::run(&f, &[Literal::from(0.0f64)])?[0].get(0).to_f64(), (1.0f64.sin().exp()) * 1.0f64.cos());
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn checkpoint<M: Differentiable, O: Differentiable>(
+    policy: Checkpoint,
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> O {
+    let caller = Location::caller();
+    let arguments = leaves(at);
+    let (output, function) = traced(at, &arguments, f);
+    let results =
+        function.and_then(|f| emit(policy.into(), arguments, f.captures, vec![f.body], caller.clone()));
+    finish(&output, results, caller)
 }
 
 /// A closure that is not to be differentiated. A derivative through it is an error, unless it is cut off by [`Tensor::stop_gradient`] or

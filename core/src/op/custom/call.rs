@@ -11,7 +11,7 @@ use crate::op::batch::RegionOutput;
 use crate::op::compute::Compute;
 use crate::op::derivative::Derivative;
 use crate::op::sample::{Sample, floats, region};
-use crate::op::{Batch, Cost, Entry, Operation, Traits};
+use crate::op::{Batch, Cost, Entry, Op, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
@@ -59,19 +59,7 @@ impl Operation for FunctionCall {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        let region = &b.regions[0];
-        match (b.map_region)(region, b.batched, &vec![RegionOutput::AsItIs; region.outputs.len()]) {
-            Ok((region, batched)) => {
-                let results = b.with_regions(self.clone(), Ok(vec![region]));
-                // What no example matters to is computed once, and repeated outside.
-                results
-                    .iter()
-                    .zip(batched)
-                    .map(|(t, batched)| if batched { t.clone() } else { b.repeat(t) })
-                    .collect()
-            }
-            Err(error) => b.fail(error),
-        }
+        batch_region(self.clone(), b)
     }
 
     fn traits(&self) -> Traits {
@@ -92,5 +80,22 @@ impl Operation for FunctionCall {
             derivative: "composite",
             samples: vec![Sample::with_regions(call, operands, regions)],
         }]
+    }
+}
+
+/// The batching rule of an op that runs its region on its operands.
+pub(super) fn batch_region(op: impl Into<Op>, b: &Batch<'_>) -> Vec<Tensor> {
+    let region = &b.regions[0];
+    match (b.map_region)(region, b.batched, &vec![RegionOutput::AsItIs; region.outputs.len()]) {
+        Ok((region, batched)) => {
+            let results = b.with_regions(op, Ok(vec![region]));
+            // What no example matters to is computed once, and repeated outside.
+            results
+                .iter()
+                .zip(batched)
+                .map(|(t, batched)| if batched { t.clone() } else { b.repeat(t) })
+                .collect()
+        }
+        Err(error) => b.fail(error),
     }
 }

@@ -3,6 +3,7 @@
 //! - [`FunctionCall`] is the function and nothing else; it is differentiated by differentiating the region, unless it is *opaque*.
 //! - [`CustomJvp`] comes with its tangent rule, [`CustomVjp`] with its forward and backward half.
 //! - [`Transposed`] exists in linear programs only: what the forward mode of a `custom_vjp` has to be, until it is transposed.
+//! - [`Checkpoint`] is a function like any other, of which a derivative keeps little.
 //!
 //! When a function is compiled, all of them are replaced by their first region, and nothing remains of the rules; until then, in files
 //! above all, a function keeps the derivative that its author gave it.
@@ -11,11 +12,13 @@
 //! they must be constants to whatever is differentiated; the drivers refuse them otherwise.
 
 mod call;
+mod checkpoint;
 mod jvp;
 mod transposed;
 mod vjp;
 
 pub use call::FunctionCall;
+pub use checkpoint::{Checkpoint, CheckpointName, Keep, OptimizationBarrier};
 pub use jvp::CustomJvp;
 pub use transposed::Transposed;
 pub use vjp::CustomVjp;

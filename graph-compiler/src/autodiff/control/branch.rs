@@ -152,7 +152,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
         .chain(residuals)
         .chain(at.operands[1..].iter().cloned())
         .collect();
-    let (operands, regions) = without_unused(operands, regions);
+    let (operands, regions) = without_unused(1, operands, regions);
     let tangents = at.emit_linear(at.equation.op.clone(), &operands, regions)?;
     Ok((values, spread(&tangents, &moving)))
 }
@@ -165,15 +165,19 @@ enum Source {
     Place(usize),
 }
 
-/// The operands that some region uses, and regions that take no others.
-fn without_unused(mut operands: Vec<Tensor>, regions: Vec<Body>) -> (Vec<Tensor>, Vec<Body>) {
+/// The operands that some region uses, and regions that take no others. The first `first` are no inputs of regions, and stay.
+pub(super) fn without_unused(
+    first: usize,
+    mut operands: Vec<Tensor>,
+    regions: Vec<Body>,
+) -> (Vec<Tensor>, Vec<Body>) {
     let live = |region: &Body| {
         let live = super::Activity::of(region, &vec![false; region.outputs.len()]).live;
         region.inputs.iter().map(|v| live[*v]).collect::<Vec<bool>>()
     };
     let each: Vec<Vec<bool>> = regions.iter().map(live).collect();
-    let used: Vec<bool> = (0..operands.len() - 1).map(|i| each.iter().any(|live| live[i])).collect();
-    let rest = operands.split_off(1);
+    let rest = operands.split_off(first);
+    let used: Vec<bool> = (0..rest.len()).map(|i| each.iter().any(|live| live[i])).collect();
     operands.extend(kept(&rest, &used));
     let narrowed = regions.into_iter().map(|mut region| {
         region.inputs = kept(&region.inputs, &used);
@@ -225,7 +229,7 @@ pub(super) fn transpose(
         return Ok(vec![None; operands.len()]);
     }
     let all: Vec<Tensor> = std::iter::once(chooses).chain(given).chain(known).collect();
-    let (all, regions) = without_unused(all, regions);
+    let (all, regions) = without_unused(1, all, regions);
     let rule = format!("transpose({})", equation.op.name());
     let results = derived(scope, equation, rule, equation.op.clone(), &all, regions)?;
     let results = spread(&results, &moving);

@@ -16,6 +16,7 @@
 
 mod binomial;
 mod branch;
+mod checkpoint;
 mod scan;
 mod transposed;
 mod while_loop;
@@ -40,6 +41,9 @@ pub(super) fn differentiate(
     linearizing: bool,
 ) -> Result<Duals> {
     let at = Site { scope, equation, operands, tangents, wanted };
+    if let Op::Checkpoint(op) = &equation.op {
+        return if linearizing { checkpoint::linearize(&at, op) } else { checkpoint::jvp(&at, op) };
+    }
     match (equation.op.control().expect("it is control flow"), linearizing) {
         (Control::Branch, false) => branch::jvp(&at),
         (Control::Branch, true) => branch::linearize(&at),
@@ -68,6 +72,9 @@ pub(super) fn adjoint(
     operands: &[Operand],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
+    if let Op::Checkpoint(op) = &equation.op {
+        return checkpoint::transpose(scope, equation, op, operands, cotangents);
+    }
     match equation.op.control().expect("it is control flow") {
         Control::Branch => branch::transpose(scope, equation, operands, cotangents),
         Control::Scan(op) => transposed::transpose(scope, equation, op, operands, cotangents),
@@ -177,7 +184,7 @@ fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>
     let (scope, inputs) = opened(current_scope()?.region(), types);
     let outputs = scope.enter(|| f(&inputs))?;
     let closure = scope.close(&outputs)?;
-    assert!(closure.captures.is_empty(), "a region of a branch uses its inputs only");
+    assert!(closure.captures.is_empty(), "such a region uses its inputs only");
     Ok(closure.body)
 }
 

@@ -38,8 +38,10 @@ pub(in crate::autodiff) fn verify(
     linear: &[bool],
     location: &dyn Fn(LocationId) -> Location,
 ) -> Result<()> {
-    let control = equation.op.control().expect("it is control flow");
-    let (regions, inputs) = match control {
+    let control = equation.op.control();
+    let (regions, inputs) = match control.unwrap_or(Control::Branch) {
+        // A checkpointed function takes all of its operands.
+        _ if control.is_none() => (&equation.regions[..], linear.to_vec()),
         Control::Branch => (&equation.regions[..], linear[1..].to_vec()),
         Control::Scan(op) => {
             let linear = &linear[usize::from(op.counted)..];

@@ -207,7 +207,7 @@ impl Nodes {
             Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) => Rule::Given,
             Derivative::Opaque => return Err(custom::opaque_error(&self.scope, equation)),
             Derivative::Custom(rule) => Rule::Nonlinear(Tangents::Custom(rule)),
-            Derivative::Control => Rule::Nonlinear(Tangents::Control),
+            Derivative::Control | Derivative::Checkpoint => Rule::Nonlinear(Tangents::Control),
             Derivative::Linear(_) | Derivative::SignedSum(_) => {
                 Rule::Linear(rule.linear().expect("both kinds are linear"))
             }

@@ -1,0 +1,274 @@
+//! `checkpoint`: a function of which reverse mode keeps little; and the two ops that go with it.
+
+use super::call::batch_region;
+use super::{FunctionName, inputs, outputs, region_count, same_types};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::inline::inline_or_poison;
+use crate::graph::tensor::Tensor;
+use crate::graph::{Body, Equation};
+use crate::interpret::{Array, Real, Regions};
+use crate::op::attribute::{Attribute, Field, attributes, named};
+use crate::op::compute::Compute;
+use crate::op::derivative::Derivative;
+use crate::op::sample::{Sample, floats, region, values};
+use crate::op::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
+use crate::ty::TensorType;
+
+/// What reverse mode keeps of the values in a checkpointed function.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Keep {
+    /// Nothing: all is computed again from the function's arguments.
+    Nothing,
+    /// Results of matrix products and convolutions, which are the dearest to compute.
+    Dots,
+    /// Values with one of the given names ([`CheckpointName`]).
+    Names,
+    /// Everything that is needed but values with one of the given names.
+    AllButNames,
+}
+
+impl Keep {
+    /// Every policy.
+    pub const ALL: [Keep; 4] = [Keep::Nothing, Keep::Dots, Keep::Names, Keep::AllButNames];
+
+    /// The name in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Keep::Nothing => "nothing",
+            Keep::Dots => "dots",
+            Keep::Names => "names",
+            Keep::AllButNames => "all_but_names",
+        }
+    }
+}
+
+impl Field for Keep {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Text(self.name().into())
+    }
+    fn from_attribute(attribute: Attribute) -> Result<Self> {
+        let found = match &attribute {
+            Attribute::Text(text) => Keep::ALL.into_iter().find(|keep| keep.name() == text),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            Diagnostic::new(format!(
+                "expected \"nothing\", \"dots\", \"names\" or \"all_but_names\", found {attribute:?}"
+            ))
+        })
+    }
+}
+
+attributes! {
+    /// `checkpoint %x… {keep="dots"} region`: the results of the region for the operands.
+    ///
+    /// A derivative in reverse mode keeps the operands and what `keep` says, and computes all else again when it is needed. The value, and every
+    /// derivative, are the same bits with and without it.
+    Checkpoint {
+        /// What is kept of what the region computes.
+        keep: Keep = Keep::Nothing,
+        /// The names that `keep` speaks of.
+        names: Vec<String> = vec![],
+        /// The function's name, if it has one.
+        function: FunctionName = FunctionName::default(),
+    }
+}
+
+impl Checkpoint {
+    fn policy(keep: Keep, names: &[&str]) -> Self {
+        let names = names.iter().map(|name| name.to_string()).collect();
+        Checkpoint { keep, names, function: FunctionName::default() }
+    }
+
+    /// Keeps nothing but the function's arguments.
+    pub fn nothing() -> Self {
+        Self::policy(Keep::Nothing, &[])
+    }
+
+    /// Keeps the results of matrix products and convolutions.
+    pub fn dots() -> Self {
+        Self::policy(Keep::Dots, &[])
+    }
+
+    /// Keeps the values with these names.
+    pub fn names(names: &[&str]) -> Self {
+        Self::policy(Keep::Names, names)
+    }
+
+    /// Keeps whatever is needed but the values with these names.
+    pub fn all_but_names(names: &[&str]) -> Self {
+        Self::policy(Keep::AllButNames, names)
+    }
+
+    /// Whether the results of an equation of the region are kept.
+    pub fn keeps(&self, equation: &Equation) -> bool {
+        let named = || match &equation.op {
+            Op::CheckpointName(op) => self.names.contains(&op.name),
+            _ => false,
+        };
+        match self.keep {
+            Keep::Nothing => false,
+            Keep::Dots => matches!(equation.op, Op::DotGeneral(_) | Op::ConvGeneralDilated(_)),
+            Keep::Names => named(),
+            Keep::AllButNames => !named() && !equation.operands.is_empty(),
+        }
+    }
+}
+
+impl Operation for Checkpoint {
+    named!("checkpoint");
+
+    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+        region_count(regions, 1)?;
+        same_types("the region's inputs", &inputs(&regions[0]), operands)?;
+        if !self.names.is_empty() && !matches!(self.keep, Keep::Names | Keep::AllButNames) {
+            return Err(Diagnostic::new(format!("names are given, but it keeps \"{}\"", self.keep.name()))
+                .help("keep \"names\" or \"all_but_names\""));
+        }
+        Ok(outputs(&regions[0]))
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        _results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        regions.run(0, operands)
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        regions: &'a [Body],
+    ) -> Compute<'a> {
+        Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Checkpoint
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        batch_region(self.clone(), b)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+        1..=1
+    }
+
+    fn entries() -> Vec<Entry> {
+        let regions = |types: &[TensorType]| {
+            let named = |x: Tensor| Tensor::apply(CheckpointName { name: "h".into() }, &[&x]);
+            vec![region(types, |x| {
+                let hidden = named(x[0].dot(&x[1]).tanh());
+                vec![hidden.sin() * &hidden, hidden.exp().sum()]
+            })]
+        };
+        let operands = || vec![floats(&[2, 3], -1.0, 1.0), floats(&[3, 2], -1.0, 1.0)];
+        let sample = |op| Sample::with_regions(op, operands(), regions);
+        vec![Entry {
+            name: "checkpoint",
+            doc: "The results of a function of which reverse mode keeps little, and computes the rest again.",
+            derivative: Derivative::Checkpoint.kind(),
+            samples: vec![
+                sample(Checkpoint::nothing()),
+                sample(Checkpoint::dots()),
+                sample(Checkpoint::names(&["h"])),
+                sample(Checkpoint::all_but_names(&["h"])),
+            ],
+        }]
+    }
+}
+
+attributes! {
+    /// `checkpoint_name %x {name="h"}`: x, under a name that a `checkpoint` around it may speak of.
+    CheckpointName {
+        /// The name.
+        name: String,
+    }
+}
+
+attributes! {
+    /// `optimization_barrier %x`: x, of which no pass knows that it is x.
+    ///
+    /// What is computed from it is not taken for what is computed from x, so a value that is computed again on purpose stays so.
+    OptimizationBarrier {}
+}
+
+macro_rules! identity {
+    ($t:ident, $name:literal, $doc:literal, $derivative:literal, $rule:expr, $op:expr) => {
+        impl Operation for $t {
+            named!($name);
+
+            fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+                operand_count(operands, 1)?;
+                Ok(vec![operands[0].clone()])
+            }
+
+            fn evaluate<R: Real>(
+                &self,
+                operands: &[Array<R>],
+                _results: &[TensorType],
+                _regions: &Regions<'_>,
+            ) -> Result<Vec<Array<R>>> {
+                Ok(operands.to_vec())
+            }
+
+            fn compute<'a>(
+                &'a self,
+                _operands: &[TensorType],
+                _results: &[TensorType],
+                _regions: &'a [Body],
+            ) -> Compute<'a> {
+                Compute::Element { rule: Box::new(|c, index| c.operand(0, index)), indirect: vec![] }
+            }
+
+            fn derivative(&self) -> Derivative {
+                $rule
+            }
+
+            fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+                b.elementwise(self.clone())
+            }
+
+            fn traits(&self) -> Traits {
+                Traits { cost: Cost::Free, elementwise: true, commutative: false }
+            }
+
+            fn entries() -> Vec<Entry> {
+                vec![Entry {
+                    name: $name,
+                    doc: $doc,
+                    derivative: $derivative,
+                    samples: vec![
+                        Sample::new($op, vec![floats(&[2, 3], -2.0, 2.0)]),
+                        Sample::new($op, vec![values(&[2], [1i32, -2])]),
+                    ],
+                }]
+            }
+        }
+    };
+}
+
+identity!(
+    CheckpointName,
+    "checkpoint_name",
+    "x, under a name that a `checkpoint` around it may speak of.",
+    "nonlinear",
+    Derivative::Nonlinear(|j| vec![j.tangents[0].clone()]),
+    CheckpointName { name: "h".into() }
+);
+identity!(
+    OptimizationBarrier,
+    "optimization_barrier",
+    "x, of which no pass knows that it is x.",
+    "linear",
+    Derivative::Linear(|t| vec![t.cotangents[0].clone()]),
+    OptimizationBarrier {}
+);

@@ -1,0 +1,152 @@
+//! `checkpoint`: a function of which reverse mode keeps its arguments, and what the user names.
+//!
+//! Linearization runs the function as it is. Its linear half is a region again, which computes what it needs of the function's values itself, from
+//! the arguments and from what is kept; and so is the transpose of that. In these regions arguments pass a barrier first, so that nobody takes
+//! what is computed again for what was computed before.
+
+use super::branch::without_unused;
+use super::{Body, Operand, Site, derived, flags, kept, opened, or_zeros, present, region, spread, types};
+use crate::autodiff::activity::Activity;
+use crate::autodiff::current_scope;
+use crate::autodiff::jvp::{Duals, run};
+use crate::autodiff::linearize::linearize as linearized;
+use crate::autodiff::transpose::transpose as transpose_body;
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Equation, ValueId};
+use wengert_core::op::{Checkpoint, OptimizationBarrier};
+use wengert_core::{Result, Tensor, TensorType};
+
+/// The function with its tangents, as one function of which little is kept.
+pub(super) fn jvp(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
+    let body = &at.equation.regions[0];
+    let given = present(at.tangents);
+    let taken = [types(at.operands), types(&given)].concat();
+    let active = flags(at.tangents);
+    let mut moving = vec![];
+    let joint = region(&taken, |inputs| {
+        let (primals, rest) = inputs.split_at(at.operands.len());
+        let (outputs, tangents) = run(body, primals, &spread(rest, &active), at.wanted, false)?;
+        moving = flags(&tangents);
+        Ok(outputs.into_iter().chain(tangents.into_iter().flatten()).collect())
+    })?;
+    let operands = [at.operands, &given].concat();
+    let mut results = at.emit(op.clone(), &operands, vec![joint])?;
+    let tangents = results.split_off(body.outputs.len());
+    Ok((results, spread(&tangents, &moving)))
+}
+
+/// A region whose known inputs pass a barrier.
+fn guarded(inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let guarded: Vec<Tensor> = inputs.iter().map(|t| Tensor::apply(OptimizationBarrier {}, &[t])).collect();
+    match guarded.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(guarded),
+    }
+}
+
+pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
+    let body = &at.equation.regions[0];
+    let active = flags(at.tangents);
+    let given = present(at.tangents);
+    // The values that may be kept, each once.
+    let kept_values: Vec<ValueId> = body
+        .equations
+        .iter()
+        .filter(|equation| op.keeps(equation))
+        .flat_map(|equation| equation.results.iter().copied())
+        .collect();
+
+    // The linear half takes arguments, kept values, tangents; behind its tangents it gives the kept values as it computes them itself.
+    let taken = [types(at.operands), body.types(&kept_values), types(&given)].concat();
+    let (scope, inputs) = opened(current_scope()?.region(), &taken);
+    let (arguments, rest) = inputs.split_at(at.operands.len());
+    let tangents = &rest[kept_values.len()..];
+    let mut extended = body.clone();
+    extended.outputs.extend(&kept_values);
+    let wanted = [at.wanted, &vec![false; kept_values.len()][..]].concat();
+    let mut moving = vec![];
+    let outputs = scope.enter(|| -> Result<Vec<Tensor>> {
+        let arguments = guarded(arguments)?;
+        let closure = Closure { body: extended.clone(), captures: vec![] };
+        let apart = linearized(&closure, &arguments, &active, &wanted)?;
+        let made = apart.linear.apply(&spread(tangents, &active))?;
+        let (made, _) = made.split_at(body.outputs.len());
+        moving = flags(made);
+        Ok([present(made), apart.outputs[body.outputs.len()..].to_vec()].concat())
+    })?;
+    let mut linear = scope.close(&outputs)?.body;
+    let again = linear.outputs.split_off(linear.outputs.len() - kept_values.len());
+    // What is computed again of the kept values is taken from outside instead.
+    let outside = linear.inputs[at.operands.len()..][..kept_values.len()].to_vec();
+    let replace = |v: &mut ValueId| {
+        if let Some(i) = again.iter().position(|a| a == v) {
+            *v = outside[i];
+        }
+    };
+    for equation in &mut linear.equations {
+        equation.operands.iter_mut().for_each(replace);
+    }
+    linear.outputs.iter_mut().for_each(replace);
+    let live = Activity::of(&linear, &vec![false; linear.outputs.len()]).live;
+    linear.equations.retain(|e| e.results.iter().any(|v| live[*v]));
+    let needed: Vec<bool> = outside.iter().map(|v| live[*v]).collect();
+
+    let mut primal = body.clone();
+    primal.outputs.extend(kept(&kept_values, &needed));
+    let mut results = at.emit(op.clone(), at.operands, vec![primal])?;
+    let saved = results.split_off(body.outputs.len());
+    if !moving.contains(&true) {
+        let none = vec![None; results.len()];
+        return Ok((results, none));
+    }
+    let all = [
+        &linear.inputs[..at.operands.len()],
+        &kept(&outside, &needed),
+        &linear.inputs[at.operands.len() + outside.len()..],
+    ]
+    .concat();
+    linear.inputs = all;
+    let operands = [at.operands, &saved, &given].concat();
+    let (operands, regions) = without_unused(0, operands, vec![linear]);
+    let tangents = at.emit_linear(op.clone(), &operands, regions)?;
+    Ok((results, spread(&tangents, &moving)))
+}
+
+/// The transpose computes what it needs again, as the linear half does.
+pub(super) fn transpose(
+    scope: &Scope,
+    equation: &Equation,
+    op: &Checkpoint,
+    operands: &[Operand],
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let body = &equation.regions[0];
+    let linear: Vec<bool> = operands.iter().map(Option::is_none).collect();
+    let (reordered, lines) = super::transposed::reordered(body, &linear);
+    let known = present(operands);
+    let given = present(cotangents);
+    let taken = [types(&known), types(&given)].concat();
+    let made: Vec<TensorType> = reordered.types(&reordered.inputs[..lines]);
+    let mut moving = vec![];
+    let transposed: Body = region(&taken, |inputs| {
+        let (known, given) = inputs.split_at(known.len());
+        let given = spread(given, &flags(cotangents));
+        let results = transpose_body(&reordered, lines, known, &given)?;
+        moving = flags(&results);
+        results
+            .iter()
+            .zip(&made)
+            .filter(|(r, _)| r.is_some())
+            .map(|(r, ty)| or_zeros(r.as_ref(), ty))
+            .collect()
+    })?;
+    if !moving.contains(&true) {
+        return Ok(vec![None; operands.len()]);
+    }
+    let all = [known, given].concat();
+    let (all, regions) = without_unused(0, all, vec![transposed]);
+    let rule = format!("transpose({})", equation.op.name());
+    let results = derived(scope, equation, rule, op.clone().into(), &all, regions)?;
+    let mut results = spread(&results, &moving).into_iter();
+    Ok(linear.iter().map(|linear| linear.then(|| results.next().flatten()).flatten()).collect())
+}
