@@ -180,8 +180,9 @@ impl Machine<'_> {
         let mut pairs = Vec::new();
         for m in &results {
             let shares = |n: &&usize| {
-                let has_bytes = self.plan.values[arguments[**n].value].bytes() > 0;
-                has_bytes && arguments[**n].at == arguments[*m].at
+                // What has no bytes lies nowhere, whatever its address.
+                let has_bytes = |k: usize| self.plan.values[arguments[k].value].bytes() > 0;
+                has_bytes(**n) && has_bytes(*m) && arguments[**n].at == arguments[*m].at
             };
             pairs.extend(operands.iter().filter(shares).map(|n| (id(*n), id(*m))));
         }

@@ -172,10 +172,13 @@ impl Preparing<'_, '_> {
         let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
         let mut in_place = Vec::new();
         for (result, _) in roles.iter().enumerate().filter(|(_, r)| **r == BufferRole::Out) {
+            // What has no bytes lies nowhere, whatever its address.
+            let has_bytes = |n: usize| self.plan.values[arguments[n].value].bytes() > 0;
             let same = |n: &usize| {
                 roles[*n] == BufferRole::In
                     && arguments[*n].at == arguments[result].at
-                    && self.plan.values[arguments[*n].value].bytes() > 0
+                    && has_bytes(*n)
+                    && has_bytes(result)
             };
             in_place.extend((0..roles.len()).filter(same).map(|operand| (operand, result)));
         }

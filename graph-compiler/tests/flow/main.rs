@@ -34,8 +34,18 @@ fn near(found: &Literal, wanted: &Literal, what: &str) {
     };
     for (n, (x, y)) in found.scalars().zip(wanted.scalars()).enumerate() {
         let (p, q) = (x.to_f64(), y.to_f64());
-        let same = p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
+        let same =
+            p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
         assert!(same, "{what}: element {n} is {x}, expected {y}");
+    }
+}
+
+#[test]
+fn every_program() {
+    for case in nested::cases() {
+        for inputs in &case.runs {
+            check(&case.function, inputs, case.name);
+        }
     }
 }
 
@@ -45,8 +55,11 @@ fn check(function: &Function, inputs: &[Literal], what: &str) {
     let mut bits: Vec<Vec<Literal>> = Vec::new();
     for fuse in [false, true] {
         let options = Options { fuse, ..Options::default() };
-        let kernels = compile_kernels(function, &Target::cpu(), &options).unwrap_or_else(|e| panic!("{what}: {e}")).kernels;
-        let found = interpret::interpret(&kernels, inputs, &mut execute).unwrap_or_else(|e| panic!("{what}: {e}\n{kernels}"));
+        let kernels = compile_kernels(function, &Target::cpu(), &options)
+            .unwrap_or_else(|e| panic!("{what}: {e}"))
+            .kernels;
+        let found = interpret::interpret(&kernels, inputs, &mut execute)
+            .unwrap_or_else(|e| panic!("{what}: {e}\n{kernels}"));
         for (found, wanted) in found.iter().zip(&wanted) {
             near(found, wanted, &format!("{what}, kernels, fuse={fuse}"));
         }

@@ -1,10 +1,37 @@
-//! Constructs within constructs, and all that a carry, a slice, a capture or a result can be.
+//! Programs with constructs within constructs, and with all that a carry, a slice, a capture or a result can be. Tests of the compiler and of devices run them.
 
-use super::check;
 use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{cond, fold, fori, fori_upto, map, scan, scan_reverse, switch, while_at_most, while_loop};
+use wengert_core::graph::control::{
+    cond, fold, fori, fori_upto, map, scan, scan_reverse, switch, while_at_most, while_loop,
+};
 use wengert_core::{DType, Literal, Tensor, TensorType};
+
+/// A function, and what it is run on.
+pub struct Case {
+    /// What it is about.
+    pub name: &'static str,
+    /// The function; it has inputs only.
+    pub function: Function,
+    /// For each run its inputs.
+    pub runs: Vec<Vec<Literal>>,
+}
+
+/// Every program.
+pub fn cases() -> Vec<Case> {
+    vec![
+        a_loop_in_a_loop_with_slices_and_stacks_of_both(),
+        three_deep_with_a_branch_in_the_middle(),
+        loops_in_the_ways_of_a_branch(),
+        products_in_a_step(),
+        carries_of_every_origin(),
+        results_of_branches_of_every_origin(),
+        counts_and_conditions(),
+        what_is_sliced_is_a_reshape_or_sliced_twice_or_empty(),
+        a_long_reduction_and_a_composite_in_a_step(),
+        constants_of_regions(),
+    ]
+}
 
 fn ty(dtype: DType, shape: &[usize]) -> TensorType {
     TensorType::new(dtype, shape.iter().copied())
@@ -29,8 +56,7 @@ fn nothing() -> Vec<Tensor> {
     vec![]
 }
 
-#[test]
-fn a_loop_in_a_loop_with_slices_and_stacks_of_both() {
+fn a_loop_in_a_loop_with_slices_and_stacks_of_both() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[3, 4, 2]));
         let k = f.input("k", f32s(&[2]));
@@ -43,11 +69,14 @@ fn a_loop_in_a_loop_with_slices_and_stacks_of_both() {
         f.output("inner", all.0);
         f.output("outer", all.1);
     });
-    check(&f, &[numbers(&[3, 4, 2]), numbers(&[2]), numbers(&[2])], "nested scans");
+    Case {
+        name: "a_loop_in_a_loop_with_slices_and_stacks_of_both",
+        function: f,
+        runs: vec![vec![numbers(&[3, 4, 2]), numbers(&[2]), numbers(&[2])]],
+    }
 }
 
-#[test]
-fn three_deep_with_a_branch_in_the_middle() {
+fn three_deep_with_a_branch_in_the_middle() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[2, 3, 2, 5]));
         let k = f.input("k", f32s(&[5]));
@@ -62,11 +91,14 @@ fn three_deep_with_a_branch_in_the_middle() {
         f.output("last", last);
         f.output("all", all);
     });
-    check(&f, &[numbers(&[2, 3, 2, 5]), numbers(&[5]), numbers(&[5])], "three deep");
+    Case {
+        name: "three_deep_with_a_branch_in_the_middle",
+        function: f,
+        runs: vec![vec![numbers(&[2, 3, 2, 5]), numbers(&[5]), numbers(&[5])]],
+    }
 }
 
-#[test]
-fn loops_in_the_ways_of_a_branch() {
+fn loops_in_the_ways_of_a_branch() -> Case {
     let f = function(|f| {
         let n = f.input("n", ty(DType::I32, &[]));
         let x = f.input("x", f32s(&[4, 3]));
@@ -74,7 +106,8 @@ fn loops_in_the_ways_of_a_branch() {
             Box::new(|| scan(&Tensor::zeros(&f32s(&[3])), &x, |c, x| (c + x, c * x))),
             Box::new(|| (x.slice_axis(0, 0, 1).reshape([3usize]), x.clone())),
             Box::new(|| {
-                let c = while_at_most(5i64, &x, |c| c.sum().lt(&Tensor::constant(20.0f32)), |c| c * 2.0 + 1.0);
+                let c =
+                    while_at_most(5i64, &x, |c| c.sum().lt(&Tensor::constant(20.0f32)), |c| c * 2.0 + 1.0);
                 (c.slice_axis(0, 1, 2).reshape([3usize]), c)
             }),
         ];
@@ -82,14 +115,12 @@ fn loops_in_the_ways_of_a_branch() {
         f.output("a", a);
         f.output("b", b);
     });
-    for n in [-1i32, 0, 1, 2, 9] {
-        check(&f, &[Literal::from(n), numbers(&[4, 3])], "loops in ways");
-    }
+    let runs = [-1i32, 0, 1, 2, 9].map(|n| vec![Literal::from(n), numbers(&[4, 3])]).to_vec();
+    Case { name: "loops_in_the_ways_of_a_branch", function: f, runs }
 }
 
 /// An LSTM-like cell: two products, four gates.
-#[test]
-fn products_in_a_step() {
+fn products_in_a_step() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[5, 3, 4]));
         let w = f.input("w", f32s(&[4, 24]));
@@ -107,11 +138,14 @@ fn products_in_a_step() {
         f.output("c", c);
         f.output("all", all);
     });
-    check(&f, &[numbers(&[5, 3, 4]), numbers(&[4, 24]), numbers(&[6, 24]), numbers(&[24])], "LSTM");
+    Case {
+        name: "products_in_a_step",
+        function: f,
+        runs: vec![vec![numbers(&[5, 3, 4]), numbers(&[4, 24]), numbers(&[6, 24]), numbers(&[24])]],
+    }
 }
 
-#[test]
-fn carries_of_every_origin() {
+fn carries_of_every_origin() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[4]));
         let xs = f.input("xs", f32s(&[3, 4]));
@@ -119,7 +153,10 @@ fn carries_of_every_origin() {
         // One buffer begins three carries, and every step sees it as well; two change places; one is never changed; one becomes a slice, one a
         // capture; one is empty.
         let empty = Tensor::zeros(&f32s(&[0, 2]));
-        let init = (vec![made.clone(), made.clone(), x.clone(), x.clone(), made.clone(), x.clone(), empty], made.cos());
+        let init = (
+            vec![made.clone(), made.clone(), x.clone(), x.clone(), made.clone(), x.clone(), empty],
+            made.cos(),
+        );
         let ((carries, dying), ys) = scan(&init, &xs, |(c, d), row| {
             let next = vec![
                 c[1].clone(),
@@ -140,11 +177,10 @@ fn carries_of_every_origin() {
         }
         f.output("made", made);
     });
-    check(&f, &[numbers(&[4]), numbers(&[3, 4])], "carries");
+    Case { name: "carries_of_every_origin", function: f, runs: vec![vec![numbers(&[4]), numbers(&[3, 4])]] }
 }
 
-#[test]
-fn results_of_branches_of_every_origin() {
+fn results_of_branches_of_every_origin() -> Case {
     let f = function(|f| {
         let p = f.input("p", ty(DType::Bool, &[]));
         let x = f.input("x", f32s(&[4]));
@@ -162,28 +198,38 @@ fn results_of_branches_of_every_origin() {
             f.output(&format!("o{n}"), o);
         }
     });
-    for p in [true, false] {
-        check(&f, &[Literal::from(p), numbers(&[4]), numbers(&[4])], "results of branches");
-    }
+    let runs = [true, false].map(|p| vec![Literal::from(p), numbers(&[4]), numbers(&[4])]).to_vec();
+    Case { name: "results_of_branches_of_every_origin", function: f, runs }
 }
 
-#[test]
-fn counts_and_conditions() {
+fn counts_and_conditions() -> Case {
     let f = function(|f| {
         let n = f.input("n", ty(DType::I32, &[]));
         let x = f.input("x", f32s(&[3]));
-        let counted = fori_upto(&n, 6i64, &x, |i, c| c + i.convert(DType::F32).broadcast_in_dim(vec![3i64.into()], &[]));
+        let counted = fori_upto(&n, 6i64, &x, |i, c| {
+            c + i.convert(DType::F32).broadcast_in_dim(vec![3i64.into()], &[])
+        });
         let fixed = fori(4i64, &x, |i, c| c * i.convert(DType::F32).broadcast_in_dim(vec![3i64.into()], &[]));
         let none = fori(0i64, &x, |_, c| c * 7.0);
-        let open = while_loop(&(n.clone(), x.clone()), |(n, _)| n.lt(&Tensor::constant(5i32)), |(n, x)| (n + 1i32, x * 2.0));
+        let open = while_loop(
+            &(n.clone(), x.clone()),
+            |(n, _)| n.lt(&Tensor::constant(5i32)),
+            |(n, x)| (n + 1i32, x * 2.0),
+        );
         // The condition is itself a carry, and a loop is in a condition.
         let flag = n.gt(&Tensor::constant(0i32));
-        let flagged = while_at_most(9i64, &(flag, x.clone()), |(p, _)| p.clone(), |(_, x)| {
-            (x.sum().lt(&Tensor::constant(10.0f32)), x + 1.5)
-        });
-        let looped = while_at_most(4i64, &x, |c| {
-            fori(3i64, c, |_, c| c * 1.5).sum().lt(&Tensor::constant(30.0f32))
-        }, |c| c + 2.0);
+        let flagged = while_at_most(
+            9i64,
+            &(flag, x.clone()),
+            |(p, _)| p.clone(),
+            |(_, x)| (x.sum().lt(&Tensor::constant(10.0f32)), x + 1.5),
+        );
+        let looped = while_at_most(
+            4i64,
+            &x,
+            |c| fori(3i64, c, |_, c| c * 1.5).sum().lt(&Tensor::constant(30.0f32)),
+            |c| c + 2.0,
+        );
         f.output("counted", counted);
         f.output("fixed", fixed);
         f.output("none", none);
@@ -193,13 +239,11 @@ fn counts_and_conditions() {
         f.output("y", flagged.1);
         f.output("looped", looped);
     });
-    for n in [-2i32, 0, 1, 3, 6, 100] {
-        check(&f, &[Literal::from(n), numbers(&[3])], &format!("counts, n={n}"));
-    }
+    let runs = [-2i32, 0, 1, 3, 6, 100].map(|n| vec![Literal::from(n), numbers(&[3])]).to_vec();
+    Case { name: "counts_and_conditions", function: f, runs }
 }
 
-#[test]
-fn what_is_sliced_is_a_reshape_or_sliced_twice_or_empty() {
+fn what_is_sliced_is_a_reshape_or_sliced_twice_or_empty() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[12]));
         let rows = x.reshape([4usize, 3]);
@@ -214,11 +258,14 @@ fn what_is_sliced_is_a_reshape_or_sliced_twice_or_empty() {
         f.output("flat", flat);
         f.output("empty", all.1);
     });
-    check(&f, &[numbers(&[12])], "slices");
+    Case {
+        name: "what_is_sliced_is_a_reshape_or_sliced_twice_or_empty",
+        function: f,
+        runs: vec![vec![numbers(&[12])]],
+    }
 }
 
-#[test]
-fn a_long_reduction_and_a_composite_in_a_step() {
+fn a_long_reduction_and_a_composite_in_a_step() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[2, 300, 300]));
         let (last, all) = scan(&Tensor::zeros(&f32s(&[300])), &x, |c, x| {
@@ -229,11 +276,14 @@ fn a_long_reduction_and_a_composite_in_a_step() {
         f.output("all", all);
         f.output("mapped", map(&x, |x| x.log_softmax(0).sum_axes(&[1])));
     });
-    check(&f, &[numbers(&[2, 300, 300])], "composites");
+    Case {
+        name: "a_long_reduction_and_a_composite_in_a_step",
+        function: f,
+        runs: vec![vec![numbers(&[2, 300, 300])]],
+    }
 }
 
-#[test]
-fn constants_of_regions() {
+fn constants_of_regions() -> Case {
     let table = Literal::from_vec(&[3], vec![1.0f32, 2.0, 5.0]).unwrap();
     let f = function(|f| {
         let x = f.input("x", f32s(&[4, 3]));
@@ -244,5 +294,5 @@ fn constants_of_regions() {
         });
         f.output("a", a);
     });
-    check(&f, &[numbers(&[4, 3])], "constants");
+    Case { name: "constants_of_regions", function: f, runs: vec![vec![numbers(&[4, 3])]] }
 }

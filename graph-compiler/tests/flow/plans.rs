@@ -65,7 +65,10 @@ fn a_carry_that_begins_with_what_is_not_needed_any_more_is_in_place() {
 fn state_is_replaced_where_it_lives_step_after_step() {
     let f = FunctionBuilder::build("f", |f| {
         let xs = f.input("xs", TensorType::new(DType::F32, [5usize, 64]));
-        let w = f.state("w", Tensor::variable(TensorType::new(DType::F32, [64usize]), wengert_core::Initializer::Zeros));
+        let w = f.state(
+            "w",
+            Tensor::variable(TensorType::new(DType::F32, [64usize]), wengert_core::Initializer::Zeros),
+        );
         let (w, _) = scan(&w, &xs, |w, x| (w * 0.9 + x, Vec::<Tensor>::new()));
         f.update("w", &w);
     });

@@ -111,6 +111,7 @@ fn cost_table(kernels: &Kernels) -> String {
         let name = match &kernel.work {
             Work::Nest(nest) => nest.name.as_str(),
             Work::Call(call) => CallKind::of(call).name(),
+            Work::Control(control) => control.op.name(),
         };
         rows.push((name, kernels.cost(kernel)));
     }
