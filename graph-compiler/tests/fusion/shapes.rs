@@ -33,6 +33,7 @@ fn works(kernels: &Kernels) -> Vec<&'static str> {
     let word = |work: &Work| match work {
         Work::Nest(_) => "nest",
         Work::Call(call) => wengert_core::target::CallKind::of(call).name(),
+        Work::Control(_) => "control",
     };
     kernels.kernels.iter().map(|k| word(&k.work)).collect()
 }
@@ -42,7 +43,7 @@ fn nest(kernels: &Kernels) -> String {
     match kernels.kernels.as_slice() {
         [kernel] => match &kernel.work {
             Work::Nest(nest) => nest.to_string(),
-            Work::Call(_) => panic!("one call:\n{kernels}"),
+            Work::Call(_) | Work::Control(_) => panic!("one call:\n{kernels}"),
         },
         _ => panic!("more than one kernel:\n{kernels}"),
     }
