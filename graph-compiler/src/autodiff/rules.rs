@@ -155,7 +155,8 @@ pub fn call<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl Fn
 }
 
 /// A closure of whose values reverse mode keeps little: its arguments, captures among them, and what `policy` says. The rest is computed again when it
-/// is needed. Neither the value nor any derivative changes by a bit.
+/// is needed. The value does not change by a bit, nor do derivatives, but that what a function contributes to one cotangent is added up before others'
+/// contributions are.
 ///
 /// Nested checkpoints keep what the inner one says while the outer one is computed again.
 ///

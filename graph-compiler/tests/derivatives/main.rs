@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod catalogue;
+mod checkpoint;
 mod closures;
 mod control;
 mod cost;

@@ -5,7 +5,7 @@ use super::{FunctionName, inputs, outputs, region_count, same_types};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
-use crate::graph::{Body, Equation};
+use crate::graph::{Body, Equation, ValueId};
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, Field, attributes, named};
 use crate::op::compute::Compute;
@@ -62,8 +62,7 @@ impl Field for Keep {
 attributes! {
     /// `checkpoint %x… {keep="dots"} region`: the results of the region for the operands.
     ///
-    /// A derivative in reverse mode keeps the operands and what `keep` says, and computes all else again when it is needed. The value, and every
-    /// derivative, are the same bits with and without it.
+    /// A derivative in reverse mode keeps the operands and what `keep` says, and computes all else again when it is needed.
     Checkpoint {
         /// What is kept of what the region computes.
         keep: Keep = Keep::Nothing,
@@ -100,18 +99,26 @@ impl Checkpoint {
         Self::policy(Keep::AllButNames, names)
     }
 
-    /// Whether the results of an equation of the region are kept.
-    pub fn keeps(&self, equation: &Equation) -> bool {
-        let named = || match &equation.op {
+    /// The values of the region that are kept, as far as a derivative needs them; each once, in the order of their definition.
+    pub fn kept(&self, region: &Body) -> Vec<ValueId> {
+        // What is named is the value itself; the named one is a copy, which is made again.
+        let named = |equation: &Equation| match &equation.op {
             Op::CheckpointName(op) => self.names.contains(&op.name),
             _ => false,
         };
-        match self.keep {
+        let names: Vec<&Equation> = region.equations.iter().filter(|e| named(e)).collect();
+        let is_named = |v: &ValueId| names.iter().any(|e| e.operands[0] == *v);
+        let is_copy = |v: &ValueId| names.iter().any(|e| e.results[0] == *v);
+        let keeps = |equation: &Equation, v: &ValueId| match self.keep {
             Keep::Nothing => false,
             Keep::Dots => matches!(equation.op, Op::DotGeneral(_) | Op::ConvGeneralDilated(_)),
-            Keep::Names => named(),
-            Keep::AllButNames => !named() && !equation.operands.is_empty(),
-        }
+            Keep::Names => is_named(v),
+            Keep::AllButNames => !is_named(v) && !is_copy(v) && !equation.operands.is_empty(),
+        };
+        let of = |equation: &Equation| {
+            equation.results.iter().copied().filter(|v| keeps(equation, v)).collect::<Vec<ValueId>>()
+        };
+        region.equations.iter().flat_map(of).collect()
     }
 }
 

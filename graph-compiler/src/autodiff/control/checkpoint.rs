@@ -48,13 +48,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     let body = &at.equation.regions[0];
     let active = flags(at.tangents);
     let given = present(at.tangents);
-    // The values that may be kept, each once.
-    let kept_values: Vec<ValueId> = body
-        .equations
-        .iter()
-        .filter(|equation| op.keeps(equation))
-        .flat_map(|equation| equation.results.iter().copied())
-        .collect();
+    let kept_values = op.kept(body);
 
     // The linear half takes arguments, kept values, tangents; behind its tangents it gives the kept values as it computes them itself.
     let taken = [types(at.operands), body.types(&kept_values), types(&given)].concat();

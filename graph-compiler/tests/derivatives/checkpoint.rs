@@ -1,0 +1,147 @@
+//! Checkpointed functions: the same derivatives, other residuals.
+
+use super::support::*;
+use wengert_compiler::autodiff::operators::{grad, jvp, linearize, value_and_grad};
+use wengert_compiler::autodiff::rules::checkpoint;
+use wengert_compiler::pipeline::{Options, compile_kernels};
+use wengert_core::graph::Function;
+use wengert_core::op::Checkpoint;
+use wengert_core::{DType, Literal, Target, Tensor, TensorType};
+
+type Values = Vec<Tensor>;
+
+fn types() -> Vec<TensorType> {
+    [[4usize, 8], [8, 8], [8, 8]].map(|shape| TensorType::new(DType::F64, shape)).to_vec()
+}
+
+/// Two layers, the second with the first's result under a name.
+fn layers(v: &Values) -> Tensor {
+    let hidden = v[0].dot(&v[1]).tanh().checkpoint_name("h");
+    (hidden.dot(&v[2]).sin() + &v[0]).exp()
+}
+
+fn policies() -> [Option<Checkpoint>; 5] {
+    let names = ["h"];
+    [
+        None,
+        Some(Checkpoint::nothing()),
+        Some(Checkpoint::dots()),
+        Some(Checkpoint::names(&names)),
+        Some(Checkpoint::all_but_names(&names)),
+    ]
+}
+
+/// The layers applied twice, each time with the policy.
+fn network(policy: &Option<Checkpoint>) -> impl Fn(&Values) -> Tensor + '_ {
+    move |v| {
+        let block = |x: &Tensor| match policy {
+            None => layers(&vec![x.clone(), v[1].clone(), v[2].clone()]),
+            // The matrices are captured.
+            Some(policy) => {
+                checkpoint(policy.clone(), x, |x| layers(&vec![x.clone(), v[1].clone(), v[2].clone()]))
+            }
+        };
+        block(&(block(&v[0]) * 0.01)).sum()
+    }
+}
+
+fn inputs() -> Vec<Literal> {
+    let mut random = Random(0xc4ec);
+    types().iter().map(|ty| random.literal(ty)).collect()
+}
+
+#[test]
+fn no_policy_changes_a_derivative() {
+    let derivatives = |policy: Option<Checkpoint>| -> Function {
+        build(&types(), |v| {
+            let f = network(&policy);
+            let (value, gradient) = value_and_grad(&v.to_vec(), &f);
+            let along = jvp(&v.to_vec(), &gradient, &f).1;
+            let second = grad(&v.to_vec(), |v| {
+                let g = grad(v, &f);
+                (&g[1] * &g[1]).sum() + (&g[0] * &g[2].sum()).sum()
+            });
+            [vec![value, along], gradient, second].concat()
+        })
+    };
+    let [plain, others @ ..] = policies().map(|policy| flat(&run(&derivatives(policy), &inputs())));
+    let first = 2 + types().iter().map(|ty| ty.elements().unwrap()).sum::<usize>();
+    for other in others {
+        assert_eq!(other[..first], plain[..first]);
+        // Contributions of a block to one value are added up before those of different blocks are.
+        assert_close(&other, &plain, 1e-14, "second derivatives");
+    }
+}
+
+/// The types of the residuals of one application of the layers.
+fn residuals(policy: Option<Checkpoint>) -> Vec<String> {
+    let mut found = vec![];
+    build(&types(), |v| {
+        let (value, differential) = linearize(&v.to_vec(), |v: &Values| match &policy {
+            None => layers(v),
+            Some(policy) => checkpoint(policy.clone(), v, layers),
+        });
+        let linear = differential.linear().unwrap();
+        found = linear.residuals.iter().map(|t| t.ty().to_string()).collect();
+        found.sort();
+        vec![value]
+    });
+    found
+}
+
+#[test]
+fn residuals_are_what_the_policy_says() {
+    let shapes = |n: usize| {
+        let mut all = vec!["f64[4,8]"; n];
+        all.extend(["f64[8,8]"; 2]);
+        all
+    };
+    let [plain, nothing, dots, names, all_but] = policies().map(residuals);
+    // The argument and the matrices; besides these the two products, the named value, or all that the rules read.
+    assert_eq!(nothing, shapes(1));
+    assert_eq!(dots, shapes(3));
+    assert_eq!(names, shapes(2));
+    assert!(all_but.len() > names.len(), "{all_but:?}");
+    assert!(plain.len() > nothing.len(), "{plain:?}");
+}
+
+/// How many equations of an op are left when the gradient of a checkpointed network has been compiled.
+fn compiled(policy: Option<Checkpoint>, op: &str) -> usize {
+    let function = build(&types(), |v| {
+        let (value, gradient) = value_and_grad(&v.to_vec(), network(&policy));
+        [vec![value], gradient].concat()
+    });
+    let compiled = compile_kernels(&function, &Target::cpu(), &Options::default()).unwrap();
+    compiled.function.body.equations.iter().filter(|e| e.op.name() == op).count()
+}
+
+#[test]
+fn what_is_computed_again_stays_so_through_all_passes() {
+    let [plain, nothing, dots, names, _] = policies();
+    // Two blocks of one each, and again.
+    assert_eq!(compiled(plain.clone(), "tanh"), 2);
+    assert_eq!(compiled(nothing.clone(), "tanh"), 4);
+    assert_eq!(compiled(names.clone(), "tanh"), 2);
+    // Forward 4, backward 8; the second product of a block is not needed to differentiate it if its sum is kept.
+    let products = [plain, nothing, dots].map(|policy| compiled(policy, "dot_general"));
+    assert_eq!(products[0], products[2], "{products:?}");
+    assert!(products[1] >= products[0] + 2, "{products:?}");
+}
+
+#[test]
+fn checkpoints_nest() {
+    let f = |policy: bool| {
+        build(&types(), |v| {
+            let inner = |x: &Tensor| match policy {
+                true => checkpoint(Checkpoint::nothing(), x, |x| x.dot(&v[1]).sin()),
+                false => x.dot(&v[1]).sin(),
+            };
+            let outer = |x: &Tensor| match policy {
+                true => checkpoint(Checkpoint::dots(), x, |x| inner(&inner(x)).dot(&v[2]).tanh()),
+                false => inner(&inner(x)).dot(&v[2]).tanh(),
+            };
+            vec![grad(&v[0], |x| outer(&outer(x)).sum())]
+        })
+    };
+    assert_eq!(run(&f(true), &inputs()), run(&f(false), &inputs()));
+}
