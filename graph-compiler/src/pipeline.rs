@@ -86,6 +86,16 @@ const CLEAN: &[Pass] = &[
         doc: "Removes what no output depends on.",
         run: |function, context| Ok(rewrite::dce(function, context.fuel)),
     },
+    Pass {
+        name: "trim",
+        doc: "Takes out of loops and branches what nobody uses and what never changes, and unpacks those that run once.",
+        run: |function, context| Ok(rewrite::trim(function, context.fuel)),
+    },
+    Pass {
+        name: "hoist",
+        doc: "Moves what every step of a loop computes alike in front of the loop.",
+        run: |function, context| Ok(rewrite::hoist(function, context.fuel)),
+    },
 ];
 
 /// The steps over graphs, in their order.

@@ -16,6 +16,7 @@
 //! broadcast follows no other of its kind; an elementwise op on broadcasts is the broadcast of the op.
 
 mod arithmetic;
+mod control;
 mod convert;
 mod cse;
 mod dce;
@@ -28,6 +29,7 @@ mod reduction;
 mod split;
 mod window;
 
+pub(crate) use control::{hoist, trim};
 pub(crate) use cse::cse;
 pub(crate) use dce::dce;
 pub(crate) use driver::{Rewriter, simplify};

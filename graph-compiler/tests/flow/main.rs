@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
 
 mod nested;
+mod passes;
 mod plans;
 mod samples;
 

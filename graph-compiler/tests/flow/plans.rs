@@ -1,12 +1,12 @@
 //! What plans of loops have to look like.
 
 use super::planned;
-use wengert_compiler::pipeline::Options;
-use wengert_core::graph::Function;
+use wengert_compiler::pipeline::{Options, compile_traced};
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::control::{fori, scan};
+use wengert_core::graph::{Function, Program};
 use wengert_core::plan::{Loop, Plan, Step};
-use wengert_core::{DType, Target, Tensor, TensorType};
+use wengert_core::{Binding, DType, Target, Tensor, TensorType};
 
 fn plan(function: &Function) -> Plan {
     planned(function, &Target::cpu(), &Options::default())
@@ -75,4 +75,26 @@ fn state_is_replaced_where_it_lives_step_after_step() {
     let plan = plan(&f.unwrap());
     assert_eq!((plan.arena, plan.steps.len()), (0, 1), "{plan}");
     assert_eq!(loops(&plan)[0].carries[0].at.to_string(), "variable.0");
+}
+
+#[test]
+fn every_kernel_within_loops_knows_its_lines() {
+    let function = recurrent(10);
+    let program = Program::from_functions(vec![function.clone()]).unwrap();
+    let options = Options::default();
+    let (plan, sources) =
+        compile_traced(&program, "f", &Binding::new(), &Target::cpu(), &options).unwrap_or_else(|e| panic!("{e}"));
+    let (mut kernels, mut number) = (0, 0);
+    let mut open: Vec<&Step> = plan.steps.iter().rev().collect();
+    while let Some(step) = open.pop() {
+        let places = sources.of_step(number);
+        if !matches!(step, Step::Copy { .. }) {
+            let text = plan.step_text(number).unwrap();
+            assert!(places.iter().any(|(at, _)| at.to_string().contains("plans.rs")), "{text}: {places:?}");
+            kernels += 1;
+        }
+        number += 1;
+        step.blocks().into_iter().rev().for_each(|block| open.extend(block.iter().rev()));
+    }
+    assert!(kernels >= 4 && number == count(&plan.steps), "{plan}");
 }

@@ -219,12 +219,20 @@ impl<'a> Replay<'a> {
         if frame.windowed {
             let window = frame.windows.range(..=span.start).next_back();
             let inside = window.filter(|(_, (end, _))| *end >= span.end);
-            return match inside {
-                Some((_, (_, writable))) if *writable || !write => Ok(()),
-                Some(_) => Err(failure(part, 12, "writes a slice, which is only read")
-                    .help("a stack at the same place replaces its parts")),
-                None => Err(failure(part, 8, "is at an address with strides outside of slices and stacks")),
-            };
+            match inside {
+                Some((_, (_, writable))) if *writable || !write => {}
+                Some(_) => {
+                    return Err(failure(part, 12, "writes a slice, which is only read")
+                        .help("a stack at the same place replaces its parts"));
+                }
+                None => {
+                    return Err(failure(
+                        part,
+                        8,
+                        "is at an address with strides outside of slices and stacks",
+                    ));
+                }
+            }
         }
         let lock = frame.locks.range(..span.end).next_back().filter(|(_, end)| **end > span.start);
         match lock {
