@@ -23,6 +23,9 @@ use wengert_core::call::{Call, Epilogue};
 use wengert_core::plan::{Plan, Space};
 use wengert_core::{Diagnostic, Result};
 
+/// A longer line is not captured: each of its actions would be a node, in the driver's memory.
+const MAX_CAPTURED: u64 = 1 << 16;
+
 /// A plan, ready for a machine.
 #[derive(Debug)]
 pub struct Lowered {
@@ -203,16 +206,20 @@ impl Lowered {
         prepare::prepare(plan, architecture, choose)
     }
 
-    /// Whether a run is one straight line, whatever the data: such a run can be captured once and replayed.
+    /// Whether a run is one straight line, whatever the data, and not too long: such a run can be captured once and replayed.
     pub fn is_straight(&self) -> bool {
-        fn straight(actions: &[Action]) -> bool {
-            actions.iter().all(|a| match &a.kind {
-                ActionKind::Loop { trip, body, .. } => matches!(trip, Trip::Constant(_)) && straight(body),
-                ActionKind::Branch { .. } => false,
-                _ => true,
+        /// Launches, calls and copies; nothing if they depend on data.
+        fn length(actions: &[Action]) -> Option<u64> {
+            actions.iter().try_fold(0u64, |sum, action| {
+                let more = match &action.kind {
+                    ActionKind::Loop { trip: Trip::Constant(n), body, .. } => length(body)?.saturating_mul(*n),
+                    ActionKind::Loop { .. } | ActionKind::Branch { .. } => return None,
+                    _ => 1,
+                };
+                Some(sum.saturating_add(more))
             })
         }
-        straight(&self.actions)
+        length(&self.actions).is_some_and(|n| n <= MAX_CAPTURED)
     }
 
     /// The text of a step of the plan, for messages.
