@@ -17,7 +17,9 @@ fn rewritten(text: &str, inputs: &[Literal]) -> Function {
     let wanted = interpret::run(&function, inputs).unwrap();
     let compile = |fuel: Option<(&str, u64)>| {
         let fuel = fuel.into_iter().map(|(pass, fuel)| (pass.to_string(), fuel)).collect();
-        let after = compile_kernels(&function, &Target::cpu(), &Options { fuel, ..Options::default() }).unwrap().function;
+        let after = compile_kernels(&function, &Target::cpu(), &Options { fuel, ..Options::default() })
+            .unwrap()
+            .function;
         let found = interpret::run(&after, inputs).unwrap();
         for (found, wanted) in found.iter().zip(&wanted) {
             near(found, wanted, text);

@@ -82,8 +82,8 @@ fn every_kernel_within_loops_knows_its_lines() {
     let function = recurrent(10);
     let program = Program::from_functions(vec![function.clone()]).unwrap();
     let options = Options::default();
-    let (plan, sources) =
-        compile_traced(&program, "f", &Binding::new(), &Target::cpu(), &options).unwrap_or_else(|e| panic!("{e}"));
+    let (plan, sources) = compile_traced(&program, "f", &Binding::new(), &Target::cpu(), &options)
+        .unwrap_or_else(|e| panic!("{e}"));
     let (mut kernels, mut number) = (0, 0);
     let mut open: Vec<&Step> = plan.steps.iter().rev().collect();
     while let Some(step) = open.pop() {

@@ -14,7 +14,11 @@ pub(super) struct Once {
 }
 
 /// Whether exactly one region of a construct runs, once. `constants` are the numbers that are known.
-pub(super) fn once(body: &Body, constants: &BTreeMap<ValueId, Equation>, equation: &Equation) -> Option<Once> {
+pub(super) fn once(
+    body: &Body,
+    constants: &BTreeMap<ValueId, Equation>,
+    equation: &Equation,
+) -> Option<Once> {
     match equation.op.control()? {
         Control::Branch => {
             let chooses = equation.operands[0];

@@ -37,7 +37,9 @@ impl Parts {
         let operands = equation.operands.len();
         Some(match equation.op.control()? {
             Control::Branch => Parts { first: 1, carries: 0, captures: operands - 1 },
-            Control::Scan(s) => Parts { first: usize::from(s.counted), carries: s.carries, captures: s.captures },
+            Control::Scan(s) => {
+                Parts { first: usize::from(s.counted), carries: s.carries, captures: s.captures }
+            }
             Control::While(w) => Parts { first: 0, carries: operands - w.captures, captures: w.captures },
         })
     }

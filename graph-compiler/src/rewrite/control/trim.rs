@@ -74,7 +74,9 @@ impl Trimming<'_> {
                 let regions = self.equation.regions.len();
                 // The condition of a while gives no results.
                 let from = if self.is_branch() { 0 } else { regions - 1 };
-                self.equation.regions[from..].iter_mut().for_each(|r| drop(r.outputs.remove(n)));
+                self.equation.regions[from..].iter_mut().for_each(|r| {
+                    r.outputs.remove(n);
+                });
             }
         }
     }
@@ -117,7 +119,8 @@ impl Trimming<'_> {
         loop {
             let outputs = step.outputs.iter().zip(&live).filter(|(_, live)| **live).map(|(v, _)| *v);
             let needed = needed(step, outputs);
-            let more = (0..parts.carries).filter(|n| !live[*n] && needed[step.inputs[*n]]).collect::<Vec<_>>();
+            let more =
+                (0..parts.carries).filter(|n| !live[*n] && needed[step.inputs[*n]]).collect::<Vec<_>>();
             if more.is_empty() {
                 break;
             }
@@ -155,7 +158,8 @@ impl Trimming<'_> {
             for region in &mut self.equation.regions {
                 let ty = region.ty(region.inputs[n]).clone();
                 let (input, made) = (region.inputs[n], region.values.push(ty));
-                let uses = region.equations.iter_mut().flat_map(|e| &mut e.operands).chain(&mut region.outputs);
+                let uses =
+                    region.equations.iter_mut().flat_map(|e| &mut e.operands).chain(&mut region.outputs);
                 uses.filter(|v| **v == input).for_each(|v| *v = made);
                 region.equations.insert(0, Equation { results: vec![made], ..constant.clone() });
             }
@@ -183,7 +187,8 @@ impl Trimming<'_> {
                 let input = region.inputs.remove(n);
                 if let Some(twin) = twin {
                     let same = region.inputs[twin];
-                    let uses = region.equations.iter_mut().flat_map(|e| &mut e.operands).chain(&mut region.outputs);
+                    let uses =
+                        region.equations.iter_mut().flat_map(|e| &mut e.operands).chain(&mut region.outputs);
                     uses.filter(|v| **v == input).for_each(|v| *v = same);
                 }
             }
