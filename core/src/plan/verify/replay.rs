@@ -514,7 +514,9 @@ impl<'a> Replay<'a> {
     }
 
     fn close(&mut self, opened: Opened) {
-        for window in opened.stacks.into_iter().chain(opened.slices) {
+        // The part of a stack that has no bytes is a value as it was, which may be from outside.
+        let stacks = opened.stacks.into_iter().filter(|window| window.memory != EMPTY);
+        for window in stacks.chain(opened.slices) {
             self.frames[window.memory].windows.remove(&window.start);
             self.memory.clear(window);
         }
