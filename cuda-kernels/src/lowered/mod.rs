@@ -212,7 +212,9 @@ impl Lowered {
         fn length(actions: &[Action]) -> Option<u64> {
             actions.iter().try_fold(0u64, |sum, action| {
                 let more = match &action.kind {
-                    ActionKind::Loop { trip: Trip::Constant(n), body, .. } => length(body)?.saturating_mul(*n),
+                    ActionKind::Loop { trip: Trip::Constant(n), body, .. } => {
+                        length(body)?.saturating_mul(*n)
+                    }
                     ActionKind::Loop { .. } | ActionKind::Branch { .. } => return None,
                     _ => 1,
                 };
