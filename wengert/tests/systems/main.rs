@@ -1,5 +1,5 @@
-//! What earlier systems of differentiation could do, one test for each capability that straight-line programs have, with a module for
-//! each system; the table in `docs/differentiation.md` says where each comes from. Those of control flow come with it.
+//! What earlier systems of differentiation could do, one test for each capability, with a module for each system; the table in
+//! `docs/differentiation.md` says where each comes from.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod modular;

@@ -3,6 +3,7 @@
 use super::{at, build};
 use wengert::core::op::Op;
 use wengert::operators::call;
+use wengert::core::interpret;
 use wengert::prelude::*;
 
 /// Each call is replaced by its value and its pullback; what the pullback needs is kept, typed.
@@ -61,6 +62,39 @@ fn e4_source_locations_are_kept_through_both_transformations() {
     }
     let adjoint = f.body.equations.iter().map(|e| f.locations.describe(e.location));
     assert!(adjoint.into_iter().any(|t| t.starts_with("transpose(mul_zero) of jvp(sin) of ")));
+}
+
+/// Branches and loops of a function in text, differentiated as a function.
+#[test]
+fn e6_branches_and_loops_in_ssa() {
+    let text = "func @f(%x: f64[], %p: bool[]) -> (y: f64[]) {
+      %0: f64[] = cond %p, %x
+        region (%1: f64[]) {
+          %2: f64[] = sin %1
+          return %2
+        }
+        region (%3: f64[]) {
+          %4: f64[] = mul %3, %3
+          return %4
+        }
+      %5: f64[] = scan %0, %x {captures=1, carries=1, length=3}
+        region (%6: f64[], %7: f64[]) {
+          %8: f64[] = mul %6, %7
+          return %8
+        }
+      return %5
+    }";
+    let mut program = wengert::core::graph::parse_program(text, "f.ir").unwrap();
+    let slope = wengert::autodiff::function::Grad { wrt: &["x"], ..Default::default() };
+    let gradient = wengert::autodiff::function::grad(&program, "f", &slope).unwrap().function;
+    program.add(gradient).unwrap();
+    let x = 1.3f64;
+    // sin(x)·x³, or x²·x³.
+    for (p, wanted) in [(true, x.cos() * x.powi(3) + 3.0 * x.sin() * x.powi(2)), (false, 5.0 * x.powi(4))] {
+        let inputs = [Literal::from(x), Literal::from(p)];
+        let found = interpret::run(program.get("f_grad").unwrap(), &inputs).unwrap()[0].get(0).to_f64();
+        assert!((found - wanted).abs() < 1e-13, "{found}, not {wanted}");
+    }
 }
 
 #[test]

@@ -189,6 +189,45 @@ fn a13_with_respect_to_the_properties_of_a_model() {
     assert_eq!(results, [7.0, 1.0]);
 }
 
+/// A loop whose step differs from number to number: its tape is what the steps have to remember, and is typed.
+#[test]
+fn a10_tapes_are_where_control_flow_is_and_are_typed() {
+    let f = |x: &Tensor| {
+        control::fori(5usize, x, |i, y| {
+            let even = (i & 1i32).eq(&Tensor::constant(0i32));
+            control::cond(&even, || y.sin(), || y * x)
+        })
+    };
+    let (sin, cos) = (f64::sin, f64::cos);
+    let x = 0.7;
+    // sin, times x, sin, times x, sin, with their derivatives beside them.
+    let mut wanted = (x, 1.0);
+    for i in 0..5 {
+        wanted = match i % 2 {
+            0 => (sin(wanted.0), cos(wanted.0) * wanted.1),
+            _ => (wanted.0 * x, wanted.1 * x + wanted.0),
+        };
+    }
+    let found = at([x], |v| vec![f(&v[0]), grad(&v[0], f), jvp(&v[0], &constant(1.0), f).1]);
+    assert_eq!(found[0], wanted.0);
+    assert!(found[1..].iter().all(|d| (d - wanted.1).abs() < 1e-15), "{found:?}, not {wanted:?}");
+    // One stack of five numbers for each thing that a step remembers, beside the way that it took; nothing else is stacked.
+    let function = build(1, |v| vec![grad(&v[0], f)]);
+    let stacks: Vec<String> = function
+        .body
+        .equations
+        .iter()
+        .filter(|e| e.op.name() == "scan")
+        .flat_map(|e| function.body.types(&e.results))
+        .filter(|ty| ty.rank() > 0)
+        .map(|ty| ty.to_string())
+        .collect();
+    assert!(stacks.iter().all(|ty| ["f64[5]", "bool[5]"].contains(&ty.as_str())), "{stacks:?}");
+    assert!((2..=4).contains(&stacks.len()), "{stacks:?}");
+    // A straight line has none.
+    assert_eq!(count(&build(1, |v| vec![grad(&v[0], |x: &Tensor| x.sin().exp())]), "scan"), 0);
+}
+
 /// Surgery: a gradient is clipped at every step of an unrolled recurrence, so it does not explode.
 #[test]
 fn a14_the_gradient_is_clipped_inside_an_unrolled_recurrence() {
@@ -222,6 +261,39 @@ fn a14_the_gradient_is_clipped_inside_an_unrolled_recurrence() {
             session.compile(&program, "f", bind!()).unwrap().run(&[("w", Literal::from(2.0f64))]).unwrap();
         assert_eq!(d.scalar("d").unwrap(), clipped, "{device}");
     }
+}
+
+/// Checkpoints as the user chooses, around a function or of a loop; the schedule of the loop is binomial.
+#[test]
+fn a15_checkpoints_are_the_users_choice() {
+    let layer = |x: &Tensor| (x * 3.0).sin().exp();
+    let kept = |x: &Tensor| layer(&layer(x));
+    let checkpointed = |x: &Tensor| {
+        let once = |x: &Tensor| checkpoint(Checkpoint::nothing(), x, layer);
+        once(&once(x))
+    };
+    let looped = |x: &Tensor| {
+        let init = (Tensor::constant(0i32), x.clone());
+        control::while_checkpointed(1, &init, |c| c.0.lt(&Tensor::constant(2i32)), |c| {
+            (&c.0 + 1i32, layer(&c.1))
+        })
+        .1
+    };
+    let slopes =
+        at([0.4], |v| vec![grad(&v[0], kept), grad(&v[0], checkpointed), grad(&v[0], looped)]);
+    assert!(slopes[1..].iter().all(|s| *s == slopes[0]), "{slopes:?}");
+    // The residuals of a checkpointed layer are its argument.
+    let residuals = |f: &dyn Fn(&Tensor) -> Tensor| {
+        let mut count = 0;
+        build(1, |v| {
+            let (value, differential) = linearize(&v[0], f);
+            count = differential.linear().unwrap().residuals.len();
+            vec![value]
+        });
+        count
+    };
+    assert_eq!(residuals(&checkpointed), 2);
+    assert!(residuals(&kept) > 2);
 }
 
 #[test]

@@ -129,3 +129,25 @@ fn c7_shared_subexpressions_stay_shared() {
     };
     assert!(second(40) < second(20) * 11 / 5, "{} and {}", second(20), second(40));
 }
+
+/// A loop over a number that is known only when the function runs: a host loop would have frozen it.
+#[test]
+fn c8_control_flow_is_in_the_graph() {
+    let mut program = Program::new();
+    program
+        .function("power", |f| {
+            let (x, n) = (f.input("x", f64("")), f.input("n", i32("")));
+            let power = |x: &Tensor| control::fori_upto(&n, 100usize, &constant(1.0), |_, y| y * x);
+            f.output("value", power(&x));
+            f.output("slope", grad(&x, power));
+        })
+        .unwrap();
+    for device in [Device::Interpreter, Device::Cpu, Device::Emulator] {
+        let mut power = Session::open(device).unwrap().compile(&program, "power", bind!()).unwrap();
+        for n in [0, 1, 7] {
+            let y = power.run(&[("x", Literal::from(2.0f64)), ("n", Literal::from(n))]).unwrap();
+            let slope = if n == 0 { 0.0 } else { f64::from(n) * 2f64.powi(n - 1) };
+            assert_eq!((y.scalar("value").unwrap(), y.scalar("slope").unwrap()), (2f64.powi(n), slope));
+        }
+    }
+}
