@@ -198,8 +198,8 @@ impl Control {
                 Form::Branch => {
                     count("operands", region.inputs.len() + 1, reads.len())?;
                     count("results", region.outputs.len(), writes.len())?;
-                    for k in 1..reads.len() {
-                        same("an operand", &reads[k], input(k - 1), 1)?;
+                    for (k, read) in reads[1..].iter().enumerate() {
+                        same("an operand", read, input(k), 1)?;
                     }
                     for (write, (_, ty, _)) in writes.iter().zip(&region.outputs) {
                         same("a result", write, ty, 1)?;

@@ -83,7 +83,7 @@ fn three_deep_with_a_branch_in_the_middle() -> Case {
         let start = f.input("start", f32s(&[5]));
         let (last, all) = scan(&start, &x, |c, x| {
             scan_reverse(c, x, |c, x| {
-                let up = c.sum().gt(&Tensor::constant(0.1f32));
+                let up = c.sum().gt(Tensor::constant(0.1f32));
                 let c = cond(&up, || fold(c, x, |c, x| (c * x).sin() + &k), || c * 0.5 + &k);
                 (c.clone(), c.sum())
             })
@@ -106,8 +106,7 @@ fn loops_in_the_ways_of_a_branch() -> Case {
             Box::new(|| scan(&Tensor::zeros(&f32s(&[3])), &x, |c, x| (c + x, c * x))),
             Box::new(|| (x.slice_axis(0, 0, 1).reshape([3usize]), x.clone())),
             Box::new(|| {
-                let c =
-                    while_at_most(5i64, &x, |c| c.sum().lt(&Tensor::constant(20.0f32)), |c| c * 2.0 + 1.0);
+                let c = while_at_most(5i64, &x, |c| c.sum().lt(Tensor::constant(20.0f32)), |c| c * 2.0 + 1.0);
                 (c.slice_axis(0, 1, 2).reshape([3usize]), c)
             }),
         ];
@@ -213,21 +212,21 @@ fn counts_and_conditions() -> Case {
         let none = fori(0i64, &x, |_, c| c * 7.0);
         let open = while_loop(
             &(n.clone(), x.clone()),
-            |(n, _)| n.lt(&Tensor::constant(5i32)),
+            |(n, _)| n.lt(Tensor::constant(5i32)),
             |(n, x)| (n + 1i32, x * 2.0),
         );
         // The condition is itself a carry, and a loop is in a condition.
-        let flag = n.gt(&Tensor::constant(0i32));
+        let flag = n.gt(Tensor::constant(0i32));
         let flagged = while_at_most(
             9i64,
             &(flag, x.clone()),
             |(p, _)| p.clone(),
-            |(_, x)| (x.sum().lt(&Tensor::constant(10.0f32)), x + 1.5),
+            |(_, x)| (x.sum().lt(Tensor::constant(10.0f32)), x + 1.5),
         );
         let looped = while_at_most(
             4i64,
             &x,
-            |c| fori(3i64, c, |_, c| c * 1.5).sum().lt(&Tensor::constant(30.0f32)),
+            |c| fori(3i64, c, |_, c| c * 1.5).sum().lt(Tensor::constant(30.0f32)),
             |c| c + 2.0,
         );
         f.output("counted", counted);
@@ -288,7 +287,7 @@ fn constants_of_regions() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[4, 3]));
         let (a, _) = scan(&Tensor::constant(table.clone()), &x, |c, x| {
-            let p = c.sum().gt(&Tensor::constant(0.0f32));
+            let p = c.sum().gt(Tensor::constant(0.0f32));
             let c = cond(&p, || c * &Tensor::constant(table.clone()), || Tensor::constant(table.clone()));
             (&c + x, nothing())
         });

@@ -33,7 +33,7 @@ fn times(h: &Tensor, w: &Tensor) -> Tensor {
 }
 
 fn above(x: &Tensor, bound: f64) -> Tensor {
-    x.gt(&Tensor::constant(bound))
+    x.gt(Tensor::constant(bound))
 }
 
 type Program = fn(&At<'_>) -> Vec<Tensor>;

@@ -1,9 +1,9 @@
 //! E: source-to-source transformation.
 
 use super::{at, build};
+use wengert::core::interpret;
 use wengert::core::op::Op;
 use wengert::operators::call;
-use wengert::core::interpret;
 use wengert::prelude::*;
 
 /// Each call is replaced by its value and its pullback; what the pullback needs is kept, typed.
@@ -19,7 +19,7 @@ fn e1_calls_become_values_and_pullbacks_with_typed_residuals() {
         vec![y, differential.pull_back(&Tensor::constant(1.0f64))]
     });
     let x = 0.7f64;
-    let results = wengert::core::interpret::run(&function, &[x.into()]).unwrap();
+    let results = interpret::run(&function, &[x.into()]).unwrap();
     assert!((results[1].get(0).to_f64() - (x.cos() + x.sin()) * x.exp()).abs() < 1e-14);
 }
 

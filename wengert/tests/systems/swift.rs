@@ -194,7 +194,7 @@ fn a13_with_respect_to_the_properties_of_a_model() {
 fn a10_tapes_are_where_control_flow_is_and_are_typed() {
     let f = |x: &Tensor| {
         control::fori(5usize, x, |i, y| {
-            let even = (i & 1i32).eq(&Tensor::constant(0i32));
+            let even = i.and(Tensor::constant(1i32)).eq(Tensor::constant(0i32));
             control::cond(&even, || y.sin(), || y * x)
         })
     };
@@ -274,13 +274,15 @@ fn a15_checkpoints_are_the_users_choice() {
     };
     let looped = |x: &Tensor| {
         let init = (Tensor::constant(0i32), x.clone());
-        control::while_checkpointed(1, &init, |c| c.0.lt(&Tensor::constant(2i32)), |c| {
-            (&c.0 + 1i32, layer(&c.1))
-        })
+        control::while_checkpointed(
+            1,
+            &init,
+            |c| c.0.lt(Tensor::constant(2i32)),
+            |c| (&c.0 + 1i32, layer(&c.1)),
+        )
         .1
     };
-    let slopes =
-        at([0.4], |v| vec![grad(&v[0], kept), grad(&v[0], checkpointed), grad(&v[0], looped)]);
+    let slopes = at([0.4], |v| vec![grad(&v[0], kept), grad(&v[0], checkpointed), grad(&v[0], looped)]);
     assert!(slopes[1..].iter().all(|s| *s == slopes[0]), "{slopes:?}");
     // The residuals of a checkpointed layer are its argument.
     let residuals = |f: &dyn Fn(&Tensor) -> Tensor| {

@@ -80,7 +80,7 @@ fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
             _ => {
                 let last = i32::try_from(all.len() - 1).unwrap_or(i32::MAX);
                 let bound = |n: i32| Tensor::full(chooses.ty(), Scalar::from(n));
-                let index = chooses.max(&bound(0)).min(&bound(last));
+                let index = chooses.max(bound(0)).min(bound(last));
                 let operands: Vec<Tensor> =
                     std::iter::once(along(&index)).chain(all.iter().map(|t| (*t).clone())).collect();
                 Tensor::apply(SelectN {}, &operands.iter().collect::<Vec<_>>())

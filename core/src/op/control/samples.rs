@@ -64,7 +64,7 @@ fn grows(types: &[TensorType]) -> Vec<crate::graph::Body> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];
     vec![
-        region(&given, |v| vec![v[0].lt(&Tensor::constant(20i32))]),
+        region(&given, |v| vec![v[0].lt(Tensor::constant(20i32))]),
         region(&given, |v| vec![&v[0] * 2i32 + 1i32, (&v[1] * &v[2]).sin() + &v[1]]),
     ]
 }
@@ -74,7 +74,7 @@ fn remembers(types: &[TensorType]) -> Vec<crate::graph::Body> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];
     vec![
-        region(&given, |v| vec![v[0].lt(&Tensor::constant(20i32))]),
+        region(&given, |v| vec![v[0].lt(Tensor::constant(20i32))]),
         region(&given, |v| vec![&v[0] * 2i32 + 1i32, (&v[1] * &v[2]).sin() + &v[1], &v[1] * &v[1]]),
     ]
 }

@@ -118,7 +118,7 @@ pub(super) fn distance(length: &Tensor, slots: &Tensor) -> Tensor {
     let (l, s) = (length.convert(DType::I64), slots.convert(DType::I64));
     let one = Tensor::constant(1i64);
     // With one slot, r is l − 1 at once; else it is at most about √(2l), and b = β(s, r).
-    let first = slots.eq(&int(1)).select(&(&l - 1i64).max(&one), &one);
+    let first = slots.eq(int(1)).select(&(&l - 1i64).max(&one), &one);
     let begin = first.eq(&one).select(&(&s + 1i64), &(&first + 1i64));
     let (r, b) = while_loop(
         &(first, begin),
@@ -171,7 +171,7 @@ impl Loop<'_> {
         };
         let length = Tensor::dim_as_value(op.length.clone(), DType::I32);
         let total = match self.count {
-            Some(count) => count.max(&int(0)).min(&length),
+            Some(count) => count.max(int(0)).min(&length),
             None => length,
         };
         let number = |position: &Tensor| if op.reverse { &total - position - 1i32 } else { position.clone() };
@@ -183,7 +183,7 @@ impl Loop<'_> {
                 carries: begin.clone(),
                 position: int(0),
                 top: int(1),
-                target: distance(&total.max(&int(1)), &int(slots)),
+                target: distance(&total.max(int(1)), &int(slots)),
                 slots: begin.iter().map(|c| put(&extent(slots.into(), c.ty()), &int(0), c)).collect(),
                 positions: extent(slots.into(), &TensorType::scalar(DType::I32)),
             },
@@ -208,7 +208,7 @@ impl Loop<'_> {
         let end = while_checkpointed(
             op.checkpoints,
             &state.flat(),
-            |s| s[0].gt(&int(0)),
+            |s| s[0].gt(int(0)),
             |s| {
                 let mut state = state.with(s);
                 state.at = self.forward(&step, state.at, &state.left, slots, &number, &fail);
@@ -256,7 +256,7 @@ impl Loop<'_> {
                     Err(error) => fail(error),
                 }
                 at.position = &at.position + 1i32;
-                let keeps = at.position.eq(&at.target).and(&at.position.lt(&last));
+                let keeps = at.position.eq(&at.target).and(at.position.lt(&last));
                 let slot = keeps.select(&at.top, &int(slots));
                 for (slots, carry) in at.slots.iter_mut().zip(&at.carries) {
                     *slots = put(slots, &slot, carry);
@@ -344,8 +344,8 @@ impl At {
 
     /// The step before which the next slot is to be filled when the slot at hand is the last one filled.
     fn next_target(&self, left: &Tensor, slots: i32) -> Tensor {
-        let length = (left - &self.position).max(&int(1));
-        let free = (int(slots) - &self.top + 1i32).max(&int(1));
+        let length = (left - &self.position).max(int(1));
+        let free = (int(slots) - &self.top + 1i32).max(int(1));
         distance(&length, &free) + &self.position
     }
 }
