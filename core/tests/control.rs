@@ -72,7 +72,7 @@ fn loops_that_are_scans() {
 #[test]
 fn conditions_end_loops_and_choose_ways() {
     let f = build(&[f32s(&[]), TensorType::scalar(DType::I32)], |v| {
-        let below = |c: &Tensor| c.lt(&Tensor::constant(100.0f32));
+        let below = |c: &Tensor| c.lt(Tensor::constant(100.0f32));
         let free = while_loop(&v[0], below, |c| c * 3.0);
         let bounded = while_at_most(2usize, &v[0], below, |c| c * 3.0);
         let way = cond(&below(&v[0]), || &v[0] + 1.0, || v[0].clone());
@@ -91,7 +91,7 @@ fn conditions_end_loops_and_choose_ways() {
 fn what_does_not_change_is_computed_before_a_loop_but_not_before_a_branch() {
     let f = build(&[f32s(&[3]), f32s(&[])], |v| {
         let looped = fold(&v[1], &v[0], |c, x| c * v[1].exp() + x);
-        let chosen = cond(&v[1].gt(&v[1].zeros_like()), || v[1].sin(), || v[1].clone());
+        let chosen = cond(&v[1].gt(v[1].zeros_like()), || v[1].sin(), || v[1].clone());
         vec![looped, chosen]
     });
     let names: Vec<&str> = f.body.equations.iter().map(|e| e.op.name()).collect();
@@ -104,7 +104,7 @@ fn what_does_not_change_is_computed_before_a_loop_but_not_before_a_branch() {
 fn a_loop_in_a_branch_takes_nothing_out_of_it() {
     let f = build(&[f32s(&[3]), f32s(&[])], |v| {
         let inside = || fold(&v[1], &v[0], |c, x| c * v[1].exp() + x);
-        vec![cond(&v[1].gt(&v[1].zeros_like()), inside, || v[1].clone())]
+        vec![cond(&v[1].gt(v[1].zeros_like()), inside, || v[1].clone())]
     });
     assert!(f.body.equations.iter().all(|e| e.op.name() != "exp"), "{f:?}");
 }

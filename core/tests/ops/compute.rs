@@ -82,7 +82,7 @@ fn compare(what: &str, sample: &Sample, operands: &[Literal], tree: Tree) {
 #[test]
 fn every_op_computes_what_it_means() {
     // What the regions of a loop or a branch compute is ops again; who runs regions is compared with the interpreter elsewhere.
-    for (entry, sample, operands) in cases().into_iter().filter(|(_, s, _)| s.op.control().is_none()) {
+    for (entry, sample, operands) in cases().filter(|(_, s, _)| s.op.control().is_none()) {
         let types: Vec<String> = operands.iter().map(|o| o.ty().to_string()).collect();
         let what = format!("{} {:?} of {}", entry.name, sample.op.attributes(), types.join(", "));
         for tree in [Tree::SEQUENTIAL, Tree { lanes: 8, block: 0 }, Tree { lanes: 4, block: 8 }] {

@@ -137,7 +137,7 @@ impl How {
                 let last = ways.len() - 1;
                 let mut chosen = ways[last]();
                 for (i, way) in ways.iter().enumerate().take(last).rev() {
-                    chosen = choose(&index.le(&number(i)), &way(), &chosen);
+                    chosen = choose(&index.le(number(i)), &way(), &chosen);
                 }
                 chosen
             }
@@ -215,7 +215,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     }),
     ("a branch in a loop", |how, h, x, w| {
         let (last, all) = how.scan(false, &vec![h.clone()], &vec![x.clone()], |c, x| {
-            let positive = c[0].sum().gt(&Tensor::constant(0.0f64));
+            let positive = c[0].sum().gt(Tensor::constant(0.0f64));
             let next = how.cond(
                 &positive,
                 || vec![(&c[0] * &x[0]).sin() - row(w, 0)],
@@ -227,7 +227,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     }),
     ("a loop in a branch", |how, h, x, w| {
         let both = [true, false].map(|p| {
-            let p = h.sum().gt(&Tensor::constant(if p { -100.0f64 } else { 100.0 }));
+            let p = h.sum().gt(Tensor::constant(if p { -100.0f64 } else { 100.0 }));
             sum(&how.cond(
                 &p,
                 || how.fori(3, &vec![h.clone()], |_, c| vec![(&c[0] * row(w, 2)).sin()]),
@@ -255,7 +255,7 @@ const PROGRAMS: &[(&str, Program)] = &[
         let last = how.while_at_most(
             9,
             &vec![h.clone(), row(x, 0)],
-            |c| (&c[0] * &c[0]).sum().lt(&Tensor::constant(30.0f64)),
+            |c| (&c[0] * &c[0]).sum().lt(Tensor::constant(30.0f64)),
             |c| vec![&c[0] * 1.5 + row(x, 1) * &c[1], c[1].sin() + &c[0]],
         );
         sum(&last)
@@ -265,7 +265,7 @@ const PROGRAMS: &[(&str, Program)] = &[
             2,
             9,
             &vec![h.clone(), row(x, 0)],
-            |c| (&c[0] * &c[0]).sum().lt(&Tensor::constant(60.0f64)),
+            |c| (&c[0] * &c[0]).sum().lt(Tensor::constant(60.0f64)),
             |c| vec![&c[0] * 1.25 + row(x, 1) * &c[1], c[1].sin() + row(w, 0)],
         );
         sum(&last)
@@ -290,7 +290,7 @@ const PROGRAMS: &[(&str, Program)] = &[
         sum(&vec![last.0, last.1, all])
     }),
     ("until the bound", |how, h, x, _| {
-        let always = |c: &Values| c[0].sum().gt(&Tensor::constant(-1000.0f64));
+        let always = |c: &Values| c[0].sum().gt(Tensor::constant(-1000.0f64));
         sum(&how.while_at_most(3, &vec![h.clone()], always, |c| vec![(&c[0] * row(x, 3)).sin()]))
     }),
     ("a condition's loop in a loop", |how, h, x, w| {
@@ -298,7 +298,7 @@ const PROGRAMS: &[(&str, Program)] = &[
             let inner = how.while_at_most(
                 4,
                 &vec![&c[0] + &x[0]],
-                |d| d[0].sum().abs().lt(&Tensor::constant(3.0f64)),
+                |d| d[0].sum().abs().lt(Tensor::constant(3.0f64)),
                 |d| vec![&d[0] * 1.25 + row(w, 0) * &c[0]],
             );
             (vec![inner[0].tanh()], vec![])
@@ -439,7 +439,7 @@ fn error(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Tensor) -> String {
 fn reverse_mode_through_an_unbounded_loop_names_the_ways_out() {
     let ty = TensorType::scalar(DType::F64);
     let text = error(&[ty], |v| {
-        let f = |x: &Tensor| control::while_loop(x, |c| c.lt(&Tensor::constant(10.0f64)), |c| c * 2.0);
+        let f = |x: &Tensor| control::while_loop(x, |c| c.lt(Tensor::constant(10.0f64)), |c| c * 2.0);
         vjp(&v[0], f).1(&Tensor::constant(1.0f64))
     });
     for part in ["without a bound", "while_at_most", "scan", "jvp", "control.rs:"] {
@@ -454,7 +454,7 @@ fn mistakes_in_control_flow_say_what_and_where() {
         error(&[ty(&[2]), ty(&[5])], |v| control::fold(&v[0], &v[1], |c, _| c.pad(&[(0, 1)], 0.0f32)).sum());
     assert!(grows.contains("the carries have types (f32[2])") && grows.contains("control.rs:"), "{grows}");
     let differs = error(&[ty(&[2])], |v| {
-        let p = v[0].sum().gt(&Tensor::constant(0.0f32));
+        let p = v[0].sum().gt(Tensor::constant(0.0f32));
         control::cond(&p, || v[0].clone(), || v[0].sum())
     });
     assert!(differs.contains("region 1 gives (f32[]), region 0 gives (f32[2])"), "{differs}");
@@ -462,8 +462,7 @@ fn mistakes_in_control_flow_say_what_and_where() {
     assert!(scalar.contains("has no first axis to slice along"), "{scalar}");
     let lengths = error(&[ty(&[2]), ty(&[3])], |v| control::map(&v.to_vec(), |x: &Values| &x[0] + &x[1]));
     assert!(lengths.contains("has 3 parts along its first axis, another tensor has 2"), "{lengths}");
-    let condition =
-        error(&[ty(&[2])], |v| control::while_loop(&v[0], |c| c.lt(&c.zeros_like()), |c| c * 2.0));
+    let condition = error(&[ty(&[2])], |v| control::while_loop(&v[0], |c| c.lt(c.zeros_like()), |c| c * 2.0));
     assert!(condition.contains("it gives one bool[]"), "{condition}");
 }
 
