@@ -202,7 +202,7 @@ impl Tensor {
     /// numbers, which may be infinite, or tensors that broadcast to the shape. They are differentiable in the bounds.
     ///
     /// Errors: no float dtype; bounds whose values are known, and no number of the dtype lies between. Where bounds that are computed leave no number, the
-    /// result is the one below the upper bound. How far the tails go is [above](self#the-tails-of-a-truncated-normal).
+    /// result is the one below the upper bound. How far the tails go is said at the head of the file.
     #[track_caller]
     pub fn truncated_normal<D: Into<Dim>>(
         &self,

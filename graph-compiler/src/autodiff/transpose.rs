@@ -3,7 +3,7 @@
 //! If a program computes `y = A·x`, its transpose computes `Aᵀ·ȳ`. Equation by equation from the last: the cotangents of the results
 //! are known, the op's transpose rule gives those of the operands, and where a value is used more than once, they are added.
 //! A value without cotangent is a symbolic zero; equations whose results have none are skipped. What is to be negated may instead be
-//! subtracted further on: cotangents have signs ([`super::cotangent`]).
+//! subtracted further on: cotangents have signs (`cotangent.rs`).
 
 use super::cotangent::{Cotangent, Sums};
 use super::{control, current_scope, custom, sound};
