@@ -90,7 +90,17 @@ fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
     Ok((0..b.results.len()).map(select).collect())
 }
 
-const TRAITS: Traits = Traits { cost: Cost::Loop, elementwise: false, commutative: false };
+impl Cond {
+    fn batched(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
+        batch(self.clone(), b)
+    }
+}
+
+impl Switch {
+    fn batched(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
+        batch(self.clone(), b)
+    }
+}
 
 impl Operation for Cond {
     named!("cond");
@@ -112,30 +122,7 @@ impl Operation for Cond {
         regions.run(chosen, &operands[1..])
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Body],
-    ) -> Compute<'a> {
-        Compute::Control
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Control
-    }
-
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        batch(self.clone(), b).unwrap_or_else(|error| b.fail(error))
-    }
-
-    fn traits(&self) -> Traits {
-        TRAITS
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        2..=2
-    }
+    by_regions!(2..=2);
 
     fn entries() -> Vec<Entry> {
         vec![Entry {
@@ -165,30 +152,7 @@ impl Operation for Switch {
         regions.run(chosen, &operands[1..])
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Body],
-    ) -> Compute<'a> {
-        Compute::Control
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Control
-    }
-
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        batch(self.clone(), b).unwrap_or_else(|error| b.fail(error))
-    }
-
-    fn traits(&self) -> Traits {
-        TRAITS
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        1..=usize::MAX
-    }
+    by_regions!(1..=usize::MAX);
 
     fn entries() -> Vec<Entry> {
         vec![Entry {

@@ -16,6 +16,36 @@
 //!
 //! Passes and drivers that have to know what a region is to its equation ask [`super::Op::control`].
 
+/// The facets that all constructs have alike: they are run, differentiated and mapped by way of their regions.
+macro_rules! by_regions {
+    ($regions:expr) => {
+        fn compute<'a>(
+            &'a self,
+            _operands: &[TensorType],
+            _results: &[TensorType],
+            _regions: &'a [Body],
+        ) -> Compute<'a> {
+            Compute::Control
+        }
+
+        fn derivative(&self) -> Derivative {
+            Derivative::Control
+        }
+
+        fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+            self.batched(b).unwrap_or_else(|error| b.fail(error))
+        }
+
+        fn traits(&self) -> Traits {
+            Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+        }
+
+        fn region_count(&self) -> std::ops::RangeInclusive<usize> {
+            $regions
+        }
+    };
+}
+
 mod branch;
 mod parts;
 mod samples;

@@ -98,30 +98,7 @@ impl Operation for While {
         Ok(taken.into_iter().chain(stacks.into_iter().map(Stack::finish)).collect())
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Body],
-    ) -> Compute<'a> {
-        Compute::Control
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Control
-    }
-
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        self.batched(b).unwrap_or_else(|error| b.fail(error))
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        2..=2
-    }
+    by_regions!(2..=2);
 
     fn entries() -> Vec<Entry> {
         vec![Entry {
