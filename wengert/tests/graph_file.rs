@@ -14,7 +14,7 @@ use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
     Transform,
 };
-use wengert::{DType, Literal, ProgramFile, Scalar, TensorType};
+use wengert::{DType, Literal, ProgramFile, Scalar, TensorType, control};
 
 fn program() -> Program {
     let model = || Tensor::variable(TensorType::new(DType::F32, [3usize, 4]), Initializer::Zeros);
@@ -111,6 +111,26 @@ fn random_programs_survive_the_file() {
         let read = GraphFile::from_bytes(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(read == file, "seed {seed}");
     }
+}
+
+/// Constants of one type before, within and behind regions within regions: each is found where it was.
+#[test]
+fn constants_of_regions_survive_the_file() {
+    let mut program = Program::new();
+    program
+        .function("f", |f| {
+            let x = f.input("x", TensorType::scalar(DType::F32));
+            let before = &x + 1.0f32;
+            let step = |_: &Tensor, y: &Tensor| {
+                let y = y * 2.0f32;
+                control::cond(&y.gt(3.0f32), || &y - 4.0f32, || &y - 5.0f32) * 6.0f32
+            };
+            f.output("y", control::fori(7, &before, step) + 8.0f32);
+        })
+        .unwrap();
+    let file = GraphFile::new(program);
+    let read = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap();
+    assert_eq!(read.program.to_string(), file.program.to_string());
 }
 
 #[test]

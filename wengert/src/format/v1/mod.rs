@@ -12,7 +12,7 @@
 //! | section | record | holds |
 //! |---|---|---|
 //! | `program` | [`Program`] | functions, bodies, equations |
-//! | `literals` | – | the elements of the program's literals, one after another in the order of their occurrence |
+//! | `literals` | – | the elements of the program's literals, one after another in the order in which `program` has them |
 //! | `locations` | [`Locations`] | for every function, where things were written |
 //! | `recipe` | [`Recipe`] | how it is trained; may be absent |
 //! | `weights` | – | a safetensors image of the variables; may be absent |

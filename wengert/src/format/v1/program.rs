@@ -56,13 +56,19 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes a body after the bodies within it; its number.
+    /// Writes a body after the bodies within it, and its literals after theirs, since they are read in the order of bodies; its number.
     fn body(&mut self, body: &Body) -> u32 {
         let numbers = |values: &[ValueId]| values.iter().map(|v| v.0).collect();
+        let regions: Vec<Vec<u32>> = body
+            .equations
+            .iter()
+            .map(|equation| equation.regions.iter().map(|region| self.body(region)).collect())
+            .collect();
         let equations = body
             .equations
             .iter()
-            .map(|equation| v1::Equation {
+            .zip(regions)
+            .map(|(equation, regions)| v1::Equation {
                 op: equation.op.name().into(),
                 attributes: equation
                     .op
@@ -76,7 +82,7 @@ impl Writer {
                     .collect(),
                 operands: numbers(&equation.operands),
                 results: numbers(&equation.results),
-                regions: equation.regions.iter().map(|region| self.body(region)).collect(),
+                regions,
                 location: equation.location.0,
             })
             .collect();
