@@ -1,2 +1,7 @@
-//! What a user of Wengert writes. The programs are in `examples/`, the data they train on in `data/`.
+//! What a user of Wengert writes. The programs are in `examples/`, the data they train on in `data/`; what is more than a screenful of a
+//! program stands here, so that tests can compare it with something else.
+//!
+//! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
 #![forbid(unsafe_code)]
+
+pub mod crf;
