@@ -17,8 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("training on {}, wrote crf.graph", session.device());
 
     let (words, tags) = sentences(512, 12, 1)?;
-    let nothing: [(&str, Literal); 0] = [];
-    session.compile(&program, "init", bind!())?.run(&nothing)?;
+    session.initialize(&program, 0)?;
     let mut train_step = session.compile(&program, "train_step", bind!(B = 512, T = 12))?;
     for step in 1..=100 {
         let loss = train_step.run(&[("words", &words), ("tags", &tags)])?.scalar("loss")?;

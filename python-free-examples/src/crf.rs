@@ -77,9 +77,14 @@ impl Chain {
         Chain { start, transitions: before.matrix_transpose().dot(&after), places }
     }
 
+    /// The score of the way with these tags, `i32[T]`.
+    pub fn score(&self, tags: &Tensor) -> Tensor {
+        self.inner(&self.counts(tags))
+    }
+
     /// The log-probability of these tags, `i32[T]`.
     pub fn log_likelihood(&self, tags: &Tensor) -> Tensor {
-        self.inner(&self.counts(tags)) - self.log_partition()
+        self.score(tags) - self.log_partition()
     }
 }
 
@@ -127,9 +132,9 @@ pub fn program() -> Result<Program> {
         let model = f.param("model", model.clone());
         let (tags, log_probability, marginals) = vmap(&words, |words| {
             let chain = model.chain(words);
+            let (log_partition, expected) = value_and_grad(&chain, Chain::log_partition);
             let tags = chain.best();
-            let expected = grad(&chain, Chain::log_partition);
-            (tags.clone(), chain.log_likelihood(&tags), expected.places)
+            (tags.clone(), chain.score(&tags) - log_partition, expected.places)
         });
         f.output("tags", tags);
         f.output("probability", log_probability.exp());

@@ -87,8 +87,7 @@ fn most_probable(words: &[usize]) -> Vec<usize> {
 fn it_learns_to_tag_as_well_as_the_grammar_itself() {
     let program = program().unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
-    let nothing: [(&str, Literal); 0] = [];
-    session.compile(&program, "init", bind!()).unwrap().run(&nothing).unwrap();
+    session.initialize(&program, 0).unwrap();
     let (words, tags) = sentences(512, 12, 1).unwrap();
     let mut step = session.compile(&program, "train_step", bind!(B = 512, T = 12)).unwrap();
     let losses: Vec<f64> = (0..100)

@@ -3,6 +3,8 @@
 //! SplitMix64 (Steele, Lea and Flood 2014), 64 bits of state, the same on every machine and in every version. Numbers
 //! drawn *inside* a program come of its `random_bits` op instead.
 
+use wengert_core::Literal;
+
 /// A stream of 64-bit words.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
@@ -67,6 +69,12 @@ fn mix(mut z: u64) -> u64 {
 /// A number for a name (FNV-1a), the same in every version.
 pub fn hash_name(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// The key number `number` of a seed: two words, `u32[2]`, for an input of role `key`. Other numbers, unrelated keys.
+pub fn key(seed: u64, number: u64) -> Literal {
+    let word = SplitMix64::of(seed, &[number]).next_u64();
+    Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
 }
 
 #[cfg(test)]

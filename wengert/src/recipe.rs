@@ -188,8 +188,7 @@ impl Recipe {
     /// The key for step `step` (0 is `init`'s, training steps count from 1): two words that depend on the seed and the
     /// number alone, so that a resumed run draws what an uninterrupted one draws.
     pub fn key_for(&self, step: u64) -> Literal {
-        let word = crate::random::SplitMix64::of(self.key_seed, &[step]).next_u64();
-        Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
+        crate::random::key(self.key_seed, step)
     }
 
     /// Checks what can be checked without program and data: sizes and counts of at least 1, distinct inputs.

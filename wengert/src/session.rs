@@ -26,13 +26,15 @@
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
 use crate::executable::{Executable, Machine};
+use crate::program::INIT;
+use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
 use crate::store::Store;
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes;
-use wengert_core::graph::{Function, OutputRole, Program};
+use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
 use wengert_core::plan::Plan;
 use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
@@ -118,6 +120,34 @@ impl Session {
             }
         };
         Ok(Compiled { executable, variables: self.variables.clone() })
+    }
+
+    /// Creates the variables of a program by its function `init`, with key 0 of a seed if it draws any ([`random::key`]).
+    ///
+    /// ```
+    /// use wengert::prelude::*;
+    /// # fn main() -> Result<()> {
+    /// let mut program = Program::new();
+    /// program.function("predict", |f| {
+    ///     let x = f.input("x", f32("B,2"));
+    ///     let layer = f.param("layer", Linear::new(2, 3));
+    ///     f.output("y", layer.call(&x));
+    /// })?;
+    /// let mut session = Session::open(Device::Interpreter)?;
+    /// session.initialize(&program, 1)?;
+    /// assert_eq!(session.variable("layer.weight")?.shape(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: the program has no variables, or an `init` of its own that wants more than keys; what [`compile`](Self::compile) and [`Compiled::run`] report.
+    pub fn initialize(&mut self, program: &Program, seed: u64) -> Result<()> {
+        let key = random::key(seed, 0);
+        let is_key = |role: InputRole| role == InputRole::Key;
+        let inputs = program.get(INIT)?.inputs.iter().filter(|input| is_key(input.role));
+        let keys: Vec<(&str, &Literal)> = inputs.map(|input| (input.name.as_str(), &key)).collect();
+        self.compile(program, INIT, Binding::new())?.run(&keys)?;
+        Ok(())
     }
 
     /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are.
