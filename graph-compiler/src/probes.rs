@@ -23,11 +23,11 @@ pub fn of_output(name: &str) -> Option<(ProbeKind, &str)> {
 ///
 /// Several probes of one name are told apart by a number.
 pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Location>)> {
-    let holds_probe = |e: &Equation| e.op.control().is_none() && e.regions.iter().any(has_probe);
+    let holds_probe = |e: &Equation| e.op.control().is_none() && e.regions.iter().any(|r| has_probe(r));
     while let Some(inlined) = calls::inline_regions(&function, holds_probe)? {
         function = inlined;
     }
-    if let Some(equation) = function.body.equations.iter().find(|e| e.regions.iter().any(has_probe)) {
+    if let Some(equation) = function.body.equations.iter().find(|e| e.regions.iter().any(|r| has_probe(r))) {
         let name = equation.op.name();
         return Err(Diagnostic::new(format!("@{}: a value within `{name}` is watched", function.name))
             .at(function.locations.origin(equation.location).clone(), "the control flow is here")
@@ -72,7 +72,7 @@ pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Loca
 }
 
 fn has_probe(body: &Body) -> bool {
-    let probe = |e: &Equation| matches!(e.op, Op::Probe(_)) || e.regions.iter().any(has_probe);
+    let probe = |e: &Equation| matches!(e.op, Op::Probe(_)) || e.regions.iter().any(|r| has_probe(r));
     body.equations.iter().any(probe)
 }
 

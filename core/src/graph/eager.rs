@@ -14,7 +14,7 @@
 
 use super::build::{Closure, Scope};
 use super::tensor::Tensor;
-use super::{Body, Equation, ValueId};
+use super::{Body, Equation, Region, ValueId};
 use crate::diagnostic::Result;
 use crate::id::IdVec;
 use crate::interpret::{self, Array};
@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Values {
     known: BTreeMap<ValueId, Array<f64>>,
     /// The results of each equation, by what it computes of what. Looked up only, so its order never matters.
-    emitted: HashMap<(Op, Vec<ValueId>, Vec<Body>), Vec<ValueId>>,
+    emitted: HashMap<(Op, Vec<ValueId>, Vec<Region>), Vec<ValueId>>,
 }
 
 impl Values {

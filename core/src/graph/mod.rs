@@ -21,6 +21,7 @@ mod order;
 pub mod parse;
 pub mod print;
 mod random;
+mod region;
 mod renumber;
 pub mod structure;
 pub mod tensor;
@@ -30,6 +31,7 @@ mod windows;
 pub use inline::inline;
 pub use parse::parse_program;
 pub use print::{PrintOptions, print};
+pub use region::Region;
 pub use verify::{verify, verify_program};
 pub use windows::Padding;
 
@@ -134,7 +136,7 @@ pub struct Equation {
     /// Values defined here.
     pub results: Vec<ValueId>,
     /// Bodies that the op runs; empty for most ops.
-    pub regions: Vec<Body>,
+    pub regions: Vec<Region>,
     /// Where it comes from.
     pub location: LocationId,
 }
@@ -286,7 +288,7 @@ impl Body {
             let at = |d: Diagnostic| d.at(locations.origin(location).clone(), name);
             equation.op.bind(binding).map_err(at)?;
             for region in &mut equation.regions {
-                *region = region.bind(binding, locations)?;
+                *region = region.bind(binding, locations)?.into();
             }
             let operands: Vec<_> = equation.operands.iter().map(|v| body.values[*v].clone()).collect();
             let inferred = equation.op.infer(&operands, &equation.regions).map_err(at)?;

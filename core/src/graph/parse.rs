@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         let location = self.location(c, at)?;
         let mut regions = Vec::new();
         while c.eat_keyword("region") {
-            regions.push(c.nested(|c| self.region(c))?);
+            regions.push(c.nested(|c| self.region(c))?.into());
         }
         // Defined only now: an equation does not see its own results.
         let mut results = Vec::with_capacity(names.len());

@@ -34,7 +34,7 @@ impl Body {
             equation.operands.iter_mut().for_each(renumber);
             equation.results.iter_mut().for_each(renumber);
             for region in &mut equation.regions {
-                *region = std::mem::take(region).renumber();
+                *region = std::mem::take(region).into_body().renumber().into();
             }
         }
         self.values = kept;

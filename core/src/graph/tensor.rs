@@ -9,7 +9,7 @@
 //! source line.
 
 use super::build::Scope;
-use super::{Body, ValueId};
+use super::{Region, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -230,7 +230,7 @@ impl Tensor {
 
     /// Applies an op that runs regions, as [`Tensor::apply_many`] does.
     #[track_caller]
-    pub fn apply_with(op: impl Into<Op>, operands: &[&Tensor], regions: Vec<Body>) -> Vec<Tensor> {
+    pub fn apply_with(op: impl Into<Op>, operands: &[&Tensor], regions: Vec<Region>) -> Vec<Tensor> {
         let caller = Location::caller();
         if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
             return vec![(*poisoned).clone()];

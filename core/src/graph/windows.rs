@@ -163,6 +163,6 @@ impl Tensor {
         };
         let mut axes = axes.to_vec();
         axes.sort();
-        Tensor::apply_with(ReduceWith { axes, init: init.to_vec() }, operands, vec![region])
+        Tensor::apply_with(ReduceWith { axes, init: init.to_vec() }, operands, vec![region.into()])
     }
 }

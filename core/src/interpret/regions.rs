@@ -2,7 +2,7 @@
 
 use super::{Array, Real, evaluate};
 use crate::diagnostic::Result;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::location::LocationTable;
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 #[derive(Clone, Copy)]
 pub struct Regions<'a> {
     /// The bodies.
-    pub bodies: &'a [Body],
+    pub bodies: &'a [Region],
     /// Where their equations come from.
     pub locations: &'a LocationTable,
 }
@@ -19,7 +19,7 @@ static NOWHERE: LazyLock<LocationTable> = LazyLock::new(LocationTable::default);
 
 impl<'a> Regions<'a> {
     /// Regions that come from nowhere in particular, e.g. a sample's.
-    pub fn of(bodies: &'a [Body]) -> Self {
+    pub fn of(bodies: &'a [Region]) -> Self {
         Regions { bodies, locations: &NOWHERE }
     }
 

@@ -9,7 +9,7 @@ use super::{Cost, Entry, Operation, Traits};
 use crate::call::{self, Call};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::op::batch::Batch;
@@ -71,7 +71,7 @@ pub(super) fn rows(shape: &[usize], axis: usize) -> impl Iterator<Item = Vec<usi
 impl Operation for Argsort {
     named!("argsort");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         if !(1..=MAX_KEYS).contains(&operands.len()) {
             return Err(Diagnostic::new(format!("takes 1 to {MAX_KEYS} keys, found {}", operands.len())));
         }
@@ -110,7 +110,7 @@ impl Operation for Argsort {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
         Compute::Call(Call::Sort(call::Sort {

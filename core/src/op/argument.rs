@@ -8,7 +8,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::Combine;
@@ -78,7 +78,7 @@ impl Operation for Argument {
         self.extremum.name()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         if self.axis >= x.rank() {
@@ -150,7 +150,7 @@ impl Operation for Argument {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         if self.index.size() == 1 {

@@ -22,8 +22,8 @@
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::graph::Body;
 use crate::graph::tensor::Tensor;
+use crate::graph::{Body, Region};
 use crate::op::Op;
 use crate::ty::TensorType;
 
@@ -40,7 +40,7 @@ pub enum RegionOutput {
 
 /// Makes a region that runs on a batch: its inputs have the batch axis in front where the flags say so. It tells which of the outputs
 /// have it.
-pub type RegionMap<'a> = &'a dyn Fn(&Body, &[bool], &[RegionOutput]) -> Result<(Body, Vec<bool>)>;
+pub type RegionMap<'a> = &'a dyn Fn(&Body, &[bool], &[RegionOutput]) -> Result<(Region, Vec<bool>)>;
 
 /// What a batching rule sees.
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ pub struct Batch<'a> {
     /// Types of the results for one example.
     pub results: &'a [TensorType],
     /// What the op runs for one example.
-    pub regions: &'a [Body],
+    pub regions: &'a [Region],
     /// How a region is mapped.
     pub map_region: RegionMap<'a>,
 }
@@ -139,7 +139,7 @@ impl Batch<'_> {
     }
 
     /// `op` on the operands as they are, with regions that were mapped; all its results are batched.
-    pub(super) fn with_regions(&self, op: impl Into<Op>, regions: Result<Vec<Body>>) -> Vec<Tensor> {
+    pub(super) fn with_regions(&self, op: impl Into<Op>, regions: Result<Vec<Region>>) -> Vec<Tensor> {
         match regions {
             Ok(regions) => Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions),
             Err(error) => self.fail(error),

@@ -14,7 +14,7 @@ use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
@@ -32,7 +32,7 @@ attributes! {
 impl Operation for BitcastConvertType {
     named!("bitcast_convert_type");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         if (x.dtype == DType::Bool) != (self.dtype == DType::Bool) {
@@ -89,7 +89,7 @@ impl Operation for BitcastConvertType {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let (from, to) = (operands[0].dtype.size(), self.dtype.size());
         if from == to {

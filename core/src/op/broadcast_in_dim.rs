@@ -9,7 +9,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
@@ -40,7 +40,7 @@ impl BroadcastInDim {
 impl Operation for BroadcastInDim {
     named!("broadcast_in_dim");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         if self.dims.len() != x.rank() {
@@ -84,7 +84,7 @@ impl Operation for BroadcastInDim {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let unit: Vec<bool> = operands[0].shape.iter().map(|d| *d == Dim::constant(1)).collect();
         Compute::Element {

@@ -7,7 +7,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Slice, Traits};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Guard;
@@ -26,7 +26,7 @@ attributes! {
 impl Operation for Concatenate {
     named!("concatenate");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         let Some(first) = operands.first() else {
             return Err(Diagnostic::new("needs at least one operand"));
         };
@@ -76,7 +76,7 @@ impl Operation for Concatenate {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extent = |ty: &TensorType| {
             ty.shape[self.axis].as_constant().expect("compute is asked for bound types only")

@@ -6,7 +6,7 @@ use super::derivative::Derivative;
 use super::sample::Sample;
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::literal::Literal;
@@ -23,7 +23,7 @@ attributes! {
 impl Operation for Constant {
     named!("constant");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 0)?;
         Ok(vec![self.value.ty()])
     }
@@ -42,7 +42,7 @@ impl Operation for Constant {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let splat = self
             .value

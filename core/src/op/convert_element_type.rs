@@ -7,7 +7,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
@@ -39,7 +39,7 @@ fn rounded(value: i128, dtype: DType) -> f64 {
 impl Operation for ConvertElementType {
     named!("convert_element_type");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         Ok(vec![operands[0].with_dtype(self.dtype)])
     }
@@ -72,7 +72,7 @@ impl Operation for ConvertElementType {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

@@ -9,7 +9,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, CombineBuilder, ScalarOp};
@@ -220,7 +220,7 @@ impl Operation for Cumulative {
         self.kind.name()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         self.kind.domain().check(x.dtype)?;
@@ -256,7 +256,7 @@ impl Operation for Cumulative {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         let carried = if dtype.is_half() { DType::F32 } else { dtype };

@@ -8,7 +8,7 @@
 //! Rules are written with [`Tensor`]s, so they read like the mathematics and can be differentiated again.
 //! A missing tangent (`None`) is a symbolic zero: it costs nothing and annihilates.
 
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::op::Op;
 use crate::ty::TensorType;
@@ -137,7 +137,7 @@ pub struct Jvp<'a> {
     /// The operands' tangents; `None` is zero. At least one is present.
     pub tangents: &'a [Option<Tensor>],
     /// What the op runs.
-    pub regions: &'a [Body],
+    pub regions: &'a [Region],
 }
 
 /// Gives the tangent of each result, linear in the given tangents.
@@ -190,7 +190,7 @@ impl TransposeOperand {
 }
 
 /// Gives the results of an op with its regions on operands, by other ops.
-pub type DecompositionRule = fn(&Op, &[Body], &[Tensor]) -> Vec<Tensor>;
+pub type DecompositionRule = fn(&Op, &[Region], &[Tensor]) -> Vec<Tensor>;
 
 /// Gives the cotangent of each operand; `None` for known operands and for zero.
 pub type TransposeRule = fn(&Transpose<'_>) -> Vec<Option<Tensor>>;

@@ -8,7 +8,7 @@ use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
@@ -28,7 +28,7 @@ attributes! {
 impl Operation for DimAsValue {
     named!("dim_as_value");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 0)?;
         if self.dtype == DType::Bool {
             return Err(Diagnostic::new("bool does not count").help("use an integer or float dtype"));
@@ -53,7 +53,7 @@ impl Operation for DimAsValue {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let value = self.dim.as_constant().expect("compute is asked for bound ops only");
         let value = Scalar::from_i64(self.dtype, value);

@@ -9,7 +9,7 @@ use super::{Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, disti
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
@@ -126,7 +126,7 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 impl Operation for DotGeneral {
     named!("dot_general");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (a, b) = (&operands[0], &operands[1]);
         if a.dtype != b.dtype {
@@ -215,7 +215,7 @@ impl Operation for DotGeneral {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let (operand, result) = (operands[0].dtype, results[0].dtype);
         if result == DType::Bool {

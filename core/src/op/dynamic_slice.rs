@@ -10,7 +10,7 @@ use super::{Batch, DynamicUpdateSlice, Entry, Gather, Operation, Traits};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::literal::Literal;
@@ -66,7 +66,7 @@ pub(super) fn start_vectors(b: &Batch<'_>, first: usize) -> Tensor {
 impl Operation for DynamicSlice {
     named!("dynamic_slice");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         let Some((x, starts)) = operands.split_first() else {
             return Err(Diagnostic::new("takes a tensor and a start for each of its axes"));
         };
@@ -104,7 +104,7 @@ impl Operation for DynamicSlice {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (x, sizes) = (extents(&operands[0]), extents(&results[0]));

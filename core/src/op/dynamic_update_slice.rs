@@ -10,7 +10,7 @@ use super::starts;
 use super::{Batch, DynamicSlice, Entry, Operation, Scatter, Traits};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Affine, Guard};
@@ -25,7 +25,7 @@ attributes! {
 impl Operation for DynamicUpdateSlice {
     named!("dynamic_update_slice");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         let [x, update, starts @ ..] = operands else {
             return Err(Diagnostic::new("takes a tensor, an update and a start for each axis"));
         };
@@ -66,7 +66,7 @@ impl Operation for DynamicUpdateSlice {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (x, sizes) = (extents(&operands[0]), extents(&operands[1]));

@@ -7,7 +7,7 @@ use super::elementwise::{Domain, widened, wrap};
 use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
@@ -50,7 +50,7 @@ fn power<T: Clone>(x: T, exponent: u64, mut multiply: impl FnMut(&T, &T) -> T) -
 impl Operation for IntegerPow {
     named!("integer_pow");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let dtype = operands[0].dtype;
         Domain::Number.check(dtype)?;
@@ -91,7 +91,7 @@ impl Operation for IntegerPow {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

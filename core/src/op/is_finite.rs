@@ -8,7 +8,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
@@ -23,7 +23,7 @@ attributes! {
 impl Operation for IsFinite {
     named!("is_finite");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         Domain::Float.check(operands[0].dtype)?;
         Ok(vec![operands[0].with_dtype(DType::Bool)])
@@ -45,7 +45,7 @@ impl Operation for IsFinite {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

@@ -123,7 +123,7 @@ pub use window::{ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowS
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::ty::TensorType;
@@ -173,7 +173,7 @@ pub trait Operation: Sized {
     fn name(&self) -> &'static str;
 
     /// The types of the results, or what is wrong with the operands.
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>>;
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>>;
 
     /// The results' elements. Operands and attributes have passed `infer`, without dimension variables; `results` are the types.
     fn evaluate<R: Real>(
@@ -188,7 +188,7 @@ pub trait Operation: Sized {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        regions: &'a [Body],
+        regions: &'a [Region],
     ) -> Compute<'a>;
 
     /// The derivative rule.
@@ -249,7 +249,7 @@ macro_rules! ops {
             }
 
             /// See [`Operation::infer`].
-            pub fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+            pub fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
                 // Whatever the attributes say, no op takes or makes a type that no memory could hold.
                 let well_formed = |types: &[TensorType]| {
                     types.iter().try_for_each(crate::graph::verify::well_formed)
@@ -266,7 +266,7 @@ macro_rules! ops {
             }
 
             /// See [`Operation::compute`].
-            pub fn compute<'a>(&'a self, operands: &[TensorType], results: &[TensorType], regions: &'a [Body]) -> Compute<'a> {
+            pub fn compute<'a>(&'a self, operands: &[TensorType], results: &[TensorType], regions: &'a [Region]) -> Compute<'a> {
                 match self { $(Op::$variant(op) => op.compute(operands, results, regions),)* }
             }
 

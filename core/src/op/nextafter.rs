@@ -8,7 +8,7 @@ use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
@@ -123,7 +123,7 @@ fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
 impl Operation for NextAfter {
     named!("nextafter");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         if operands[0] != operands[1] {
             return Err(Diagnostic::new(format!("operands have types {} and {}", operands[0], operands[1]))
@@ -152,7 +152,7 @@ impl Operation for NextAfter {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         Compute::Element {

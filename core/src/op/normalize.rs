@@ -22,7 +22,7 @@ use super::softmax::{restore, wide};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::scalar::Scalar;
@@ -126,7 +126,7 @@ impl Operation for Normalize {
         self.kind.name()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Float.check(x.dtype)?;
@@ -175,7 +175,7 @@ impl Operation for Normalize {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| {
             let steps = self.steps(&tensors[0].convert(wide(tensors[0].dtype())));

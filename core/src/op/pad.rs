@@ -9,7 +9,7 @@ use super::{Batch, Cost, Entry, Op, Operation, Reduce, ReduceKind, Slice, Traits
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Affine, Guard};
@@ -43,7 +43,7 @@ impl Pad {
 impl Operation for Pad {
     named!("pad");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (x, value) = (&operands[0], &operands[1]);
         if *value != TensorType::scalar(x.dtype) {
@@ -107,7 +107,7 @@ impl Operation for Pad {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let from = operands[0].extents().expect("compute is asked for bound types only");
         let to = results[0].extents().expect("compute is asked for bound types only");

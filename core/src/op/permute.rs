@@ -7,7 +7,7 @@ use super::derivative::Derivative;
 use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
@@ -33,7 +33,7 @@ impl Permute {
 impl Operation for Permute {
     named!("permute");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         if self.permutation.len() != x.rank() {
@@ -64,7 +64,7 @@ impl Operation for Permute {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

@@ -7,7 +7,7 @@ use super::elementwise::{Domain, widened};
 use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions, special};
 use crate::math;
@@ -33,7 +33,7 @@ const MOST: usize = 10_000;
 impl Operation for Polygamma {
     named!("polygamma");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         Domain::Float.check(operands[0].dtype)?;
         if self.order > MOST {
@@ -63,7 +63,7 @@ impl Operation for Polygamma {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

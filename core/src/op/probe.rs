@@ -7,7 +7,7 @@ use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::batch::Batch;
@@ -64,7 +64,7 @@ attributes! {
 impl Operation for Probe {
     named!("probe");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         if !crate::text::is_name(&self.name) {
             return Err(Diagnostic::new(format!("`{}` is no name of a probe", self.name))
@@ -89,7 +89,7 @@ impl Operation for Probe {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element { rule: Box::new(|c, index| c.operand(0, index)), indirect: vec![] }
     }

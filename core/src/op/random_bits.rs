@@ -12,7 +12,7 @@ use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, Reg, ScalarOp};
@@ -84,7 +84,7 @@ fn emit(c: &mut dyn ElementContext, low: Reg, high: Reg, key: [Reg; 2]) -> [Reg;
 impl Operation for RandomBits {
     named!("random_bits");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let (key, two) = (&operands[0], Dim::constant(2));
         let Some(keys) = key.shape.split_last().filter(|(n, _)| key.dtype == DType::U32 && **n == two) else {
@@ -123,7 +123,7 @@ impl Operation for RandomBits {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let keys = operands[0].rank() - 1;
         let extents = results[0].extents().expect("compute is asked for bound types only")[keys..].to_vec();

@@ -9,7 +9,7 @@ use super::sample::{Sample, floats};
 use super::{Batch, BroadcastInDim, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
@@ -268,7 +268,7 @@ impl Operation for Reduce {
         self.kind.name()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         self.kind.domain().check(x.dtype)?;
@@ -307,7 +307,7 @@ impl Operation for Reduce {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         // Sums and products of halves are carried in f32.

@@ -8,7 +8,7 @@ use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
@@ -125,7 +125,7 @@ impl ReducePrecision {
 impl Operation for ReducePrecision {
     named!("reduce_precision");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         Domain::Float.check(operands[0].dtype)?;
         if self.exponent_bits == 0 {
@@ -153,7 +153,7 @@ impl Operation for ReducePrecision {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         Compute::Element {

@@ -16,8 +16,8 @@ use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
 use crate::graph::tensor::Tensor;
+use crate::graph::{Body, Region};
 use crate::id::Id;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::literal::Literal;
@@ -89,7 +89,7 @@ impl ReduceWith {
     }
 
     /// Checks that the identity combined with itself is the identity.
-    fn check_identity(&self, region: &Body) -> Result<()> {
+    fn check_identity(&self, region: &Region) -> Result<()> {
         let cell = |s: &Scalar| Array::<f64>::new(s.dtype(), vec![], vec![Cell::from_scalar(*s)]);
         let identity: Vec<Array<f64>> = self.init.iter().map(cell).collect();
         let twice: Vec<Array<f64>> = identity.iter().chain(&identity).cloned().collect();
@@ -211,7 +211,7 @@ fn elementwise(region: &Body, operands: &[Tensor], shape: &[Dim]) -> Vec<Tensor>
 }
 
 /// The same by a tree of ops, as it is differentiated.
-fn decompose(op: &Op, regions: &[Body], operands: &[Tensor]) -> Vec<Tensor> {
+fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
     let Op::ReduceWith(op) = op else { unreachable!("the rule of reduce") };
     let x = &operands[0];
     let kept = op.kept(x.rank());
@@ -261,7 +261,7 @@ fn decompose(op: &Op, regions: &[Body], operands: &[Tensor]) -> Vec<Tensor> {
 impl Operation for ReduceWith {
     named!("reduce");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         let Some(first) = operands.first() else {
             return Err(Diagnostic::new("takes at least one operand"));
         };
@@ -320,7 +320,7 @@ impl Operation for ReduceWith {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        regions: &'a [Body],
+        regions: &'a [Region],
     ) -> Compute<'a> {
         let combine = self.combine(&regions[0]);
         let carried = combine.dtypes();

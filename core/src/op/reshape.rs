@@ -7,7 +7,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
@@ -73,7 +73,7 @@ fn groups(a: &[usize], b: &[usize]) -> Vec<(std::ops::Range<usize>, std::ops::Ra
 impl Operation for Reshape {
     named!("reshape");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         let result = x.with_shape(self.shape.clone());
@@ -98,7 +98,7 @@ impl Operation for Reshape {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let from = operands[0].extents().expect("compute is asked for bound types only");
         let to = results[0].extents().expect("compute is asked for bound types only");

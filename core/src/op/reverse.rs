@@ -7,7 +7,7 @@ use super::derivative::Derivative;
 use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
 use crate::diagnostic::Result;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
@@ -24,7 +24,7 @@ attributes! {
 impl Operation for Reverse {
     named!("reverse");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         distinct_axes("axes", &self.axes, operands[0].rank())?;
         Ok(vec![operands[0].clone()])
@@ -48,7 +48,7 @@ impl Operation for Reverse {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
         Compute::Element {

@@ -4,7 +4,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::build::FunctionBuilder;
 use crate::graph::tensor::Tensor;
-use crate::graph::{Body, Function};
+use crate::graph::{Function, Region};
 use crate::literal::{Element, Literal};
 use crate::location::LocationId;
 use crate::op::Op;
@@ -22,10 +22,10 @@ pub struct Sample {
 }
 
 /// Makes an op's regions for operands of given types.
-pub type RegionRule = fn(&[TensorType]) -> Vec<Body>;
+pub type RegionRule = fn(&[TensorType]) -> Vec<Region>;
 
 /// A region for a sample: what `f` computes of inputs of these types. An empty body, which no op takes, where `f` does not take them.
-pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Body {
+pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Region {
     let built = FunctionBuilder::build("region", |b| {
         let inputs: Vec<Tensor> =
             inputs.iter().enumerate().map(|(i, ty)| b.input(&format!("x{i}"), ty.clone())).collect();
@@ -33,11 +33,11 @@ pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -
             b.output(&format!("y{i}"), result);
         }
     });
-    let Ok(mut function) = built else { return Body::default() };
+    let Ok(mut function) = built else { return Region::default() };
     let body = &mut function.body;
     // The locations are those of another function.
     body.equations.iter_mut().for_each(|equation| equation.location = LocationId(0));
-    function.body
+    function.body.into()
 }
 
 /// An operand of a sample.
@@ -73,7 +73,7 @@ impl Sample {
     }
 
     /// What the op runs on operands of these types; nothing for most ops.
-    pub fn regions(&self, operands: &[TensorType]) -> Vec<Body> {
+    pub fn regions(&self, operands: &[TensorType]) -> Vec<Region> {
         (self.regions)(operands)
     }
 

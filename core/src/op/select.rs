@@ -8,7 +8,7 @@ use super::sample::{Sample, floats, values};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, ScalarOp};
@@ -39,7 +39,7 @@ fn position<R>(array: &Array<R>, flat: usize) -> &Cell<R> {
 impl Operation for Select {
     named!("select");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 3)?;
         let (pred, x, y) = (&operands[0], &operands[1], &operands[2]);
         if pred.dtype != DType::Bool || !(pred.rank() == 0 || pred.shape == x.shape) {
@@ -68,7 +68,7 @@ impl Operation for Select {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let scalar = operands[0].rank() == 0;
         Compute::Element {
@@ -124,7 +124,7 @@ impl Operation for Select {
 impl Operation for Clamp {
     named!("clamp");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 3)?;
         let x = &operands[1];
         Domain::Number.check(x.dtype)?;
@@ -163,7 +163,7 @@ impl Operation for Clamp {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let scalar = [operands[0].rank() == 0, operands[2].rank() == 0];
         Compute::Element {

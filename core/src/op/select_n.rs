@@ -7,7 +7,7 @@ use super::sample::{Sample, floats, values};
 use super::{Cost, Entry, Operation, Traits};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::ScalarOp;
@@ -37,7 +37,7 @@ fn taken(which: &Tensor, case: usize, count: usize) -> Tensor {
 impl Operation for SelectN {
     named!("select_n");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         let [which, cases @ ..] = operands else { return Err(no_case()) };
         let Some(first) = cases.first() else { return Err(no_case()) };
         if let Some(other) = cases.iter().find(|c| *c != first) {
@@ -77,7 +77,7 @@ impl Operation for SelectN {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let (scalar, dtype, count) = (operands[0].rank() == 0, operands[0].dtype, operands.len() - 1);
         Compute::Element {

@@ -9,7 +9,7 @@ use super::softmax::{Shifted, restore, shifted_row, wide};
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
@@ -46,7 +46,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 impl Operation for SoftmaxCrossEntropy {
     named!("softmax_cross_entropy");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (logits, labels) = (&operands[0], &operands[1]);
         Domain::Float.check(logits.dtype)?;
@@ -86,7 +86,7 @@ impl Operation for SoftmaxCrossEntropy {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let classes = operands[0].shape.last().and_then(crate::Dim::as_constant);
         let classes = classes.expect("compute is asked for bound types only");

@@ -11,7 +11,7 @@ use super::derivative::Derivative;
 use super::sample::{Sample, floats, values};
 use super::{Argsort, Cost, Entry, Operation, TakeAlongAxis, Traits};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::op::batch::Batch;
@@ -31,7 +31,7 @@ attributes! {
 impl Operation for Sort {
     named!("sort");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         let Some(first) = operands.first() else {
             return Err(Diagnostic::new("takes at least one operand"));
         };
@@ -76,7 +76,7 @@ impl Operation for Sort {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(move |tensors| {
             let keys: Vec<&Tensor> = tensors[..self.num_keys].iter().collect();

@@ -11,7 +11,7 @@ use super::{Cost, Entry, Op, Operation, Scatter, Traits, operand_count};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::Affine;
@@ -64,7 +64,7 @@ impl TakeAlongAxis {
 impl Operation for TakeAlongAxis {
     named!("take_along_axis");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (x, indices) = (&operands[0], &operands[1]);
         if self.axis >= x.rank() {
@@ -111,7 +111,7 @@ impl Operation for TakeAlongAxis {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let (dtype, empty) = (operands[0].dtype, operands[0].elements() == Some(0));
         Compute::Element {

@@ -10,7 +10,7 @@ use crate::call::{self, Call};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::op::batch::Batch;
@@ -65,7 +65,7 @@ fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Vec<Vec<(usize, usi
 impl Operation for TopKIndices {
     named!("top_k_indices");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Ok(vec![infer(x, x.rank().saturating_sub(1), self.k)?.with_dtype(DType::I32)])
@@ -88,7 +88,7 @@ impl Operation for TopKIndices {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
         let (length, outer) = extents.split_last().expect("infer wants an axis");
@@ -133,7 +133,7 @@ impl Operation for TopKIndices {
 impl Operation for TopK {
     named!("top_k");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let values = infer(&operands[0], self.axis, self.k)?;
         let indices = values.with_dtype(DType::I32);
@@ -163,7 +163,7 @@ impl Operation for TopK {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(move |tensors| {
             let x = &tensors[0];

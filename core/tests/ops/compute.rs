@@ -6,14 +6,14 @@
 
 use super::cases;
 use super::lower::{Lowered, error_bound, execute, lower, ulp};
-use wengert_core::graph::Body;
+use wengert_core::graph::{Body, Region};
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{Op, Sample};
 use wengert_core::{DType, Literal, TensorType};
 
 /// What the op means, in f64 without a rounding at the end.
-fn meaning(op: &Op, regions: &[Body], operands: &[Literal]) -> Vec<Array<f64>> {
+fn meaning(op: &Op, regions: &[Region], operands: &[Literal]) -> Vec<Array<f64>> {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, regions).unwrap();
     let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
@@ -28,7 +28,7 @@ fn magnitudes(operands: &[Literal]) -> (f64, f64) {
 }
 
 /// The tolerance for one result with meaning `expected`, by the rules above.
-fn tolerance(op: &Op, regions: &[Body], operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
+fn tolerance(op: &Op, regions: &[Region], operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let dtype = result.dtype;
     let (max, sum) = magnitudes(operands);

@@ -1,8 +1,8 @@
 //! The plainest lowering: one op, one nest. The compiler's fusion is tested elsewhere; this tests the `compute` facet by itself.
 
 use wengert_core::call::Call;
-use wengert_core::graph::Body;
 use wengert_core::graph::build::{FunctionBuilder, Scope};
+use wengert_core::graph::{Body, Region};
 use wengert_core::nest::{
     Affine, AxisId, BufferId, Guard, Instr, Nest, NestBuilder, Reg, ScalarOp, Tree, interpret,
 };
@@ -75,7 +75,7 @@ fn buffers(b: &mut NestBuilder, operands: &[TensorType], results: &[TensorType])
 /// Lowers an op; reductions follow `tree`.
 pub fn lower(
     op: &Op,
-    regions: &[Body],
+    regions: &[Region],
     operands: &[TensorType],
     results: &[TensorType],
     tree: Tree,
@@ -142,7 +142,7 @@ fn body(operands: &[TensorType], rule: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Bod
 }
 
 /// Runs an op on nests and calls, each composite by its parts.
-pub fn execute(op: &Op, regions: &[Body], operands: &[Literal], tree: Tree) -> Vec<Literal> {
+pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) -> Vec<Literal> {
     if let Op::Constant(constant) = op {
         return vec![constant.value.clone()];
     }

@@ -49,7 +49,7 @@ pub(super) fn tangents(
             let [forward, backward] = equation.regions.as_slice() else { unreachable!("two regions") };
             let residuals = residuals(forward, operands, results)?;
             // Only the cotangents of arguments that vary are of interest, so the map has no other tangents.
-            let mut backward = backward.clone();
+            let mut backward = backward.to_body();
             let present: Vec<bool> = floats().map(|i| tangents[i].is_some()).collect();
             backward.outputs = kept(&backward.outputs, &present);
             let backward = pruned(backward);
@@ -59,7 +59,7 @@ pub(super) fn tangents(
                     let op = Transposed { tangents: varying.len() };
                     let operands: Vec<Tensor> = residuals.into_iter().chain(varying).collect();
                     let location = scope.location(equation.location);
-                    Scope::emit(op.into(), &operands, vec![backward], location)?
+                    Scope::emit(op.into(), &operands, vec![backward.into()], location)?
                         .into_iter()
                         .map(Some)
                         .collect()

@@ -269,7 +269,7 @@ fn emit(
     caller: Location,
 ) -> Result<Vec<Tensor>> {
     let operands: Vec<Tensor> = arguments.into_iter().chain(captures).collect();
-    let regions = regions.into_iter().map(Body::renumber).collect();
+    let regions = regions.into_iter().map(|body| body.renumber().into()).collect();
     Scope::emit(op, &operands, regions, caller)
 }
 

@@ -127,7 +127,7 @@ impl Replacing<'_> {
                 let mut regions = equation.regions.clone();
                 if equation.op.control().is_some() {
                     for region in regions.iter_mut().filter(|r| any(r, self.choose)) {
-                        *region = self.region(region, &scope.region())?;
+                        *region = self.region(region, &scope.region())?.into();
                     }
                 }
                 Scope::emit(equation.op.clone(), &operands, regions, location)?

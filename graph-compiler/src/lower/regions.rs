@@ -42,7 +42,7 @@ fn of(
             let (inputs, outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
             let name = format!("{}.{}", function.name, equation.op.name());
             let region =
-                Function { name, inputs, outputs, body: body.clone(), locations: LocationTable::default() };
+                Function { name, inputs, outputs, body: body.to_body(), locations: LocationTable::default() };
             of(&region, locations, target, fuse, names)
         });
         let regions = regions.collect::<Result<_>>()?;

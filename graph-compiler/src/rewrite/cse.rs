@@ -1,7 +1,7 @@
 //! Common subexpressions: equal equations are one.
 
 use std::collections::HashMap;
-use wengert_core::graph::{Body, Function, ValueId};
+use wengert_core::graph::{Body, Function, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::{Op, TensorType};
 
@@ -16,7 +16,7 @@ pub(crate) fn cse(mut function: Function, fuel: u64) -> (Function, u64) {
 }
 
 /// What makes two equations equal; bodies are compared by value.
-type Key = (Op, Vec<ValueId>, Vec<Body>, Vec<TensorType>);
+type Key = (Op, Vec<ValueId>, Vec<Region>, Vec<TensorType>);
 
 fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     let mut left = fuel;
@@ -26,8 +26,8 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     for mut equation in std::mem::take(&mut body.equations) {
         equation.operands.iter_mut().for_each(|v| *v = current[*v]);
         for region in &mut equation.regions {
-            let (rewritten, spent) = of_body(std::mem::take(region), left);
-            (*region, left) = (rewritten, left - spent);
+            let (rewritten, spent) = of_body(std::mem::take(region).into_body(), left);
+            (*region, left) = (rewritten.into(), left - spent);
         }
         let large = matches!(&equation.op, Op::Constant(c) if c.value.len() > MAX_LITERAL);
         if large || left == 0 {

@@ -22,8 +22,8 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
         }
         equation.operands.iter().for_each(|v| live[*v] = true);
         for region in &mut equation.regions {
-            let (rewritten, spent) = of_body(std::mem::take(region), left);
-            (*region, left) = (rewritten, left - spent);
+            let (rewritten, spent) = of_body(std::mem::take(region).into_body(), left);
+            (*region, left) = (rewritten.into(), left - spent);
         }
         kept.push(equation);
     }

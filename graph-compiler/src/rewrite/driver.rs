@@ -51,8 +51,9 @@ impl<'r> Rewriter<'r> {
         for mut equation in body.equations {
             equation.operands.iter_mut().for_each(|v| *v = current[*v]);
             for region in &mut equation.regions {
-                let (rewritten, spent) = Rewriter::run(std::mem::take(region), rules, rewriter.fuel);
-                *region = rewritten;
+                let (rewritten, spent) =
+                    Rewriter::run(std::mem::take(region).into_body(), rules, rewriter.fuel);
+                *region = rewritten.into();
                 rewriter.fuel -= spent;
             }
             rewriter.location = equation.location;

@@ -121,7 +121,10 @@ fn map(
             size,
             results: &types,
             regions: &equation.regions,
-            map_region: &|region, batched, wanted| map_region(region, batched, wanted, size),
+            map_region: &|region, batched, wanted| {
+                let (region, batched) = map_region(region, batched, wanted, size)?;
+                Ok((region.into(), batched))
+            },
         })
     });
     if let Some(error) = results.iter().find_map(Tensor::error) {

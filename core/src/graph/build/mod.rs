@@ -19,7 +19,7 @@ pub use function::{FunctionBuilder, IntoType};
 
 use super::eager::Values;
 use super::tensor::Tensor;
-use super::{Body, Equation, ValueId};
+use super::{Body, Equation, Region, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::IdVec;
 use crate::interpret::Array;
@@ -161,7 +161,7 @@ impl Scope {
     }
 
     /// Emits an equation in the innermost scope among those of the operands and the current containing one.
-    pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Body>, caller: Location) -> Result<Vec<Tensor>> {
+    pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Region>, caller: Location) -> Result<Vec<Tensor>> {
         let mut scope: Option<Scope> = None;
         let current = Scope::current();
         let containing = current.as_ref().and_then(Scope::containing);
@@ -187,7 +187,13 @@ impl Scope {
         scope.push(op, operands, regions, caller)
     }
 
-    fn push(&self, op: Op, operands: &[Tensor], regions: Vec<Body>, caller: Location) -> Result<Vec<Tensor>> {
+    fn push(
+        &self,
+        op: Op,
+        operands: &[Tensor],
+        regions: Vec<Region>,
+        caller: Location,
+    ) -> Result<Vec<Tensor>> {
         let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
         let results = op.infer(&types, &regions).map_err(|d| {
             let mut d = d.at(self.derivation_of(&caller), op.name());
@@ -208,7 +214,7 @@ impl Scope {
         &self,
         op: Op,
         operands: Vec<ValueId>,
-        regions: Vec<Body>,
+        regions: Vec<Region>,
         types: &[TensorType],
         caller: Location,
     ) -> Result<Vec<ValueId>> {

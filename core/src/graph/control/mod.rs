@@ -11,7 +11,7 @@ mod associative_scan;
 
 pub use associative_scan::{associative_scan, associative_scan_reverse};
 
-use super::Body;
+use super::Region;
 use super::build::{Closure, Scope};
 use super::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
@@ -283,10 +283,10 @@ fn types_of(tensors: &[Tensor]) -> Vec<TensorType> {
 }
 
 /// Regions that capture alike, and what they capture.
-fn together(mut closures: Vec<Closure>) -> (Vec<Body>, Vec<Tensor>) {
+fn together(mut closures: Vec<Closure>) -> (Vec<Region>, Vec<Tensor>) {
     let captures = Closure::captures_of(&closures);
     closures.iter_mut().for_each(|c| c.capture(&captures));
-    (closures.into_iter().map(|c| c.body.renumber()).collect(), captures)
+    (closures.into_iter().map(|c| c.body.renumber().into()).collect(), captures)
 }
 
 /// The structure of `output` with these tensors, or poison.
@@ -384,7 +384,7 @@ fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
         };
         let operands = count.into_iter().chain(&carries).chain(&slices).chain(&closure.captures);
         let operands: Vec<Tensor> = operands.cloned().collect();
-        Scope::emit(op.into(), &operands, vec![closure.body.renumber()], caller.clone())
+        Scope::emit(op.into(), &operands, vec![closure.body.renumber().into()], caller.clone())
     });
     let (carried, stacked) = match results {
         Ok(mut results) => {

@@ -10,7 +10,7 @@ use super::elementwise::widened;
 use super::{Batch, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
@@ -174,7 +174,7 @@ impl Operation for Binary {
         self.named()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (a, b) = (&operands[0], &operands[1]);
         if a.dtype != b.dtype {
@@ -209,7 +209,7 @@ impl Operation for Binary {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

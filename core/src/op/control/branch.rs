@@ -3,7 +3,7 @@
 use super::{emit, samples};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::inline::inline;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
@@ -30,7 +30,7 @@ attributes! {
 }
 
 /// Checks the regions; the types of the results.
-fn infer(selector: DType, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
     let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
     let Some((chooses, taken)) = operands.split_first() else {
         return Err(Diagnostic::new("takes what chooses the region as its first operand"));
@@ -65,8 +65,8 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Body]) -> Result<V
 /// A batch in which all examples choose alike takes one region; one in which they may differ runs all, and selects.
 fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
     let wanted = vec![RegionOutput::Batched; b.results.len()];
-    let map = |region: &Body| Ok((b.map_region)(region, &b.batched[1..], &wanted)?.0);
-    let regions = b.regions.iter().map(map).collect::<Result<Vec<Body>>>()?;
+    let map = |region: &Region| Ok((b.map_region)(region, &b.batched[1..], &wanted)?.0);
+    let regions = b.regions.iter().map(map).collect::<Result<Vec<Region>>>()?;
     if !b.batched[0] {
         return emit(op, b.operands, regions);
     }
@@ -105,7 +105,7 @@ impl Switch {
 impl Operation for Cond {
     named!("cond");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         if regions.len() != 2 {
             return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
         }
@@ -137,7 +137,7 @@ impl Operation for Cond {
 impl Operation for Switch {
     named!("switch");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         infer(DType::I32, operands, regions)
     }
 

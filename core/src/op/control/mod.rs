@@ -23,7 +23,7 @@ macro_rules! by_regions {
             &'a self,
             _operands: &[TensorType],
             _results: &[TensorType],
-            _regions: &'a [Body],
+            _regions: &'a [Region],
         ) -> Compute<'a> {
             Compute::Control
         }
@@ -59,7 +59,7 @@ pub use while_loop::While;
 
 use super::Op;
 use crate::diagnostic::Result;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 
 /// A construct of control flow.
@@ -86,7 +86,7 @@ impl Op {
 }
 
 /// The results of a construct, or the first error.
-fn emit(op: impl Into<Op>, operands: &[Tensor], regions: Vec<Body>) -> Result<Vec<Tensor>> {
+fn emit(op: impl Into<Op>, operands: &[Tensor], regions: Vec<Region>) -> Result<Vec<Tensor>> {
     let results = Tensor::apply_with(op, &operands.iter().collect::<Vec<_>>(), regions);
     match results.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone()),

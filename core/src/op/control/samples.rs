@@ -16,18 +16,18 @@ fn part(ty: &TensorType) -> TensorType {
 }
 
 /// c ← tanh(c·k + x), y = c·x; the new carry is not what is stacked.
-fn recurrence(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn recurrence(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [c, x, k] = types else { return vec![] };
     vec![region(&[c.clone(), part(x), k.clone()], |v| vec![(&v[0] * &v[2] + &v[1]).tanh(), &v[0] * &v[1]])]
 }
 
 /// The same with the number of steps in front.
-fn counted(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn counted(types: &[TensorType]) -> Vec<crate::graph::Region> {
     types.split_first().map_or_else(Vec::new, |(_, rest)| recurrence(rest))
 }
 
 /// Two carries, one an integer that counts, and no slices.
-fn numbered(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn numbered(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [n, c] = types else { return vec![] };
     vec![region(&[n.clone(), c.clone()], |v| {
         let next = &v[0] + 1i32;
@@ -37,7 +37,7 @@ fn numbered(types: &[TensorType]) -> Vec<crate::graph::Body> {
 }
 
 /// No carry: a map, with two stacks.
-fn mapped(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn mapped(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [x, k] = types else { return vec![] };
     vec![region(&[part(x), k.clone()], |v| vec![v[0].exp() * &v[1], v[0].sum()])]
 }
@@ -60,7 +60,7 @@ pub(super) fn scans() -> Vec<Sample> {
 }
 
 /// While c₀ is below k: c ← c·2 + 1, and a float carry along with it.
-fn grows(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn grows(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];
     vec![
@@ -70,7 +70,7 @@ fn grows(types: &[TensorType]) -> Vec<crate::graph::Body> {
 }
 
 /// The same, with a stack of what was.
-fn remembers(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn remembers(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];
     vec![
@@ -94,7 +94,7 @@ pub(super) fn whiles() -> Vec<Sample> {
     ]
 }
 
-fn two_ways(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn two_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [_, x, k] = types else { return vec![] };
     let given = [x.clone(), k.clone()];
     vec![
@@ -111,7 +111,7 @@ pub(super) fn conds() -> Vec<Sample> {
     ]
 }
 
-fn three_ways(types: &[TensorType]) -> Vec<crate::graph::Body> {
+fn three_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [_, x] = types else { return vec![] };
     let given = [x.clone()];
     vec![

@@ -5,7 +5,7 @@ use super::{emit, samples};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::build::Scope;
 use crate::graph::inline::inline;
 use crate::graph::tensor::Tensor;
@@ -44,7 +44,7 @@ attributes! {
 impl Operation for Scan {
     named!("scan");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         let parts = self.parts(operands)?;
         if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
             return Err(Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]"));
@@ -181,7 +181,7 @@ impl Scan {
         operands.push(numbers);
         operands.extend(parts.captures.iter().cloned());
         operands.push(count.clone());
-        let results = emit(op, &operands, vec![body.renumber()])?;
+        let results = emit(op, &operands, vec![body.renumber().into()])?;
         let stack = |(i, t): (usize, &Tensor)| if i < self.carries { t.clone() } else { moved(t, 1, 0) };
         Ok(results.iter().enumerate().map(stack).collect())
     }

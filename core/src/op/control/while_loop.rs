@@ -5,10 +5,10 @@ use super::{emit, samples};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
 use crate::graph::build::Scope;
 use crate::graph::inline::inline;
 use crate::graph::tensor::Tensor;
+use crate::graph::{Body, Region};
 use crate::interpret::{Array, Real, Regions};
 use crate::location::Location;
 use crate::op::attribute::{attributes, named};
@@ -51,7 +51,7 @@ impl While {
 impl Operation for While {
     named!("while");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         let parts = self.parts(operands)?;
         let [condition, step] = regions else {
             return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
@@ -162,7 +162,7 @@ impl While {
         })?;
         let operand = |i: usize| if i < count { b.operand(i) } else { b.operands[i].clone() };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
-        let results = emit(self.clone(), &operands, vec![any, masked])?;
+        let results = emit(self.clone(), &operands, vec![any.into(), masked.into()])?;
         Ok(self.results(b, count, &results, &vec![true; b.results.len()]))
     }
 

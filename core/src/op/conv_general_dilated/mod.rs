@@ -19,7 +19,7 @@ use crate::call::{self, Call, Direction, Window};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
@@ -219,7 +219,7 @@ impl ConvGeneralDilated {
 impl Operation for ConvGeneralDilated {
     named!("conv_general_dilated");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (x, w) = (&operands[0], &operands[1]);
         if x.dtype != w.dtype || x.rank() != w.rank() {
@@ -325,7 +325,7 @@ impl Operation for ConvGeneralDilated {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let (specs, n) = (self.specs(), self.spatial());
         let (operand, result) = (operands[0].dtype, results[0].dtype);

@@ -2,7 +2,7 @@
 
 use super::{FunctionName, inputs, outputs, region_count, same_types};
 use crate::diagnostic::Result;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
@@ -30,7 +30,7 @@ attributes! {
 impl Operation for FunctionCall {
     named!("call");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 1)?;
         same_types("the region's inputs", &inputs(&regions[0]), operands)?;
         Ok(outputs(&regions[0]))
@@ -49,7 +49,7 @@ impl Operation for FunctionCall {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        regions: &'a [Body],
+        regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
     }

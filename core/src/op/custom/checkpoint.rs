@@ -5,7 +5,7 @@ use super::{FunctionName, inputs, outputs, region_count, same_types};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
-use crate::graph::{Body, Equation, ValueId};
+use crate::graph::{Body, Equation, Region, ValueId};
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, Field, attributes, named};
 use crate::op::compute::Compute;
@@ -125,7 +125,7 @@ impl Checkpoint {
 impl Operation for Checkpoint {
     named!("checkpoint");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 1)?;
         same_types("the region's inputs", &inputs(&regions[0]), operands)?;
         if !self.names.is_empty() && !matches!(self.keep, Keep::Names | Keep::AllButNames) {
@@ -148,7 +148,7 @@ impl Operation for Checkpoint {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        regions: &'a [Body],
+        regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
     }
@@ -213,7 +213,7 @@ macro_rules! identity {
         impl Operation for $t {
             named!($name);
 
-            fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+            fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
                 operand_count(operands, 1)?;
                 Ok(vec![operands[0].clone()])
             }
@@ -231,7 +231,7 @@ macro_rules! identity {
                 &'a self,
                 _operands: &[TensorType],
                 _results: &[TensorType],
-                _regions: &'a [Body],
+                _regions: &'a [Region],
             ) -> Compute<'a> {
                 Compute::Element { rule: Box::new(|c, index| c.operand(0, index)), indirect: vec![] }
             }

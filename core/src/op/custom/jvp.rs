@@ -2,9 +2,9 @@
 
 use super::{FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types};
 use crate::diagnostic::Result;
-use crate::graph::Body;
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
+use crate::graph::{Body, Region};
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
 use crate::op::batch::RegionOutput;
@@ -30,7 +30,7 @@ attributes! {
 impl Operation for CustomJvp {
     named!("custom_jvp");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 2)?;
         let arguments = arguments(operands, self.captures)?;
         same_types("the function's inputs", &inputs(&regions[0]), operands)?;
@@ -57,7 +57,7 @@ impl Operation for CustomJvp {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        regions: &'a [Body],
+        regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
     }

@@ -25,7 +25,7 @@ pub use vjp::CustomVjp;
 
 use super::attribute::{Attribute, Field};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::{Body, Region};
 use crate::ty::TensorType;
 
 /// The name of a function that is run by an op, `@name` in text: what errors call it.
@@ -45,7 +45,7 @@ impl Field for FunctionName {
 }
 
 /// Checks the number of regions.
-fn region_count(regions: &[Body], wanted: usize) -> Result<()> {
+fn region_count(regions: &[Region], wanted: usize) -> Result<()> {
     if regions.len() == wanted {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use super::{inputs, outputs, region_count, same_types};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
@@ -31,7 +31,7 @@ impl Operation for Transposed {
         "transposed"
     }
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 1)?;
         let (taken, given) = (inputs(&regions[0]), outputs(&regions[0]));
         let residuals = operands.len().checked_sub(self.tangents).filter(|r| *r <= taken.len());
@@ -58,7 +58,7 @@ impl Operation for Transposed {
         &'a self,
         _operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let count = results.len();
         Compute::Decompose(Box::new(move |_| vec![Tensor::poisoned(Diagnostic::new(NOT_RUN)); count]))

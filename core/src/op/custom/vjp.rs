@@ -2,7 +2,7 @@
 
 use super::{FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
@@ -33,7 +33,7 @@ attributes! {
 impl Operation for CustomVjp {
     named!("custom_vjp");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 2)?;
         let arguments = arguments(operands, self.captures)?;
         same_types("the forward half's inputs", &inputs(&regions[0]), operands)?;
@@ -64,7 +64,7 @@ impl Operation for CustomVjp {
         &'a self,
         _operands: &[TensorType],
         results: &[TensorType],
-        regions: &'a [Body],
+        regions: &'a [Region],
     ) -> Compute<'a> {
         let count = results.len();
         Compute::Decompose(Box::new(move |operands| {

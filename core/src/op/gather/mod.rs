@@ -13,7 +13,7 @@ use super::{Batch, Entry, Op, Operation, Scatter, Traits, operand_count};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, Guard};
@@ -129,7 +129,7 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 impl Operation for Gather {
     named!("gather");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (x, indices) = (&operands[0], &operands[1]);
         check_indices("start_index_map", indices, &self.start_index_map, x.rank())?;
@@ -210,7 +210,7 @@ impl Operation for Gather {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = operands[0].extents().expect("compute is asked for bound types only");
         let zero = Scalar::zero(operands[0].dtype);

@@ -19,7 +19,7 @@ use crate::call::{self, Call, ScatterKind};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::literal::Literal;
@@ -127,7 +127,7 @@ impl Operation for Scatter {
         self.kind.name()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 3)?;
         let (x, indices, updates) = (&operands[0], &operands[1], &operands[2]);
         if !self.kind.takes(x.dtype) {
@@ -229,7 +229,7 @@ impl Operation for Scatter {
         &'a self,
         operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (operand, updates) = (operands[0].clone(), operands[2].clone());

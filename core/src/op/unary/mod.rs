@@ -11,7 +11,7 @@ use super::elementwise::widened;
 use super::{Batch, Entry, Operation, Traits, operand_count};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
@@ -120,7 +120,7 @@ impl Operation for Unary {
         self.named()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         self.domain().check(operands[0].dtype)?;
         Ok(vec![operands[0].clone()])
@@ -141,7 +141,7 @@ impl Operation for Unary {
         &'a self,
         _operands: &[TensorType],
         _results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         Compute::Element {
             rule: Box::new(|c, index| {

@@ -9,7 +9,7 @@ use super::{Terms, Windows, for_each, samples, widened};
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
@@ -50,7 +50,7 @@ impl Operation for WindowArgument {
         name(self.extremum)
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Number.check(x.dtype)?;
@@ -93,7 +93,7 @@ impl Operation for WindowArgument {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         use ScalarOp::*;
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");

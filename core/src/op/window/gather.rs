@@ -7,7 +7,7 @@ use super::super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use super::{WindowScatterAdd, Windows, check_positions, samples};
 use crate::diagnostic::Result;
 use crate::dim::Dim;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Affine, Guard};
@@ -36,7 +36,7 @@ impl Operation for WindowGather {
         "window_gather"
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let windows = self.windows.infer(&operands[0].shape)?;
         check_positions(&operands[1], &windows)?;
@@ -74,7 +74,7 @@ impl Operation for WindowGather {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, count) = (operands[0].dtype, self.windows.count() as i64);

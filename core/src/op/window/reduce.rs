@@ -9,7 +9,7 @@ use super::{Terms, WindowArgument, WindowGather, Windows, for_each, samples, wid
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
@@ -146,7 +146,7 @@ impl Operation for ReduceWindow {
         self.kind.name()
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Number.check(x.dtype)?;
@@ -188,7 +188,7 @@ impl Operation for ReduceWindow {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, shape) = (operands[0].dtype, extents(&results[0]));

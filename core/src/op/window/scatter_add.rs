@@ -9,7 +9,7 @@ use super::{Terms, WindowGather, Windows, check_positions, for_each, samples, wi
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::Body;
+use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
@@ -47,7 +47,7 @@ impl Operation for WindowScatterAdd {
         "window_scatter_add"
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Body]) -> Result<Vec<TensorType>> {
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let x = &operands[0];
         Domain::Number.check(x.dtype)?;
@@ -97,7 +97,7 @@ impl Operation for WindowScatterAdd {
         &'a self,
         operands: &[TensorType],
         results: &[TensorType],
-        _regions: &'a [Body],
+        _regions: &'a [Region],
     ) -> Compute<'a> {
         let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, shape) = (operands[0].dtype, extents(&results[0]));

@@ -80,7 +80,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     let taken = types(&at.operands[1..]);
     let active = flags(&at.tangents[1..]);
     let ways = ways(at, &taken, |n, inputs| {
-        let closure = Closure { body: at.equation.regions[n].clone(), captures: vec![] };
+        let closure = Closure { body: at.equation.regions[n].to_body(), captures: vec![] };
         linearized(&closure, inputs, &active, at.wanted)
     })?;
     let results = types(&ways[0].given.outputs);
@@ -208,7 +208,7 @@ pub(super) fn transpose(
     let mut ways = Vec::new();
     for body in &equation.regions {
         let (way, inputs) = opened(current.region(), &taken);
-        let mut body = body.clone();
+        let mut body = body.to_body();
         let (first, last): (Vec<_>, Vec<_>) =
             body.inputs.iter().zip(&linear).map(|(v, l)| (*v, *l)).partition(|(_, l)| *l);
         body.inputs = first.into_iter().chain(last).map(|(v, _)| v).collect();

@@ -55,7 +55,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     let (scope, inputs) = opened(current_scope()?.region(), &taken);
     let (arguments, rest) = inputs.split_at(at.operands.len());
     let tangents = &rest[kept_values.len()..];
-    let mut extended = body.clone();
+    let mut extended = body.to_body();
     extended.outputs.extend(&kept_values);
     let wanted = [at.wanted, &vec![false; kept_values.len()][..]].concat();
     let mut moving = vec![];
@@ -85,7 +85,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     linear.equations.retain(|e| e.results.iter().any(|v| live[*v]));
     let needed: Vec<bool> = outside.iter().map(|v| live[*v]).collect();
 
-    let mut primal = body.clone();
+    let mut primal = body.to_body();
     primal.outputs.extend(kept(&kept_values, &needed));
     let mut results = at.emit(op.clone(), at.operands, vec![primal])?;
     let saved = results.split_off(body.outputs.len());

@@ -25,7 +25,7 @@ use super::activity::Activity;
 use super::current_scope;
 use super::jvp::{Duals, zeros};
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::{Control, Derivative};
 use wengert_core::{Diagnostic, IdVec, Location, Op, Result, Tensor, TensorType};
 
@@ -98,13 +98,23 @@ struct Site<'a> {
 
 impl Site<'_> {
     /// Emits the construct, or what stands for it.
-    fn emit(&self, op: impl Into<Op>, operands: &[Tensor], regions: Vec<Body>) -> Result<Vec<Tensor>> {
+    fn emit(
+        &self,
+        op: impl Into<Op>,
+        operands: &[Tensor],
+        regions: Vec<impl Into<Region>>,
+    ) -> Result<Vec<Tensor>> {
         let location = self.scope.location(self.equation.location);
         Scope::emit(op.into(), operands, renumbered(regions), location)
     }
 
     /// Emits a construct on tangents.
-    fn emit_linear(&self, op: impl Into<Op>, operands: &[Tensor], regions: Vec<Body>) -> Result<Vec<Tensor>> {
+    fn emit_linear(
+        &self,
+        op: impl Into<Op>,
+        operands: &[Tensor],
+        regions: Vec<impl Into<Region>>,
+    ) -> Result<Vec<Tensor>> {
         let rule = format!("jvp({})", self.equation.op.name());
         derived(self.scope, self.equation, rule, op.into(), operands, regions)
     }
@@ -117,15 +127,15 @@ fn derived(
     rule: String,
     op: Op,
     operands: &[Tensor],
-    regions: Vec<Body>,
+    regions: Vec<impl Into<Region>>,
 ) -> Result<Vec<Tensor>> {
     scope.derived(equation.location, rule, || {
         Scope::emit(op, operands, renumbered(regions), Location::Unknown)
     })
 }
 
-fn renumbered(regions: Vec<Body>) -> Vec<Body> {
-    regions.into_iter().map(Body::renumber).collect()
+fn renumbered(regions: Vec<impl Into<Region>>) -> Vec<Region> {
+    regions.into_iter().map(|region| region.into().into_body().renumber().into()).collect()
 }
 
 fn types(tensors: &[Tensor]) -> Vec<TensorType> {

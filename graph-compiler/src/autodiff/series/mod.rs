@@ -30,7 +30,7 @@ use super::{current_scope, custom, record};
 use std::collections::HashMap;
 use std::rc::Rc;
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::Binary;
 use wengert_core::op::derivative::{Custom, Derivative, JvpRule, TransposeRule};
 use wengert_core::{IdVec, Op, Result, Tensor, TensorType};
@@ -130,7 +130,7 @@ struct Nodes {
     scope: Scope,
     nodes: Vec<Node>,
     // Looked up only; its order is never observed.
-    index: HashMap<(Op, Vec<Value>, Vec<Body>), usize>,
+    index: HashMap<(Op, Vec<Value>, Vec<Region>), usize>,
 }
 
 impl Nodes {

@@ -3,7 +3,7 @@
 use super::{Parts, inline, needed};
 use std::collections::BTreeMap;
 use wengert_core::Op;
-use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::graph::{Body, Equation, Function, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Control;
 
@@ -95,6 +95,7 @@ impl Trimming<'_> {
             let operand = self.equation.operands.remove(parts.first + n);
             self.equation.operands.push(operand);
             for region in &mut self.equation.regions {
+                let region: &mut Body = region;
                 let input = region.inputs.remove(n);
                 region.inputs.push(input);
             }
@@ -156,6 +157,7 @@ impl Trimming<'_> {
                 continue;
             }
             for region in &mut self.equation.regions {
+                let region: &mut Body = region;
                 let ty = region.ty(region.inputs[n]).clone();
                 let (input, made) = (region.inputs[n], region.values.push(ty));
                 let uses =
@@ -184,6 +186,7 @@ impl Trimming<'_> {
             parts.captures -= usize::from(is_capture);
             self.equation.operands.remove(parts.first + n);
             for region in &mut self.equation.regions {
+                let region: &mut Body = region;
                 let input = region.inputs.remove(n);
                 if let Some(twin) = twin {
                     let same = region.inputs[twin];
@@ -204,7 +207,7 @@ impl Trimming<'_> {
 }
 
 /// True if some region uses its input number `n`.
-fn is_used(regions: &[Body], n: usize) -> bool {
+fn is_used(regions: &[Region], n: usize) -> bool {
     regions.iter().any(|region| {
         let mut uses = region.equations.iter().flat_map(|e| &e.operands).chain(&region.outputs);
         uses.any(|v| *v == region.inputs[n])

@@ -1,0 +1,104 @@
+//! Bodies inside equations, shared.
+
+use super::Body;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
+
+/// A body that an equation runs.
+///
+/// Cheap to clone: equations that call one function hold one body. A body that is shared is copied when it is changed, so nobody sees the
+/// changes of others. Two regions are equal if their bodies are; that they are the very same is asked by [`Region::is_same`].
+#[derive(Clone)]
+pub struct Region(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    body: Body,
+    /// Functions call functions: without it, hashing a body would walk along every path to each of them.
+    hash: OnceLock<u64>,
+}
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        Shared { body: self.body.clone(), hash: OnceLock::new() }
+    }
+}
+
+impl Region {
+    /// True if it is the same object, so equal without looking.
+    pub fn is_same(&self, other: &Region) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What tells regions apart by identity, as long as they live.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// A copy of the body.
+    pub fn to_body(&self) -> Body {
+        self.0.body.clone()
+    }
+
+    /// The body, taken out where nobody shares it.
+    pub fn into_body(self) -> Body {
+        Arc::try_unwrap(self.0).map_or_else(|shared| shared.body.clone(), |shared| shared.body)
+    }
+
+    fn hash_value(&self) -> u64 {
+        *self.0.hash.get_or_init(|| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            self.0.body.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+}
+
+impl From<Body> for Region {
+    fn from(body: Body) -> Self {
+        Region(Arc::new(Shared { body, hash: OnceLock::new() }))
+    }
+}
+
+impl Default for Region {
+    fn default() -> Self {
+        Body::default().into()
+    }
+}
+
+impl Deref for Region {
+    type Target = Body;
+
+    fn deref(&self) -> &Body {
+        &self.0.body
+    }
+}
+
+impl DerefMut for Region {
+    fn deref_mut(&mut self) -> &mut Body {
+        let shared = Arc::make_mut(&mut self.0);
+        shared.hash = OnceLock::new();
+        &mut shared.body
+    }
+}
+
+impl PartialEq for Region {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other) || (self.hash_value() == other.hash_value() && self.0.body == other.0.body)
+    }
+}
+
+impl Eq for Region {}
+
+impl Hash for Region {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_value().hash(state);
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.body.fmt(f)
+    }
+}
