@@ -2,6 +2,7 @@
 //! equation and the rule that made it.
 
 use crate::id::{IdVec, typed_id};
+use std::collections::HashMap;
 use std::fmt;
 use std::panic;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl fmt::Display for Location {
 pub struct LocationTable {
     entries: IdVec<LocationId, Location>,
     // Linear search would be quadratic over a large graph; order of this map is never observed.
-    index: std::collections::HashMap<Location, LocationId>,
+    index: HashMap<Location, LocationId>,
 }
 
 impl Default for LocationTable {
@@ -84,6 +85,20 @@ impl LocationTable {
         let id = self.entries.push(location.clone());
         self.index.insert(location, id);
         id
+    }
+
+    /// Takes in what another table holds; its ids, with what they are in this one.
+    pub fn merge(&mut self, other: &LocationTable) -> HashMap<LocationId, LocationId> {
+        let mut known: HashMap<LocationId, LocationId> = HashMap::new();
+        for (id, location) in other.iter() {
+            let location = match location {
+                // What a location derives from stands before it.
+                Location::Derived { of, rule } => Location::Derived { of: known[of], rule: rule.clone() },
+                other => other.clone(),
+            };
+            known.insert(id, self.intern(location));
+        }
+        known
     }
 
     /// The location itself.

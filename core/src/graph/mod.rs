@@ -11,6 +11,7 @@
 //! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify()`] before it is used.
 
 pub mod build;
+mod callees;
 pub mod composite;
 pub mod control;
 pub mod eager;
@@ -28,10 +29,11 @@ pub mod tensor;
 pub mod verify;
 mod windows;
 
+pub use callees::{Callee, MAX_EQUATIONS};
 pub use inline::inline;
 pub use parse::parse_program;
 pub use print::{PrintOptions, print};
-pub use region::Region;
+pub use region::{Extent, Region};
 pub use verify::{verify, verify_program};
 pub use windows::Padding;
 
@@ -41,7 +43,7 @@ use crate::id::{IdVec, typed_id};
 use crate::location::{LocationId, LocationTable};
 use crate::op::Op;
 use crate::ty::TensorType;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 typed_id! {
@@ -232,6 +234,7 @@ impl Function {
     pub fn variables(&self) -> BTreeSet<Arc<str>> {
         let mut names = BTreeSet::new();
         self.body.collect_variables(&mut names);
+        self.body.callees().iter().for_each(|callee| callee.body.collect_variables(&mut names));
         names
     }
 
@@ -239,8 +242,9 @@ impl Function {
     ///
     /// Types are inferred anew, so a binding for which a shape rule fails is found here, with the equation's location.
     pub fn bind(&self, binding: &Binding) -> Result<Function> {
-        let body =
-            self.body.bind(binding, &self.locations).map_err(|d| d.context(format!("@{}", self.name)))?;
+        let body = Binder { binding, locations: &self.locations, bound: HashMap::new() }
+            .body(&self.body)
+            .map_err(|d| d.context(format!("@{}", self.name)))?;
         Ok(Function { body, ..self.clone() })
     }
 }
@@ -273,22 +277,43 @@ impl Body {
         }
         for equation in &self.equations {
             equation.op.visit_dims(&mut |d: &Dim| d.collect_variables(names));
-            equation.regions.iter().for_each(|r| r.collect_variables(names));
+            if equation.op.callee().is_none() {
+                equation.regions.iter().for_each(|r| r.collect_variables(names));
+            }
         }
     }
+}
 
-    fn bind(&self, binding: &Binding, locations: &LocationTable) -> Result<Body> {
-        let mut body = self.clone();
+/// Puts numbers in the place of dimension variables.
+struct Binder<'a> {
+    binding: &'a Binding,
+    locations: &'a LocationTable,
+    /// Functions that are called, by the address of their body.
+    bound: HashMap<usize, Region>,
+}
+
+impl Binder<'_> {
+    fn region(&mut self, region: &Region) -> Result<Region> {
+        if let Some(bound) = self.bound.get(&region.address()) {
+            return Ok(bound.clone());
+        }
+        let bound = Region::from(self.body(region)?);
+        self.bound.insert(region.address(), bound.clone());
+        Ok(bound)
+    }
+
+    fn body(&mut self, body: &Body) -> Result<Body> {
+        let mut body = body.clone();
         for (_, ty) in body.values.iter_mut() {
-            *ty = ty.bind(binding)?;
+            *ty = ty.bind(self.binding)?;
             verify::well_formed(ty)?;
         }
         for equation in &mut body.equations {
             let (name, location) = (equation.op.name(), equation.location);
-            let at = |d: Diagnostic| d.at(locations.origin(location).clone(), name);
-            equation.op.bind(binding).map_err(at)?;
+            let at = |d: Diagnostic| d.at(self.locations.origin(location).clone(), name);
+            equation.op.bind(self.binding).map_err(at)?;
             for region in &mut equation.regions {
-                *region = region.bind(binding, locations)?.into();
+                *region = self.region(region)?;
             }
             let operands: Vec<_> = equation.operands.iter().map(|v| body.values[*v].clone()).collect();
             let inferred = equation.op.infer(&operands, &equation.regions).map_err(at)?;

@@ -101,6 +101,11 @@ impl Printer {
             }
         }
         self.out.push_str(") {\n");
+        for callee in body.callees() {
+            self.indent(1);
+            put!(self, "func @{}", callee.name);
+            self.closed(callee.body, 1);
+        }
         self.body(body, names, 1);
         if self.locations {
             for (id, location) in function.locations.iter().skip(1) {
@@ -153,14 +158,17 @@ impl Printer {
         }
         self.location(equation.location);
         self.out.push('\n');
-        for region in &equation.regions {
-            self.region(region, depth + 1);
+        // What is called is printed once, in front.
+        for region in equation.regions.iter().filter(|_| equation.op.callee().is_none()) {
+            self.indent(depth + 1);
+            self.out.push_str("region ");
+            self.closed(region, depth + 1);
         }
     }
 
-    fn region(&mut self, region: &Body, depth: usize) {
-        self.indent(depth);
-        self.out.push_str("region (");
+    /// A body that sees its own inputs only.
+    fn closed(&mut self, region: &Body, depth: usize) {
+        self.out.push('(');
         let mut names: Names = vec![None; region.values.len()];
         for (i, input) in region.inputs.iter().enumerate() {
             self.comma(i);

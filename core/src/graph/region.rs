@@ -15,13 +15,36 @@ pub struct Region(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     body: Body,
-    /// Functions call functions: without it, hashing a body would walk along every path to each of them.
+    // Functions call functions: without these, asking a body would walk along every path to each of them.
     hash: OnceLock<u64>,
+    extent: OnceLock<Extent>,
+}
+
+/// How large a body is with all that it runs in its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// How deep regions, those of called functions among them, nest in it.
+    pub depth: u32,
+    /// Equations, where every call counts those of its function. At most `u64::MAX`.
+    pub equations: u64,
+}
+
+impl Body {
+    /// How large it is with all that it runs in its place.
+    pub fn extent(&self) -> Extent {
+        let mut extent = Extent { depth: 0, equations: self.equations.len() as u64 };
+        for region in self.equations.iter().flat_map(|e| &e.regions) {
+            let inner = region.extent();
+            extent.depth = extent.depth.max(inner.depth.saturating_add(1));
+            extent.equations = extent.equations.saturating_add(inner.equations);
+        }
+        extent
+    }
 }
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        Shared { body: self.body.clone(), hash: OnceLock::new() }
+        Shared { body: self.body.clone(), ..Shared::default() }
     }
 }
 
@@ -46,6 +69,11 @@ impl Region {
         Arc::try_unwrap(self.0).map_or_else(|shared| shared.body.clone(), |shared| shared.body)
     }
 
+    /// [`Body::extent`], which is computed once.
+    pub fn extent(&self) -> Extent {
+        *self.0.extent.get_or_init(|| self.0.body.extent())
+    }
+
     fn hash_value(&self) -> u64 {
         *self.0.hash.get_or_init(|| {
             let mut hasher = std::hash::DefaultHasher::new();
@@ -57,7 +85,7 @@ impl Region {
 
 impl From<Body> for Region {
     fn from(body: Body) -> Self {
-        Region(Arc::new(Shared { body, hash: OnceLock::new() }))
+        Region(Arc::new(Shared { body, ..Shared::default() }))
     }
 }
 
@@ -78,7 +106,7 @@ impl Deref for Region {
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut Body {
         let shared = Arc::make_mut(&mut self.0);
-        shared.hash = OnceLock::new();
+        (shared.hash, shared.extent) = Default::default();
         &mut shared.body
     }
 }

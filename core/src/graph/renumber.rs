@@ -33,7 +33,8 @@ impl Body {
         for equation in &mut self.equations {
             equation.operands.iter_mut().for_each(renumber);
             equation.results.iter_mut().for_each(renumber);
-            for region in &mut equation.regions {
+            // A function that is called has been numbered when it was finished.
+            for region in equation.regions.iter_mut().filter(|_| equation.op.callee().is_none()) {
                 *region = std::mem::take(region).into_body().renumber().into();
             }
         }

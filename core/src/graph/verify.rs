@@ -19,10 +19,13 @@
 //!   (it is closed: values of the body around it are not visible), and regions nest at most [`MAX_DEPTH`] deep.
 //! - **G8 roles.** A key is `u32[2]`. Each state input has a state output of the same name and type. A state output does not
 //!   have the name of an input of another role: a session would write what the function believes to be constant.
+//! - **G10 calls.** Calls of one name run one body, whatever calls them; with all calls in their place a function has at most
+//!   [`MAX_EQUATIONS`](super::MAX_EQUATIONS) equations.
 //! - **G9 locations.** Location ids are in the table; entry 0 is "unknown"; a derived location refers to an earlier entry, so
 //!   that every chain of derivations ends.
 
-use super::{Body, Equation, Function, InputRole, OutputRole, Program, ValueId};
+use super::callees::check_extent;
+use super::{Body, Equation, Function, InputRole, MAX_EQUATIONS, OutputRole, Program, Region, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -51,7 +54,9 @@ pub(super) enum Place {
     Input(usize),
     /// An output, by its position.
     Output(usize),
-    /// An equation, by its position in the text (regions come after their equation).
+    /// A function that is called, by its position in [`Body::callees`](super::Body::callees).
+    Callee(usize),
+    /// An equation, by its position in the text (called functions come first, regions after their equation).
     Equation(usize),
 }
 
@@ -114,6 +119,7 @@ pub(super) fn check(function: &Function) -> Result<(), Box<Violation>> {
     let mut checker = Checker { function, equations: 0, next_name: 0 };
     checker.signature()?;
     checker.locations()?;
+    checker.callees()?;
     checker.body(&function.body, 0, Place::Function)?;
     checker.roles()
 }
@@ -224,6 +230,39 @@ impl Checker<'_> {
         Err(Diagnostic::new(format!("G9: location {id} of {}", self.function.locations.len())))
     }
 
+    /// Checks each function that is called, once.
+    fn callees(&mut self) -> Result<(), Box<Violation>> {
+        let mut bodies: BTreeMap<&str, &Region> = BTreeMap::new();
+        for (i, callee) in self.function.body.callees().into_iter().enumerate() {
+            let place = Place::Callee(i);
+            let wrong = |d| fail(place, format!("@{}", callee.name), NOWHERE, d);
+            if !is_name(callee.name) {
+                return Err(wrong(Diagnostic::new("G1: that is no name for a function")));
+            }
+            if bodies.insert(callee.name, callee.body).is_some() {
+                return Err(wrong(
+                    Diagnostic::new("G10: calls of one name run different bodies")
+                        .help("give them two names"),
+                ));
+            }
+            check_extent(callee.body).map_err(wrong)?;
+            self.body(callee.body, 1, place)?;
+        }
+        let whole = self.function.body.extent().equations;
+        match whole > MAX_EQUATIONS {
+            true => Err(fail(
+                Place::Function,
+                "",
+                NOWHERE,
+                Diagnostic::new(format!(
+                    "G10: with all calls in their place it has {whole} equations; a function may have {MAX_EQUATIONS}"
+                ))
+                .help("repeat by `scan` or `fori` instead of calls"),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// `owner` is where errors about the body as a whole are: the function, or the equation whose region it is.
     fn body(&mut self, body: &Body, depth: u32, owner: Place) -> Result<(), Box<Violation>> {
         let types = body.values.as_slice();
@@ -306,7 +345,13 @@ impl Checker<'_> {
         if !equation.regions.is_empty() && depth >= MAX_DEPTH {
             return Err(wrong(Diagnostic::new(format!("G7: regions nest deeper than {MAX_DEPTH}"))));
         }
-        for region in &equation.regions {
+        // A function that is called has been checked.
+        let called = equation.op.callee().is_some();
+        let inner = equation.regions.iter().map(|region| region.extent().depth).max().unwrap_or(0);
+        if called && depth + inner >= MAX_DEPTH {
+            return Err(wrong(Diagnostic::new(format!("G7: regions nest deeper than {MAX_DEPTH}"))));
+        }
+        for region in equation.regions.iter().filter(|_| !called) {
             self.body(region, depth + 1, place)?;
         }
 

@@ -40,6 +40,8 @@ pub enum Derivative {
     Control,
     /// By its region, of which little is kept: [`crate::op::Checkpoint`].
     Checkpoint,
+    /// By the bundle of the function that it calls, made once: [`crate::op::FunctionCall`].
+    Function,
     /// Not at all: a function that nobody may look into.
     Opaque,
 }
@@ -94,8 +96,14 @@ impl Derivative {
             Derivative::Custom(_) => "custom",
             Derivative::Control => "by its regions",
             Derivative::Checkpoint => "by its region",
+            Derivative::Function => "by its function",
             Derivative::Opaque => "none",
         }
+    }
+
+    /// True if the op is differentiated by differentiating its regions.
+    pub const fn is_by_regions(&self) -> bool {
+        matches!(self, Derivative::Control | Derivative::Checkpoint | Derivative::Function)
     }
 
     /// How an op that is linear in all float operands together is transposed; `None` for all others.

@@ -97,14 +97,9 @@ fn differentiate(
     let active = tangents.iter().any(Option::is_some);
     if active && matches!(rule, Derivative::Composite) {
         let types = (operand_types(operands), body.types(&equation.results));
-        let decomposition = match equation.regions.is_empty() {
-            true => {
-                let rule = format!("decompose({})", op.name());
-                scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?
-            }
-            // A region's equations have locations of their own.
-            false => decompose(equation, &types.0, &types.1)?,
-        };
+        let rule = format!("decompose({})", op.name());
+        let decomposition =
+            scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?;
         return run(&decomposition, operands, tangents, &vec![true; types.1.len()], linearizing);
     }
     if let (true, Derivative::Decomposed(decomposition)) = (active, rule) {
@@ -116,7 +111,7 @@ fn differentiate(
         let results = custom::expand(scope, equation, operands, count)?;
         return Ok((results, vec![None; equation.results.len()]));
     }
-    if let (true, Derivative::Control | Derivative::Checkpoint) = (active, rule) {
+    if active && rule.is_by_regions() {
         return control::differentiate(scope, equation, operands, tangents, wanted, linearizing);
     }
     let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;
@@ -139,6 +134,7 @@ fn differentiate(
             | Derivative::Custom(_)
             | Derivative::Control
             | Derivative::Checkpoint
+            | Derivative::Function
             | Derivative::Opaque => vec![None; results.len()],
             Derivative::Linear(_) | Derivative::SignedSum(_) => {
                 let transpose = rule.linear().expect("both kinds are linear");

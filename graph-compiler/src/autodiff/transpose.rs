@@ -73,7 +73,7 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
         if !equation.operands.iter().any(|v| is_linear[*v]) {
             continue;
         }
-        if let Derivative::Control | Derivative::Checkpoint = rule {
+        if rule.is_by_regions() {
             let linear: Vec<bool> = equation.operands.iter().map(|v| is_linear[*v]).collect();
             control::verify(equation, &linear, &location)?;
             continue;
@@ -171,7 +171,7 @@ fn adjoint(
 
 /// True for ops that may run rules of the user's on their cotangents: these need not be linear, so they get the cotangents themselves.
 pub(super) fn sees_signs(rule: &Derivative) -> bool {
-    matches!(rule, Derivative::Custom(_) | Derivative::Control | Derivative::Checkpoint)
+    matches!(rule, Derivative::Custom(_)) || rule.is_by_regions()
 }
 
 /// The cotangents of a signed sum's terms. They have signs and are no new tensors, unless that would make more negations than one.
@@ -206,7 +206,7 @@ fn unsigned(
         let residuals = residuals.iter().map(|v| values[*v].clone().expect("what is not linear is known"));
         return custom::adjoint(equation, residuals.collect(), cotangents);
     }
-    if let Derivative::Control | Derivative::Checkpoint = op.derivative() {
+    if op.derivative().is_by_regions() {
         let operands: Vec<Option<Tensor>> = equation
             .operands
             .iter()

@@ -17,6 +17,7 @@ mod function;
 
 pub use function::{FunctionBuilder, IntoType};
 
+use super::callees::Names;
 use super::eager::Values;
 use super::tensor::Tensor;
 use super::{Body, Equation, Region, ValueId};
@@ -26,6 +27,7 @@ use crate::interpret::Array;
 use crate::location::{Location, LocationId, LocationTable};
 use crate::op::{Constant, Op};
 use crate::ty::TensorType;
+use std::any::{Any, TypeId};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -53,6 +55,8 @@ struct Context {
     eager: bool,
     /// Whether equations that are there already are taken instead of being emitted again.
     reuses: Cell<bool>,
+    names: Names,
+    memory: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
 }
 
 #[derive(Default)]
@@ -101,6 +105,8 @@ impl Scope {
             error: RefCell::default(),
             eager,
             reuses: Cell::new(false),
+            names: Names::default(),
+            memory: RefCell::default(),
         };
         Scope::with(None, 0, false, Rc::new(context))
     }
@@ -189,11 +195,16 @@ impl Scope {
 
     fn push(
         &self,
-        op: Op,
+        mut op: Op,
         operands: &[Tensor],
-        regions: Vec<Region>,
+        mut regions: Vec<Region>,
         caller: Location,
     ) -> Result<Vec<Tensor>> {
+        self.0
+            .context
+            .names
+            .settle(&mut op, &mut regions)
+            .map_err(|d| d.at(caller.clone(), "called here"))?;
         let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
         let results = op.infer(&types, &regions).map_err(|d| {
             let mut d = d.at(self.derivation_of(&caller), op.name());
@@ -373,6 +384,13 @@ impl Scope {
         self.0.context.eager
     }
 
+    /// What somebody remembers for as long as the function is being built, by its type: derivatives of the functions that it calls, say.
+    pub fn remembered<T: Default + 'static>(&self) -> Rc<T> {
+        let mut memory = self.0.context.memory.borrow_mut();
+        let known = memory.entry(TypeId::of::<T>()).or_insert_with(|| Rc::new(T::default()));
+        known.clone().downcast().expect("it is kept under its type")
+    }
+
     /// While `f` runs, an equation that an eager scope has already is not emitted again, unless it derives from another one.
     pub fn reuse<T>(&self, f: impl FnOnce() -> T) -> T {
         let before = self.0.context.reuses.replace(true);
@@ -383,25 +401,8 @@ impl Scope {
 
     /// The same body with its locations taken over from the table of another function.
     pub fn adopt(&self, body: &Body, locations: &LocationTable) -> Body {
-        let mut table = self.0.context.locations.borrow_mut();
-        let mut known: HashMap<LocationId, LocationId> = HashMap::new();
-        for (id, location) in locations.iter() {
-            let location = match location {
-                // What a location derives from stands before it.
-                Location::Derived { of, rule } => Location::Derived { of: known[of], rule: rule.clone() },
-                other => other.clone(),
-            };
-            known.insert(id, table.intern(location));
-        }
-        fn relocate(body: &mut Body, known: &HashMap<LocationId, LocationId>) {
-            for equation in &mut body.equations {
-                equation.location = known.get(&equation.location).copied().unwrap_or(LocationId(0));
-                equation.regions.iter_mut().for_each(|region| relocate(region, known));
-            }
-        }
-        let mut body = body.clone();
-        relocate(&mut body, &known);
-        body
+        let known = LocationTable::merge(&mut self.0.context.locations.borrow_mut(), locations);
+        Relocation::new(&known).body(body)
     }
 
     /// The location of an id, e.g. of an equation of a closed child scope.
@@ -422,6 +423,35 @@ impl Scope {
     /// The function's first error so far.
     pub fn error(&self) -> Option<Diagnostic> {
         self.0.context.error.borrow().clone()
+    }
+}
+
+/// Locations of one table in the place of another's.
+pub(super) struct Relocation<'a> {
+    known: &'a HashMap<LocationId, LocationId>,
+    /// Functions that are called, by the address of their body.
+    moved: HashMap<usize, Region>,
+}
+
+impl<'a> Relocation<'a> {
+    pub(super) fn new(known: &'a HashMap<LocationId, LocationId>) -> Self {
+        Relocation { known, moved: HashMap::new() }
+    }
+
+    pub(super) fn body(&mut self, body: &Body) -> Body {
+        let mut body = body.clone();
+        for equation in &mut body.equations {
+            equation.location = self.known.get(&equation.location).copied().unwrap_or(LocationId(0));
+            for region in &mut equation.regions {
+                let moved = match self.moved.get(&region.address()) {
+                    Some(moved) => moved.clone(),
+                    None => Region::from(self.body(region)),
+                };
+                self.moved.insert(region.address(), moved.clone());
+                *region = moved;
+            }
+        }
+        body
     }
 }
 

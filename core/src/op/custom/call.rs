@@ -1,7 +1,7 @@
 //! `call`: runs a function.
 
-use super::{FunctionName, inputs, outputs, region_count, same_types};
-use crate::diagnostic::Result;
+use super::{FunctionName, inputs, outputs, region_count};
+use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
@@ -32,7 +32,17 @@ impl Operation for FunctionCall {
 
     fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 1)?;
-        same_types("the region's inputs", &inputs(&regions[0]), operands)?;
+        let types =
+            |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+        let taken = inputs(&regions[0]);
+        if taken != operands {
+            let name = &self.function.0;
+            return Err(Diagnostic::new(format!(
+                "`@{name}` takes ({}), and is given ({})",
+                types(&taken),
+                types(operands)
+            )));
+        }
         Ok(outputs(&regions[0]))
     }
 
@@ -55,11 +65,12 @@ impl Operation for FunctionCall {
     }
 
     fn derivative(&self) -> Derivative {
-        if self.opaque { Derivative::Opaque } else { Derivative::Composite }
+        if self.opaque { Derivative::Opaque } else { Derivative::Function }
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        batch_region(self.clone(), b)
+        let function = FunctionName(format!("{}.vmap", self.function.0));
+        batch_region(FunctionCall { function, ..self.clone() }, b)
     }
 
     fn traits(&self) -> Traits {
@@ -77,7 +88,7 @@ impl Operation for FunctionCall {
         vec![Entry {
             name: "call",
             doc: "The results of a function for the operands. An opaque one cannot be differentiated.",
-            derivative: "composite",
+            derivative: Derivative::Function.kind(),
             samples: vec![Sample::with_regions(call, operands, regions)],
         }]
     }
@@ -97,5 +108,22 @@ pub(super) fn batch_region(op: impl Into<Op>, b: &Batch<'_>) -> Vec<Tensor> {
                 .collect()
         }
         Err(error) => b.fail(error),
+    }
+}
+
+impl Op {
+    /// The name of the function that the op calls, whose body is its region.
+    pub fn callee(&self) -> Option<&str> {
+        match self {
+            Op::FunctionCall(call) => Some(&call.function.0),
+            _ => None,
+        }
+    }
+
+    /// Calls the function another name.
+    pub(crate) fn set_callee(&mut self, name: FunctionName) {
+        if let Op::FunctionCall(call) = self {
+            call.function = name;
+        }
     }
 }

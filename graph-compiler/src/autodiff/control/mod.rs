@@ -16,6 +16,7 @@
 
 mod binomial;
 mod branch;
+mod call;
 mod checkpoint;
 mod scan;
 mod transposed;
@@ -43,6 +44,9 @@ pub(super) fn differentiate(
     let at = Site { scope, equation, operands, tangents, wanted };
     if let Op::Checkpoint(op) = &equation.op {
         return if linearizing { checkpoint::linearize(&at, op) } else { checkpoint::jvp(&at, op) };
+    }
+    if let Op::FunctionCall(op) = &equation.op {
+        return if linearizing { call::linearize(&at, op) } else { call::jvp(&at, op) };
     }
     match (equation.op.control().expect("it is control flow"), linearizing) {
         (Control::Branch, false) => branch::jvp(&at),
@@ -74,6 +78,9 @@ pub(super) fn adjoint(
 ) -> Result<Vec<Option<Tensor>>> {
     if let Op::Checkpoint(op) = &equation.op {
         return checkpoint::transpose(scope, equation, op, operands, cotangents);
+    }
+    if let Op::FunctionCall(op) = &equation.op {
+        return call::transpose(scope, equation, op, operands, cotangents);
     }
     match equation.op.control().expect("it is control flow") {
         Control::Branch => branch::transpose(scope, equation, operands, cotangents),

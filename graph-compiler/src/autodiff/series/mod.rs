@@ -204,7 +204,9 @@ impl Nodes {
         }
         let applied = Applied { equation: equation.clone(), operands };
         let rule = match rule {
-            Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) => Rule::Given,
+            Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) | Derivative::Function => {
+                Rule::Given
+            }
             Derivative::Opaque => return Err(custom::opaque_error(&self.scope, equation)),
             Derivative::Custom(rule) => Rule::Nonlinear(Tangents::Custom(rule)),
             Derivative::Control | Derivative::Checkpoint => Rule::Nonlinear(Tangents::Control),
@@ -235,7 +237,7 @@ impl Nodes {
     ) -> Result<Option<Closure>> {
         let types: Vec<TensorType> = operands.iter().map(|v| self.ty(*v).clone()).collect();
         match rule {
-            Derivative::Composite => {
+            Derivative::Composite | Derivative::Function => {
                 let decompose = || decompose(equation, &types, results);
                 // A region's equations have locations of their own.
                 let body = match equation.regions.is_empty() {

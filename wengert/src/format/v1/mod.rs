@@ -115,7 +115,7 @@ pub struct Equation {
     pub operands: Vec<u32>,
     /// Numbers of values.
     pub results: Vec<u32>,
-    /// Numbers of bodies, each less than this body's and used nowhere else.
+    /// Numbers of bodies, each less than this body's and used nowhere else; `call`s of one function share theirs.
     pub regions: Vec<u32>,
     /// Number in the function's list of section `locations`.
     pub location: u32,

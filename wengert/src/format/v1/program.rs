@@ -6,8 +6,10 @@
 use super as v1;
 use super::literals::{self, Literals};
 use crate::format::container::damaged;
-use std::collections::BTreeMap;
-use wengert_core::graph::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
+use std::collections::{BTreeMap, HashMap};
+use wengert_core::graph::{
+    Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, Region, ValueId,
+};
 use wengert_core::op::{Attribute, Op};
 use wengert_core::{Diagnostic, Dim, IdVec, LocationId, LocationTable, Result, Scalar, TensorType};
 
@@ -52,6 +54,8 @@ const fn output_role(role: OutputRole) -> &'static str {
 #[derive(Default)]
 struct Writer {
     bodies: Vec<v1::Body>,
+    /// Numbers of the functions that are called, by the address of their body.
+    called: HashMap<usize, u32>,
     literals: Vec<u8>,
 }
 
@@ -62,7 +66,10 @@ impl Writer {
         let regions: Vec<Vec<u32>> = body
             .equations
             .iter()
-            .map(|equation| equation.regions.iter().map(|region| self.body(region)).collect())
+            .map(|equation| match equation.op.callee() {
+                Some(_) => equation.regions.iter().map(|region| self.called(region)).collect(),
+                None => equation.regions.iter().map(|region| self.body(region)).collect(),
+            })
             .collect();
         let equations = body
             .equations
@@ -94,6 +101,16 @@ impl Writer {
         };
         self.bodies.push(record);
         self.bodies.len() as u32 - 1
+    }
+
+    /// A function that is called is written once.
+    fn called(&mut self, region: &Region) -> u32 {
+        if let Some(number) = self.called.get(&region.address()) {
+            return *number;
+        }
+        let number = self.body(region);
+        self.called.insert(region.address(), number);
+        number
     }
 
     fn attribute(&mut self, attribute: &Attribute, nodes: &mut Vec<v1::Node>) {
@@ -134,7 +151,7 @@ pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<Location
         Reader { literals: Literals::new(literals), bodies: Vec::with_capacity(record.bodies.len()) };
     for (number, body) in record.bodies.into_iter().enumerate() {
         let body = reader.body(body).map_err(|error| error.context(format_args!("body {number}")))?;
-        reader.bodies.push(Some(body));
+        reader.bodies.push(body);
     }
     reader.literals.end()?;
     let mut program = Program::new();
@@ -143,7 +160,7 @@ pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<Location
         let function = reader.function(function, locations).map_err(|error| error.context(context))?;
         program.add(function)?;
     }
-    if let Some(number) = reader.bodies.iter().position(Option::is_some) {
+    if let Some(number) = reader.bodies.iter().position(|body| body.used == Use::Not) {
         return Err(damaged(format!("body {number} belongs to no function")));
     }
     Ok(program)
@@ -151,26 +168,43 @@ pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<Location
 
 struct Reader<'a> {
     literals: Literals<'a>,
-    /// Bodies with the depth of their regions and the greatest location they use; each is taken once.
-    bodies: Vec<Option<Built>>,
+    /// Bodies with the depth of their regions and the greatest location they use.
+    bodies: Vec<Built>,
+}
+
+/// Whose body it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Nobody's yet.
+    Not,
+    /// That of a function, or of one equation.
+    Own,
+    /// That of any number of calls.
+    Called,
 }
 
 struct Built {
-    body: Body,
+    used: Use,
+    body: Region,
     depth: usize,
     greatest_location: u32,
 }
 
 impl Reader<'_> {
-    fn take_body(&mut self, number: u32) -> Result<Built> {
-        self.bodies
-            .get_mut(number as usize)
-            .and_then(Option::take)
-            .ok_or_else(|| damaged(format!("body {number} is not there, or is used twice")))
+    /// A body for another use of it.
+    fn body_of(&mut self, number: u32, used: Use) -> Result<&Built> {
+        match self.bodies.get_mut(number as usize) {
+            Some(body) if body.used == Use::Not || (body.used, used) == (Use::Called, Use::Called) => {
+                body.used = used;
+                Ok(body)
+            }
+            _ => Err(damaged(format!("body {number} is not there, or is used twice"))),
+        }
     }
 
     fn function(&mut self, record: v1::Function, locations: LocationTable) -> Result<Function> {
-        let Built { body, greatest_location, .. } = self.take_body(record.body)?;
+        let built = self.body_of(record.body, Use::Own)?;
+        let (body, greatest_location) = (built.body.to_body(), built.greatest_location);
         let known = |location: u32| match (location as usize) < locations.len() {
             true => Ok(LocationId(location)),
             false => Err(damaged(format!("there is no location {location}"))),
@@ -215,11 +249,12 @@ impl Reader<'_> {
         for (i, equation) in record.equations.into_iter().enumerate() {
             let context = format!("equation {i} (`{}`)", equation.op);
             let mut regions = Vec::with_capacity(equation.regions.len());
+            let used = if equation.op == "call" { Use::Called } else { Use::Own };
             for number in equation.regions {
-                let region = self.take_body(number)?;
+                let region = self.body_of(number, used)?;
                 depth = depth.max(region.depth + 1);
                 greatest_location = greatest_location.max(region.greatest_location);
-                regions.push(region.body);
+                regions.push(region.body.clone());
             }
             greatest_location = greatest_location.max(equation.location);
             let op = self.op(&equation.op, equation.attributes).map_err(|e| e.context(&context))?;
@@ -235,7 +270,8 @@ impl Reader<'_> {
             return Err(damaged(format!("regions nest deeper than {MAX_DEPTH} levels")));
         }
         let (inputs, outputs) = (numbers(record.inputs)?, numbers(record.outputs)?);
-        Ok(Built { body: Body { values, inputs, equations, outputs }, depth, greatest_location })
+        let body = Body { values, inputs, equations, outputs }.into();
+        Ok(Built { used: Use::Not, body, depth, greatest_location })
     }
 
     fn op(&mut self, name: &str, attributes: Vec<(String, Vec<v1::Node>)>) -> Result<Op> {

@@ -6,6 +6,9 @@
 //! A function has locations of its own (`loc`) at all inputs and equations or at none. Without them equations are
 //! located in the text itself, so that later errors point there.
 
+mod callees;
+
+use self::callees::Callee;
 use super::verify::{self, Place};
 use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
@@ -23,7 +26,7 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
     let mut functions = Vec::new();
     let mut names = BTreeSet::new();
     while !c.is_end() {
-        let (function, places) = read_function(&mut c)?;
+        let (function, places) = read_function(&mut c, &functions)?;
         if !names.insert(function.name.clone()) {
             return Err(c
                 .error(places.function, format!("G1: function `@{}` is defined twice", function.name))
@@ -34,6 +37,7 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
                 Place::Function => places.function,
                 Place::Input(i) => places.inputs[i],
                 Place::Output(i) => places.outputs[i],
+                Place::Callee(i) => places.callees[i],
                 Place::Equation(i) => places.equations[i],
             };
             from_inside(&c, token, verify::context(&function, &violation.name, violation.diagnostic))
@@ -51,8 +55,8 @@ fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnosti
     error
 }
 
-/// Reads one function, which is not verified yet.
-fn read_function<'a>(c: &mut Cursor<'a>) -> Result<(Function, Places<'a>)> {
+/// Reads one function, which is not verified yet. It may call `earlier` ones.
+fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Function, Places<'a>)> {
     if !c.is_keyword("func") {
         return Err(c
             .unexpected("`func`")
@@ -62,7 +66,10 @@ fn read_function<'a>(c: &mut Cursor<'a>) -> Result<(Function, Places<'a>)> {
     let function = c.peek();
     let name = c.expect_function("the name of the function, such as `@f`")?.to_string();
     let mut reader = Reader {
-        places: Places { function, inputs: vec![], outputs: vec![], equations: vec![] },
+        places: Places { function, inputs: vec![], outputs: vec![], callees: vec![], equations: vec![] },
+        earlier,
+        open: vec![name.clone()],
+        callees: BTreeMap::new(),
         locations: LocationTable::default(),
         mode: Mode::Open,
         scopes: vec![HashMap::new()],
@@ -77,6 +84,9 @@ fn read_function<'a>(c: &mut Cursor<'a>) -> Result<(Function, Places<'a>)> {
         reader.output(c, position - 1)
     })?;
     c.expect("{")?;
+    while c.is_keyword("func") {
+        reader.callee(c)?;
+    }
     let end = reader.equations(c, &mut body)?;
     if body.outputs.len() != outputs.len() {
         return Err(c.error(
@@ -94,7 +104,8 @@ fn read_function<'a>(c: &mut Cursor<'a>) -> Result<(Function, Places<'a>)> {
     reader.location_table(c)?;
     c.expect("}")?;
     let outputs = outputs.into_iter().map(|(output, _)| output).collect();
-    Ok((Function { name, inputs, outputs, body, locations: reader.locations }, reader.places))
+    let (places, locations) = reader.places(c, &body)?;
+    Ok((Function { name, inputs, outputs, body, locations }, places))
 }
 
 /// The tokens at which a function's parts begin, for errors of the verifier.
@@ -102,7 +113,9 @@ struct Places<'a> {
     function: Token<'a>,
     inputs: Vec<Token<'a>>,
     outputs: Vec<Token<'a>>,
-    /// In the order of the text.
+    /// The functions that it calls, in the order of [`Body::callees`].
+    callees: Vec<Token<'a>>,
+    /// In the order of the printed text.
     equations: Vec<Token<'a>>,
 }
 
@@ -117,15 +130,21 @@ enum Mode {
     Own,
 }
 
-struct Reader<'a> {
+struct Reader<'a, 'e> {
     places: Places<'a>,
+    /// Functions of the program that may be called.
+    earlier: &'e [Function],
+    /// Names of the functions that are being read.
+    open: Vec<String>,
+    /// Functions within the function, and earlier ones that it has called.
+    callees: BTreeMap<String, Callee<'a>>,
     locations: LocationTable,
     mode: Mode,
     /// Values by name, for each body from the outermost to the one that is being read.
     scopes: Vec<HashMap<&'a str, ValueId>>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Reader<'a, '_> {
     fn input(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<Input> {
         let token = c.peek();
         let mut role = InputRole::Input;
@@ -221,6 +240,9 @@ impl<'a> Reader<'a> {
         self.places.equations.push(at);
         let location = self.location(c, at)?;
         let mut regions = Vec::new();
+        if let Some(name) = op.callee() {
+            regions.push(self.called(c, at, name)?);
+        }
         while c.eat_keyword("region") {
             regions.push(c.nested(|c| self.region(c))?.into());
         }
@@ -438,7 +460,7 @@ mod tests {
               %7: f32[2] = add %0, %1\n  \
               return %7\n\
             }\n";
-        let (function, places) = read_function(&mut Cursor::new("f.ir", text)).unwrap();
+        let (function, places) = read_function(&mut Cursor::new("f.ir", text), &[]).unwrap();
         assert_eq!(function.to_string(), text);
         let lines: Vec<u32> = places.equations.iter().map(|t| t.line).collect();
         assert_eq!(lines, [2, 4, 5, 14]);
@@ -447,7 +469,7 @@ mod tests {
         assert_eq!(function.clone().renumber(), function);
 
         let located = print_function(&function, &PrintOptions { locations: true });
-        let (again, _) = read_function(&mut Cursor::new("g.ir", &located)).unwrap();
+        let (again, _) = read_function(&mut Cursor::new("g.ir", &located), &[]).unwrap();
         assert_eq!(again, function);
     }
 

@@ -1,0 +1,218 @@
+//! `call`: functions that are called by name, differentiated once.
+//!
+//! What a derivative needs of a function is its *bundle*, and each part of it is a function again, which is called by name: the tangent function
+//! `@f.jvp`, the forward half `@f.forward`, which also gives what the linear half wants to know, the linear half `@f.linear`, and its
+//! transpose `@f.pullback`. The parts depend on the function and on which arguments vary, not on who calls it. So they are made at
+//! the first call and remembered; a caller's derivative has as many calls as the caller, however large the function is.
+//!
+//! Parts are differentiated like any function: the second derivative of `@f` calls `@f.forward.linear`, and so on.
+
+use super::{
+    Activity, Operand, Site, flags, kept, opened, or_zeros, present, region, spread, transposed, types,
+};
+use crate::autodiff::current_scope;
+use crate::autodiff::jvp::{Duals, run};
+use crate::autodiff::linearize::linearize as linearized;
+use crate::autodiff::transpose::transpose as transpose_body;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::graph::{Body, Equation, Region};
+use wengert_core::op::{FunctionCall, FunctionName};
+use wengert_core::{Location, Result, Tensor, TensorType};
+
+/// A function, and of which of its arguments and results a derivative speaks.
+type Key = (Region, Vec<bool>, Vec<bool>);
+
+/// Derivatives of the functions that a function under construction calls.
+#[derive(Default)]
+struct Bundles {
+    tangents: RefCell<HashMap<Key, Rc<Joint>>>,
+    halves: RefCell<HashMap<Key, Rc<Halves>>>,
+    transposes: RefCell<HashMap<Key, Rc<Transposed>>>,
+}
+
+/// Results and tangents together.
+struct Joint {
+    body: Region,
+    /// Which results have tangents.
+    moving: Vec<bool>,
+}
+
+struct Halves {
+    /// Gives the results, then residuals.
+    forward: Region,
+    /// Takes the tangents that are there, then `residuals`; gives those of the results that have one.
+    linear: Region,
+    residuals: Vec<Source>,
+    moving: Vec<bool>,
+}
+
+/// Where the linear half finds what it wants to know.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The argument of this number.
+    Argument(usize),
+    /// What the forward half gives at this place.
+    Result(usize),
+}
+
+struct Transposed {
+    /// Takes known operands, then cotangents, as far as they are `used`.
+    body: Region,
+    used: Vec<bool>,
+    /// Which linear operands have cotangents.
+    moving: Vec<bool>,
+}
+
+/// What is remembered of a function, made if it is not yet.
+fn remembered<T>(
+    known: &RefCell<HashMap<Key, Rc<T>>>,
+    key: Key,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<Rc<T>> {
+    if let Some(made) = known.borrow().get(&key) {
+        return Ok(made.clone());
+    }
+    // Making it may ask for the parts of functions that this one calls.
+    let made = Rc::new(make()?);
+    known.borrow_mut().insert(key, made.clone());
+    Ok(made)
+}
+
+fn part(op: &FunctionCall, suffix: &str) -> FunctionCall {
+    let base = match (suffix, op.function.0.strip_suffix(".linear")) {
+        ("pullback", Some(base)) => base,
+        _ => &op.function.0,
+    };
+    FunctionCall { function: FunctionName(format!("{base}.{suffix}")), ..op.clone() }
+}
+
+fn called(at: &Site<'_>, op: FunctionCall, operands: &[Tensor], body: &Region) -> Result<Vec<Tensor>> {
+    let location = at.scope.location(at.equation.location);
+    Scope::emit(op.into(), operands, vec![body.clone()], location)
+}
+
+fn derived_call(
+    scope: &Scope,
+    equation: &Equation,
+    rule: String,
+    op: FunctionCall,
+    operands: &[Tensor],
+    body: &Region,
+) -> Result<Vec<Tensor>> {
+    scope.derived(equation.location, rule, || {
+        Scope::emit(op.into(), operands, vec![body.clone()], Location::Unknown)
+    })
+}
+
+pub(super) fn jvp(at: &Site<'_>, op: &FunctionCall) -> Result<Duals> {
+    let body = &at.equation.regions[0];
+    let active = flags(at.tangents);
+    let given = present(at.tangents);
+    let key = (body.clone(), active.clone(), at.wanted.to_vec());
+    let joint = remembered(&at.scope.remembered::<Bundles>().tangents, key, || {
+        let taken = [types(at.operands), types(&given)].concat();
+        let mut moving = vec![];
+        let body = region(&taken, |inputs| {
+            let (primals, rest) = inputs.split_at(at.operands.len());
+            let (outputs, tangents) = run(body, primals, &spread(rest, &active), at.wanted, false)?;
+            moving = flags(&tangents);
+            Ok(outputs.into_iter().chain(tangents.into_iter().flatten()).collect())
+        })?;
+        Ok(Joint { body: body.into(), moving })
+    })?;
+    let operands = [at.operands, &given].concat();
+    let mut results = called(at, part(op, "jvp"), &operands, &joint.body)?;
+    let tangents = results.split_off(body.outputs.len());
+    Ok((results, spread(&tangents, &joint.moving)))
+}
+
+pub(super) fn linearize(at: &Site<'_>, op: &FunctionCall) -> Result<Duals> {
+    let body = &at.equation.regions[0];
+    let count = body.outputs.len();
+    let key = (body.clone(), flags(at.tangents), at.wanted.to_vec());
+    let halves = remembered(&at.scope.remembered::<Bundles>().halves, key, || halves(at, body))?;
+    let unchanged = halves.forward.outputs.len() == count;
+    let op_forward = if unchanged { op.clone() } else { part(op, "forward") };
+    let forward = if unchanged { body } else { &halves.forward };
+    let mut values = called(at, op_forward, at.operands, forward)?;
+    if !halves.moving.contains(&true) {
+        values.truncate(count);
+        let none = vec![None; count];
+        return Ok((values, none));
+    }
+    let residual = |source: &Source| match source {
+        Source::Argument(i) => at.operands[*i].clone(),
+        Source::Result(i) => values[*i].clone(),
+    };
+    let operands: Vec<Tensor> =
+        present(at.tangents).into_iter().chain(halves.residuals.iter().map(residual)).collect();
+    let rule = format!("jvp({})", at.equation.op.name());
+    let tangents = derived_call(at.scope, at.equation, rule, part(op, "linear"), &operands, &halves.linear)?;
+    values.truncate(count);
+    Ok((values, spread(&tangents, &halves.moving)))
+}
+
+fn halves(at: &Site<'_>, body: &Region) -> Result<Halves> {
+    let (scope, inputs) = opened(current_scope()?.region(), &types(at.operands));
+    let closure = Closure { body: body.to_body(), captures: vec![] };
+    let apart = scope.enter(|| linearized(&closure, &inputs, &flags(at.tangents), at.wanted))?;
+    let mut given = apart.outputs.clone();
+    let source = |residual: &Tensor| {
+        if let Some(i) = inputs.iter().position(|input| input.is_same(residual)) {
+            return Source::Argument(i);
+        }
+        let known = given.iter().position(|t| t.is_same(residual));
+        Source::Result(known.unwrap_or_else(|| {
+            given.push(residual.clone());
+            given.len() - 1
+        }))
+    };
+    let residuals = apart.linear.residuals.iter().map(source).collect();
+    let closed = scope.close(&given)?;
+    assert!(closed.captures.is_empty(), "a function that is called uses its arguments only");
+    let moving = apart.linear.outputs.iter().map(|(_, at)| at.is_some()).collect();
+    let (forward, linear) = (closed.body.renumber().into(), apart.linear.body.renumber().into());
+    Ok(Halves { forward, linear, residuals, moving })
+}
+
+pub(super) fn transpose(
+    scope: &Scope,
+    equation: &Equation,
+    op: &FunctionCall,
+    operands: &[Operand],
+    cotangents: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let linear: Vec<bool> = operands.iter().map(Option::is_none).collect();
+    let body = &equation.regions[0];
+    let key = (body.clone(), linear.clone(), flags(cotangents));
+    let (known, given) = (present(operands), present(cotangents));
+    let made = remembered(&scope.remembered::<Bundles>().transposes, key, || {
+        let (reordered, lines) = transposed::reordered(body, &linear);
+        let taken = [types(&known), types(&given)].concat();
+        let made: Vec<TensorType> = reordered.types(&reordered.inputs[..lines]);
+        let mut moving = vec![];
+        let mut body: Body = region(&taken, |inputs| {
+            let (known, given) = inputs.split_at(known.len());
+            let given = spread(given, &flags(cotangents));
+            let results = transpose_body(&reordered, lines, known, &given)?;
+            moving = flags(&results);
+            let there = results.iter().zip(&made).filter(|(r, _)| r.is_some());
+            there.map(|(r, ty)| or_zeros(r.as_ref(), ty)).collect()
+        })?;
+        let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
+        let used: Vec<bool> = body.inputs.iter().map(|v| live[*v]).collect();
+        body.inputs = kept(&body.inputs, &used);
+        Ok(Transposed { body: body.renumber().into(), used, moving })
+    })?;
+    if !made.moving.contains(&true) {
+        return Ok(vec![None; operands.len()]);
+    }
+    let operands = kept(&[known, given].concat(), &made.used);
+    let rule = format!("transpose({})", equation.op.name());
+    let results = derived_call(scope, equation, rule, part(op, "pullback"), &operands, &made.body)?;
+    let mut results = spread(&results, &made.moving).into_iter();
+    Ok(linear.iter().map(|linear| linear.then(|| results.next().flatten()).flatten()).collect())
+}
