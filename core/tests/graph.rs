@@ -184,7 +184,7 @@ fn invariants_that_texts_cannot_violate() {
             let ty = f.body.values[programs::value(3)].clone();
             f.body.values.push(ty);
         }),
-        ("G7: `exp` takes 0 regions, found 1", |f| f.body.equations[0].regions = vec![f.body.clone()]),
+        ("G7: `exp` takes 0 regions, found 1", |f| f.body.equations[0].regions = vec![f.body.clone().into()]),
         ("G9: location @9", |f| f.body.equations[0].location = LocationId(9)),
         ("G9: location @9", |f| f.inputs[0].location = LocationId(9)),
         ("G9: location @5 is derived of @7", |f| {

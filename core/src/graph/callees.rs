@@ -75,7 +75,19 @@ pub(super) fn check_extent(body: &Region) -> Result<()> {
 
 /// The names of the functions that are called in a function under construction.
 #[derive(Default)]
-pub(super) struct Names(RefCell<HashMap<String, Region>>);
+pub(super) struct Names {
+    bodies: RefCell<HashMap<String, Region>>,
+    /// What became of a name and the body at an address, which is kept there. Without it, a function would be walked through once for
+    /// every path to it.
+    settled: RefCell<HashMap<(String, usize), Settled>>,
+}
+
+struct Settled {
+    /// Nothing else can have its address.
+    _given: Region,
+    name: String,
+    body: Region,
+}
 
 impl Names {
     /// The op and its regions with names that mean the same everywhere: a body whose name is taken gets another one, and a body that
@@ -96,22 +108,30 @@ impl Names {
     }
 
     fn named(&self, name: &str, body: &Region) -> Result<(String, Region)> {
-        if let Some(known) = self.0.borrow().get(name)
-            && known.is_same(body)
-        {
-            return Ok((name.into(), known.clone()));
+        let key = (name.to_string(), body.address());
+        if let Some(known) = self.settled.borrow().get(&key) {
+            return Ok((known.name.clone(), known.body.clone()));
         }
+        let given = body.clone();
         let body = self.within(body)?.map_or_else(|| body.clone(), Region::from);
         check_extent(&body)?;
+        let (name, body) = self.new_name(name, body);
+        let settled = Settled { _given: given, name: name.clone(), body: body.clone() };
+        self.settled.borrow_mut().insert(key, settled);
+        Ok((name, body))
+    }
+
+    /// The name, or another, of a body that is known or becomes so.
+    fn new_name(&self, name: &str, body: Region) -> (String, Region) {
         let others = (2..).map(|n| format!("{name}.{n}"));
-        let mut names = self.0.borrow_mut();
+        let mut names = self.bodies.borrow_mut();
         for candidate in std::iter::once(name.to_string()).chain(others) {
             match names.get(&candidate) {
-                Some(known) if *known == body => return Ok((candidate, known.clone())),
+                Some(known) if *known == body => return (candidate, known.clone()),
                 Some(_) => {}
                 None => {
                     names.insert(candidate.clone(), body.clone());
-                    return Ok((candidate, body));
+                    return (candidate, body);
                 }
             }
         }

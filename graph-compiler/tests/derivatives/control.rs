@@ -363,7 +363,7 @@ fn finite_differences_agree() {
 
 /// The equations of a body and of all in it.
 fn size(body: &wengert_core::graph::Body) -> usize {
-    body.equations.iter().map(|e| 1 + e.regions.iter().map(size).sum::<usize>()).sum()
+    body.equations.iter().map(|e| 1 + e.regions.iter().map(|r| size(r)).sum::<usize>()).sum()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 // Helpers outside of `#[test]` functions unwrap too.
 #![allow(clippy::unwrap_used)]
 
+mod calls;
 mod catalogue;
 mod checkpoint;
 mod closures;
@@ -17,6 +18,7 @@ mod halves;
 mod jacobians;
 mod jet;
 mod known;
+mod laws;
 mod list;
 mod programs;
 mod signs;

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Equation, Region};
+use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::{FunctionCall, FunctionName};
 use wengert_core::{Location, Result, Tensor, TensorType};
 
@@ -81,12 +81,19 @@ fn remembered<T>(
     Ok(made)
 }
 
+/// The function that is a part of another's bundle. The transpose of a linear half belongs to the function itself.
 fn part(op: &FunctionCall, suffix: &str) -> FunctionCall {
-    let base = match (suffix, op.function.0.strip_suffix(".linear")) {
-        ("pullback", Some(base)) => base,
-        _ => &op.function.0,
+    let name = op.function.0.as_str();
+    let base = match suffix {
+        "pullback" => name.split_once(".linear").filter(|(_, rest)| is_number(rest)).map_or(name, |(f, _)| f),
+        _ => name,
     };
     FunctionCall { function: FunctionName(format!("{base}.{suffix}")), ..op.clone() }
+}
+
+/// What tells functions of one name apart: nothing, or a dot and a number.
+fn is_number(rest: &str) -> bool {
+    rest.is_empty() || rest.strip_prefix('.').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn called(at: &Site<'_>, op: FunctionCall, operands: &[Tensor], body: &Region) -> Result<Vec<Tensor>> {
@@ -160,17 +167,21 @@ fn halves(at: &Site<'_>, body: &Region) -> Result<Halves> {
     let closure = Closure { body: body.to_body(), captures: vec![] };
     let apart = scope.enter(|| linearized(&closure, &inputs, &flags(at.tangents), at.wanted))?;
     let mut given = apart.outputs.clone();
-    let source = |residual: &Tensor| {
-        if let Some(i) = inputs.iter().position(|input| input.is_same(residual)) {
-            return Source::Argument(i);
-        }
-        let known = given.iter().position(|t| t.is_same(residual));
-        Source::Result(known.unwrap_or_else(|| {
+    let mut sources: HashMap<ValueId, Source> = HashMap::new();
+    for (i, output) in given.iter().enumerate() {
+        sources.insert(scope.value_of(output)?, Source::Result(i));
+    }
+    for (i, input) in inputs.iter().enumerate() {
+        sources.insert(scope.value_of(input)?, Source::Argument(i));
+    }
+    let mut residuals = Vec::new();
+    for residual in &apart.linear.residuals {
+        let source = *sources.entry(scope.value_of(residual)?).or_insert_with(|| {
             given.push(residual.clone());
-            given.len() - 1
-        }))
-    };
-    let residuals = apart.linear.residuals.iter().map(source).collect();
+            Source::Result(given.len() - 1)
+        });
+        residuals.push(source);
+    }
     let closed = scope.close(&given)?;
     assert!(closed.captures.is_empty(), "a function that is called uses its arguments only");
     let moving = apart.linear.outputs.iter().map(|(_, at)| at.is_some()).collect();

@@ -8,10 +8,12 @@
 //! - evaluated on numbers, by the graph interpreter ([`WengertList::evaluate`]);
 //! - called on other tensors, in a function being built, in another list, or eagerly ([`WengertList::call`]): lists nest;
 //! - differentiated ([`grad`](WengertList::grad), [`vjp`](WengertList::vjp), [`jvp`](WengertList::jvp)), which gives a list again, so to any order;
+//! - called by name ([`named`](WengertList::named)): the caller then holds a call, and every derivative of the list is made once;
 //! - turned into a function of a program ([`WengertList::function`]), and so compiled, saved and run as any other.
 //!
 //! The argument and the result may be any `Differentiable` values. A closure may use tensors of the function in which it is traced; these
-//! are *captured*: constants to the list, which can then only be called there.
+//! are *captured*: they are the list's environment, and it can then only be called there. A list is thus a closure as a value, differentiable like
+//! any other with respect to its environment ([`value`]): it can be a field of a model, be returned, partially applied, chosen at run time.
 //!
 //! ```
 //! use wengert_compiler::autodiff::list::trace;
@@ -25,14 +27,17 @@
 //! # }
 //! ```
 
+mod named;
 pub(super) mod print;
+mod value;
 
 use super::Activity;
 use super::operators;
 use super::values::{enter_scope_of, poison, with_tensors};
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, inline, verify};
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, Region, inline, verify};
 use wengert_core::interpret::{self, Array};
+use wengert_core::op::FunctionName;
 use wengert_core::{
     Diagnostic, Differentiable, Initializer, KeyPath, Literal, Location, LocationId, LocationTable, Result,
     Tensor,
@@ -44,10 +49,12 @@ pub struct WengertList<I, O> {
     input: I,
     /// The same for the outputs.
     output: O,
-    body: Body,
+    body: Region,
     /// Values of the function in which the list was traced: the last inputs of the body.
     captures: Vec<Tensor>,
     locations: LocationTable,
+    /// If it is called by name.
+    name: Option<FunctionName>,
 }
 
 /// Runs `f` on symbolic tensors of the types of those in `like`, whose values do not matter, and returns what it did.
@@ -93,9 +100,10 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         WengertList {
             input: without_values(input),
             output: without_values(output),
-            body,
+            body: body.into(),
             captures,
             locations,
+            name: None,
         }
     }
 
@@ -137,8 +145,13 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
                 )
             })?;
             operands.extend(self.captures.iter().cloned());
-            let body = scope.adopt(&self.body, &self.locations);
-            scope.enter(|| inline(&body, &operands))
+            match &self.name {
+                Some(name) => self.call_by_name(&scope, name, &operands, caller.clone()),
+                None => {
+                    let body = scope.adopt(&self.body, &self.locations);
+                    scope.enter(|| inline(&body, &operands))
+                }
+            }
         });
         match result {
             Ok(outputs) => with_tensors(&self.output, &outputs),
@@ -223,7 +236,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
             name: name.into(),
             inputs: paths("x", &self.input).into_iter().map(input).collect(),
             outputs: paths("y", &self.output).into_iter().map(output).collect(),
-            body: self.body.clone(),
+            body: self.body.to_body(),
             locations: self.locations.clone(),
         };
         verify(&function)?;
@@ -275,7 +288,8 @@ pub type Adjoint<I, O> =
 /// A list without the operations whose results nothing needs, such as the value of a function of which the gradient is asked.
 fn derived<I, O>(mut list: WengertList<I, O>) -> Result<WengertList<I, O>> {
     let live = Activity::of(&list.body, &vec![false; list.body.outputs.len()]).live;
-    list.body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+    let body: &mut Body = &mut list.body;
+    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
     // What is captured and not needed by now is not captured.
     let own = list.body.inputs.len() - list.captures.len();
     let needed: Vec<bool> = list.body.inputs[own..].iter().map(|v| live[*v]).collect();
@@ -283,7 +297,7 @@ fn derived<I, O>(mut list: WengertList<I, O>) -> Result<WengertList<I, O>> {
     list.captures.retain(|_| kept.next() == Some(true));
     let mut kept = std::iter::repeat_n(true, own).chain(needed);
     list.body.inputs.retain(|_| kept.next() == Some(true));
-    list.body = list.body.renumber();
+    list.body = std::mem::take(&mut list.body).into_body().renumber().into();
     Ok(list)
 }
 
@@ -318,6 +332,7 @@ impl<I: Differentiable, O: Differentiable> Clone for WengertList<I, O> {
             body: self.body.clone(),
             captures: self.captures.clone(),
             locations: self.locations.clone(),
+            name: self.name.clone(),
         }
     }
 }
