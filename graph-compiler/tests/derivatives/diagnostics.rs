@@ -31,11 +31,11 @@ func @f(%x: f32[],
 ";
 const OPAQUE: &str = "\
 func @f(%x: f32[3]) -> (loss: f32[]) {
+  func @table(%a: f32[3]) {
+    %b: f32[] = reduce_sum %a {axes=[0]}
+    return %b
+  }
   %0: f32[] = call %x {function=@table, opaque=true}
-    region (%a: f32[3]) {
-      %b: f32[] = reduce_sum %a {axes=[0]}
-      return %b
-    }
   return %0
 }
 ";
@@ -229,7 +229,7 @@ fn a_call_that_is_opaque() {
     let reverse = function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
     let forward = function::jvp(&program, "f", &Jvp { wrt: &["x"] }).unwrap_err();
     for error in [reverse, forward] {
-        assert_tells_of_file(&error, message, (2, 15, "called here"), help);
+        assert_tells_of_file(&error, message, (6, 15, "called here"), help);
     }
 }
 
