@@ -24,8 +24,26 @@ pub use wengert_compiler::autodiff::operators::{
     jacrev, jet, jvp, linearize, nth_derivative, transpose, value_and_grad, value_and_grad_wrt,
     value_and_jacfwd, value_and_jacrev, value_aux_and_grad, value_grad_and_hessian, vjp,
 };
+pub use wengert_compiler::autodiff::residuals::{Residual, ResidualKind, Residuals, saved_residuals};
 pub use wengert_compiler::autodiff::rules::{
     call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative,
 };
 pub use wengert_compiler::vmap::operators::{Axes, ByPath, vmap, vmap_axes};
 pub use wengert_core::op::Checkpoint;
+
+use wengert_core::{Differentiable, Result};
+
+/// Prints to standard error what reverse mode would keep of a closure, the table of [`saved_residuals`], and the sum of what is stored.
+///
+/// Errors: those of the closure and of its derivative.
+#[track_caller]
+pub fn print_saved_residuals<M: Differentiable, O: Differentiable>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> Result<()> {
+    let residuals = saved_residuals(at, f)?;
+    let bytes = residuals.stored_bytes().map_or_else(|| "an unknown number of".into(), |n| n.to_string());
+    eprint!("{residuals}");
+    eprintln!("{} values stored, {bytes} bytes", residuals.stored().count());
+    Ok(())
+}

@@ -181,6 +181,7 @@ fn what_the_digits_hand_on_is_typed_and_printed() {
         let (name, stored) = match &residual.kind {
             ResidualKind::Stored(name) => (name, true),
             ResidualKind::Input(name) => (name, false),
+            ResidualKind::Captured => panic!("a function captures nothing"),
             ResidualKind::Constant => continue,
         };
         let input = backward.input_index(name).unwrap();

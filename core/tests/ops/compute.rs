@@ -6,7 +6,7 @@
 
 use super::cases;
 use super::lower::{Lowered, error_bound, execute, lower, ulp};
-use wengert_core::graph::{Body, Region};
+use wengert_core::graph::Region;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{Op, Sample};

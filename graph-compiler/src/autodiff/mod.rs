@@ -34,6 +34,7 @@ pub mod jvp;
 pub mod linearize;
 pub mod list;
 pub mod operators;
+pub mod residuals;
 pub mod rules;
 pub mod series;
 pub mod trace;

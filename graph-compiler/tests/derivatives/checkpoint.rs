@@ -145,3 +145,40 @@ fn checkpoints_nest() {
     };
     assert_eq!(run(&f(true), &inputs()), run(&f(false), &inputs()));
 }
+
+/// The table of what reverse mode keeps: by source line, with bytes and readers; stacks of loops, and what policies leave of it.
+#[test]
+fn saved_residuals_are_told_by_line() {
+    use wengert_compiler::autodiff::residuals::{Residuals, saved_residuals};
+    use wengert_core::graph::control;
+    let table = |f: &dyn Fn(&Tensor, &Tensor) -> Residuals| {
+        let mut table = None;
+        build(&[f64s(&[3]), f64s(&[3])], |v| {
+            table = Some(f(&v[0], &v[1]));
+            vec![v[0].clone()]
+        });
+        table.unwrap()
+    };
+    let all = table(&|x, w| saved_residuals(x, |x| ((x * w).sin() * x).sum()).unwrap());
+    let rows: Vec<String> =
+        all.to_string().lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let line = line!() - 2;
+    assert_eq!(rows.len(), 4, "{all}");
+    assert!(rows[0].starts_with("(captured) f64[3] 24 bytes "), "{all}");
+    assert!(rows[0].ends_with("read by jvp(mul)"), "{all}");
+    let stored: Vec<&String> = rows.iter().filter(|r| r.starts_with("%r_")).collect();
+    assert_eq!(stored.len(), 2, "{all}");
+    for row in stored {
+        assert!(row.contains(&format!("tests/derivatives/checkpoint.rs:{line}:")), "{all}");
+    }
+    assert!(rows.iter().any(|r| r.starts_with("%x (input) f64[3]")), "{all}");
+    assert_eq!(all.stored_bytes().unwrap().to_string(), "48");
+
+    // Seven steps of a loop keep seven times what a step keeps.
+    let looped = |x: &Tensor| control::fori(7i64, x, |_, x: &Tensor| x.sin()).sum();
+    let tape = table(&|x, _| saved_residuals(x, looped).unwrap());
+    assert_eq!(tape.stored_bytes().unwrap().to_string(), (7 * 24).to_string(), "{tape}");
+    assert_eq!(tape.stored().map(|r| r.ty.to_string()).collect::<Vec<_>>(), ["f64[7,3]"]);
+    let few = table(&|x, _| saved_residuals(x, |x| checkpoint(Checkpoint::nothing(), x, looped)).unwrap());
+    assert_eq!(few.stored().count(), 0, "{few}");
+}

@@ -487,6 +487,6 @@ mod tests {
         let text = print_function(&function, &PrintOptions { locations: true });
         let parsed = parse_program(&text, "f.ir").unwrap();
         assert_eq!(parsed.functions()[0], function, "{text}");
-        assert!(text.contains("loc 1 = \"core/src/graph/parse.rs\":"), "{text}");
+        assert!(text.contains("loc 1 = \"core/src/graph/parse/mod.rs\":"), "{text}");
     }
 }

@@ -19,9 +19,9 @@ mod reverse;
 mod split;
 mod transposed;
 
+pub use super::residuals::{Residual, ResidualKind, Residuals};
 pub(crate) use super::wrt::suggest;
 pub(crate) use maker::Maker;
-pub use split::{Residual, ResidualKind, Residuals};
 
 use wengert_core::graph::{Function, Program};
 use wengert_core::{Diagnostic, Result};

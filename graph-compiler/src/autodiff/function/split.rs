@@ -12,81 +12,11 @@ use super::choose::{Need, differentiated, independent, select};
 use super::maker::{Maker, fresh, live};
 use super::{Grad, Halves, Jvp};
 use crate::autodiff::jvp::zeros;
+use crate::autodiff::residuals::{Residual, ResidualKind, Residuals, readers, varying};
 use crate::autodiff::{Linear, linearize};
-use std::collections::BTreeSet;
-use std::fmt;
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, ValueId, inline, verify};
-use wengert_core::{Dim, IdVec, Location, LocationId, LocationTable, Result, Tensor, TensorType};
-
-/// What the second half of a derivative wants to know of the first.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Residuals(pub Vec<Residual>);
-
-/// A value of the forward run that the derivative reads.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Residual {
-    /// Where the second half has it from.
-    pub kind: ResidualKind,
-    /// Dtype and shape.
-    pub ty: TensorType,
-    /// Where the user's program makes it.
-    pub location: Location,
-    /// The rules that read it, e.g. `jvp(tanh)`, sorted.
-    pub readers: Vec<String>,
-}
-
-/// Where a residual comes from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ResidualKind {
-    /// An output of the forward half, and an input of the other, of this name.
-    Stored(String),
-    /// The function's input of this name, which the second half takes too.
-    Input(String),
-    /// It depends on no input; the second half makes it itself.
-    Constant,
-}
-
-impl Residual {
-    /// Its bytes, if they are a linear expression of the dimension variables.
-    pub fn bytes(&self) -> Option<Dim> {
-        let size = Dim::constant(self.ty.dtype.size() as i64);
-        self.ty.shape.iter().try_fold(size, |n, d| n.checked_mul(d))
-    }
-}
-
-impl fmt::Display for Residuals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows: Vec<[String; 5]> = self.0.iter().map(Residual::row).collect();
-        let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
-        for row in &rows {
-            let mut line = String::from(" ");
-            for (i, cell) in row.iter().enumerate() {
-                let space = if i + 1 < row.len() { width(i) - cell.chars().count() + 2 } else { 0 };
-                line += &format!(" {cell}{}", " ".repeat(space.saturating_sub(1)));
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
-}
-
-impl Residual {
-    fn row(&self) -> [String; 5] {
-        let name = match &self.kind {
-            ResidualKind::Stored(name) => format!("%{name}"),
-            ResidualKind::Input(name) => format!("%{name} (input)"),
-            ResidualKind::Constant => "(constant)".into(),
-        };
-        let bytes = self.bytes().map_or_else(|| "? bytes".into(), |n| format!("{n} bytes"));
-        let readers = if self.readers.is_empty() {
-            String::new()
-        } else {
-            format!("read by {}", self.readers.join(", "))
-        };
-        [name, self.ty.to_string(), bytes, self.location.to_string(), readers]
-    }
-}
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, inline, verify};
+use wengert_core::{Location, LocationId, LocationTable, Result, Tensor, TensorType};
 
 pub(super) fn split_of(function: &Function, request: &Grad<'_>) -> Result<Halves> {
     let of = differentiated(function, request.of, Need::Any)?;
@@ -224,6 +154,7 @@ impl Forward {
                         .expect("a residual that is an input is one of its function");
                     second.shared(&function.inputs[at], residual.ty.clone())
                 }
+                (ResidualKind::Captured, _) => unreachable!("a function captures nothing"),
                 (ResidualKind::Constant, body) => {
                     let body = body.as_ref().expect("a constant has the equations that make it");
                     second.scope.clone().enter(|| inline(body, &[]))?.swap_remove(0)
@@ -235,32 +166,6 @@ impl Forward {
         let derivative = second.finish(format!("{}_{suffix}", function.name))?;
         Ok(Halves { forward: self.function, derivative, residuals: self.residuals, warnings: vec![] })
     }
-}
-
-/// For each value whether it depends on an input.
-fn varying(body: &Body) -> IdVec<ValueId, bool> {
-    let mut varies: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
-    body.inputs.iter().for_each(|v| varies[*v] = true);
-    for equation in &body.equations {
-        if equation.operands.iter().any(|v| varies[*v]) {
-            equation.results.iter().for_each(|v| varies[*v] = true);
-        }
-    }
-    varies
-}
-
-/// The rules whose equations read a residual of the linear program.
-fn readers(linear: &Linear, residual: usize, locations: &LocationTable) -> Vec<String> {
-    let first = linear.body.inputs.len() - linear.residuals.len();
-    let value = linear.body.inputs[first + residual];
-    let reads = linear.body.equations.iter().filter(|e| e.operands.contains(&value));
-    let rule = |id: LocationId| match locations.get(id) {
-        Location::Derived { rule, .. } => Some(rule.to_string()),
-        _ => None,
-    };
-    let rules: BTreeSet<String> =
-        reads.map(|e| rule(e.location).unwrap_or_else(|| e.op.name().into())).collect();
-    rules.into_iter().collect()
 }
 
 /// The second half under construction.
