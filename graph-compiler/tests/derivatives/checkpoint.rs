@@ -159,10 +159,10 @@ fn saved_residuals_are_told_by_line() {
         });
         table.unwrap()
     };
+    let line = line!() + 1;
     let all = table(&|x, w| saved_residuals(x, |x| ((x * w).sin() * x).sum()).unwrap());
     let rows: Vec<String> =
         all.to_string().lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let line = line!() - 2;
     assert_eq!(rows.len(), 4, "{all}");
     assert!(rows[0].starts_with("(captured) f64[3] 24 bytes "), "{all}");
     assert!(rows[0].ends_with("read by jvp(mul)"), "{all}");
