@@ -31,6 +31,8 @@ pub struct Executable {
     workspace: Workspace,
     /// The counter of each loop, by its number.
     counters: Vec<u64>,
+    /// How often each nest has been run.
+    launches: Vec<u64>,
     /// Room for the buffers of one step; as many as the step with the most has.
     buffers: Vec<Buffer<'static>>,
 }
@@ -100,6 +102,11 @@ impl Executable {
     pub fn bytes(&self) -> usize {
         let constants: usize = self.constants.iter().map(|c| c.len()).sum();
         self.arena.len() + constants + self.workspace.bytes()
+    }
+
+    /// How often each nest of the plan has been run, in all runs so far: what a loop costs, and a branch saves, is counted, not guessed.
+    pub fn launches(&self) -> &[u64] {
+        &self.launches
     }
 
     /// Runs the plan once.

@@ -43,6 +43,7 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
         constants,
         workspace,
         counters: vec![0; preparing.loops],
+        launches: vec![0; plan.nests.len()],
         buffers: vec![Buffer::reading::<u8>(&[]); preparing.most],
     })
 }

@@ -9,13 +9,16 @@ use wengert_core::Diagnostic;
 use wengert_core::plan::Space;
 
 pub(super) fn run(executable: &mut Executable, memory: &Memory<'_>) -> Result<(), Diagnostic> {
-    let Executable { nests, calls, actions, arena, constants, workspace, counters, buffers, .. } = executable;
+    let Executable {
+        nests, calls, actions, arena, constants, workspace, counters, launches, buffers, ..
+    } = executable;
     let mut runner = Runner {
         nests,
         calls,
         arena: Spaces { arena: arena.pointer(), length: arena.len(), constants, memory },
         workspace,
         counters,
+        launches,
         buffers,
     };
     let result = runner.steps(actions);
@@ -38,6 +41,7 @@ struct Runner<'a> {
     arena: Spaces<'a>,
     workspace: &'a Workspace,
     counters: &'a mut [u64],
+    launches: &'a mut [u64],
     buffers: &'a mut [Buffer<'static>],
 }
 
@@ -49,6 +53,7 @@ impl Runner<'_> {
     fn step(&mut self, action: &Action) -> Result<(), Diagnostic> {
         match action {
             Action::Nest { nest, arguments } => {
+                self.launches[*nest] += 1;
                 self.gather(arguments);
                 self.nests[*nest].run(self.workspace, &self.buffers[..arguments.len()])
             }

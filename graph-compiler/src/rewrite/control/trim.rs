@@ -3,6 +3,7 @@
 use super::{Parts, inline, needed};
 use std::collections::BTreeMap;
 use wengert_core::Op;
+use wengert_core::TensorType;
 use wengert_core::graph::{Body, Equation, Function, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Control;
@@ -20,12 +21,17 @@ fn of_body(body: &mut Body, left: &mut u64) {
     let mut current: IdVec<ValueId, ValueId> = body.values.ids().collect();
     let mut equations = Vec::with_capacity(body.equations.len());
     let mut constants: BTreeMap<ValueId, Equation> = BTreeMap::new();
+    let mut broadcasts: BTreeMap<ValueId, (Equation, TensorType)> = BTreeMap::new();
     for mut equation in std::mem::take(&mut body.equations) {
         if matches!(&equation.op, Op::Constant(c) if c.value.len() == 1) {
             constants.insert(equation.results[0], equation.clone());
         }
         // What has been put in the place of a result is in its place already.
         equation.operands.iter_mut().for_each(|v| *v = current[*v]);
+        if matches!(equation.op, Op::BroadcastInDim(_)) {
+            let ty = body.values[equation.operands[0]].clone();
+            broadcasts.insert(equation.results[0], (equation.clone(), ty));
+        }
         equation.regions.iter_mut().for_each(|region| of_body(region, left));
         if equation.op.control().is_some() && *left > 0 {
             if let Some(once) = inline::once(body, &constants, &equation) {
@@ -40,6 +46,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
             trimming.unused_results(&used);
             trimming.constant_carries(&mut current);
             trimming.dead_carries(&used);
+            trimming.repeated_captures(&broadcasts);
             trimming.constant_captures(&constants);
             trimming.operands();
         }
@@ -145,6 +152,27 @@ impl Trimming<'_> {
                 forget(region, input);
             }
             parts.set(self.equation);
+        }
+    }
+
+    /// Of a captured value that repeats a smaller one, the smaller one is captured: to repeat it is free where it is used.
+    fn repeated_captures(&mut self, broadcasts: &BTreeMap<ValueId, (Equation, TensorType)>) {
+        let Some(parts) = Parts::of(self.equation) else { return };
+        for n in self.captures_from()..self.equation.operands.len() - parts.first {
+            let operand = self.equation.operands[parts.first + n];
+            let Some((broadcast, ty)) = broadcasts.get(&operand) else { continue };
+            if !is_used(&self.equation.regions, n) || !self.spend() {
+                continue;
+            }
+            self.equation.operands[parts.first + n] = broadcast.operands[0];
+            for region in &mut self.equation.regions {
+                let region: &mut Body = region;
+                let (made, input) = (region.inputs[n], region.values.push(ty.clone()));
+                region.inputs[n] = input;
+                region
+                    .equations
+                    .insert(0, Equation { operands: vec![input], results: vec![made], ..broadcast.clone() });
+            }
         }
     }
 

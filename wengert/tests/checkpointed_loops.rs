@@ -1,0 +1,113 @@
+//! A loop whose length is known only when it is run, differentiated in reverse from ten checkpoints: what the executor does, step by step,
+//! and the memory that the plan promises.
+
+#![allow(clippy::unwrap_used)]
+
+use wengert::core::plan::Plan;
+use wengert::core::{Binding, Target};
+use wengert::pipeline::{Options, compile};
+use wengert::prelude::*;
+use wengert_cpu::{Buffer, Executable, Memory};
+
+const ELEMENTS: usize = 4096;
+
+/// The gradient by k of Σ x at the end of `while i < n { x ← sin(k·x) }`, where the condition looks at x, too, if it `watches` it.
+fn program(checkpoints: usize, watches: bool) -> Program {
+    let mut program = Program::new();
+    program
+        .function("slope", |f| {
+            let x = f.input("x", f64(format!("{ELEMENTS}").as_str()));
+            let k = f.input("k", f64(""));
+            let n = f.input("n", i32(""));
+            let gradient = grad(&k, |k| {
+                let init = (Tensor::constant(0i32), x.clone());
+                let goes_on = |c: &(Tensor, Tensor)| match watches {
+                    true => c.0.lt(&n).and(c.1.max_axes(&[0]).lt(9.0)),
+                    false => c.0.lt(&n),
+                };
+                let step = |c: &(Tensor, Tensor)| (&c.0 + 1i32, (&c.1 * k).sin());
+                control::while_checkpointed(checkpoints, &init, goes_on, step).1.sum()
+            });
+            f.output("slope", gradient);
+        })
+        .unwrap();
+    program
+}
+
+fn plan(checkpoints: usize, watches: bool) -> Plan {
+    let program = program(checkpoints, watches);
+    compile(&program, "slope", &Binding::new(), &Target::cpu(), &Options::default()).unwrap()
+}
+
+fn run(executable: &mut Executable, steps: i32) -> f64 {
+    let x: Vec<f64> = (0..ELEMENTS).map(|i| 0.1 + i as f64 / ELEMENTS as f64).collect();
+    let (k, n, mut slope) = ([1.01f64], [steps], [0.0f64]);
+    let inputs: Vec<Buffer<'_>> = executable
+        .plan()
+        .inputs
+        .iter()
+        .map(|input| match input.name.as_str() {
+            "x" => Buffer::reading(&x),
+            "k" => Buffer::reading(&k),
+            _ => Buffer::reading(&n),
+        })
+        .collect();
+    let outputs = [Buffer::writing(&mut slope)];
+    executable.run(Memory { inputs: &inputs, outputs: &outputs, variables: &[] }).unwrap();
+    slope[0]
+}
+
+/// dx/dk by the product rule, step by step.
+fn expected(steps: i32) -> f64 {
+    let one = |i: usize| {
+        let (mut x, mut dx) = (0.1 + i as f64 / ELEMENTS as f64, 0.0);
+        for _ in 0..steps {
+            let c = (1.01 * x).cos();
+            (x, dx) = ((1.01 * x).sin(), c * (x + 1.01 * dx));
+        }
+        dx
+    };
+    (0..ELEMENTS).map(one).sum()
+}
+
+/// How often nests whose names begin so have been run.
+fn launches(executable: &Executable, name: &str) -> u64 {
+    let nests = executable.plan().nests.as_slice().iter().zip(executable.launches());
+    nests.filter(|(nest, _)| nest.name.starts_with(name)).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn the_executor_takes_the_steps_that_the_formula_says() {
+    // (steps, checkpoints, steps that are run again): Griewank and Walther's t(l, s).
+    for (l, s, again) in [(1000, 10, 3636), (100, 10, 222), (10, 3, 15)] {
+        for watches in [false, true] {
+            let mut executable = Executable::new(&plan(s, watches)).unwrap();
+            let found = run(&mut executable, l);
+            let expected = expected(l);
+            assert!((found - expected).abs() < 1e-9 * expected.abs(), "{l} steps: {found}, not {expected}");
+            // Forwards: again and again; once more to learn the number of steps, if x has a say in it.
+            let learning = if watches { l as u64 } else { 0 };
+            let forwards = launches(&executable, "mul_sin");
+            assert_eq!(forwards, again + learning, "{l} steps, {s} checkpoints\n{}", executable.plan());
+            // Backwards: once.
+            assert_eq!(
+                launches(&executable, "mul_cos"),
+                l as u64,
+                "{l} steps, {s} checkpoints\n{}",
+                executable.plan()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_arena_holds_the_checkpoints_and_four_more() {
+    // Beside the checkpoints: the carry that is run forwards, the one that is stepped back from, its cotangent; the cotangent of
+    // what k is multiplied with, which is added up once at the end.
+    let carry = 8 * ELEMENTS as u64;
+    for (s, slack) in [(3, 2048), (10, 2048), (40, 2048)] {
+        let arena = plan(s, false).arena;
+        let needed = (s as u64 + 4) * carry;
+        assert!((needed..needed + slack).contains(&arena), "{s} checkpoints: {arena} bytes, {needed} needed");
+    }
+}
