@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // Helpers outside of `#[test]` functions unwrap too.
 
 use wengert_core::graph::control::{
-    associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan, scan_reverse, switch,
-    while_at_most, while_loop,
+    associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan, scan_reverse,
+    scan_reverse_unrolled, scan_unrolled, switch, while_at_most, while_loop,
 };
 use wengert_core::graph::{
     Function, PrintOptions, Program, build::FunctionBuilder, parse_program, print, verify,
@@ -52,6 +52,33 @@ fn scans_go_both_ways() {
     assert_eq!(y[1], vector(&[2.0, 5.0, 11.0]));
     assert_eq!(y[2], Literal::from(25.0f32));
     assert_eq!(y[3], vector(&[13.0, 7.0, 4.0]));
+}
+
+#[test]
+fn several_steps_at_a_time_have_the_same_bits() {
+    let step = |c: &Tensor, x: &Tensor| (c * 0.75 + x.sin(), c * x);
+    for (steps, unroll) in [(7, 1), (7, 2), (7, 3), (7, 7), (7, 10), (6, 3), (1, 4), (0, 2)] {
+        let f = build(&[f32s(&[2]), f32s(&[steps, 2])], |v| {
+            let (a, all) = scan(&v[0], &v[1], step);
+            let (b, back) = scan_reverse(&v[0], &v[1], step);
+            let (c, several) = scan_unrolled(unroll, &v[0], &v[1], step);
+            let (d, reverse) = scan_reverse_unrolled(unroll, &v[0], &v[1], step);
+            vec![a, all, b, back, c, several, d, reverse]
+        });
+        let x: Vec<f32> = (0..2 * steps).map(|i| 0.3 * i as f32 - 1.0).collect();
+        let y = run(&f, &[vector(&[0.5, -0.25]), Literal::from_vec(&[steps, 2], x).unwrap()]);
+        assert_eq!(y[..4], y[4..], "{steps} steps, {unroll} at a time");
+    }
+    let error = |unroll: usize, ty: TensorType| {
+        let built = FunctionBuilder::build("f", |b| {
+            let x = b.input("x", ty);
+            b.output("y", scan_unrolled(unroll, &Tensor::constant(0.0f32), &x, |c, x| (c + x, ())).0);
+        });
+        built.unwrap_err().to_string()
+    };
+    assert!(error(0, f32s(&[3])).contains("a loop takes no steps 0 at a time"));
+    let open = TensorType::new(DType::F32, [wengert_core::Dim::variable("T")]);
+    assert!(error(2, open).contains("a loop of T steps cannot be unrolled"));
 }
 
 #[test]

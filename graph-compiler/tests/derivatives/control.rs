@@ -13,9 +13,11 @@ use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     Kept,
+    /// Scans take two steps at a time.
+    Several,
     Unrolled,
 }
-use How::{Kept, Unrolled};
+use How::{Kept, Several, Unrolled};
 
 type Values = Vec<Tensor>;
 
@@ -50,6 +52,8 @@ impl How {
         match (self, reverse) {
             (Kept, false) => control::scan(init, xs, step),
             (Kept, true) => control::scan_reverse(init, xs, step),
+            (Several, false) => control::scan_unrolled(2, init, xs, step),
+            (Several, true) => control::scan_reverse_unrolled(2, init, xs, step),
             (Unrolled, _) => {
                 let count = extent(&xs[0]);
                 let (mut carry, mut made) = (init.clone(), vec![vec![]; count]);
@@ -66,7 +70,7 @@ impl How {
 
     fn fori(self, n: usize, init: &Values, step: impl Fn(&Tensor, &Values) -> Values) -> Values {
         match self {
-            Kept => control::fori(n, init, step),
+            Kept | Several => control::fori(n, init, step),
             Unrolled => (0..n).fold(init.clone(), |carry, i| step(&number(i), &carry)),
         }
     }
@@ -79,7 +83,7 @@ impl How {
         step: impl Fn(&Tensor, &Values) -> Values,
     ) -> Values {
         match self {
-            Kept => control::fori_upto(count, n, init, step),
+            Kept | Several => control::fori_upto(count, n, init, step),
             Unrolled => (0..n).fold(init.clone(), |carry, i| {
                 choose(&number(i).lt(count), &step(&number(i), &carry), &carry)
             }),
@@ -94,7 +98,7 @@ impl How {
         step: impl Fn(&Values) -> Values,
     ) -> Values {
         match self {
-            Kept => control::while_at_most(n, init, condition, step),
+            Kept | Several => control::while_at_most(n, init, condition, step),
             Unrolled => {
                 let mut carry = init.clone();
                 for _ in 0..n {
@@ -115,21 +119,21 @@ impl How {
         step: impl Fn(&Values) -> Values,
     ) -> Values {
         match self {
-            Kept => control::while_checkpointed(checkpoints, init, condition, step),
+            Kept | Several => control::while_checkpointed(checkpoints, init, condition, step),
             Unrolled => self.while_at_most(n, init, condition, step),
         }
     }
 
     fn cond(self, p: &Tensor, then: impl Fn() -> Values, otherwise: impl Fn() -> Values) -> Values {
         match self {
-            Kept => control::cond(p, then, otherwise),
+            Kept | Several => control::cond(p, then, otherwise),
             Unrolled => choose(p, &then(), &otherwise()),
         }
     }
 
     fn switch(self, index: &Tensor, ways: Vec<Box<dyn Fn() -> Values + '_>>) -> Values {
         match self {
-            Kept => {
+            Kept | Several => {
                 let ways = ways.into_iter().map(|w| Box::new(w) as Box<dyn FnOnce() -> Values>);
                 control::switch(index, ways.collect())
             }
@@ -278,7 +282,7 @@ const PROGRAMS: &[(&str, Program)] = &[
             ((next, (&c.1 + x).sin()), y)
         };
         let (last, all) = match how {
-            Kept => control::scan_checkpointed(2, &init, x, step),
+            Kept | Several => control::scan_checkpointed(2, &init, x, step),
             Unrolled => {
                 let (c, y) = how.scan(false, &vec![init.0, init.1], &vec![x.clone()], |c, x| {
                     let (c, y) = step(&(c[0].clone(), c[1].clone()), &x[0]);
@@ -341,11 +345,13 @@ fn inputs(seed: u64) -> Vec<Literal> {
 #[test]
 fn every_construct_has_the_derivatives_of_what_it_stands_for() {
     for (name, program) in PROGRAMS {
-        let [kept, unrolled] = [Kept, Unrolled].map(|how| derivatives(how, *program));
+        let [kept, several, unrolled] = [Kept, Several, Unrolled].map(|how| derivatives(how, *program));
         assert!(kept.body.equations.iter().any(|e| e.op.control().is_some()), "{name}");
         for seed in [3, 0x5eed] {
             let x = inputs(seed);
-            assert_close(&flat(&run(&kept, &x)), &flat(&run(&unrolled, &x)), 1e-12, name);
+            let wanted = flat(&run(&unrolled, &x));
+            assert_close(&flat(&run(&kept, &x)), &wanted, 1e-12, name);
+            assert_close(&flat(&run(&several, &x)), &wanted, 1e-12, name);
         }
     }
 }

@@ -157,7 +157,9 @@ fn d9_programs_that_are_no_plain_networks() {
         let (unary, pair) = (b.input("unary", f64("3,2")), b.input("pair", f64("2,2")));
         let partition = |unary: &Tensor| {
             let first = unary.slice_axis(0, 0, 1).reshape([2usize]);
-            let step = |alpha: &Tensor, u: &Tensor| (alpha.broadcast_in_dim(vec![2.into(), 2.into()], &[0]) + &pair).logsumexp(0) + u;
+            let step = |alpha: &Tensor, u: &Tensor| {
+                (alpha.broadcast_in_dim(vec![2.into(), 2.into()], &[0]) + &pair).logsumexp(0) + u
+            };
             control::fold(&first, &unary.slice_axis(0, 1, 3), step).logsumexp(0)
         };
         b.output("marginals", grad(&unary, partition));

@@ -8,8 +8,10 @@
 //! structure, dtypes and shapes before and after a step.
 
 mod associative_scan;
+mod unroll;
 
 pub use associative_scan::{associative_scan, associative_scan_reverse};
+pub use unroll::{scan_reverse_unrolled, scan_unrolled};
 
 use super::Region;
 use super::build::{Closure, Scope};

@@ -1,0 +1,235 @@
+//! Loops whose steps do several of the user's.
+//!
+//! A scan of T steps, `unroll` at a time, is a scan of ⌊T / unroll⌋ steps over slices of `unroll` parts each, whose step runs the user's on one
+//! part after the other; the rest is written out. Nothing else knows of it: derivatives, maps and plans see a loop. It pays where a step is so small that
+//! the loop's own work shows, and where a step can be fused with the next; its price is a graph `unroll` times as large.
+
+use super::{current, finish, leaves, length_of, step_of, types_of};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::differentiable::{Differentiable, rebuild};
+use crate::dim::Dim;
+use crate::graph::build::{Closure, Scope};
+use crate::graph::inline;
+use crate::graph::tensor::Tensor;
+use crate::location::Location;
+use crate::op::Scan;
+use crate::ty::TensorType;
+
+/// [`scan`](super::scan) with `unroll` steps at a time: the same values, bit for bit.
+///
+/// Errors: those of `scan`; the number of steps is a dimension variable, or `unroll` is 0.
+///
+/// ```
+/// # use wengert_core::{graph::{build::FunctionBuilder, control::scan_unrolled}, interpret, DType, Literal, Tensor, TensorType};
+/// let f = FunctionBuilder::build("f", |f| {
+///     let x = f.input("x", TensorType::new(DType::F32, [7usize]));
+///     // Three at a time, and one more.
+///     let (sum, sums) = scan_unrolled(3, &Tensor::constant(0.0f32), &x, |sum, x| (sum + x, sum + x));
+///     f.output("sum", sum);
+///     f.output("sums", sums);
+/// })?;
+/// let x = Literal::from_vec(&[7], vec![1.0f32; 7])?;
+/// assert_eq!(interpret::run(&f, &[x])?[1], Literal::from_vec(&[7], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])?);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn scan_unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    unroll: usize,
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+) -> (C, Y) {
+    unrolled(unroll, false, init, xs, step, Location::caller())
+}
+
+/// [`scan_unrolled`] from the last part to the first.
+#[track_caller]
+pub fn scan_reverse_unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    unroll: usize,
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+) -> (C, Y) {
+    unrolled(unroll, true, init, xs, step, Location::caller())
+}
+
+fn unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
+    unroll: usize,
+    reverse: bool,
+    init: &C,
+    xs: &X,
+    step: impl FnOnce(&C, &X) -> (C, Y),
+    caller: Location,
+) -> (C, Y) {
+    let (carries, slices) = (leaves(init), leaves(xs));
+    let poison = carries.iter().chain(&slices).find_map(|t| t.error().cloned());
+    let count = poison
+        .map_or_else(current, Err)
+        .and_then(|_| length_of(xs))
+        .and_then(|length| number_of_steps(unroll, &length));
+    let count = match count {
+        Ok(count) => count,
+        Err(error) => {
+            // The closure is run for the structure of what it gives.
+            let poisoned = |t: &[Tensor]| vec![Tensor::poisoned(error.clone()); t.len()];
+            let given = step(&rebuild(init, poisoned(&carries)), &rebuild(xs, poisoned(&slices)));
+            let stacks = finish(&given.1, Err(error.clone()), &caller);
+            return (finish(init, Err(error), &caller), stacks);
+        }
+    };
+    let part = |ty: TensorType| ty.with_shape(ty.shape[1..].to_vec());
+    let types: Vec<TensorType> =
+        types_of(&carries).into_iter().chain(types_of(&slices).into_iter().map(part)).collect();
+    let mut given = None;
+    let closure = step_of(&types, |inputs| {
+        let (carry, x) = inputs.split_at(carries.len());
+        let (carry, stack) = step(&rebuild(init, carry.to_vec()), &rebuild(xs, x.to_vec()));
+        let outputs = leaves(&carry).into_iter().chain(leaves(&stack)).collect();
+        given = Some((carry, stack));
+        outputs
+    });
+    let (carry, stack) = given.expect("there is a current scope, so the step has been run");
+    let results = closure.and_then(|closure| {
+        let before = types_of(&carries);
+        if closure.body.types(&closure.body.outputs[..leaves(&carry).len()]) != before {
+            return Err(Diagnostic::new("a step gives a carry of other types than it takes")
+                .help("a carry has the same structure, dtypes and shapes before and after a step"));
+        }
+        let unrolling =
+            Unrolling { closure: &closure, carries: carries.len(), unroll, reverse, caller: &caller };
+        unrolling.run(carries.clone(), &slices, count)
+    });
+    let (carried, stacked) = match results {
+        Ok((carried, stacks)) => (Ok(carried), Ok(stacks)),
+        Err(error) => (Err(error.clone()), Err(error)),
+    };
+    (finish(init, carried, &caller), finish(&stack, stacked, &caller))
+}
+
+fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
+    if unroll == 0 {
+        return Err(Diagnostic::new("a loop takes no steps 0 at a time").help("unroll by 1 or more"));
+    }
+    length.as_constant().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
+        Diagnostic::new(format!("a loop of {length} steps cannot be unrolled"))
+            .help("use `scan`, or give the dimension a number")
+    })
+}
+
+struct Unrolling<'a> {
+    /// One step: carries, parts, captures; then carries and what is stacked.
+    closure: &'a Closure,
+    carries: usize,
+    unroll: usize,
+    reverse: bool,
+    caller: &'a Location,
+}
+
+impl Unrolling<'_> {
+    fn run(&self, init: Vec<Tensor>, slices: &[Tensor], steps: usize) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let whole = steps - steps % self.unroll;
+        let first: Vec<Tensor> = slices.iter().map(|x| x.slice_axis(0, 0, whole)).collect();
+        let rest: Vec<Tensor> = slices.iter().map(|x| x.slice_axis(0, whole, steps)).collect();
+        let (carried, head, tail);
+        if self.reverse {
+            let (between, stacks) = self.steps(init, &rest, steps - whole)?;
+            tail = stacks;
+            (carried, head) = self.looped(between, &first, whole)?;
+        } else {
+            let (between, stacks) = self.looped(init, &first, whole)?;
+            head = stacks;
+            (carried, tail) = self.steps(between, &rest, steps - whole)?;
+        }
+        let joined = head.iter().zip(&tail).map(|(head, tail)| match (whole, steps - whole) {
+            (_, 0) => head.clone(),
+            (0, _) => tail.clone(),
+            _ => Tensor::concatenate(&[head, tail], 0),
+        });
+        Ok((carried, joined.collect()))
+    }
+
+    /// The steps on all parts, written out.
+    fn steps(
+        &self,
+        mut carried: Vec<Tensor>,
+        slices: &[Tensor],
+        count: usize,
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let body = &self.closure.body;
+        let kinds = body.types(&body.outputs[self.carries..]);
+        let mut parts: Vec<Vec<Tensor>> = vec![vec![]; kinds.len()];
+        let order: Vec<usize> = if self.reverse { (0..count).rev().collect() } else { (0..count).collect() };
+        for i in order {
+            let x = slices.iter().map(|x| x.slice_axis(0, i, i + 1).reshape(x.shape()[1..].to_vec()));
+            let operands: Vec<Tensor> =
+                carried.into_iter().chain(x).chain(self.closure.captures.iter().cloned()).collect();
+            carried = inline(body, &operands)?;
+            let made = carried.split_off(self.carries);
+            parts.iter_mut().zip(made).for_each(|(parts, t)| parts.push(t));
+        }
+        let stacked = |(mut parts, ty): (Vec<Tensor>, &TensorType)| {
+            if self.reverse {
+                parts.reverse();
+            }
+            let row: Vec<Dim> = std::iter::once(Dim::constant(1)).chain(ty.shape.iter().cloned()).collect();
+            let rows: Vec<Tensor> = parts.iter().map(|t| t.reshape(row.clone())).collect();
+            match rows.as_slice() {
+                [] => Tensor::zeros(&ty.with_shape([&[Dim::constant(0)], ty.shape.as_slice()].concat())),
+                rows => Tensor::concatenate(&rows.iter().collect::<Vec<_>>(), 0),
+            }
+        };
+        Ok((carried, parts.into_iter().zip(&kinds).map(stacked).collect()))
+    }
+
+    /// The loop, of `unroll` steps at a time; `count` is divisible by it.
+    fn looped(
+        &self,
+        init: Vec<Tensor>,
+        slices: &[Tensor],
+        count: usize,
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let times = count / self.unroll;
+        if times < 2 {
+            return self.steps(init, slices, count);
+        }
+        let split = |shape: &[Dim], by: [usize; 2]| -> Vec<Dim> {
+            by.iter().map(|n| Dim::constant(*n as i64)).chain(shape.iter().cloned()).collect()
+        };
+        let grouped: Vec<Tensor> =
+            slices.iter().map(|x| x.reshape(split(&x.shape()[1..], [times, self.unroll]))).collect();
+        let part = |ty: TensorType| ty.with_shape(ty.shape[1..].to_vec());
+        let types: Vec<TensorType> =
+            types_of(&init).into_iter().chain(types_of(&grouped).into_iter().map(part)).collect();
+        let mut failed = None;
+        let step = step_of(&types, |inputs| {
+            let (carry, x) = inputs.split_at(self.carries);
+            match self.steps(carry.to_vec(), x, self.unroll) {
+                Ok((carry, stacks)) => [carry, stacks].concat(),
+                Err(error) => {
+                    failed = Some(error);
+                    vec![]
+                }
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let op = Scan {
+            length: Dim::constant(times as i64),
+            carries: self.carries,
+            captures: step.captures.len(),
+            reverse: self.reverse,
+            counted: false,
+            checkpoints: 0,
+        };
+        let operands: Vec<Tensor> = init.iter().chain(&grouped).chain(&step.captures).cloned().collect();
+        let mut results =
+            Scope::emit(op.into(), &operands, vec![step.body.renumber().into()], self.caller.clone())?;
+        let stacks = results.split_off(self.carries);
+        let stacks = stacks.iter().map(|t| {
+            let rows = std::iter::once(Dim::constant(count as i64)).chain(t.shape()[2..].iter().cloned());
+            t.reshape(rows.collect::<Vec<_>>())
+        });
+        Ok((results, stacks.collect()))
+    }
+}
