@@ -1,14 +1,15 @@
 //! Text of the Graph stage; `docs/ir.md` has the grammar, [`super::parse`] reads it back.
 //!
-//! Values without a name are numbered densely through the whole function, regions included, in the order in which the text
-//! defines them. What the verifier rejects is printed too, with `%?` for values that nothing defines: a dump of a broken
+//! Values are numbered through the whole function, regions included, in the order in which the text defines them. Inputs of functions
+//! have names, and so have inputs of regions that stand for them; these do not show their number. What the verifier rejects is printed too, with `%?` for values that nothing defines: a dump of a broken
 //! graph is when one wants to see it.
 
 use super::{Body, Equation, Function, InputRole, OutputRole, Program, ValueId};
 use crate::id::Id;
 use crate::location::{Location, LocationId};
-use crate::op::{Attribute, Attributes};
+use crate::op::{Attribute, Attributes, RegionInput};
 use crate::text::{print_literal, print_string};
+use std::collections::HashSet;
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
@@ -104,7 +105,7 @@ impl Printer {
         for callee in body.callees() {
             self.indent(1);
             put!(self, "func @{}", callee.name);
-            self.closed(callee.body, 1);
+            self.closed(callee.body, &[], 1);
         }
         self.body(body, names, 1);
         if self.locations {
@@ -159,20 +160,24 @@ impl Printer {
         self.location(equation.location);
         self.out.push('\n');
         // What is called is printed once, in front.
-        for region in equation.regions.iter().filter(|_| equation.op.callee().is_none()) {
+        for (k, region) in equation.regions.iter().enumerate().filter(|_| equation.op.callee().is_none()) {
             self.indent(depth + 1);
             self.out.push_str("region ");
-            self.closed(region, depth + 1);
+            self.closed(region, &self.inputs(equation, k, names), depth + 1);
         }
     }
 
     /// A body that sees its own inputs only.
-    fn closed(&mut self, region: &Body, depth: usize) {
+    fn closed(&mut self, region: &Body, known: &[Option<String>], depth: usize) {
         self.out.push('(');
         let mut names: Names = vec![None; region.values.len()];
         for (i, input) in region.inputs.iter().enumerate() {
             self.comma(i);
-            let name = self.number(&mut names, *input);
+            let number = self.number(&mut names, *input);
+            let name = match known.get(i).cloned().flatten() {
+                Some(name) => set(&mut names, *input, name),
+                None => number,
+            };
             put!(self, "{name}");
             self.ty(region, *input);
         }
@@ -180,6 +185,21 @@ impl Printer {
         self.body(region, names, depth + 1);
         self.indent(depth);
         self.out.push_str("}\n");
+    }
+
+    /// The names of a region's inputs that stand for something with a name: `%w` for `%w`, `%x.t` for what `%x` is at a step.
+    fn inputs(&self, equation: &Equation, region: usize, names: &Names) -> Vec<Option<String>> {
+        let mut taken = HashSet::new();
+        let of = |i: usize| {
+            let (operand, suffix) = match equation.op.region_input(equation.operands.len(), region, i)? {
+                RegionInput::Operand(operand) => (operand, ""),
+                RegionInput::AtStep(operand) => (operand, ".t"),
+            };
+            let name = name_of(names, equation.operands[operand]);
+            let named = name[1..].starts_with(|c: char| c != '?' && !c.is_ascii_digit());
+            Some(format!("{name}{suffix}")).filter(|name| named && taken.insert(name.clone()))
+        };
+        (0..equation.regions[region].inputs.len()).map(of).collect()
     }
 
     fn number(&mut self, names: &mut Names, value: ValueId) -> Rc<str> {

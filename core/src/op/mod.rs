@@ -79,7 +79,7 @@ pub use composites::{COMPOSITES, Composite};
 pub use compute::{Compute, ElementContext};
 pub use concatenate::Concatenate;
 pub use constant::Constant;
-pub use control::{Cond, Control, Scan, Switch, While};
+pub use control::{Cond, Control, RegionInput, Scan, Switch, While};
 pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};

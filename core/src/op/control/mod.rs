@@ -85,6 +85,33 @@ impl Op {
     }
 }
 
+/// What an input of a region is to the equation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionInput {
+    /// The operand of this number.
+    Operand(usize),
+    /// What the operand of this number is at a step: its part, or what the steps before have made of it.
+    AtStep(usize),
+}
+
+impl Op {
+    /// What input number `input` of region number `region` is, if that is the same whenever it runs.
+    pub fn region_input(&self, operands: usize, region: usize, input: usize) -> Option<RegionInput> {
+        let (first, steps) = match self {
+            Op::Cond(_) | Op::Switch(_) => (1, 0),
+            Op::Scan(scan) => {
+                let first = usize::from(scan.counted);
+                (first, operands.checked_sub(first + scan.captures)?)
+            }
+            Op::While(op) => (0, operands.checked_sub(op.captures)?),
+            Op::Checkpoint(_) | Op::CustomJvp(_) | Op::CustomVjp(_) if region == 0 => (0, 0),
+            _ => return None,
+        };
+        let operand = Some(first + input).filter(|i| *i < operands)?;
+        Some(if input < steps { RegionInput::AtStep(operand) } else { RegionInput::Operand(operand) })
+    }
+}
+
 /// The results of a construct, or the first error.
 fn emit(op: impl Into<Op>, operands: &[Tensor], regions: Vec<Region>) -> Result<Vec<Tensor>> {
     let results = Tensor::apply_with(op, &operands.iter().collect::<Vec<_>>(), regions);
