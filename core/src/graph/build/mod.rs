@@ -13,9 +13,13 @@
 //!
 //! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as it is emitted.
 
+mod closure;
 mod function;
+mod relocation;
 
+pub use closure::Closure;
 pub use function::{FunctionBuilder, IntoType};
+pub(super) use relocation::Relocation;
 
 use super::callees::Names;
 use super::eager::Values;
@@ -81,15 +85,6 @@ impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.with_borrow_mut(|stack| stack.pop());
     }
-}
-
-/// A finished child scope.
-#[derive(Clone, Debug)]
-pub struct Closure {
-    /// The body; its inputs are the explicit ones, then one for each capture.
-    pub body: Body,
-    /// The outer values that the last inputs stand for.
-    pub captures: Vec<Tensor>,
 }
 
 impl Scope {
@@ -423,62 +418,6 @@ impl Scope {
     /// The function's first error so far.
     pub fn error(&self) -> Option<Diagnostic> {
         self.0.context.error.borrow().clone()
-    }
-}
-
-/// Locations of one table in the place of another's.
-pub(super) struct Relocation<'a> {
-    known: &'a HashMap<LocationId, LocationId>,
-    /// Functions that are called, by the address of their body.
-    moved: HashMap<usize, Region>,
-}
-
-impl<'a> Relocation<'a> {
-    pub(super) fn new(known: &'a HashMap<LocationId, LocationId>) -> Self {
-        Relocation { known, moved: HashMap::new() }
-    }
-
-    pub(super) fn body(&mut self, body: &Body) -> Body {
-        let mut body = body.clone();
-        for equation in &mut body.equations {
-            equation.location = self.known.get(&equation.location).copied().unwrap_or(LocationId(0));
-            for region in &mut equation.regions {
-                let moved = match self.moved.get(&region.address()) {
-                    Some(moved) => moved.clone(),
-                    None => Region::from(self.body(region)),
-                };
-                self.moved.insert(region.address(), moved.clone());
-                *region = moved;
-            }
-        }
-        body
-    }
-}
-
-impl Closure {
-    /// Makes the closure capture exactly these tensors, in this order; those that it captures already must be among them.
-    pub fn capture(&mut self, tensors: &[Tensor]) {
-        let explicit = self.body.inputs.len() - self.captures.len();
-        let captured = self.body.inputs.split_off(explicit);
-        for tensor in tensors {
-            let known = self.captures.iter().position(|c| c.is_same(tensor));
-            let value = known.map_or_else(|| self.body.values.push(tensor.ty().clone()), |i| captured[i]);
-            self.body.inputs.push(value);
-        }
-        let all = |c: &Tensor| tensors.iter().any(|t| t.is_same(c));
-        assert!(self.captures.iter().all(all), "what a closure uses is among what it shall capture");
-        self.captures = tensors.to_vec();
-    }
-
-    /// What several closures capture, each once.
-    pub fn captures_of(closures: &[Closure]) -> Vec<Tensor> {
-        let mut all: Vec<Tensor> = Vec::new();
-        for capture in closures.iter().flat_map(|c| &c.captures) {
-            if !all.iter().any(|t| t.is_same(capture)) {
-                all.push(capture.clone());
-            }
-        }
-        all
     }
 }
 

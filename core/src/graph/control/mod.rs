@@ -8,10 +8,13 @@
 //! structure, dtypes and shapes before and after a step.
 
 mod associative_scan;
+mod loops;
 mod unroll;
 
 pub use associative_scan::{associative_scan, associative_scan_reverse};
 pub use unroll::{scan_reverse_unrolled, scan_unrolled};
+
+use loops::{Loop, repeat, steps};
 
 use super::Region;
 use super::build::{Closure, Scope};
@@ -21,7 +24,7 @@ use crate::differentiable::{Differentiable, rebuild};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::location::Location;
-use crate::op::{Cond, Iota, Op, Scan, Switch, While};
+use crate::op::{Cond, Iota, Op, Switch};
 use crate::ty::TensorType;
 
 /// What `then` gives if `predicate`, a `bool[]`, is true, else what `otherwise` gives; only that one is computed.
@@ -320,103 +323,4 @@ fn choose<O: Differentiable>(
         Scope::emit(op, &operands, regions, caller.clone())
     });
     finish(output, results, &caller)
-}
-
-/// How a scan runs.
-struct Loop<'a> {
-    length: Result<Dim>,
-    reverse: bool,
-    count: Option<&'a Tensor>,
-    checkpoints: usize,
-}
-
-impl Loop<'_> {
-    fn of(length: Result<Dim>) -> Self {
-        Loop { length, reverse: false, count: None, checkpoints: 0 }
-    }
-}
-
-fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
-    Loop { length, reverse, count, checkpoints }: Loop<'_>,
-    init: &C,
-    xs: &X,
-    step: impl FnOnce(&C, &X) -> (C, Y),
-    caller: Location,
-) -> (C, Y) {
-    let (carries, slices) = (leaves(init), leaves(xs));
-    let poison = carries.iter().chain(&slices).chain(count).find_map(|t| t.error().cloned());
-    let length = match (length, poison, current()) {
-        (Ok(length), None, Ok(_)) => length,
-        (Err(error), ..) | (_, Some(error), _) | (_, _, Err(error)) => {
-            // The closure is run for the structure of what it gives.
-            let poisoned = |t: &[Tensor]| vec![Tensor::poisoned(error.clone()); t.len()];
-            let given = step(&rebuild(init, poisoned(&carries)), &rebuild(xs, poisoned(&slices)));
-            let stacks = finish(&given.1, Err(error.clone()), &caller);
-            return (finish(init, Err(error), &caller), stacks);
-        }
-    };
-    let part = |ty: TensorType| ty.with_shape(ty.shape[1..].to_vec());
-    let types: Vec<TensorType> =
-        types_of(&carries).into_iter().chain(types_of(&slices).into_iter().map(part)).collect();
-    let mut given = None;
-    let closure = step_of(&types, |inputs| {
-        let (carry, x) = inputs.split_at(carries.len());
-        let (carry, stack) = step(&rebuild(init, carry.to_vec()), &rebuild(xs, x.to_vec()));
-        let outputs = leaves(&carry).into_iter().chain(leaves(&stack)).collect();
-        given = Some((carry, stack));
-        outputs
-    });
-    let (carry, stack) = given.expect("there is a current scope, so the step has been run");
-    let results = closure.and_then(|closure| {
-        let count_of = leaves(&carry).len();
-        if count_of != carries.len() {
-            return Err(Diagnostic::new(format!(
-                "a step gives a carry of {count_of} tensors, and takes one of {}",
-                carries.len()
-            ))
-            .help("a carry has the same structure before and after a step"));
-        }
-        let op = Scan {
-            length,
-            carries: carries.len(),
-            captures: closure.captures.len(),
-            reverse,
-            counted: count.is_some(),
-            checkpoints,
-        };
-        let operands = count.into_iter().chain(&carries).chain(&slices).chain(&closure.captures);
-        let operands: Vec<Tensor> = operands.cloned().collect();
-        Scope::emit(op.into(), &operands, vec![closure.body.renumber().into()], caller.clone())
-    });
-    let (carried, stacked) = match results {
-        Ok(mut results) => {
-            let stacks = results.split_off(carries.len());
-            (Ok(results), Ok(stacks))
-        }
-        Err(error) => (Err(error.clone()), Err(error)),
-    };
-    (finish(init, carried, &caller), finish(&stack, stacked, &caller))
-}
-
-fn repeat<C: Differentiable>(
-    max_steps: Option<Dim>,
-    checkpoints: usize,
-    init: &C,
-    condition: impl FnOnce(&C) -> Tensor,
-    step: impl FnOnce(&C) -> C,
-    caller: Location,
-) -> C {
-    let carries = leaves(init);
-    if let Some(error) = carries.iter().find_map(Tensor::error) {
-        return finish(init, Err(error.clone()), &caller);
-    }
-    let types = types_of(&carries);
-    let results = step_of(&types, |c| vec![condition(&rebuild(init, c.to_vec()))]).and_then(|condition| {
-        let step = step_of(&types, |c| leaves(&step(&rebuild(init, c.to_vec()))))?;
-        let (regions, captures) = together(vec![condition, step]);
-        let op = While { captures: captures.len(), max_steps, checkpoints };
-        let operands: Vec<Tensor> = carries.iter().cloned().chain(captures).collect();
-        Scope::emit(op.into(), &operands, regions, caller.clone())
-    });
-    finish(init, results, &caller)
 }

@@ -1,0 +1,34 @@
+//! Bodies of one function in another.
+
+use crate::graph::{Body, Region};
+use crate::location::LocationId;
+use std::collections::HashMap;
+
+/// Locations of one table in the place of another's.
+pub(in crate::graph) struct Relocation<'a> {
+    known: &'a HashMap<LocationId, LocationId>,
+    /// Functions that are called, by the address of their body.
+    moved: HashMap<usize, Region>,
+}
+
+impl<'a> Relocation<'a> {
+    pub(in crate::graph) fn new(known: &'a HashMap<LocationId, LocationId>) -> Self {
+        Relocation { known, moved: HashMap::new() }
+    }
+
+    pub(in crate::graph) fn body(&mut self, body: &Body) -> Body {
+        let mut body = body.clone();
+        for equation in &mut body.equations {
+            equation.location = self.known.get(&equation.location).copied().unwrap_or(LocationId(0));
+            for region in &mut equation.regions {
+                let moved = match self.moved.get(&region.address()) {
+                    Some(moved) => moved.clone(),
+                    None => Region::from(self.body(region)),
+                };
+                self.moved.insert(region.address(), moved.clone());
+                *region = moved;
+            }
+        }
+        body
+    }
+}
