@@ -1,3 +1,5 @@
+//! Attributes, regions and built functions, to text and back.
+
 use super::*;
 use crate::graph::print::{PrintOptions, print_attribute, print_function};
 use crate::graph::tensor::Tensor;
