@@ -6,14 +6,12 @@
 //! recipe by which they were trained), `digits.safetensors` (the trained weights), `digits.npz` (the data as the recipe
 //! names it) and `x.npy` (the test images as `predict` takes them).
 //!
-//! The data are 1797 images of 8 × 8 pixels from the UCI repository (Alpaydin and Kaynak 1998), 64 numbers from 0 to 16 and the digit
-//! in each line of `data/digits.csv.gz`.
+//! The data are those of [`python_free_examples::digits`].
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
-use wengert::data::csv::{Header, Table};
-use wengert::data::{Arrays, npy, npz};
-use wengert::random::SplitMix64;
+use python_free_examples::digits::{TEST, digits};
+use wengert::data::{npy, npz};
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
     Transform,
@@ -21,8 +19,6 @@ use wengert::recipe::{
 use wengert::train::{Event, Options, train};
 use wengert::{GraphFile, Recipe, Scalar, prelude::*};
 
-/// Images for testing; the other 1437 are for training.
-const TEST: usize = 360;
 const BATCH: u32 = 32;
 const EPOCHS: u32 = 20;
 /// Training steps: the learning rate falls until the last of them.
@@ -95,7 +91,7 @@ fn recipe() -> Recipe {
         evaluate: Some(EvaluateRecipe {
             function: "loss".into(),
             inputs: vec![images("test_images"), labels("test_labels")],
-            batch_size: 360,
+            batch_size: TEST as u64,
             metrics: vec![
                 metric("loss", "loss", Aggregate::Mean),
                 metric("accuracy", "correct", Aggregate::PerExample),
@@ -107,29 +103,6 @@ fn recipe() -> Recipe {
         checkpoint: Cadence::Epochs(5),
         key_seed: 1,
     }
-}
-
-/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
-fn digits() -> Result<Arrays> {
-    let table = Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
-    let (pixels, labels) = (table.slice(0..64, DType::U8)?, table.column(64, DType::U8)?);
-    let order = SplitMix64::new(1797).permutation(table.rows());
-    let (test, train) = order.split_at(TEST);
-    let rows = |array: &Literal, rows: &[usize]| {
-        let width = array.len() / array.shape()[0];
-        let elements = array.as_slice::<u8>().unwrap_or_default();
-        let taken: Vec<u8> =
-            rows.iter().flat_map(|row| &elements[row * width..(row + 1) * width]).copied().collect();
-        let mut shape = array.shape().to_vec();
-        shape[0] = rows.len();
-        Literal::from_vec(&shape, taken)
-    };
-    Ok(Arrays::from([
-        ("train_images".into(), rows(&pixels, train)?),
-        ("train_labels".into(), rows(&labels, train)?),
-        ("test_images".into(), rows(&pixels, test)?),
-        ("test_labels".into(), rows(&labels, test)?),
-    ]))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,0 +1,45 @@
+//! Images of handwritten digits: 1797 of 8 × 8 pixels from the UCI repository (Alpaydin and Kaynak 1998), 64 numbers from 0 to 16 and the digit in
+//! each line of `data/digits.csv.gz`.
+
+use wengert::data::Arrays;
+use wengert::data::csv::{Header, Table};
+use wengert::prelude::*;
+use wengert::random::SplitMix64;
+
+/// Images for testing; the other 1437 are for training.
+pub const TEST: usize = 360;
+
+/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
+pub fn digits() -> Result<Arrays> {
+    let table = Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
+    let (pixels, labels) = (table.slice(0..64, DType::U8)?, table.column(64, DType::U8)?);
+    let order = SplitMix64::new(1797).permutation(table.rows());
+    let (test, train) = order.split_at(TEST);
+    let rows = |array: &Literal, rows: &[usize]| {
+        let width = array.len() / array.shape()[0];
+        let elements = array.as_slice::<u8>().unwrap_or_default();
+        let taken: Vec<u8> =
+            rows.iter().flat_map(|row| &elements[row * width..(row + 1) * width]).copied().collect();
+        let mut shape = array.shape().to_vec();
+        shape[0] = rows.len();
+        Literal::from_vec(&shape, taken)
+    };
+    Ok(Arrays::from([
+        ("train_images".into(), rows(&pixels, train)?),
+        ("train_labels".into(), rows(&labels, train)?),
+        ("test_images".into(), rows(&pixels, test)?),
+        ("test_labels".into(), rows(&labels, test)?),
+    ]))
+}
+
+/// Inputs `x`, pixels from 0 to 1, and `y` of a program, of the arrays `<part>_images` and `<part>_labels`.
+pub fn inputs(arrays: &Arrays, part: &str) -> Result<[(&'static str, Literal); 2]> {
+    let array = |what: &str| {
+        let name = format!("{part}_{what}");
+        arrays.get(&name).ok_or_else(|| Diagnostic::new(format!("there is no array `{name}`")))
+    };
+    let images = array("images")?;
+    let pixels = images.scalars().map(|pixel| pixel.to_f64() as f32 / 16.0).collect();
+    let images = Literal::from_vec(images.shape(), pixels)?;
+    Ok([("x", images), ("y", array("labels")?.convert(DType::I32))])
+}
