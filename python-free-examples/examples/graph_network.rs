@@ -11,7 +11,7 @@ use wengert::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
-    let program = program(&[MEMBERS, 8, 2])?;
+    let program = program(&[MEMBERS, 8, 8, 2])?;
     program.save("graph_network.graph")?;
     let mut session = Session::open(device)?;
     session.initialize(&program, 1)?;

@@ -10,7 +10,7 @@ use python_free_examples::tree::{Tree, batch, forest, program};
 use wengert::prelude::*;
 
 const BATCH: usize = 64;
-const STEPS: u64 = 400;
+const STEPS: u64 = 300;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;

@@ -131,7 +131,7 @@ fn gradients_are_those_of_differences() {
 
 #[test]
 fn two_members_tell_the_sides_of_all() {
-    let program = program(&[MEMBERS, 8, 2]).unwrap();
+    let program = program(&[MEMBERS, 8, 8, 2]).unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&program, 1).unwrap();
     let club = club().unwrap();
@@ -141,7 +141,7 @@ fn two_members_tell_the_sides_of_all() {
     inputs.push(("sides", indices([0, 1].into_iter())));
     let mut step = session.compile(&program, "train_step", sizes.clone().with("K", 2)).unwrap();
     let losses: Vec<f64> = (0..200).map(|_| step.run(&inputs).unwrap().scalar("loss").unwrap()).collect();
-    println!("{:?}", losses.iter().step_by(20).collect::<Vec<_>>());
+    assert!(losses[199] < 0.01, "{losses:?}");
     let found = session.compile(&program, "predict", sizes).unwrap().run(&club).unwrap();
     let probabilities = found.get("sides").unwrap();
     let wrong: Vec<usize> = (0..MEMBERS)
@@ -150,6 +150,6 @@ fn two_members_tell_the_sides_of_all() {
             i32::from(president) != sides()[*member]
         })
         .collect();
-    println!("{wrong:?}");
-    assert!(wrong.len() <= 1, "{wrong:?}");
+    // Member 9 had more friends on the other side; Zachary says why: an examination for a black belt, with the instructor, was three weeks ahead.
+    assert_eq!(wrong, [8]);
 }

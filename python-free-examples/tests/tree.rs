@@ -80,15 +80,11 @@ fn it_learns_what_is_true() {
     let program = program(16).unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&program, 1).unwrap();
-    let t = std::time::Instant::now();
-    for i in 1..=400 {
+    for i in 1..=160 {
         let data = batch(&forest(64, 1..=6, i)).unwrap();
         let length = data[0].1.shape()[1];
         let mut step = session.compile(&program, "train_step", bind!(B = 64, T = length as i64)).unwrap();
-        let loss = step.run(&data).unwrap().scalar("loss").unwrap();
-        if i % 20 == 0 {
-            println!("{i} {loss:.4} {length} {:?}", t.elapsed());
-        }
+        step.run(&data).unwrap();
     }
     let trees = forest(400, 7..=12, 0);
     let [kinds, values, truth] = batch(&trees).unwrap();
@@ -98,6 +94,5 @@ fn it_learns_what_is_true() {
     let found = found.get("probability").unwrap().scalars().map(|p| p.to_f64() > 0.5);
     let right =
         found.zip(truth.1.scalars()).filter(|(p, truth)| f64::from(u8::from(*p)) == truth.to_f64()).count();
-    println!("{}", right as f64 / 400.0);
     assert!(right >= 396, "{right} of 400");
 }
