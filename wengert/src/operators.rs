@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+pub use wengert_compiler::autodiff::implicit::{Solver, TransposeSolve, custom_linear_solve, custom_root};
 pub use wengert_compiler::autodiff::operators::{
     Differential, Outputs, Pullback, grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd,
     jacrev, jet, jvp, linearize, nth_derivative, transpose, value_and_grad, value_and_grad_wrt,

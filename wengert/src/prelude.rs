@@ -4,9 +4,10 @@ pub use crate::eager::Tracked;
 pub use crate::list::{WengertList, trace};
 pub use crate::nn::{Activation, Conv2d, Dropout, Embedding, LayerNorm, Linear};
 pub use crate::operators::{
-    Checkpoint, checkpoint, custom_jvp, custom_vjp, grad, grad_wrt, gvp, hessian, hvp, jacfwd, jacrev, jet,
-    jvp, linearize, nth_derivative, print_saved_residuals, saved_residuals, transpose, value_and_grad,
-    value_and_grad_wrt, value_aux_and_grad, vjp, vmap, vmap_axes, with_derivative,
+    Checkpoint, TransposeSolve, checkpoint, custom_jvp, custom_linear_solve, custom_root, custom_vjp, grad,
+    grad_wrt, gvp, hessian, hvp, jacfwd, jacrev, jet, jvp, linearize, nth_derivative, print_saved_residuals,
+    saved_residuals, transpose, value_and_grad, value_and_grad_wrt, value_aux_and_grad, vjp, vmap, vmap_axes,
+    with_derivative,
 };
 pub use crate::optim::{Adam, AdamW, Sgd};
 pub use crate::program::Program;

@@ -75,6 +75,11 @@ pub enum Custom {
         /// How many of the last operands are constants to the rule.
         captures: usize,
     },
+    /// [`crate::op::CustomLinearSolve`]: linear in the right-hand side.
+    LinearSolve {
+        /// How many of the last operands are what the map and the solvers use.
+        captures: usize,
+    },
     /// [`crate::op::Transposed`]: linear in its tangents together.
     Transposed {
         /// How many of the last operands are tangents.

@@ -84,8 +84,8 @@ pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};
 pub use custom::{
-    Checkpoint, CheckpointName, CustomJvp, CustomVjp, FunctionCall, FunctionName, Keep, OptimizationBarrier,
-    Transposed,
+    Checkpoint, CheckpointName, CustomJvp, CustomLinearSolve, CustomVjp, FunctionCall, FunctionName, Keep,
+    OptimizationBarrier, Transposed,
 };
 pub use derivative::Derivative;
 pub use dim_as_value::DimAsValue;
@@ -379,6 +379,7 @@ ops! {
     FunctionCall(FunctionCall),
     CustomJvp(CustomJvp),
     CustomVjp(CustomVjp),
+    CustomLinearSolve(CustomLinearSolve),
     Transposed(Transposed),
 }
 

@@ -4,7 +4,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::build::FunctionBuilder;
 use crate::graph::tensor::Tensor;
-use crate::graph::{Function, Region};
+use crate::graph::{Body, Function, Region};
 use crate::literal::{Element, Literal};
 use crate::location::LocationId;
 use crate::op::Op;
@@ -34,10 +34,16 @@ pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -
         }
     });
     let Ok(mut function) = built else { return Region::default() };
-    let body = &mut function.body;
-    // The locations are those of another function.
-    body.equations.iter_mut().for_each(|equation| equation.location = LocationId(0));
+    unlocate(&mut function.body);
     function.body.into()
+}
+
+/// The locations are those of another function.
+fn unlocate(body: &mut Body) {
+    for equation in &mut body.equations {
+        equation.location = LocationId(0);
+        equation.regions.iter_mut().for_each(|region| unlocate(region));
+    }
 }
 
 /// An operand of a sample.

@@ -1,8 +1,10 @@
 //! Which values matter to a differentiation.
 
+use super::{custom, linear_solve};
 use wengert_core::IdVec;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Derivative;
+use wengert_core::op::derivative::Custom;
 
 /// For each value of a body, whether it matters.
 pub struct Activity {
@@ -27,9 +29,9 @@ impl Activity {
             if any(&live) {
                 equation.operands.iter().for_each(|v| live[*v] = true);
             }
-            if any(&differentiated) && has_derivative(equation) {
-                for operand in &equation.operands {
-                    differentiated[*operand] |= body.ty(*operand).dtype.is_float();
+            if any(&differentiated) {
+                for (operand, matters) in equation.operands.iter().zip(matters(equation)) {
+                    differentiated[*operand] |= matters && body.ty(*operand).dtype.is_float();
                 }
             }
         }
@@ -37,6 +39,13 @@ impl Activity {
     }
 }
 
-fn has_derivative(equation: &Equation) -> bool {
-    !matches!(equation.op.derivative(), Derivative::Zero)
+/// For each operand whether the derivative of the results with respect to it may differ from zero.
+fn matters(equation: &Equation) -> Vec<bool> {
+    let count = equation.operands.len();
+    match equation.op.derivative() {
+        Derivative::Zero => vec![false; count],
+        Derivative::Custom(Custom::LinearSolve { captures }) => linear_solve::matters(equation, captures),
+        Derivative::Custom(Custom::Jvp { captures }) => custom::matters(equation, captures),
+        _ => vec![true; count],
+    }
 }

@@ -12,7 +12,7 @@
 
 use super::jvp::{duals_of_linear, zeros};
 use super::transpose::{transpose, verify_linear};
-use super::{Activity, current_scope, origin};
+use super::{Activity, current_scope, linear_solve, origin};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId, inline};
 use wengert_core::op::derivative::{Custom, Derivative};
@@ -31,8 +31,22 @@ pub(super) fn tangents(
     tangents: &[Option<Tensor>],
     linearizing: bool,
 ) -> Result<Vec<Option<Tensor>>> {
-    let (Custom::Jvp { captures } | Custom::Vjp { captures }) = rule else {
-        unreachable!("`transposed` is replaced before tangents of it are asked for")
+    let captures = match rule {
+        Custom::Jvp { captures } | Custom::Vjp { captures } => captures,
+        Custom::LinearSolve { captures } => {
+            return linear_solve::tangents(
+                scope,
+                equation,
+                captures,
+                operands,
+                results,
+                tangents,
+                linearizing,
+            );
+        }
+        Custom::Transposed { .. } => {
+            unreachable!("`transposed` is replaced before tangents of it are asked for")
+        }
     };
     let count = operands.len() - captures;
     if let Some(captured) = (count..operands.len()).find(|i| tangents[*i].is_some()) {
@@ -71,6 +85,18 @@ pub(super) fn tangents(
     let mut given = given.into_iter();
     let of = |result: &Tensor| result.dtype().is_float().then(|| given.next().flatten()).flatten();
     Ok(results.iter().map(of).collect())
+}
+
+/// Which operands of a `custom_jvp` its rule uses the tangents of. Captures have none, which is for [`tangents`] to say.
+pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
+    let rule = &equation.regions[1];
+    let live = Activity::of(rule, &vec![false; rule.outputs.len()]).live;
+    let count = equation.operands.len() - captures;
+    // The rule takes the operands, the results, and a tangent for each float among the arguments.
+    let mut tangents = rule.inputs[equation.operands.len() + equation.results.len()..].iter();
+    let float = |i: usize| rule.ty(rule.inputs[i]).dtype.is_float();
+    let of = |i: usize| i >= count || (float(i) && tangents.next().is_some_and(|v| live[*v]));
+    (0..equation.operands.len()).map(of).collect()
 }
 
 /// What the forward half keeps. Of what it keeps and gives alike, the given is taken, which the op's own rule differentiates.
@@ -170,6 +196,9 @@ fn results(
             Derivative::LinearIn(allowed, ..) => allowed.iter().any(is_zero),
             Derivative::Custom(Custom::Transposed { tangents }) => {
                 (operands.len() - tangents..operands.len()).all(|i| is_zero(&i))
+            }
+            Derivative::Custom(Custom::LinearSolve { captures }) => {
+                (0..operands.len() - captures).all(|i| is_zero(&i))
             }
             _ => false,
         };

@@ -261,7 +261,7 @@ fn require(closure: &mut Closure, tensors: &[Tensor]) -> Vec<ValueId> {
     values
 }
 
-fn emit(
+pub(super) fn emit(
     op: Op,
     arguments: Vec<Tensor>,
     captures: Vec<Tensor>,
@@ -274,18 +274,18 @@ fn emit(
 }
 
 /// What the closure returned, with these tensors or poison.
-fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: Location) -> O {
+pub(super) fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: Location) -> O {
     let results = results.unwrap_or_else(|error| {
         vec![poison(&error.at(caller, "the function with a rule is here")); leaves(output).len()]
     });
     with_tensors(output, &results)
 }
 
-fn leaves(value: &impl Differentiable) -> Vec<Tensor> {
+pub(super) fn leaves(value: &impl Differentiable) -> Vec<Tensor> {
     value.tensors().into_iter().map(|(_, tensor)| tensor).collect()
 }
 
-fn types(tensors: &[Tensor]) -> Vec<TensorType> {
+pub(super) fn types(tensors: &[Tensor]) -> Vec<TensorType> {
     tensors.iter().map(|t| t.ty().clone()).collect()
 }
 

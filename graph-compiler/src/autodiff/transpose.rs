@@ -6,7 +6,7 @@
 //! subtracted further on: cotangents have signs (`cotangent.rs`).
 
 use super::cotangent::{Cotangent, Sums};
-use super::{control, current_scope, custom, sound};
+use super::{control, current_scope, custom, linear_solve, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::derivative::{Custom, Derivative, Sign, Transpose, TransposeOperand, TransposeRule};
@@ -68,7 +68,7 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
         }
         // Whatever a linear op does, it makes zeros of zeros.
         let mut floats = equation.operands.iter().filter(|v| body.ty(**v).dtype.is_float());
-        let vanishes = rule.linear().is_some() && floats.clone().all(|v| is_zero[*v]);
+        let vanishes = rule.linear().is_some() && floats.all(|v| is_zero[*v]);
         equation.results.iter().for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
         if !equation.operands.iter().any(|v| is_linear[*v]) {
             continue;
@@ -78,9 +78,21 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
             control::verify(equation, &linear, &location)?;
             continue;
         }
-        linear_rule(equation, &is_linear)
-            .map_err(|d| d.at(location(equation.location), equation.op.name()))?;
-        let mixed = rule.linear().is_some() && floats.any(|v| !is_linear[*v] && !is_zero[*v]);
+        let at = |d: Diagnostic| d.at(location(equation.location), equation.op.name());
+        // Linear in these operands together, so the others of them must vanish with them.
+        let together = match rule {
+            Derivative::Custom(Custom::LinearSolve { captures }) => {
+                let linear: Vec<bool> = equation.operands.iter().map(|v| is_linear[*v]).collect();
+                linear_solve::verify(equation, captures, &linear).map_err(at)?;
+                equation.operands.len() - captures
+            }
+            _ => {
+                linear_rule(equation, &is_linear).map_err(at)?;
+                if rule.linear().is_some() { equation.operands.len() } else { 0 }
+            }
+        };
+        let mut together = equation.operands[..together].iter().filter(|v| body.ty(**v).dtype.is_float());
+        let mixed = together.any(|v| !is_linear[*v] && !is_zero[*v]);
         if mixed {
             return Err(affine().at(location(equation.location), equation.op.name()));
         }
@@ -206,12 +218,14 @@ fn unsigned(
         let residuals = residuals.iter().map(|v| values[*v].clone().expect("what is not linear is known"));
         return custom::adjoint(equation, residuals.collect(), cotangents);
     }
+    let known =
+        |v: &ValueId| (!is_linear[*v]).then(|| values[*v].clone().expect("what is not linear is known"));
+    if let Derivative::Custom(Custom::LinearSolve { captures }) = op.derivative() {
+        let operands: Vec<Option<Tensor>> = equation.operands.iter().map(known).collect();
+        return linear_solve::adjoint(scope, equation, captures, &operands, cotangents);
+    }
     if op.derivative().is_by_regions() {
-        let operands: Vec<Option<Tensor>> = equation
-            .operands
-            .iter()
-            .map(|v| (!is_linear[*v]).then(|| values[*v].clone().expect("what is not linear is known")))
-            .collect();
+        let operands: Vec<Option<Tensor>> = equation.operands.iter().map(known).collect();
         return control::adjoint(scope, equation, &operands, cotangents);
     }
     let rule =

@@ -15,6 +15,7 @@ mod eager;
 mod exact;
 mod functions;
 mod halves;
+mod implicit;
 mod jacobians;
 mod jet;
 mod known;

@@ -1,0 +1,290 @@
+//! Implicit functions: values that are given by an equation, found by a solver, and differentiated by the equation.
+//!
+//! A solver is a loop that stops when it is content. Its derivative, step by step, would be long, dear to remember and beside the point: where F(x, p) = 0
+//! holds, so does ∂ₓF·ẋ + ∂ₚF·ṗ = 0, whichever way x was found. That is a linear system for ẋ.
+//!
+//! - [`custom_linear_solve`] solves A·x = b. Its derivative in forward mode is another solution with the same solver, in reverse mode one with the transposed
+//!   solver; so it is differentiated to any order. It is an op of its own ([`wengert_core::op::CustomLinearSolve`]).
+//! - [`custom_root`] solves F(x) = 0, and leaves the linear system of its derivative to another solver. If that one is a `custom_linear_solve`, or anything
+//!   else that can be transposed, it has both modes and every order. It is a `custom_jvp`, whose rule is the sentence above.
+//!
+//! What the closures capture is what the solution depends on: the coefficients of A, the parameters p. What only solvers use (a first guess, a tolerance, a
+//! factorization) has no derivative, since the solution does not depend on it. What a closure computes from captured values alone is computed once, outside, so
+//! a factorization in a solver is shared by all of its runs.
+
+use super::rules::{emit, finish, leaves, types};
+use super::transpose::{transpose, verify_linear};
+use super::values::{enter_scope_of, poison, with_tensors};
+use super::{current_scope, jvp, linearize, origin, record, trace};
+use wengert_core::graph::build::Closure;
+use wengert_core::graph::{Body, ValueId, inline};
+use wengert_core::op::{CustomJvp, CustomLinearSolve, FunctionName};
+use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorType};
+
+/// A solver of a map and a right-hand side, or of a function and a first guess.
+pub type Solver<'a, B> = &'a dyn Fn(&dyn Fn(&B) -> B, &B) -> B;
+
+/// How a system is solved whose map is the transpose: what reverse mode needs of [`custom_linear_solve`].
+#[derive(Clone, Copy)]
+pub enum TransposeSolve<'a, B> {
+    /// The map is its own transpose, and its solver serves. Nobody checks that it is.
+    Symmetric,
+    /// The solver takes any map, the transposed one as well.
+    Same,
+    /// A solver for the transposed map.
+    By(Solver<'a, B>),
+    /// Not at all: there is a forward mode only.
+    Never,
+}
+
+/// The solution x of A·x = b, where `map` computes A·x and `solve` finds x from the map and b; as `jax.lax.custom_linear_solve`.
+///
+/// The map is linear, from values of the structure of `b` to such values, all of them floats. Derivatives are those of the system: ẋ solves A·ẋ = ḃ − Ȧ·x, and the
+/// cotangent of b solves Aᵀ·b̄ = x̄. The solver is never differentiated, and may contain any loop.
+///
+/// Errors: the map gives other types than it takes; it cannot be transposed, but has to be; b holds values that are no floats.
+///
+/// ```
+/// # use wengert_core::{graph::{build::FunctionBuilder, control::while_loop}, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_compiler::autodiff::{operators::grad, implicit::{custom_linear_solve, TransposeSolve}};
+/// // x of (4 + a)·x = b, by x ← (b − a·x)/4: a loop without bound, which has no reverse mode of its own.
+/// let f = FunctionBuilder::build("f", |f| {
+///     let a = f.input("a", TensorType::scalar(DType::F64));
+///     f.output("slope", grad(&a, |a| {
+///         let b = Tensor::constant(10.0);
+///         let map = |x: &Tensor| x * 4.0 + a * x;
+///         let iterate = |map: &dyn Fn(&Tensor) -> Tensor, b: &Tensor| {
+///             let off = |x: &Tensor| b - map(x);
+///             while_loop(&b.zeros_like(), |x| off(x).abs().gt(1e-12), |x| x + off(x) * 0.25)
+///         };
+///         custom_linear_solve(map, &b, iterate, TransposeSolve::Symmetric)
+///     }));
+/// })?;
+/// let slope = interpret::run(&f, &[Literal::from(1.0)])?[0].get(0).to_f64();
+/// assert!((slope + 10.0 / 25.0).abs() < 1e-12);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn custom_linear_solve<B: Differentiable>(
+    map: impl FnOnce(&B) -> B,
+    b: &B,
+    solve: impl Fn(&dyn Fn(&B) -> B, &B) -> B,
+    transposed: TransposeSolve<'_, B>,
+) -> B {
+    let caller = Location::caller();
+    let _entered = enter_scope_of(b);
+    finish(b, linear_solve(map, b, &solve, transposed, caller.clone()), caller)
+}
+
+fn linear_solve<B: Differentiable>(
+    map: impl FnOnce(&B) -> B,
+    b: &B,
+    solve: Solver<'_, B>,
+    transposed: TransposeSolve<'_, B>,
+    caller: Location,
+) -> Result<Vec<Tensor>> {
+    let right = floats(b, "a right-hand side")?;
+    let kinds = types(&right);
+    let map = trace(&kinds, |x| leaves(&map(&with_tensors(b, x))))?;
+    same_types("the map of `custom_linear_solve`", &map.body, &kinds)?;
+    let solver = solved(b, &kinds, &map, solve)?;
+    let mut closures = vec![map, solver];
+    let solve_transposed = match transposed {
+        TransposeSolve::Symmetric | TransposeSolve::Never => None,
+        TransposeSolve::Same => Some(solve),
+        TransposeSolve::By(other) => Some(other),
+    };
+    if let Some(solve) = solve_transposed {
+        let map = transposed_map(&closures[0], &kinds)?;
+        let solver = solved(b, &kinds, &map, solve)?;
+        closures.extend([map, solver]);
+    }
+    let captures = Closure::captures_of(&closures);
+    closures.iter_mut().for_each(|c| c.capture(&captures));
+    let symmetric = matches!(transposed, TransposeSolve::Symmetric);
+    let op = CustomLinearSolve { captures: captures.len(), symmetric };
+    emit(op.into(), right, captures, closures.into_iter().map(|c| c.body).collect(), caller)
+}
+
+/// Aᵀ as a closure.
+fn transposed_map(map: &Closure, kinds: &[TensorType]) -> Result<Closure> {
+    let scope = current_scope()?;
+    let explain = |mut d: Diagnostic| {
+        d.message = format!("the map of `custom_linear_solve` cannot be transposed: {}", d.message);
+        d
+    };
+    verify_linear(&map.body, kinds.len(), |id| origin(&scope, id)).map_err(explain)?;
+    record(kinds, |y| {
+        let cotangents: Vec<Option<Tensor>> = y.iter().cloned().map(Some).collect();
+        let of = transpose(&map.body, kinds.len(), &map.captures, &cotangents).map_err(explain)?;
+        of.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok)).collect()
+    })
+}
+
+/// A solver as a closure of the right-hand side or the first guess, to which `map` is given as a function.
+fn solved<B: Differentiable>(
+    like: &B,
+    kinds: &[TensorType],
+    map: &Closure,
+    solve: impl FnOnce(&dyn Fn(&B) -> B, &B) -> B,
+) -> Result<Closure> {
+    let apply = |x: &B| {
+        let run = || {
+            let x = leaves(x);
+            if let Some(error) = x.iter().find_map(Tensor::error) {
+                return Err(error.clone());
+            }
+            check_types("a solver calls its map on", &types(&x), kinds)?;
+            inline(&map.body, &[x, map.captures.clone()].concat())
+        };
+        with_tensors(like, &run().unwrap_or_else(|error| vec![poison(&error); kinds.len()]))
+    };
+    let closure = trace(kinds, |b| leaves(&solve(&apply, &with_tensors(like, b))))?;
+    same_types("a solver", &closure.body, kinds)?;
+    Ok(closure)
+}
+
+/// A root x of F(x) = 0 that `solve` finds from F and a first guess; as `jax.lax.custom_root`.
+///
+/// F gives values of the structure of x, all of them floats. Derivatives are those of the equation: ẋ = −(∂ₓF)⁻¹·∂ₚF·ṗ for what F captures, where
+/// `tangent_solve` finds y of g(y) = c from the linear map g = ∂ₓF at the root and a right-hand side c. It has to be linear in c. Reverse mode transposes it, so it is
+/// a [`custom_linear_solve`], or something else that can be transposed, such as a division by g(1) for scalars. Neither `solve` nor the way it went is
+/// differentiated, and the root does not depend on the guess.
+///
+/// ```
+/// # use wengert_core::{graph::{build::FunctionBuilder, control::while_loop}, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_compiler::autodiff::{operators::grad, implicit::custom_root};
+/// // The square root of a by Heron's rule, and its slope.
+/// let f = FunctionBuilder::build("f", |f| {
+///     let a = f.input("a", TensorType::scalar(DType::F64));
+///     f.output("slope", grad(&a, |a| {
+///         let heron = |f: &dyn Fn(&Tensor) -> Tensor, x: &Tensor| {
+///             while_loop(x, |x| f(x).abs().gt(1e-9), |x| (x + a / x) * 0.5)
+///         };
+///         custom_root(|x| x * x - a, &a.ones_like(), heron, |g, c| c / g(&c.ones_like()))
+///     }));
+/// })?;
+/// let slope = interpret::run(&f, &[Literal::from(9.0)])?[0].get(0).to_f64();
+/// assert!((slope - 1.0 / 6.0).abs() < 1e-9);
+/// # Ok::<(), wengert_core::Diagnostic>(())
+/// ```
+#[track_caller]
+pub fn custom_root<X: Differentiable>(
+    f: impl FnOnce(&X) -> X,
+    guess: &X,
+    solve: impl FnOnce(&dyn Fn(&X) -> X, &X) -> X,
+    tangent_solve: impl FnOnce(&dyn Fn(&X) -> X, &X) -> X,
+) -> X {
+    let caller = Location::caller();
+    let _entered = enter_scope_of(guess);
+    finish(guess, root(f, guess, solve, tangent_solve, caller.clone()), caller)
+}
+
+fn root<X: Differentiable>(
+    f: impl FnOnce(&X) -> X,
+    guess: &X,
+    solve: impl FnOnce(&dyn Fn(&X) -> X, &X) -> X,
+    tangent_solve: impl FnOnce(&dyn Fn(&X) -> X, &X) -> X,
+    caller: Location,
+) -> Result<Vec<Tensor>> {
+    let start = floats(guess, "the first guess of a root")?;
+    let kinds = types(&start);
+    let f = trace(&kinds, |x| leaves(&f(&with_tensors(guess, x))))?;
+    same_types("the function of `custom_root`", &f.body, &kinds)?;
+    let mut solver = solved(guess, &kinds, &f, solve)?;
+    let mut rule = root_rule(guess, &kinds, &f, tangent_solve)?;
+
+    // What is captured are arguments of the op, so that the rule gets its tangents.
+    let parameters = Closure::captures_of(&[f.clone(), solver.clone(), rule.clone()]);
+    solver.capture(&parameters);
+    rule.capture(&parameters);
+    let mut given = rule.body.inputs.clone();
+    let captured = given.split_off(given.len() - parameters.len());
+    let (at, moved) = given.split_at(kinds.len());
+    let mut moved = moved.iter();
+    let mut unused = |ty: &TensorType| rule.body.values.push(ty.clone());
+    let mut inputs: Vec<ValueId> = kinds.iter().map(&mut unused).collect();
+    inputs.extend(captured);
+    inputs.extend(at);
+    inputs.extend(kinds.iter().map(&mut unused).collect::<Vec<_>>());
+    // The rule has an input for the tangent of each float that F captures, in the order of these.
+    let order: Vec<(&Tensor, ValueId)> =
+        moving(&f).map(|t| (t, *moved.next().expect("an input for each"))).collect();
+    for parameter in parameters.iter().filter(|t| t.dtype().is_float()) {
+        let known = order.iter().find(|(t, _)| t.is_same(parameter));
+        inputs.push(known.map_or_else(|| unused(parameter.ty()), |(_, v)| *v));
+    }
+    rule.body.inputs = inputs;
+    let op = CustomJvp { captures: 0, function: FunctionName::default() };
+    emit(op.into(), start, parameters, vec![solver.body, rule.body], caller)
+}
+
+/// The floats that a closure captures.
+fn moving(f: &Closure) -> impl Iterator<Item = &Tensor> {
+    f.captures.iter().filter(|t| t.dtype().is_float())
+}
+
+/// ẋ from a root and tangents of the floats that F captures.
+fn root_rule<X: Differentiable>(
+    guess: &X,
+    kinds: &[TensorType],
+    f: &Closure,
+    tangent_solve: impl FnOnce(&dyn Fn(&X) -> X, &X) -> X,
+) -> Result<Closure> {
+    let count = kinds.len();
+    let taken: Vec<TensorType> = kinds.iter().cloned().chain(moving(f).map(|t| t.ty().clone())).collect();
+    let scope = current_scope()?.region();
+    let inputs: Vec<Tensor> = taken.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let outputs = scope.enter(|| -> Result<Vec<Tensor>> {
+        let (at, moved) = inputs.split_at(count);
+        let mut moved = moved.iter().cloned();
+        let primals: Vec<Tensor> = at.iter().chain(&f.captures).cloned().collect();
+        let mut along = vec![None; count];
+        along.extend(f.captures.iter().map(|t| t.dtype().is_float().then(|| moved.next()).flatten()));
+        let wanted = vec![true; count];
+        let right = jvp(&f.body, &primals, &along, &wanted)?.1;
+        let right = right.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok));
+        let right: Vec<Tensor> = right.collect::<Result<_>>()?;
+        let linear = linearize(f, at, &wanted, &wanted)?.linear;
+        let g = |y: &X| {
+            let y: Vec<Option<Tensor>> = leaves(y).into_iter().map(Some).collect();
+            let given = linear.apply(&y).and_then(|given| {
+                given.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok)).collect()
+            });
+            with_tensors(guess, &given.unwrap_or_else(|error| vec![poison(&error); count]))
+        };
+        let found = leaves(&tangent_solve(&g, &with_tensors(guess, &right)));
+        if let Some(error) = found.iter().find_map(Tensor::error) {
+            return Err(error.clone());
+        }
+        check_types("the solver of a root's tangent gives", &types(&found), kinds)?;
+        Ok(found.iter().map(|t| -t).collect())
+    })?;
+    scope.close(&outputs)
+}
+
+/// The tensors of a value, all of which are floats.
+fn floats(value: &impl Differentiable, what: &str) -> Result<Vec<Tensor>> {
+    let tensors = leaves(value);
+    if let Some(error) = tensors.iter().find_map(Tensor::error) {
+        return Err(error.clone());
+    }
+    match tensors.iter().find(|t| !t.dtype().is_float()) {
+        Some(t) => Err(Diagnostic::new(format!("{what} holds {}, which has no derivative", t.ty()))
+            .help("solutions are floats: capture other values")),
+        None => Ok(tensors),
+    }
+}
+
+fn same_types(what: &str, body: &Body, wanted: &[TensorType]) -> Result<()> {
+    check_types(&format!("{what} gives"), &body.types(&body.outputs), wanted)
+}
+
+fn check_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    Err(Diagnostic::new(format!("{what} ({}), not ({})", list(found), list(wanted)))
+        .help("maps and solvers take and give values of the same structure, dtypes and shapes"))
+}
