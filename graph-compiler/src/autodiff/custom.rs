@@ -12,9 +12,10 @@
 
 use super::jvp::{duals_of_linear, zeros};
 use super::transpose::{transpose, verify_linear};
-use super::{Activity, current_scope, linear_solve, origin};
+use super::{Activity, control, current_scope, linear_solve, origin};
+use std::collections::HashSet;
 use wengert_core::graph::build::Scope;
-use wengert_core::graph::{Body, Equation, ValueId, inline};
+use wengert_core::graph::{Body, Equation, Region, ValueId, inline};
 use wengert_core::op::derivative::{Custom, Derivative};
 use wengert_core::op::{Op, Transposed};
 use wengert_core::{Diagnostic, IdVec, Result, Tensor};
@@ -161,7 +162,32 @@ pub(super) fn adjoint(
 ///
 /// An op that is linear in its zero operands has the result zero; where only some operands of a sum are zero, it is the sum of the
 /// others. To any other op, zeros are given as numbers.
+///
+/// What comes of it is an ordinary program: each `transposed` is replaced by the transpose of its region, wherever it is.
 pub(super) fn run(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    run_as(body, inputs, Purpose::Forwards)
+}
+
+/// [`run`], as a part of a linear program that may be transposed yet: `transposed` stays.
+pub(super) fn run_linear(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    run_as(body, inputs, Purpose::Linear)
+}
+
+/// What a program that is run becomes.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    /// An ordinary program.
+    Forwards,
+    /// A part of a linear program.
+    Linear,
+}
+
+/// [`run`] or [`run_linear`].
+pub(super) fn run_as(
+    body: &Body,
+    inputs: &[Option<Tensor>],
+    purpose: Purpose,
+) -> Result<Vec<Option<Tensor>>> {
     let scope = current_scope()?;
     let live = Activity::of(body, &vec![false; body.outputs.len()]).live;
     let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
@@ -173,7 +199,9 @@ pub(super) fn run(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<T
             continue;
         }
         let operands: Vec<Option<Tensor>> = equation.operands.iter().map(|v| values[*v].clone()).collect();
-        for (value, result) in equation.results.iter().zip(results(&scope, body, equation, &operands)?) {
+        for (value, result) in
+            equation.results.iter().zip(results(&scope, body, equation, &operands, purpose)?)
+        {
             values[*value] = result;
         }
     }
@@ -185,6 +213,7 @@ fn results(
     body: &Body,
     equation: &Equation,
     operands: &[Option<Tensor>],
+    purpose: Purpose,
 ) -> Result<Vec<Option<Tensor>>> {
     let is_zero = |i: &usize| operands[*i].is_none();
     let is_float = |i: &usize| body.ty(equation.operands[*i]).dtype.is_float();
@@ -220,10 +249,40 @@ fn results(
     }
     let operands: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
     let results = match equation.op.derivative() {
+        _ if purpose == Purpose::Linear => {
+            Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?
+        }
         Derivative::Custom(Custom::Transposed { tangents }) => expand(scope, equation, &operands, tangents)?,
-        _ => Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?,
+        _ => {
+            let regions = equation.regions.iter().map(expanded).collect::<Result<Vec<Region>>>()?;
+            Scope::emit(equation.op.clone(), &operands, regions, location)?
+        }
     };
     Ok(results.into_iter().map(Some).collect())
+}
+
+/// A region without `transposed`.
+fn expanded(region: &Region) -> Result<Region> {
+    if !has_transposed(region, &mut HashSet::new()) {
+        return Ok(region.clone());
+    }
+    let made = control::region(&region.types(&region.inputs), |inputs| {
+        let inputs: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
+        let outputs = run(region, &inputs)?.into_iter().zip(&region.outputs);
+        outputs.map(|(t, v)| t.map_or_else(|| zeros(region.ty(*v)), Ok)).collect()
+    })?;
+    Ok(made.renumber().into())
+}
+
+/// Whether there is a `transposed` in it, at any depth. What is shared is looked into once.
+fn has_transposed(region: &Region, seen: &mut HashSet<usize>) -> bool {
+    if !seen.insert(region.address()) {
+        return false;
+    }
+    let mut has = |e: &Equation| {
+        matches!(e.op, Op::Transposed(_)) || e.regions.iter().any(|inner| has_transposed(inner, seen))
+    };
+    region.equations.iter().any(&mut has)
 }
 
 /// The body without equations that no output needs.

@@ -4,6 +4,7 @@
 //! when the run is over, the child scope holds the derivative as a linear program, and its captures are the residuals: what the
 //! program needs to know about the point at which it was taken.
 
+use super::custom::Purpose;
 use super::jvp::run;
 use super::transpose::transpose;
 use super::{Activity, add, current_scope, custom};
@@ -71,11 +72,20 @@ pub fn linearize(
 impl Linear {
     /// Tangents of the outputs from tangents of the inputs; `None` is zero. Tangents of inputs that are not active are ignored.
     pub fn apply(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        self.apply_as(Purpose::Forwards, tangents)
+    }
+
+    /// [`apply`](Self::apply), as a part of another linear program, which may be transposed yet.
+    pub(super) fn apply_within(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        self.apply_as(Purpose::Linear, tangents)
+    }
+
+    fn apply_as(&self, purpose: Purpose, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
         check("tangent", self.inputs.iter().map(|(ty, _)| ty), tangents)?;
         let active = self.inputs.iter().zip(tangents).filter(|((_, active), _)| *active);
         let mut operands: Vec<Option<Tensor>> = active.map(|(_, tangent)| tangent.clone()).collect();
         operands.extend(self.residuals.iter().cloned().map(Some));
-        let results = custom::run(&self.body, &operands)?;
+        let results = custom::run_as(&self.body, &operands, purpose)?;
         Ok(self.outputs.iter().map(|(_, at)| at.and_then(|at| results[at].clone())).collect())
     }
 

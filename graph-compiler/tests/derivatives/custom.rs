@@ -3,9 +3,11 @@
 use super::support::*;
 use wengert_compiler::autodiff::function::{Grad, Jvp, grad as grad_of_function, jvp as jvp_of_function};
 use wengert_compiler::autodiff::operators::{grad, jvp, linearize, vjp};
-use wengert_compiler::autodiff::rules::{call, custom_jvp, custom_vjp, opaque, with_derivative};
+use wengert_compiler::autodiff::rules::{call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative};
 use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::graph::control::{cond, fori, scan, scan_checkpointed, while_at_most, while_checkpointed};
 use wengert_core::graph::{Function, Program, parse_program};
+use wengert_core::op::Checkpoint;
 use wengert_core::{DType, Diagnostic, Literal, Tensor, TensorType};
 
 type Scalar = fn(&Tensor) -> Tensor;
@@ -171,6 +173,75 @@ fn surgery_scales_replaces_and_clips_inside_an_unrolled_recurrence() {
         |x: &Tensor| (0..10).fold(x.clone(), |h, _| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0)));
     assert_eq!(at(1.0, |x| grad(x, recurrence)), 6.0);
     assert_eq!(at(1.0, recurrence), 59049.0);
+}
+
+/// A step, some times.
+type Repeat = fn(&Tensor, &dyn Fn(&Tensor) -> Tensor) -> Tensor;
+
+/// Each construct runs a step that triples, under a rule that changes the cotangent: `k` steps' worth of it reach the argument.
+#[test]
+fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
+    let constructs: [(&str, Repeat); 8] = [
+        ("scan", |x, step| {
+            scan(x, &x.broadcast_in_dim(vec![10usize.into()], &[]), |h, _| (step(h), Vec::<Tensor>::new())).0
+        }),
+        ("scan_checkpointed", |x, step| {
+            scan_checkpointed(2, x, &x.broadcast_in_dim(vec![10usize.into()], &[]), |h, _| {
+                (step(h), Vec::<Tensor>::new())
+            })
+            .0
+        }),
+        ("fori", |x, step| fori(10usize, x, |_, h| step(h))),
+        ("nested", |x, step| fori(5usize, x, |_, h| fori(2usize, h, |_, h| step(h)))),
+        ("while_at_most", |x, step| while_at_most(10usize, x, |h| h.abs().lt(1e9), |h| step(h))),
+        ("while_checkpointed", |x, step| {
+            let numbered = (Tensor::constant(0i32), x.clone());
+            while_checkpointed(
+                3,
+                &numbered,
+                |(n, _)| n.lt(Tensor::constant(10i32)),
+                |(n, h)| (n + 1, step(h)),
+            )
+            .1
+        }),
+        ("cond", |x, step| (0..10).fold(x.clone(), |h, _| cond(&h.gt(0.0), || step(&h), || &h * 17.0))),
+        ("checkpoint", |x, step| (0..10).fold(x.clone(), |h, _| checkpoint(Checkpoint::nothing(), &h, step))),
+    ];
+    for (name, construct) in constructs {
+        let clipped = |h: &Tensor| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0));
+        assert_eq!(at(1.0, |x| construct(x, &clipped)), 59049.0, "{name}");
+        assert_eq!(at(1.0, |x| grad(x, |x| construct(x, &clipped))), 6.0, "{name}");
+        assert_eq!(
+            at(1.0, |x| linearize(x, |x| construct(x, &clipped)).1.pull_back(&(x * 0.0 + 0.5))),
+            6.0,
+            "{name}"
+        );
+        // Forward mode has to have the rule's transpose.
+        for text in [
+            error_of(|x| forward(x, |x| construct(x, &clipped))).to_string(),
+            error_of(|x| linearize(x, |x| construct(x, &clipped)).1.push_forward(x)).to_string(),
+        ] {
+            assert!(text.contains("`clamp` is not linear"), "{name}: {text}");
+        }
+        let halved = |h: &Tensor| with_derivative(&(h * 3.0), |ct| ct * 0.5);
+        let slope = 1.5f64.powi(10);
+        assert_eq!(at(1.0, |x| grad(x, |x| construct(x, &halved))), slope, "{name}");
+        assert_eq!(at(1.0, |x| forward(x, |x| construct(x, &halved))), slope, "{name}");
+        assert_eq!(at(1.0, |x| linearize(x, |x| construct(x, &halved)).1.push_forward(x)), slope, "{name}");
+        // A rule of a rule: the step bends, and what it says of its derivative is differentiated again.
+        let bent = |h: &Tensor| with_derivative(&(h.sin() * 1.2), |ct| ct * 0.9);
+        let unrolled = |x: &Tensor| (0..10).fold(x.clone(), |h, _| bent(&h));
+        let second = |f: &dyn Fn(&Tensor) -> Tensor| {
+            [
+                at(1.5, |x| grad(x, |x| grad(x, f))),
+                at(1.5, |x| forward(x, |x| grad(x, f))),
+                at(1.5, |x| grad(x, |x| forward(x, f))),
+            ]
+        };
+        for (found, wanted) in second(&|x| construct(x, &bent)).iter().zip(second(&unrolled)) {
+            assert!((found - wanted).abs() <= 1e-12 * wanted.abs(), "{name}: {found}, {wanted}");
+        }
+    }
 }
 
 #[test]

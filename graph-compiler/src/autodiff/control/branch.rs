@@ -140,7 +140,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
             let residuals = sources.iter().map(of);
             let given: Vec<Option<Tensor>> =
                 inputs[..first].iter().cloned().chain(residuals).map(Some).collect();
-            let tangents = custom::run(&linear.body, &given)?;
+            let tangents = custom::run_linear(&linear.body, &given)?;
             let of = |i: usize| linear.outputs[i].1.and_then(|at| tangents[at].clone());
             let moving = (0..results.len()).filter(|i| moving[*i]);
             moving.map(|i| of(i).map_or_else(|| zeros(&results[i]), Ok)).collect()

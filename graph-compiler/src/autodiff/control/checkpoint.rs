@@ -63,7 +63,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
         let arguments = guarded(arguments)?;
         let closure = Closure { body: extended.clone(), captures: vec![] };
         let apart = linearized(&closure, &arguments, &active, &wanted)?;
-        let made = apart.linear.apply(&spread(tangents, &active))?;
+        let made = apart.linear.apply_within(&spread(tangents, &active))?;
         let (made, _) = made.split_at(body.outputs.len());
         moving = flags(made);
         Ok([present(made), apart.outputs[body.outputs.len()..].to_vec()].concat())

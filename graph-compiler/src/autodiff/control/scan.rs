@@ -106,7 +106,7 @@ fn joint(plan: &Plan<'_>, mode: Mode) -> Result<Joint> {
         Mode::Apart => {
             let closure = Closure { body: plan.step.clone(), captures: vec![] };
             let apart = linearized(&closure, &primals, &plan.active(), &plan.wanted)?;
-            let tangents = apart.linear.apply(&tangents)?;
+            let tangents = apart.linear.apply_within(&tangents)?;
             Ok((apart.outputs, tangents))
         }
     })?;
@@ -310,7 +310,7 @@ pub(super) fn linear_loop(
         }));
     }
     let closure = scope.enter(|| {
-        let made = custom::run(&linear.body, &given)?;
+        let made = custom::run_linear(&linear.body, &given)?;
         let output = |i: usize| linear.outputs[i].1.and_then(|at| made[at].clone());
         let all = (0..linear.outputs.len()).filter(|i| match i.checked_sub(moving.len()) {
             None => moving[*i],
