@@ -4,9 +4,9 @@
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, transpose, value_and_grad, vjp};
 use wengert_compiler::vmap::operators::vmap;
-use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::control;
+use wengert_core::graph::{Body, Equation, Function};
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 
 /// Whether control flow stays in the graph.
@@ -368,7 +368,7 @@ fn finite_differences_agree() {
 }
 
 /// The equations of a body and of all in it.
-fn size(body: &wengert_core::graph::Body) -> usize {
+fn size(body: &Body) -> usize {
     body.equations.iter().map(|e| 1 + e.regions.iter().map(|r| size(r)).sum::<usize>()).sum()
 }
 
@@ -387,7 +387,7 @@ fn the_graph_of_a_loop_does_not_grow_with_its_steps() {
 /// The loops of a function in order, with the dtypes and shapes of their stacks.
 fn stacks(function: &Function) -> Vec<Vec<String>> {
     let body = &function.body;
-    let of = |e: &wengert_core::graph::Equation| match &e.op {
+    let of = |e: &Equation| match &e.op {
         Op::Scan(op) => Some(e.results[op.carries..].iter().map(|v| body.ty(*v).to_string()).collect()),
         _ => None,
     };
@@ -407,6 +407,42 @@ fn the_tape_holds_what_the_transposed_step_reads_and_nothing_else() {
     assert_eq!(stacks(&function), [vec!["f64[7,3]", "f64[7,3]"], vec!["f64[7,3]"]], "{}", function);
     let step = &function.body.equations.iter().find(|e| matches!(e.op, Op::Scan(_))).unwrap().regions[0];
     assert!(step.equations.iter().all(|e| e.op.name() != "exp"), "{}", function);
+}
+
+#[test]
+fn the_gradient_of_a_captured_matrix_is_one_product_behind_the_loop() {
+    let ty = |shape: &[usize]| TensorType::new(DType::F64, shape.iter().copied());
+    let types = [ty(&[2, 3]), ty(&[7, 2, 3]), ty(&[3, 3])];
+    // The matrix is used twice in a step.
+    let loss = |how: How, v: &Values| {
+        let (last, _) = how.scan(false, &vec![v[0].clone()], &vec![v[1].clone()], |h, x| {
+            let h = (h[0].dot(&v[2]).sin().dot(&v[2]) + &x[0]).tanh();
+            (vec![h], vec![])
+        });
+        last[0].square().sum()
+    };
+    let function = build(&types, |v| grad(&v.to_vec(), |v: &Values| loss(Kept, v)));
+    let scans: Vec<_> = function.body.equations.iter().filter(|e| matches!(e.op, Op::Scan(_))).collect();
+    let Op::Scan(backwards) = &scans[1].op else { unreachable!("both are scans") };
+    // Backwards it carries the state's cotangent, and makes no product but the two that give it.
+    let count = |body: &Body| body.equations.iter().filter(|e| matches!(e.op, Op::DotGeneral(_))).count();
+    assert_eq!((scans.len(), backwards.carries, count(&scans[1].regions[0])), (2, 1, 2), "{function}");
+    // Behind it there is a product for each use, over steps and rows.
+    let over_steps = |e: &Equation| matches!(&e.op, Op::DotGeneral(op) if op.contract.0.len() == 2);
+    assert_eq!(function.body.equations.iter().filter(|e| over_steps(e)).count(), 2, "{function}");
+    let unrolled = build(&types, |v| grad(&v.to_vec(), |v: &Values| loss(Unrolled, v)));
+    let mut random = Random(0x5eed);
+    let inputs: Vec<Literal> = types.iter().map(|ty| random.literal(ty)).collect();
+    assert_close(&flat(&run(&function, &inputs)), &flat(&run(&unrolled, &inputs)), 1e-12, "gradient");
+
+    // Where the number of steps is known at run time only, steps that are not taken cost nothing: the sum is carried.
+    let counted = build(&[ty(&[2, 3]), ty(&[3, 3]), TensorType::scalar(DType::I32)], |v| {
+        let step = |w: &Tensor| control::fori_upto(&v[2], 7usize, &v[0], |_, h| h.dot(w).tanh()).sum();
+        vec![grad(&v[1], step)]
+    });
+    let mut scans =
+        counted.body.equations.iter().filter_map(|e| if let Op::Scan(op) = &e.op { Some(op) } else { None });
+    assert_eq!(scans.next_back().map(|op| op.carries), Some(2), "{counted}");
 }
 
 #[test]

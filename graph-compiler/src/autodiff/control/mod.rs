@@ -18,6 +18,7 @@ mod binomial;
 mod branch;
 mod call;
 mod checkpoint;
+mod products;
 mod scan;
 mod transposed;
 mod while_loop;

@@ -2,11 +2,12 @@
 //!
 //! The steps of a linear loop are `c' = A·c + B·x + C·k`, `y = D·c + E·x + F·k` with matrices that may differ from step to step. Its transpose
 //! runs the other way: it takes c̄' and ȳ of a step and gives c̄, x̄ and its share of k̄, so c̄ is carried, x̄ is stacked, and k̄ is a sum that is carried
-//! too.
+//! too, unless it is a sum of products, which is one product behind the loop (`products.rs`).
 //!
 //! Carries that are not linear (a counter beside a linear state) are what they were in the forward direction: a scan of their own makes them first,
 //! and they are sliced like a tape.
 
+use super::products::taken_out;
 use super::{
     Operand, binomial, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached, spread,
     types,
@@ -143,19 +144,32 @@ pub(super) fn transpose(
         Ok((outputs, super::flags(of_slices)))
     })?;
     let closure = pruned(inside.close(&outputs)?);
+    let (closure, products) = match op.counted {
+        false => taken_out(closure, in_carries.len(), initial.len(), sliced.len()),
+        true => (closure, vec![]),
+    };
+    let is_product = |n: usize| products.iter().any(|sum| sum.carry == n);
+    let carried: Vec<Tensor> =
+        initial.iter().enumerate().filter(|(n, _)| !is_product(*n)).map(|(_, t)| t.clone()).collect();
     let transposed = Scan {
         length: op.length.clone(),
-        carries: initial.len(),
+        carries: carried.len(),
         captures: closure.captures.len(),
         reverse: !op.reverse,
         counted: op.counted,
         checkpoints: 0,
     };
-    let all = [count, initial, sliced, closure.captures].concat();
+    let all = [&count, &carried, &sliced, &closure.captures].map(Vec::as_slice).concat();
     let rule = format!("transpose({})", equation.op.name());
-    let mut results = derived(scope, equation, rule, transposed.into(), &all, vec![closure.body])?;
-    let mut of_slices = spread(&results.split_off(in_carries.len() + in_captures.len()), &stacks).into_iter();
-    let of_captures = results.split_off(in_carries.len());
+    let mut results = derived(scope, equation, rule.clone(), transposed.into(), &all, vec![closure.body])?;
+    let made = results.split_off(carried.len());
+    let mut of_captures = results.split_off(in_carries.len());
+    for sum in &products {
+        let whole = scope.derived(equation.location, rule.clone(), || sum.of(&sliced, &made))?;
+        of_captures.insert(sum.carry - in_carries.len(), whole);
+    }
+    let given = stacks.iter().filter(|given| **given).count();
+    let mut of_slices = spread(&made[..given], &stacks).into_iter();
     let (mut of_carries, mut of_captures) = (results.into_iter(), of_captures.into_iter());
     let mut all = vec![None; first];
     for (i, is_linear) in linear.iter().enumerate() {
