@@ -8,10 +8,10 @@ use super::name::Names;
 use crate::calls;
 use crate::fuse;
 use crate::kernels::Kernels;
-use crate::kernels::control::{Control, form, signature};
+use crate::kernels::control::{Control, Form, form, signature};
 use crate::view::{View, Work};
 use std::collections::BTreeMap;
-use wengert_core::graph::Function;
+use wengert_core::graph::{Function, Input, Output, ValueId};
 use wengert_core::{LocationTable, Result, Target};
 
 /// The kernels of a function without dimension variables and composites; each equation by itself unless `fuse`.
@@ -33,13 +33,23 @@ fn of(
     }
     let fused = fuse::fuse(&view, target, fuse);
     let mut controls: BTreeMap<usize, Control> = BTreeMap::new();
+    let name_of = |value: &ValueId| {
+        let n = function.body.inputs.iter().position(|input| input == value);
+        n.map(|n| function.inputs[n].name.as_str())
+    };
     for (n, equation) in function.body.equations.iter().enumerate() {
         if !matches!(view.work[n], Work::Control) {
             continue;
         }
         let form = form(&equation.op, equation.operands.len(), equation.results.len());
+        let first = match form {
+            Form::Branch => 1,
+            Form::Loop(l) => l.first_carry(),
+        };
+        let outside: Vec<Option<&str>> = equation.operands[first..].iter().map(name_of).collect();
         let regions = equation.regions.iter().enumerate().map(|(k, body)| {
-            let (inputs, outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
+            let (mut inputs, mut outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
+            rename(&mut inputs, &mut outputs, &outside);
             let name = format!("{}.{}", function.name, equation.op.name());
             let region =
                 Function { name, inputs, outputs, body: body.to_body(), locations: LocationTable::default() };
@@ -49,4 +59,26 @@ fn of(
         controls.insert(n, Control { op: equation.op.clone(), regions });
     }
     assemble(function, locations, &view, &fused, target, controls, names)
+}
+
+/// What has a name outside keeps it in the region: a capture as it is, a carry or a slice with what it is in front.
+fn rename(inputs: &mut [Input], outputs: &mut [Output], outside: &[Option<&str>]) {
+    for (n, outside) in outside.iter().enumerate() {
+        let Some(outside) = outside else { continue };
+        let old = inputs[n].name.clone();
+        let new = match ["carry.", "slice."].iter().find(|what| old.starts_with(**what)) {
+            Some(what) if !outside.starts_with(what) => format!("{what}{outside}"),
+            _ => (*outside).to_owned(),
+        };
+        // What is handed in twice, in one role, has the name once.
+        if inputs.iter().any(|input| input.name == new) {
+            continue;
+        }
+        // What replaces a carry is called like it.
+        outputs
+            .iter_mut()
+            .filter(|output| output.name == old)
+            .for_each(|output| output.name.clone_from(&new));
+        inputs[n].name = new;
+    }
 }
