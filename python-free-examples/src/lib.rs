@@ -5,6 +5,7 @@
 //! - [`digits`]: the images of handwritten digits that several examples learn to read.
 //! - [`graph_network`]: messages along the edges of a graph that is an input, on the friendships of a karate club.
 //! - [`kfac`]: natural gradient descent with Kronecker factors of the curvature.
+//! - [`lstm`]: a language model of characters, an LSTM whose steps are a `scan`.
 //! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop with a condition.
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all trees.
 #![forbid(unsafe_code)]
@@ -13,5 +14,6 @@ pub mod crf;
 pub mod digits;
 pub mod graph_network;
 pub mod kfac;
+pub mod lstm;
 pub mod neural_ode;
 pub mod tree;

@@ -5,13 +5,11 @@
 //! the contents, not by the name. Values pass through `f64`: an integer that has no exact `f64` is an error, not a
 //! neighbouring number.
 
-use super::map::Map;
+use super::text;
 use crate::atomic;
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar};
@@ -41,13 +39,8 @@ impl Table {
     /// Reads a table.
     pub fn read(path: impl AsRef<Path>, header: Header) -> Result<Table> {
         let path = path.as_ref();
-        let map = Map::open(path)?;
-        let bytes = unpacked(&map).map_err(|error| atomic::cannot("read", path, &error))?;
-        let text = std::str::from_utf8(&bytes).map_err(|error| {
-            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-            Diagnostic::new(format!("cannot read `{}`: line {line} is no UTF-8 text", path.display()))
-        })?;
-        Table::parse(path, text, header)
+        let text = text::read(path)?;
+        Table::parse(path, &text, header)
     }
 
     /// Reads the table in `text`; `path` serves messages.
@@ -196,17 +189,6 @@ fn write_rows(file: &mut impl Write, literal: &Literal, columns: usize) -> io::R
         }
     }
     Ok(())
-}
-
-/// The contents, decompressed if they are gzipped. The output grows as data comes, so it is bounded by what the
-/// file really holds.
-fn unpacked(bytes: &[u8]) -> io::Result<Cow<'_, [u8]>> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Cow::Borrowed(bytes));
-    }
-    let mut text = Vec::new();
-    MultiGzDecoder::new(bytes).read_to_end(&mut text)?;
-    Ok(Cow::Owned(text))
 }
 
 fn number(field: &str) -> Option<f64> {

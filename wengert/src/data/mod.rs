@@ -1,7 +1,7 @@
 //! Concrete tensors in and out of files.
 //!
 //! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and numeric tables as
-//! [`csv`] (also gzipped). [`spec`] is the language of the command line's `--input`.
+//! [`csv`] (also gzipped). [`mod@text`] reads prose. [`spec`] is the language of the command line's `--input`.
 //!
 //! What all of them keep:
 //! - **Files are untrusted.** Sizes are checked against the length of the file before anything is allocated, so a
@@ -17,6 +17,7 @@ pub mod npy;
 pub mod npz;
 pub mod safetensors;
 pub mod spec;
+pub mod text;
 
 use crate::atomic;
 use std::collections::BTreeMap;

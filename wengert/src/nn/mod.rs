@@ -12,6 +12,7 @@ mod dropout;
 mod embedding;
 mod layer_norm;
 mod linear;
+mod lstm;
 
 pub use activation::Activation;
 pub use conv::Conv2d;
@@ -19,6 +20,7 @@ pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use lstm::{Lstm, LstmState};
 
 use wengert_core::{DType, Differentiable, Initializer, KeyPath, Tensor, TensorType};
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod control;
+mod recurrent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
