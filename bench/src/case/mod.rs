@@ -9,6 +9,7 @@
 
 mod chain;
 mod gemm;
+mod recurrent;
 mod rows;
 mod sums;
 mod training;
@@ -16,6 +17,7 @@ mod transpose;
 
 pub use chain::{Chain, compare_chain};
 pub use gemm::Epilogue;
+pub use recurrent::{Form, Recurrent};
 pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
 
@@ -129,6 +131,11 @@ pub enum Kind {
         /// The network.
         network: Network,
     },
+    /// A training step of a recurrent network.
+    Recurrent {
+        /// The network.
+        network: Recurrent,
+    },
 }
 
 /// A case made: everything a device needs to run it.
@@ -155,6 +162,7 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases.extend(transpose::cases(small));
     cases.extend(gemm::cases(small));
     cases.extend(training::cases(small));
+    cases.extend(recurrent::cases(small));
     cases
 }
 
@@ -162,7 +170,7 @@ pub fn catalogue(small: bool) -> Vec<Case> {
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_of_cpu = |case: &Case| match &case.kind {
-        Kind::Empty | Kind::Training { .. } => true,
+        Kind::Empty | Kind::Training { .. } | Kind::Recurrent { .. } => true,
         Kind::Gemm { extent, .. } => *extent <= 2048 && case.dtype == Float::F32,
         _ => false,
     };
@@ -184,6 +192,7 @@ impl Case {
             Kind::Transpose { extent } => transpose::make(dtype, *extent),
             Kind::Gemm { extent, epilogue } => gemm::make(*epilogue, dtype, *extent),
             Kind::Training { network } => training::make(network),
+            Kind::Recurrent { network } => recurrent::make(network),
         }
     }
 }

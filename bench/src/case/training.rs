@@ -50,7 +50,8 @@ impl Algorithm {
     }
 }
 
-const RATE: f64 = 1e-3;
+/// Of all steps.
+pub(super) const RATE: f64 = 1e-3;
 
 #[derive(Differentiable)]
 struct Mlp {
@@ -118,23 +119,35 @@ pub(super) fn make(network: &Network) -> Result<Made> {
     Ok(Made { program, variables, init: Some(1), check })
 }
 
-/// Runs two steps. After each, the loss, both moments and the weights are compared with a plain step from what was there before it; the
-/// weights' update starts from the device's own moments, since it divides by them.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     let Kind::Training { network } = &case.kind else { unreachable!("this is the check of training steps") };
     let (x, y) = (first(variables, "x"), first(variables, "y"));
-    let name = network.algorithm.name();
+    let layers = 0..network.widths.len() - 1;
+    let of_layer = |layer| ["weight", "bias"].map(|part| format!("model.layers.{layer}.{part}"));
+    let names: Vec<String> = layers.flat_map(of_layer).collect();
+    check_steps(resident, &names, network.algorithm, &|parameters| plain(network, parameters, x, y))
+}
+
+/// Loss and gradients of a step from its parameters.
+pub(super) type Plain<'a> = dyn Fn(&[Vec<f64>]) -> (f64, Vec<Vec<f64>>) + 'a;
+
+/// Runs two steps. After each, the loss, both moments and the weights are compared with a plain step from what was there before it; the
+/// weights' update starts from the device's own moments, since it divides by them.
+pub(super) fn check_steps(
+    resident: &mut Resident,
+    names: &[String],
+    algorithm: Algorithm,
+    plain: &Plain<'_>,
+) -> Result<Parity> {
+    let name = algorithm.name();
     let mut comparison = Comparison::default();
     for step in 1..=2 {
         let parameters = |resident: &Resident, prefix: &str| -> Result<Vec<Vec<f64>>> {
-            let mut values = Vec::new();
-            for layer in 0..network.widths.len() - 1 {
-                for part in ["weight", "bias"] {
-                    let literal = resident.variable(&format!("{prefix}model.layers.{layer}.{part}"))?;
-                    values.push(literal.scalars().map(|s| s.to_f64()).collect());
-                }
-            }
-            Ok(values)
+            let value = |name: &String| {
+                let literal = resident.variable(&format!("{prefix}{name}"))?;
+                Ok(literal.scalars().map(|s| s.to_f64()).collect())
+            };
+            names.iter().map(value).collect()
         };
         let moments = |resident: &Resident| -> Result<_> {
             Ok((parameters(resident, &format!("{name}.m."))?, parameters(resident, &format!("{name}.v."))?))
@@ -143,7 +156,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
         resident.run()?;
         resident.finish()?;
         let (after, (found_m, found_v)) = (parameters(resident, "")?, moments(resident)?);
-        let (loss, gradient) = plain(network, &before, x, y);
+        let (loss, gradient) = plain(&before);
         comparison.add(resident.variable("loss")?.get(0).to_f64(), loss, loss);
         for (p, gradient) in gradient.iter().enumerate() {
             let largest = gradient.iter().fold(0.0f64, |a, g| a.max(g.abs()));
@@ -153,7 +166,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                 comparison.add(found_v[p][i], 0.999 * v[p][i] + 0.001 * g * g, largest * largest);
                 let m = found_m[p][i] / (1.0 - 0.9f64.powi(step));
                 let v = found_v[p][i] / (1.0 - 0.999f64.powi(step));
-                let decayed = before[p][i] * (1.0 - RATE * network.algorithm.decay());
+                let decayed = before[p][i] * (1.0 - RATE * algorithm.decay());
                 comparison.add(after[p][i], decayed - RATE * m / (v.sqrt() + 1e-8), 1.0);
             }
         }
