@@ -5,6 +5,7 @@
 //! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled for a [`target`](mod@target).
 //! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
+//! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
 //! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
 //!
@@ -18,7 +19,9 @@ pub mod data;
 pub mod device;
 pub mod eager;
 mod executable;
+pub mod fft;
 pub mod format;
+pub mod linalg;
 pub mod list;
 pub mod nn;
 pub mod operators;

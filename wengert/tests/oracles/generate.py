@@ -9,12 +9,14 @@ programs.ir       one function for each case of the other ops, in Wengert's text
 programs.npz      for each of them operands, results, and by JAX: the tangent of the results along given tangents, the cotangents of the
                   operands from given ones, and the derivative of those along the tangents (second order).
 control.npz       the same for programs with control flow, which control.rs builds.
+implicit.npz      the same for solutions of equations, fourier.npz for Fourier transforms; `python generate.py implicit` writes one alone.
 
 Points are multiples of a power of two with at most 8 significant bits, so that bfloat16 holds them; random numbers are seeded: the
 files are the same each time they are written with the same versions.
 """
 
 import os
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -442,7 +444,75 @@ def control(c):
         c.program(f.__name__, f, *operands)
 
 
-def main():
+def implicit(c):
+    """Implicit functions of a right-hand side b[3] and a matrix w[3,3]: solvers of their own, as little alike Wengert's as may be."""
+    operands = (c.f(3), c.f(3, 3, low=-0.5, high=0.5))
+
+    def map_of(w):
+        return lambda x: 4 * x + jnp.sin(w) @ x
+
+    def symmetric_map_of(w):
+        return lambda x: 2 * x + w.T @ (w @ x)
+
+    def dense(map, b):
+        return jnp.linalg.solve(jax.jacobian(map)(b), b)
+
+    def solved(b, w):
+        return lax.custom_linear_solve(map_of(w), b * w[0], solve=dense, transpose_solve=dense)
+
+    def symmetric(b, w):
+        return lax.custom_linear_solve(symmetric_map_of(w), jnp.cos(b), solve=dense, symmetric=True)
+
+    def gradients(b, w):
+        return jax.scipy.sparse.linalg.cg(symmetric_map_of(w), jnp.cos(b), tol=1e-14)[0]
+
+    def prepared(b, w):
+        return jax.scipy.sparse.linalg.cg(symmetric_map_of(w), jnp.cos(b), x0=b, tol=1e-14, M=lambda x: x / (2 + (w * w).sum(0)))[0]
+
+    def trees(b, w):
+        map = lambda x: (3 * x[0] + w * x[1].sum(), 5 * x[1] + (w * x[0]).sum())
+        return jax.scipy.sparse.linalg.cg(map, (w * b, jnp.sin(b)), tol=1e-14)[0]
+
+    def root(b, w):
+        f = lambda x: x - jnp.tanh(w @ x + b)
+        solve = lambda f, x: lax.fori_loop(0, 30, lambda _, x: x - jnp.linalg.solve(jax.jacobian(f)(x), f(x)), x)
+        return lax.custom_root(f, jnp.zeros_like(b), solve, dense)
+
+    for f in [solved, symmetric, gradients, prepared, trees, root]:
+        c.program(f.__name__, f, *operands)
+
+
+def fourier(c):
+    """Transforms and their derivatives, along the last axis of two rows; of a plane, along both."""
+    parts = lambda z: (z.real, z.imag)
+
+    def complex_both(*x):
+        z = x[0] + 1j * x[1]
+        return parts(jnp.fft.fft(z)) + parts(jnp.fft.ifft(z))
+
+    def plane(*x):
+        z = x[0] + 1j * x[1]
+        return parts(jnp.fft.fft2(z)) + parts(jnp.fft.ifft2(z))
+
+    for n in [1, 2, 3, 4, 5, 8, 12, 17, 60, 64, 97, 128, 134, 139]:
+        c.program(f"fft{n}", complex_both, c.f(2, n), c.f(2, n))
+        c.program(f"rfft{n}", lambda x: parts(jnp.fft.rfft(x)), c.f(2, n))
+        # JAX refuses to differentiate nothing: a spectrum of one number has no imaginary part that counts.
+        back = lambda n: lambda re, im: jnp.fft.irfft(re + 1j * im, n)
+        c.program(f"irfft{n}", back(n), c.f(2, n // 2 + 1), c.f(2, n // 2 + 1))
+    c.program("plane", plane, c.f(6, 5), c.f(6, 5))
+
+
+def main(only=None):
+    files = dict(implicit=implicit, fourier=fourier)
+    for name, part in files.items():
+        if only in (None, name):
+            cases = Cases()
+            part(cases)
+            np.savez_compressed(os.path.join(HERE, f"{name}.npz"), **cases.arrays)
+            print(len({key.split(".")[0] for key in cases.arrays}), name, "programs")
+    if only:
+        return
     print(elementwise(), "elementwise ops")
     edges()
     cases = Cases()
@@ -459,4 +529,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

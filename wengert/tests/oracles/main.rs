@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod control;
+mod fourier;
+mod implicit;
 mod recurrent;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,89 @@
+//! Transforms of real series.
+//!
+//! The spectrum of a real series is its own mirror image, X[n − k] = X̄[k], so half of it says all. A series of even length is transformed as half as many complex
+//! numbers x[2j] + i·x[2j + 1]; their spectrum F is that of the even elements plus i times that of the odd ones, and the mirror image tells the two apart.
+
+use super::roots::{count, roots, times};
+use super::{Complex, Direction, extent, failed, in_scope_of, joined, parts, stages};
+use crate::{DType, Diagnostic, Dim, Location, Tensor};
+
+/// The transform of a real tensor along the last axis: the first n/2 + 1 numbers of its spectrum, of which the others are mirror images.
+///
+/// Errors: dtypes other than f32 and f64, a last extent that is 0 or no number.
+#[track_caller]
+pub fn rfft(x: &Tensor) -> Complex {
+    let caller = Location::caller();
+    match extent(&[x], x.rank().saturating_sub(1)) {
+        Ok(n) => in_scope_of(x, || parts(&if n.is_multiple_of(2) { even(x, n) } else { odd(x, n) })),
+        Err(error) => failed(error, caller, 2),
+    }
+}
+
+/// The inverse of [`rfft`]: the real series of length n of which the spectrum begins with these n/2 + 1 numbers along the last axis. Imaginary parts that no such
+/// series has, of number 0 and for even n of the last, are ignored.
+///
+/// Errors: as [`rfft`]; another extent than n/2 + 1.
+#[track_caller]
+pub fn irfft(x: &Complex, n: usize) -> Tensor {
+    let caller = Location::caller();
+    let found = extent(&[&x.0, &x.1], x.0.rank().saturating_sub(1)).and_then(|found| match n / 2 + 1 {
+        wanted if n > 0 && found == wanted => Ok(()),
+        wanted => Err(Diagnostic::new(format!(
+            "half a spectrum of {found} numbers does not belong to a series of length {n}"
+        ))
+        .help(format!("a series of length {n} has {wanted}"))),
+    });
+    match found {
+        Ok(()) => in_scope_of(&x.0, || if n.is_multiple_of(2) { even_back(x, n) } else { odd_back(x, n) }),
+        Err(error) => failed(error, caller, 1),
+    }
+}
+
+/// The shape of `x` with other last extents.
+fn with_tail(x: &Tensor, kept: usize, tail: &[usize]) -> Vec<Dim> {
+    x.shape()[..kept].iter().cloned().chain(tail.iter().map(|e| Dim::from(*e))).collect()
+}
+
+/// Complex conjugates.
+fn conjugate(z: &Tensor) -> Tensor {
+    let sign: Tensor = 1.0 - Tensor::iota(z.dtype(), [2usize], 0) * 2.0;
+    z * sign.broadcast_in_dim(z.shape().to_vec(), &[z.rank() - 1])
+}
+
+fn even(x: &Tensor, n: usize) -> Tensor {
+    let axis = x.rank() - 1;
+    let half = n / 2;
+    let z = stages::transform(&x.reshape(with_tail(x, axis, &[half, 2])), Direction::Forward);
+    let z = Tensor::concatenate(&[&z, &z.slice_axis(axis, 0usize, 1usize)], axis);
+    let mirrored = conjugate(&z.reverse(&[axis]));
+    // Of the odd elements −i·e^(−iθ)/2 times what is left: the even ones have their share already.
+    let (cos, sin) = roots(&count(&[half + 1], 0), n, x.dtype());
+    let odd = times(&(&z - &mirrored), (&-sin, &-cos), &[axis]);
+    (z + mirrored + odd) * 0.5
+}
+
+fn even_back(x: &Complex, n: usize) -> Tensor {
+    let (axis, half) = (x.0.rank() - 1, n / 2);
+    let k = Tensor::iota(DType::I64, x.1.shape().to_vec(), axis);
+    let ends = k.eq(0i64).or(k.eq(half as i64));
+    let z = joined(&(x.0.clone(), ends.select(&x.1.zeros_like(), &x.1)));
+    let mirrored = conjugate(&z.reverse(&[axis])).slice_axis(axis, 0usize, half);
+    let z = z.slice_axis(axis, 0usize, half);
+    let (cos, sin) = roots(&count(&[half], 0), n, z.dtype());
+    let odd = times(&(&z - &mirrored), (&-sin, &cos), &[axis]);
+    let z = stages::transform(&(z + mirrored + odd), Direction::Inverse) / n as f64;
+    z.reshape(with_tail(&z, axis, &[n]))
+}
+
+fn odd(x: &Tensor, n: usize) -> Tensor {
+    let z = stages::transform(&joined(&(x.clone(), x.zeros_like())), Direction::Forward);
+    z.slice_axis(x.rank() - 1, 0usize, n / 2 + 1)
+}
+
+fn odd_back(x: &Complex, n: usize) -> Tensor {
+    let axis = x.0.rank() - 1;
+    let z = joined(x);
+    let mirrored = conjugate(&z.slice_axis(axis, 1usize, n / 2 + 1).reverse(&[axis]));
+    let z = Tensor::concatenate(&[&z, &mirrored], axis);
+    parts(&(stages::transform(&z, Direction::Inverse) / n as f64)).0
+}
