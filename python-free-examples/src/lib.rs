@@ -2,18 +2,22 @@
 //! program stands here, so that tests can compare it with something else.
 //!
 //! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
+//! - [`deep_equilibrium`]: a network of infinite depth, whose state is the root of an equation.
 //! - [`digits`]: the images of handwritten digits that several examples learn to read.
 //! - [`graph_network`]: messages along the edges of a graph that is an input, on the friendships of a karate club.
 //! - [`kfac`]: natural gradient descent with Kronecker factors of the curvature.
 //! - [`lstm`]: a language model of characters, an LSTM whose steps are a `scan`.
+//! - [`newton`]: Newton's method by products with a Hessian that nobody sees.
 //! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop with a condition.
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all trees.
 #![forbid(unsafe_code)]
 
 pub mod crf;
+pub mod deep_equilibrium;
 pub mod digits;
 pub mod graph_network;
 pub mod kfac;
 pub mod lstm;
 pub mod neural_ode;
+pub mod newton;
 pub mod tree;
