@@ -63,6 +63,7 @@ mod sort;
 mod starts;
 mod take_along_axis;
 mod top_k;
+mod triangular_solve;
 mod unary;
 mod window;
 
@@ -118,6 +119,7 @@ pub use softmax_cross_entropy::SoftmaxCrossEntropy;
 pub use sort::Sort;
 pub use take_along_axis::TakeAlongAxis;
 pub use top_k::{TopK, TopKIndices};
+pub use triangular_solve::TriangularSolve;
 pub use unary::Unary;
 pub use window::{ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowScatterAdd, Windows};
 
@@ -365,6 +367,7 @@ ops! {
     TopK(TopK),
     DotGeneral(DotGeneral),
     ConvGeneralDilated(ConvGeneralDilated),
+    TriangularSolve(TriangularSolve),
     Softmax(Softmax),
     Normalize(Normalize),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),

@@ -7,7 +7,7 @@ use num_rational::BigRational;
 use std::sync::Arc;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::interpret::{Array, Cell, Real, Regions, evaluate};
-use wengert_core::op::ConvGeneralDilated;
+use wengert_core::op::{ConvGeneralDilated, TriangularSolve};
 use wengert_core::{DType, Literal, Tensor, TensorType};
 
 fn rational(numerator: i64, denominator: i64) -> BigRational {
@@ -88,6 +88,25 @@ fn reductions_products_and_scans_agree() {
             a.square().mean() - a.mean().square(),
         ]
     }));
+}
+
+#[test]
+fn what_a_triangular_solve_gives_solves_the_equations() {
+    for bits in 0..16 {
+        let [left_side, lower, transpose_a, unit_diagonal] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let op = TriangularSolve { left_side, lower, transpose_a, unit_diagonal };
+        assert_same(&run(&[&[3, 3], if left_side { &[3, 2] } else { &[2, 3] }], |x| {
+            let (a, b) = (&x[0] + 100.0, &x[1]);
+            let along = |axis| Tensor::iota(DType::I32, [3usize, 3], axis);
+            let (row, column) = (along(0), along(1));
+            let triangle = if lower { row.ge(&column) } else { row.le(&column) }.select(&a, &a.zeros_like());
+            let on_diagonal = row.eq(&column).and(Tensor::constant(unit_diagonal).broadcast_to(a.shape()));
+            let read = on_diagonal.select(&a.ones_like(), &triangle);
+            let read = if transpose_a { read.matrix_transpose() } else { read };
+            let solution = Tensor::apply(op, &[&a, b]);
+            vec![if left_side { read.dot(&solution) } else { solution.dot(&read) }, b.clone()]
+        }));
+    }
 }
 
 #[test]

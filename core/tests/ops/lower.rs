@@ -3,6 +3,7 @@
 use wengert_core::call::Call;
 use wengert_core::graph::build::{FunctionBuilder, Scope};
 use wengert_core::graph::{Body, Region};
+use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::{
     Affine, AxisId, BufferId, Guard, Instr, Nest, NestBuilder, Reg, ScalarOp, Tree, interpret,
 };
@@ -148,6 +149,16 @@ pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) ->
     }
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, regions).unwrap_or_else(|e| panic!("{e}"));
+    if op.control().is_some() {
+        // Loops and branches within a composite have their meaning; who runs regions is compared with the interpreter elsewhere.
+        let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
+        let given = op.evaluate(&operands, &results, &Regions::of(regions));
+        return given
+            .unwrap_or_else(|e| panic!("{}: {e}", op.name()))
+            .iter()
+            .map(Array::to_literal)
+            .collect();
+    }
     match lower(op, regions, &types, &results, tree) {
         Lowered::Nest(nest) => interpret(&nest, operands).unwrap_or_else(|e| panic!("{e}\n{nest}")),
         Lowered::Call(call) => {

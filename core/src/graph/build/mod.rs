@@ -146,6 +146,12 @@ impl Scope {
         result
     }
 
+    /// [`derived`](Self::derived) from what is written at a place: how a composite tells the user's line from its own.
+    pub fn derived_at<T>(&self, of: Location, rule: impl Into<Arc<str>>, f: impl FnOnce() -> T) -> T {
+        let of = self.locate(of);
+        self.derived(of, rule, f)
+    }
+
     /// Adds an input.
     #[track_caller]
     pub fn input(&self, ty: TensorType) -> Tensor {

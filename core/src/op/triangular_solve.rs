@@ -1,0 +1,334 @@
+//! `triangular_solve`: linear equations with a triangular matrix, a composite.
+//!
+//! It is what the derivatives of factorizations are made of, and it is linear in its right-hand side; so it is an op, whose rule gives the op again,
+//! to any order. It runs as forward substitution: whatever side, triangle or transpose is asked for, a lower triangle on the left is made of it by
+//! moving elements. Row after row is found in a loop. Of a large matrix, a block of rows is prepared by one product with all that is known.
+
+use super::attribute::{attributes, named};
+use super::batch::moved;
+use super::compute::Compute;
+use super::derivative::{Derivative, Jvp, Transpose};
+use super::elementwise::Domain;
+use super::sample::{Sample, floats, values};
+use super::softmax::wide;
+use super::{Batch, Cost, DotGeneral, Entry, Op, Operation, Traits, operand_count};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Region;
+use crate::graph::control::fori;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Cell, Real, Regions};
+use crate::ty::TensorType;
+
+attributes! {
+    /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true, unit_diagonal=true}`: x with op(a)·x = b, or with x·op(a) = b; op(a) is a, or aᵀ.
+    ///
+    /// a has type `[…, n, n]`, b has `[…, n, m]` on the right of a, and `[…, m, n]` on its left; leading axes are a batch. One triangle of a is read
+    /// only. A zero on its diagonal divides: the result has infinities and NaNs. Halves are computed in f32 and rounded once.
+    ///
+    /// dx = op(a)⁻¹·(db − op(da)·x), where da is of the triangle that is read; b̄ = op(a)⁻ᵀ·x̄ (M. Giles, *Collected matrix derivative results for forward and
+    /// reverse mode algorithmic differentiation*, 2008).
+    #[derive(Copy, Default)]
+    TriangularSolve {
+        /// Whether a stands on the left of x, else on its right.
+        left_side: bool = false,
+        /// Whether a's lower triangle is read, else the upper one.
+        lower: bool = false,
+        /// Whether op(a) is aᵀ.
+        transpose_a: bool = false,
+        /// Whether a's diagonal counts as ones and is not read.
+        unit_diagonal: bool = false,
+    }
+}
+
+/// How many rows are found one by one before a product prepares the next ones.
+const BLOCK: usize = 32;
+
+fn extent(dim: &Dim) -> usize {
+    dim.as_extent().expect("compute is asked for bound types only")
+}
+
+/// Numbers of rows, and of columns, of matrices.
+fn positions(shape: &[Dim]) -> (Tensor, Tensor) {
+    let along = |axis| Tensor::iota(DType::I32, shape.to_vec(), axis);
+    (along(shape.len() - 2), along(shape.len() - 1))
+}
+
+fn only(mask: &Tensor, x: &Tensor) -> Tensor {
+    mask.select(x, &x.zeros_like())
+}
+
+/// A product of matrices along the given axes, for each of the leading ones.
+fn product(x: &Tensor, along_x: usize, y: &Tensor, along_y: usize) -> Tensor {
+    let batch: Vec<usize> = (0..x.rank() - 2).collect();
+    let dot =
+        DotGeneral { contract: (vec![along_x], vec![along_y]), batch: (batch.clone(), batch), result: None };
+    Tensor::apply(dot, &[x, y])
+}
+
+impl TriangularSolve {
+    /// The axis of b along which a acts.
+    fn axis(&self, rank: usize) -> usize {
+        if self.left_side { rank - 2 } else { rank - 1 }
+    }
+
+    /// What is read of a, or of its tangent: without the diagonal if that is not read, or not wanted.
+    fn triangle(&self, a: &Tensor, diagonal: bool) -> Tensor {
+        let (row, column) = positions(a.shape());
+        let mask = match (self.lower, diagonal && !self.unit_diagonal) {
+            (true, true) => row.ge(column),
+            (true, false) => row.gt(column),
+            (false, true) => row.le(column),
+            (false, false) => row.lt(column),
+        };
+        only(&mask, a)
+    }
+
+    fn jvp(&self, j: &Jvp<'_>) -> Option<Tensor> {
+        let (a, x) = (&j.operands[0], &j.results[0]);
+        let (first, second) = (a.rank() - 2, a.rank() - 1);
+        let moved = j.tangents[0].as_ref().map(|t| {
+            let t = self.triangle(t, true);
+            match self.left_side {
+                true => product(&t, if self.transpose_a { first } else { second }, x, first),
+                false => product(x, second, &t, if self.transpose_a { second } else { first }),
+            }
+        });
+        let solve = |b: &Tensor| Tensor::apply(*self, &[a, b]);
+        match (&j.tangents[1], moved) {
+            (Some(b), Some(moved)) => Some(solve(&(b - moved))),
+            (Some(b), None) => Some(solve(b)),
+            (None, Some(moved)) => Some(-solve(&moved)),
+            (None, None) => None,
+        }
+    }
+
+    fn transpose(&self, t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+        let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
+        let op = TriangularSolve { transpose_a: !self.transpose_a, ..*self };
+        vec![None, Some(Tensor::apply(op, &[t.operands[0].known(), ct]))]
+    }
+
+    /// The result by other ops.
+    fn decompose(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        if b.ty().elements() == Some(0) {
+            return b.clone();
+        }
+        let dtype = b.dtype();
+        let (a, b) = (a.convert(wide(dtype)), b.convert(wide(dtype)));
+        let rank = a.rank();
+        let (row, column) = positions(a.shape());
+        // x·op(a) = b is op(a)ᵀ·xᵀ = bᵀ.
+        let transposed = self.transpose_a == self.left_side;
+        let mut l = self.triangle(&a, false);
+        let mut d = (!self.unit_diagonal).then(|| only(&row.eq(column), &a).sum_axes(&[rank - 1]));
+        let mut b = if self.left_side { b } else { b.matrix_transpose() };
+        if transposed {
+            l = l.matrix_transpose();
+        }
+        // An upper triangle is a lower one, seen from its other end.
+        let upper = self.lower == transposed;
+        if upper {
+            l = l.reverse(&[rank - 2, rank - 1]);
+            d = d.map(|d| d.reverse(&[rank - 2]));
+            b = b.reverse(&[rank - 2]);
+        }
+        let mut x = blocks(&l, d.as_ref(), &b);
+        if upper {
+            x = x.reverse(&[rank - 2]);
+        }
+        let x = if self.left_side { x } else { x.matrix_transpose() };
+        x.convert(dtype)
+    }
+}
+
+/// x with (l + d)·x = b, where l is below the diagonal d, which is one if there is none.
+fn blocks(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
+    let (first, second) = (l.rank() - 2, l.rank() - 1);
+    let n = extent(&l.shape()[first]);
+    if n <= BLOCK {
+        return substitution(l, d, b);
+    }
+    // Rows that fill up the last block are those of the unit matrix, and their right-hand sides are zero.
+    let more = (n.next_multiple_of(BLOCK) - n) as i64;
+    let padded = |x: &Tensor, axes: &[usize], value: f64| {
+        let padding: Vec<_> = (0..x.rank()).map(|a| (0, if axes.contains(&a) { more } else { 0 })).collect();
+        x.pad(&padding, value)
+    };
+    let l = padded(l, &[first, second], 0.0);
+    let d = d.map(|d| padded(d, &[first], 1.0));
+    let b = padded(b, &[first], 0.0);
+    let x = fori(n.div_ceil(BLOCK), &b.zeros_like(), |i, x| {
+        let start = i * BLOCK as i64;
+        let rows = l.dynamic_slice_in_dim(&start, BLOCK, first);
+        // What is not known yet is zero in x.
+        let known = product(&rows, second, x, first);
+        let right = b.dynamic_slice_in_dim(&start, BLOCK, first) - known;
+        let d = d.as_ref().map(|d| d.dynamic_slice_in_dim(&start, BLOCK, first));
+        let block = rows.dynamic_slice_in_dim(&start, BLOCK, second);
+        x.dynamic_update_slice_in_dim(&substitution(&block, d.as_ref(), &right), &start, first)
+    });
+    x.slice_axis(first, 0, n)
+}
+
+/// [`blocks`], row by row.
+fn substitution(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
+    let rank = l.rank();
+    let first = rank - 2;
+    // Rows of l as columns, so that they lie as x does.
+    let columns: Vec<usize> = (0..rank - 1).collect();
+    fori(l.shape()[first].clone(), &b.zeros_like(), |i, x| {
+        let row = l.dynamic_index_in_dim(i, first).broadcast_in_dim(x.shape().to_vec(), &columns);
+        let known = (row * x).sum_axes(&[first]);
+        let left = b.dynamic_index_in_dim(i, first) - known;
+        let found = match d {
+            Some(d) => {
+                let d = d.dynamic_index_in_dim(i, first);
+                &left / d.broadcast_in_dim(left.shape().to_vec(), &columns[..first])
+            }
+            None => left,
+        };
+        let mut shape = x.shape().to_vec();
+        shape[first] = Dim::constant(1);
+        x.dynamic_update_slice_in_dim(&found.reshape(shape), i, first)
+    })
+}
+
+impl Operation for TriangularSolve {
+    named!("triangular_solve");
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
+        operand_count(operands, 2)?;
+        let (a, b) = (&operands[0], &operands[1]);
+        Domain::Float.check(a.dtype)?;
+        if a.dtype != b.dtype {
+            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
+                .help("convert one of them with `convert_element_type`"));
+        }
+        let rank = a.rank();
+        if rank < 2 || a.shape[rank - 2] != a.shape[rank - 1] {
+            return Err(Diagnostic::new(format!("a has type {a}"))
+                .help("the last two axes of a are those of a square matrix"));
+        }
+        let n = &a.shape[rank - 1];
+        if b.rank() != rank || a.shape[..rank - 2] != b.shape[..rank - 2] || b.shape[self.axis(rank)] != *n {
+            let wanted = if self.left_side { format!("[…, {n}, m]") } else { format!("[…, m, {n}]") };
+            return Err(Diagnostic::new(format!("a has type {a}, b has type {b}"))
+                .help(format!("b has the leading axes of a, then {wanted}")));
+        }
+        Ok(vec![b.clone()])
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        let (a, b) = (&operands[0], &operands[1]);
+        let rank = a.shape.len();
+        let (rows, columns) = (b.shape[rank - 2], b.shape[rank - 1]);
+        let n = a.shape[rank - 1];
+        let (count, transposed) =
+            (if self.left_side { columns } else { rows }, self.transpose_a == self.left_side);
+        let lower = self.lower != transposed;
+        let mut x: Vec<R> = b.cells.iter().map(|c| c.real().clone()).collect();
+        for matrix in 0..a.shape[..rank - 2].iter().product() {
+            let coefficient = |i: usize, j: usize| {
+                let (i, j) = if transposed { (j, i) } else { (i, j) };
+                a.cells[(matrix * n + i) * n + j].real()
+            };
+            for other in 0..count {
+                let at = |i: usize| {
+                    let (i, j) = if self.left_side { (i, other) } else { (other, i) };
+                    (matrix * rows + i) * columns + j
+                };
+                for step in 0..n {
+                    let i = if lower { step } else { n - 1 - step };
+                    let mut left = x[at(i)].clone();
+                    for j in if lower { 0..i } else { i + 1..n } {
+                        left = left.sub(&coefficient(i, j).mul(&x[at(j)]));
+                    }
+                    x[at(i)] = if self.unit_diagonal { left } else { left.div(coefficient(i, i))? };
+                }
+            }
+        }
+        Ok(vec![Array::new(results[0].dtype, b.shape.clone(), x.into_iter().map(Cell::Real).collect())])
+    }
+
+    fn compute<'a>(
+        &'a self,
+        _operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Region],
+    ) -> Compute<'a> {
+        Compute::Decompose(Box::new(|tensors| vec![self.decompose(&tensors[0], &tensors[1])]))
+    }
+
+    fn derivative(&self) -> Derivative {
+        fn op(op: &Op) -> &TriangularSolve {
+            let Op::TriangularSolve(op) = op else { unreachable!("the rule of triangular_solve") };
+            op
+        }
+        Derivative::LinearIn(&[1], |j| vec![op(j.op).jvp(j)], |t| op(t.op).transpose(t))
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        let rank = b.rank(0);
+        // Of one matrix, all examples are right-hand sides together.
+        let other = if self.left_side { rank - 1 } else { rank - 2 };
+        let merged = b.size.checked_mul(&b.results[0].shape[other]);
+        if let (false, Some(merged)) = (b.batched[0], merged) {
+            let together = moved(&b.operands[1], 0, other);
+            let apart = together.shape().to_vec();
+            let mut shape = b.results[0].shape.clone();
+            shape[other] = merged;
+            let x = Tensor::apply(*self, &[&b.operands[0], &together.reshape(shape)]);
+            return vec![moved(&x.reshape(apart), other, 0)];
+        }
+        b.all(*self)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let mut samples = Vec::new();
+        for bits in 0..16 {
+            let op = TriangularSolve {
+                left_side: bits & 1 != 0,
+                lower: bits & 2 != 0,
+                transpose_a: bits & 4 != 0,
+                unit_diagonal: bits & 8 != 0,
+            };
+            let b: &[usize] = if op.left_side { &[3, 2] } else { &[2, 3] };
+            samples.push(Sample::new(op, vec![floats(&[3, 3], 0.5, 1.5), floats(b, -1.0, 1.0)]));
+        }
+        let left = TriangularSolve { left_side: true, lower: true, ..Default::default() };
+        let right = TriangularSolve { transpose_a: true, ..Default::default() };
+        samples.extend([
+            Sample::new(left, vec![floats(&[2, 3, 3], 0.5, 1.5), floats(&[2, 3, 1], -1.0, 1.0)]),
+            Sample::new(right, vec![floats(&[2, 1, 2, 2], 0.5, 1.5), floats(&[2, 1, 3, 2], -1.0, 1.0)]),
+            Sample::new(left, vec![floats(&[1, 1], 0.5, 1.5), floats(&[1, 1], -1.0, 1.0)]),
+            Sample::new(left, vec![floats(&[0, 0], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
+            Sample::new(right, vec![floats(&[2, 2], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
+            // What is not read may be anything.
+            Sample::new(
+                TriangularSolve { unit_diagonal: true, ..left },
+                vec![
+                    values(&[2, 2], [f32::NAN, f32::INFINITY, 2.0, f32::NAN]),
+                    values(&[2, 1], [3.0f32, 1.0]),
+                ],
+            ),
+        ]);
+        vec![Entry {
+            name: "triangular_solve",
+            doc: "x with op(a)·x = b (`left_side`) or x·op(a) = b, op(a) being the upper or `lower` triangle of a, or its transpose (`transpose_a`), with ones \
+                  on the diagonal if `unit_diagonal`. Leading axes are a batch.",
+            derivative: "linear in one",
+            samples,
+        }]
+    }
+}
