@@ -1,9 +1,12 @@
 //! `trim` and `hoist`: what they leave, and that both sides compute the same.
 
 use super::near;
+use wengert_compiler::autodiff::rules::call;
 use wengert_compiler::pipeline::{Options, compile_kernels};
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::graph::control::fori;
 use wengert_core::graph::{Function, parse_program};
-use wengert_core::{Literal, Target, interpret};
+use wengert_core::{DType, Literal, Target, Tensor, TensorType, interpret};
 
 fn function(text: &str) -> Function {
     let program = parse_program(text, "test.ir").unwrap_or_else(|e| panic!("{e}"));
@@ -151,4 +154,22 @@ fn what_every_step_computes_alike_is_computed_once() {
     let names: Vec<&str> = inner.equations.iter().map(|e| e.op.name()).collect();
     assert_eq!(names, ["mul", "cond", "add"]);
     assert_eq!(inner.equations[1].regions[0].equations.len(), 1);
+}
+
+#[test]
+fn a_function_that_is_called_is_made_smaller_where_it_takes_the_place_of_the_call() {
+    // In @steps, one carry never changes, one has no use, and each step computes the same exponential.
+    let f = FunctionBuilder::build("f", |b| {
+        let x = b.input("x", TensorType::new(DType::F32, [2usize]));
+        let steps = |x: &Tensor| {
+            let init = (x.clone(), x.sin(), x.cos());
+            fori(3usize, &init, |_, (a, same, unused)| (a * same.exp(), same.clone(), unused + 1.0)).0
+        };
+        b.output("y", call("steps", &x, steps));
+    });
+    let f = f.unwrap_or_else(|e| panic!("{e}"));
+    let kernels = compile_kernels(&f, &Target::cpu(), &Options::default()).unwrap().function;
+    assert_eq!(ops(&kernels), ["sin", "exp", "scan"]);
+    let x = [f32s(&[0.5, -0.25])];
+    near(&interpret::run(&kernels, &x).unwrap()[0], &interpret::run(&f, &x).unwrap()[0], "@steps");
 }

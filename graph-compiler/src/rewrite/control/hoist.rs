@@ -19,8 +19,10 @@ pub(crate) fn hoist(mut function: Function, fuel: u64) -> (Function, u64) {
 fn of_body(body: &mut Body, left: &mut u64) {
     let mut equations = Vec::with_capacity(body.equations.len());
     for mut equation in std::mem::take(&mut body.equations) {
-        // From the inside out, so that what is the same for all loops leaves all of them.
-        equation.regions.iter_mut().for_each(|region| of_body(region, left));
+        // From the inside out, so that what is the same for all loops leaves all of them. A function that is called is one for all its calls.
+        if equation.op.callee().is_none() {
+            equation.regions.iter_mut().for_each(|region| of_body(region, left));
+        }
         if !matches!(equation.op.control(), None | Some(Control::Branch)) {
             for n in 0..equation.regions.len() {
                 out_of(body, &mut equation, n, &mut equations, left);

@@ -32,7 +32,10 @@ fn of_body(body: &mut Body, left: &mut u64) {
             let ty = body.values[equation.operands[0]].clone();
             broadcasts.insert(equation.results[0], (equation.clone(), ty));
         }
-        equation.regions.iter_mut().for_each(|region| of_body(region, left));
+        // A function that is called is one for all its calls: it is trimmed where it has taken the place of one.
+        if equation.op.callee().is_none() {
+            equation.regions.iter_mut().for_each(|region| of_body(region, left));
+        }
         if equation.op.control().is_some() && *left > 0 {
             if let Some(once) = inline::once(body, &constants, &equation) {
                 *left -= 1;
