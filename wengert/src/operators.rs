@@ -27,7 +27,7 @@ pub use wengert_compiler::autodiff::operators::{
 };
 pub use wengert_compiler::autodiff::residuals::{Residual, ResidualKind, Residuals, saved_residuals};
 pub use wengert_compiler::autodiff::rules::{
-    call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative,
+    call, checkpoint, custom_jvp, custom_jvp_named, custom_vjp, opaque, with_derivative,
 };
 pub use wengert_compiler::vmap::operators::{Axes, ByPath, vmap, vmap_axes};
 pub use wengert_core::op::Checkpoint;

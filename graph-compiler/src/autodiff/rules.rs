@@ -37,6 +37,22 @@ pub fn custom_jvp<M: Differentiable, O: Differentiable>(
     f: impl FnOnce(&M) -> O,
     rule: impl FnOnce(&M, &O, &M::TangentVector) -> O::TangentVector,
 ) -> O {
+    custom_jvp_named("", at, f, rule)
+}
+
+/// [`custom_jvp`] of a closure that has a name, by which errors and text call it.
+///
+/// # Panics
+///
+/// If the name is none: letters, digits, `_` and `.`, not starting with a digit.
+#[track_caller]
+pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
+    name: &str,
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+    rule: impl FnOnce(&M, &O, &M::TangentVector) -> O::TangentVector,
+) -> O {
+    assert!(name.is_empty() || wengert_core::text::is_name(name), "`{name}` is no name of a function");
     let caller = Location::caller();
     let arguments = leaves(at);
     let (output, function) = traced(at, &arguments, f);
@@ -62,7 +78,7 @@ pub fn custom_jvp<M: Differentiable, O: Differentiable>(
         });
         let values: Vec<ValueId> = values.collect();
         tangents.body.inputs.splice(given.len()..given.len(), values);
-        let op = CustomJvp { captures: function.captures.len(), function: FunctionName::default() };
+        let op = CustomJvp { captures: function.captures.len(), function: FunctionName(name.into()) };
         emit(op.into(), arguments, function.captures, vec![function.body, tangents.body], caller.clone())
     });
     finish(&output, results, caller)
