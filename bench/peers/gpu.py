@@ -211,7 +211,7 @@ class Torch:
         settings = {"lr": 1e-3}
         if self.device.startswith("cuda"):
             settings.update(fused=True, capturable=True)
-        if network["algorithm"] == "adamw":
+        if network["algorithm"] == "adam_w":
             optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, **settings)
         else:
             optimizer = torch.optim.Adam(model.parameters(), **settings)
@@ -390,7 +390,7 @@ class Jax:
     def step(self, case):
         """The first state of a training step, and the step: (state, x, y) to (state, loss)."""
         jax, jnp, network = self.jax, self.jax.numpy, case["kind"]["network"]
-        decay = 0.01 if network["algorithm"] == "adamw" else 0.0
+        decay = 0.01 if network["algorithm"] == "adam_w" else 0.0
         key, parameters = jax.random.key(1), []
         with jax.default_device(self.place):
             for i, (wide, out) in enumerate(zip(network["widths"], network["widths"][1:])):
