@@ -1,5 +1,6 @@
 //! Steps, traced and put into a loop.
 
+use super::unroll::{Unrolling, number_of_steps};
 use super::{current, finish, leaves, step_of, together, types_of};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, rebuild};
@@ -16,16 +17,18 @@ pub(super) struct Loop<'a> {
     pub reverse: bool,
     pub count: Option<&'a Tensor>,
     pub checkpoints: usize,
+    /// How many steps are taken at a time, if it is to be unrolled.
+    pub unroll: Option<usize>,
 }
 
 impl Loop<'_> {
     pub fn of(length: Result<Dim>) -> Self {
-        Loop { length, reverse: false, count: None, checkpoints: 0 }
+        Loop { length, reverse: false, count: None, checkpoints: 0, unroll: None }
     }
 }
 
 pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
-    Loop { length, reverse, count, checkpoints }: Loop<'_>,
+    Loop { length, reverse, count, checkpoints, unroll }: Loop<'_>,
     init: &C,
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
@@ -64,6 +67,12 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
             ))
             .help("a carry has the same structure before and after a step"));
         }
+        if let Some(unroll) = unroll {
+            let steps = number_of_steps(unroll, &length)?;
+            let closure = &closure;
+            let unrolling = Unrolling { closure, carries: carries.len(), unroll, reverse, caller: &caller };
+            return unrolling.run(carries.clone(), &slices, steps);
+        }
         let op = Scan {
             length,
             carries: carries.len(),
@@ -74,13 +83,13 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
         };
         let operands = count.into_iter().chain(&carries).chain(&slices).chain(&closure.captures);
         let operands: Vec<Tensor> = operands.cloned().collect();
-        Scope::emit(op.into(), &operands, vec![closure.body.renumber().into()], caller.clone())
+        let mut results =
+            Scope::emit(op.into(), &operands, vec![closure.body.renumber().into()], caller.clone())?;
+        let stacks = results.split_off(carries.len());
+        Ok((results, stacks))
     });
     let (carried, stacked) = match results {
-        Ok(mut results) => {
-            let stacks = results.split_off(carries.len());
-            (Ok(results), Ok(stacks))
-        }
+        Ok((carried, stacks)) => (Ok(carried), Ok(stacks)),
         Err(error) => (Err(error.clone()), Err(error)),
     };
     (finish(init, carried, &caller), finish(&stack, stacked, &caller))

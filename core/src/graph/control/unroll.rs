@@ -4,9 +4,10 @@
 //! part after the other; the rest is written out. Nothing else knows of it: derivatives, maps and plans see a loop. It pays where a step is so small that
 //! the loop's own work shows, and where a step can be fused with the next; its price is a graph `unroll` times as large.
 
-use super::{current, finish, leaves, length_of, step_of, types_of};
+use super::loops::{Loop, steps};
+use super::{length_of, step_of, types_of};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::differentiable::{Differentiable, rebuild};
+use crate::differentiable::Differentiable;
 use crate::dim::Dim;
 use crate::graph::build::{Closure, Scope};
 use crate::graph::inline;
@@ -39,7 +40,8 @@ pub fn scan_unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
 ) -> (C, Y) {
-    unrolled(unroll, false, init, xs, step, Location::caller())
+    let unrolled = Loop { unroll: Some(unroll), ..Loop::of(length_of(xs)) };
+    steps(unrolled, init, xs, step, Location::caller())
 }
 
 /// [`scan_unrolled`] from the last part to the first.
@@ -50,63 +52,11 @@ pub fn scan_reverse_unrolled<C: Differentiable, X: Differentiable, Y: Differenti
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
 ) -> (C, Y) {
-    unrolled(unroll, true, init, xs, step, Location::caller())
+    let unrolled = Loop { reverse: true, unroll: Some(unroll), ..Loop::of(length_of(xs)) };
+    steps(unrolled, init, xs, step, Location::caller())
 }
 
-fn unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
-    unroll: usize,
-    reverse: bool,
-    init: &C,
-    xs: &X,
-    step: impl FnOnce(&C, &X) -> (C, Y),
-    caller: Location,
-) -> (C, Y) {
-    let (carries, slices) = (leaves(init), leaves(xs));
-    let poison = carries.iter().chain(&slices).find_map(|t| t.error().cloned());
-    let count = poison
-        .map_or_else(current, Err)
-        .and_then(|_| length_of(xs))
-        .and_then(|length| number_of_steps(unroll, &length));
-    let count = match count {
-        Ok(count) => count,
-        Err(error) => {
-            // The closure is run for the structure of what it gives.
-            let poisoned = |t: &[Tensor]| vec![Tensor::poisoned(error.clone()); t.len()];
-            let given = step(&rebuild(init, poisoned(&carries)), &rebuild(xs, poisoned(&slices)));
-            let stacks = finish(&given.1, Err(error.clone()), &caller);
-            return (finish(init, Err(error), &caller), stacks);
-        }
-    };
-    let part = |ty: TensorType| ty.with_shape(ty.shape[1..].to_vec());
-    let types: Vec<TensorType> =
-        types_of(&carries).into_iter().chain(types_of(&slices).into_iter().map(part)).collect();
-    let mut given = None;
-    let closure = step_of(&types, |inputs| {
-        let (carry, x) = inputs.split_at(carries.len());
-        let (carry, stack) = step(&rebuild(init, carry.to_vec()), &rebuild(xs, x.to_vec()));
-        let outputs = leaves(&carry).into_iter().chain(leaves(&stack)).collect();
-        given = Some((carry, stack));
-        outputs
-    });
-    let (carry, stack) = given.expect("there is a current scope, so the step has been run");
-    let results = closure.and_then(|closure| {
-        let before = types_of(&carries);
-        if closure.body.types(&closure.body.outputs[..leaves(&carry).len()]) != before {
-            return Err(Diagnostic::new("a step gives a carry of other types than it takes")
-                .help("a carry has the same structure, dtypes and shapes before and after a step"));
-        }
-        let unrolling =
-            Unrolling { closure: &closure, carries: carries.len(), unroll, reverse, caller: &caller };
-        unrolling.run(carries.clone(), &slices, count)
-    });
-    let (carried, stacked) = match results {
-        Ok((carried, stacks)) => (Ok(carried), Ok(stacks)),
-        Err(error) => (Err(error.clone()), Err(error)),
-    };
-    (finish(init, carried, &caller), finish(&stack, stacked, &caller))
-}
-
-fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
+pub(super) fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
     if unroll == 0 {
         return Err(Diagnostic::new("a loop takes no steps 0 at a time").help("unroll by 1 or more"));
     }
@@ -116,17 +66,23 @@ fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
     })
 }
 
-struct Unrolling<'a> {
+pub(super) struct Unrolling<'a> {
     /// One step: carries, parts, captures; then carries and what is stacked.
-    closure: &'a Closure,
-    carries: usize,
-    unroll: usize,
-    reverse: bool,
-    caller: &'a Location,
+    pub closure: &'a Closure,
+    pub carries: usize,
+    pub unroll: usize,
+    pub reverse: bool,
+    pub caller: &'a Location,
 }
 
 impl Unrolling<'_> {
-    fn run(&self, init: Vec<Tensor>, slices: &[Tensor], steps: usize) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    /// Carries after all steps, and stacks.
+    pub fn run(
+        &self,
+        init: Vec<Tensor>,
+        slices: &[Tensor],
+        steps: usize,
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
         let whole = steps - steps % self.unroll;
         let first: Vec<Tensor> = slices.iter().map(|x| x.slice_axis(0, 0, whole)).collect();
         let rest: Vec<Tensor> = slices.iter().map(|x| x.slice_axis(0, whole, steps)).collect();
