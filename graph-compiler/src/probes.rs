@@ -71,9 +71,13 @@ pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Loca
     Ok((function.renumber(), places))
 }
 
+/// True if an equation is a probe, or runs one.
+pub(crate) fn watches(equation: &Equation) -> bool {
+    matches!(equation.op, Op::Probe(_)) || equation.regions.iter().any(|region| has_probe(region))
+}
+
 fn has_probe(body: &Body) -> bool {
-    let probe = |e: &Equation| matches!(e.op, Op::Probe(_)) || e.regions.iter().any(|r| has_probe(r));
-    body.equations.iter().any(probe)
+    body.equations.iter().any(watches)
 }
 
 fn output_name(probe: &Probe, taken: impl Fn(&str) -> bool) -> String {

@@ -25,6 +25,7 @@ use crate::format::ProgramFile;
 use crate::random::hash_name;
 use std::ops::Deref;
 use std::path::Path;
+use wengert_compiler::rewrite::tidy;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Diagnostic, Dim, Initializer, Literal, Result, Scalar, Tensor, TensorType, graph};
 
@@ -45,14 +46,14 @@ impl Program {
         Self::default()
     }
 
-    /// Builds a function with `f` and adds it. The first error while building is returned; so are a name that is taken, and a
+    /// Builds a function with `f` and adds it, [tidied](tidy). The first error while building is returned; so are a name that is taken, and a
     /// variable that an earlier function declares with another type or initializer.
     pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
         let mut builder = FunctionBuilder::new(name);
         let scope = builder.scope().clone();
         scope.enter(|| f(&mut builder));
         let variables = builder.variables().to_vec();
-        let function = builder.finish()?;
+        let function = tidy(builder.finish()?);
         let known = self.variables.len();
         let added = variables.iter().try_for_each(|(path, tensor)| self.declare(path, tensor));
         let added = added.map_err(|d| d.context(format!("@{name}"))).and_then(|()| {
@@ -107,13 +108,14 @@ impl Program {
     fn init(&self) -> Result<graph::Function> {
         let is_random =
             |i: &Initializer| matches!(i, Initializer::Uniform { .. } | Initializer::Normal { .. });
-        FunctionBuilder::build(INIT, |f| {
+        let init = FunctionBuilder::build(INIT, |f| {
             let key = self.variables.iter().any(|(_, _, i)| is_random(i)).then(|| f.key("key"));
             for (path, ty, initializer) in &self.variables {
                 let own = key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
                 f.update(path, &beginning(ty, initializer, own.as_ref()));
             }
-        })
+        });
+        init.map(tidy)
     }
 
     /// Writes a `.graph` file of the program alone.

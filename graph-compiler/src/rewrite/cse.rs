@@ -1,5 +1,6 @@
 //! Common subexpressions: equal equations are one.
 
+use crate::probes::watches;
 use std::collections::HashMap;
 use wengert_core::graph::{Body, Function, Region, ValueId};
 use wengert_core::id::IdVec;
@@ -30,7 +31,7 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
             (*region, left) = (rewritten.into(), left - spent);
         }
         let large = matches!(&equation.op, Op::Constant(c) if c.value.len() > MAX_LITERAL);
-        if large || left == 0 {
+        if large || left == 0 || watches(&equation) {
             kept.push(equation);
             continue;
         }

@@ -1,5 +1,6 @@
-//! Dead code: equations that no output depends on.
+//! Dead code: equations that no output depends on and nobody watches.
 
+use crate::probes::watches;
 use wengert_core::graph::{Body, Function, ValueId};
 use wengert_core::id::IdVec;
 
@@ -16,7 +17,7 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     body.outputs.iter().for_each(|v| live[*v] = true);
     let mut kept = Vec::with_capacity(body.equations.len());
     for mut equation in std::mem::take(&mut body.equations).into_iter().rev() {
-        if left > 0 && !equation.results.iter().any(|v| live[*v]) {
+        if left > 0 && !equation.results.iter().any(|v| live[*v]) && !watches(&equation) {
             left -= 1;
             continue;
         }

@@ -27,6 +27,7 @@ mod movement;
 mod product;
 mod reduction;
 mod split;
+mod tidy;
 mod window;
 
 pub(crate) use control::{hoist, trim};
@@ -34,6 +35,7 @@ pub(crate) use cse::cse;
 pub(crate) use dce::dce;
 pub(crate) use driver::{Rewriter, simplify};
 pub(crate) use split::split_reductions;
+pub use tidy::tidy;
 
 use wengert_core::graph::{Equation, ValueId};
 

@@ -73,6 +73,41 @@ fn what_is_not_used_goes() {
 }
 
 #[test]
+fn one_value_is_stacked_once() {
+    // The second and third stacks are one, and the first nobody uses; a branch gives one value twice, whichever way it goes.
+    let f = rewritten(
+        "func @f(%x: f32[4,2], %p: bool[]) -> (f32[4,2], f32[4,2], f32[2], f32[2]) {
+           %y: f32[2] = reduce_sum %x {axes=[0]}
+           %0: f32[2], %1: f32[4,2], %2: f32[4,2], %3: f32[4,2] = scan %y, %x {carries=1, length=4}
+             region (%a: f32[2], %s: f32[2]) {
+               %4: f32[2] = sin %a
+               %5: f32[2] = mul %4, %s
+               return %5, %4, %5, %5
+             }
+           %6: f32[2], %7: f32[2] = cond %p, %0
+             region (%b: f32[2]) {
+               %8: f32[2] = cos %b
+               return %8, %8
+             }
+             region (%c: f32[2]) {
+               %9: f32[2] = exp %c
+               return %9, %9
+             }
+           return %2, %3, %6, %7
+         }",
+        &[
+            Literal::from_vec(&[4, 2], (0..8).map(|i| i as f32 / 8.0).collect::<Vec<_>>()).unwrap(),
+            Literal::from_vec(&[], vec![true]).unwrap(),
+        ],
+    );
+    assert_eq!(ops(&f), ["reduce_sum", "scan", "cond"]);
+    let results: Vec<usize> = f.body.equations.iter().map(|e| e.results.len()).collect();
+    assert_eq!(results, [1, 2, 1]);
+    assert_eq!(f.body.outputs[0], f.body.outputs[1]);
+    assert_eq!(f.body.outputs[2], f.body.outputs[3]);
+}
+
+#[test]
 fn a_carry_of_a_condition_is_alive() {
     let f = rewritten(
         "func @f(%n: i32[], %x: f32[2]) -> (f32[2]) {

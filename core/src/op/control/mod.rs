@@ -104,7 +104,14 @@ impl Op {
                 (first, operands.checked_sub(first + scan.captures)?)
             }
             Op::While(op) => (0, operands.checked_sub(op.captures)?),
-            Op::Checkpoint(_) | Op::CustomJvp(_) | Op::CustomVjp(_) if region == 0 => (0, 0),
+            Op::Checkpoint(_) | Op::CustomVjp(_) if region == 0 => (0, 0),
+            // The rule takes the operands as well, then results and tangents.
+            Op::CustomJvp(_) => (0, 0),
+            // In front is what the system or its solver is applied to.
+            Op::CustomLinearSolve(solve) => {
+                let vectors = operands.checked_sub(solve.captures)?;
+                (Some(0).filter(|_| input >= vectors)?, 0)
+            }
             _ => return None,
         };
         let operand = Some(first + input).filter(|i| *i < operands)?;

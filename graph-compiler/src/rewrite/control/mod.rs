@@ -4,6 +4,7 @@
 //! step, and puts a region in the place of its construct where it is known to run exactly once:
 //!
 //! - results that nobody uses: of branches; stacks; carries that only carry themselves along;
+//! - results of branches, and stacks, that are one value;
 //! - operands that no region uses, and those that are handed in twice;
 //! - a carry that each step hands on as it was is a capture;
 //! - a branch whose selector is a constant, and a scan of one step.

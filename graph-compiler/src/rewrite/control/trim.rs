@@ -46,6 +46,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
                 continue;
             }
             let mut trimming = Trimming { equation: &mut equation, left };
+            trimming.repeated_results(&mut used, &mut current);
             trimming.unused_results(&used);
             trimming.constant_carries(&mut current);
             trimming.dead_carries(&used);
@@ -80,15 +81,37 @@ impl Trimming<'_> {
         let Some(parts) = Parts::of(self.equation) else { return };
         for n in (parts.carries..self.equation.results.len()).rev() {
             if !used[self.equation.results[n]] && self.spend() {
-                self.equation.results.remove(n);
-                let regions = self.equation.regions.len();
-                // The condition of a while gives no results.
-                let from = if self.is_branch() { 0 } else { regions - 1 };
-                self.equation.regions[from..].iter_mut().for_each(|r| {
-                    r.outputs.remove(n);
-                });
+                self.remove_result(n);
             }
         }
+    }
+
+    /// Of results of branches that are one value whichever way is taken, and of stacks of one value, the first is enough.
+    fn repeated_results(&mut self, used: &mut IdVec<ValueId, bool>, current: &mut IdVec<ValueId, ValueId>) {
+        let Some(parts) = Parts::of(self.equation) else { return };
+        let from = if self.is_branch() { 0 } else { self.equation.regions.len() - 1 };
+        for n in (parts.carries..self.equation.results.len()).rev() {
+            let regions = &self.equation.regions[from..];
+            let is_twin = |m: &usize| regions.iter().all(|region| region.outputs[*m] == region.outputs[n]);
+            let Some(twin) = (parts.carries..n).find(is_twin) else { continue };
+            if !self.spend() {
+                return;
+            }
+            let (gone, kept) = (self.equation.results[n], self.equation.results[twin]);
+            used[kept] |= used[gone];
+            current[gone] = kept;
+            self.remove_result(n);
+        }
+    }
+
+    /// Takes away result number `n`, which is no carry.
+    fn remove_result(&mut self, n: usize) {
+        // The condition of a while gives no results.
+        let from = if self.is_branch() { 0 } else { self.equation.regions.len() - 1 };
+        self.equation.results.remove(n);
+        self.equation.regions[from..].iter_mut().for_each(|region| {
+            region.outputs.remove(n);
+        });
     }
 
     /// A carry that a step hands on as it was becomes a capture, and what it was is its result.

@@ -1,0 +1,69 @@
+//! A function as it is kept: what was traced, less what tracing left over.
+//!
+//! Differentiation and mapping write down more than is needed: tangents that turn out to be zero, the same expression for the primal and for its derivative, a
+//! residual that nobody reads. Compiling removes that; but a function is read by people and saved in files before it is compiled, so it is tidied when it is
+//! finished. Only passes that look at names of values alone take part: equal equations become one (`cse`), equations without use go (`dce`), and so
+//! do results, carries and captures of control flow (`trim`). Nothing is moved or replaced by something else, dimensions may be variables, and each
+//! equation that is left is one that was traced, at its line.
+
+use super::{cse, dce, trim};
+use crate::pipeline::MAX_ROUNDS;
+use wengert_core::graph::{Function, verify};
+
+/// Removes from a function what is not needed to compute its outputs, or is computed twice. What is watched stays.
+///
+/// # Panics
+///
+/// If a pass breaks an invariant of the graph.
+#[must_use]
+pub fn tidy(mut function: Function) -> Function {
+    for _ in 0..MAX_ROUNDS {
+        let mut changes = 0;
+        for (name, pass) in
+            [("cse", cse as fn(Function, u64) -> (Function, u64)), ("dce", dce), ("trim", trim)]
+        {
+            let (changed, spent) = pass(function, u64::MAX);
+            if let Err(fault) = verify(&changed) {
+                panic!("pass {name} breaks an invariant of the graph: {fault}");
+            }
+            (function, changes) = (changed, changes + spent);
+        }
+        if changes == 0 {
+            break;
+        }
+    }
+    function
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::graph::parse_program;
+
+    #[test]
+    fn what_is_left_over_goes_and_what_is_watched_stays() {
+        let program = parse_program(
+            "func @f(%x: f32[B], %n: i32[]) -> (y: f32[B]) {
+               %0: f32[B] = sin %x
+               %1: f32[B] = probe %0 {kind=\"print\", name=\"a\"}
+               %2: f32[B] = sin %x
+               %3: f32[B] = cos %2
+               %4: f32[B] = exp %x
+               %5: f32[B], %6: f32[B] = scan %x, %2, %3 {captures=1, carries=2, counted=false, length=3}
+                 region (%a: f32[B], %b: f32[B], %c: f32[B]) {
+                   %7: f32[B] = mul %a, %c
+                   return %7, %b
+                 }
+               %8: f32[B] = add %5, %0
+               return %8
+             }",
+            "test.ir",
+        );
+        let program = program.unwrap_or_else(|e| panic!("{e}"));
+        let tidied = tidy(program.functions()[0].clone());
+        let ops: Vec<&str> = tidied.body.equations.iter().map(|e| e.op.name()).collect();
+        assert_eq!(ops, ["sin", "probe", "cos", "scan", "add"], "{tidied}");
+        assert_eq!(tidied.body.equations[3].results.len(), 1, "the carry that never changes is gone");
+        assert_eq!(tidy(tidied.clone()), tidied);
+    }
+}

@@ -1,0 +1,53 @@
+//! What `graphrun dump` prints of the examples' programs can be read: nothing in it is dead or said twice, and it is not long.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use python_free_examples::deep_equilibrium::{self, Depth};
+use python_free_examples::neural_ode::{self, Memory};
+use python_free_examples::{crf, graph_network, kfac, lstm, newton, tree};
+use wengert::core::graph::{Body, Equation, Program, ValueId};
+
+/// The programs by name, each with the lines that its longest function may have.
+fn programs() -> Vec<(&'static str, usize, Program)> {
+    let ode = |field, memory| neural_ode::program(field, 0.1.into(), memory).unwrap().into_inner();
+    vec![
+        ("crf", 180, crf::program().unwrap().into_inner()),
+        ("deep_equilibrium", 420, deep_equilibrium::program(48, Depth::Infinite(1e-5)).unwrap().into_inner()),
+        (
+            "graph_network",
+            280,
+            graph_network::program(&[graph_network::MEMBERS, 8, 8, 2]).unwrap().into_inner(),
+        ),
+        ("kfac", 400, kfac::program(&[64, 32, 10], 0.03, 1.0).unwrap().into_inner()),
+        ("lstm", 370, lstm::program(64, &lstm::Settings::default()).unwrap().into_inner()),
+        ("neural_ode", 1130, ode(neural_ode::LotkaVolterra::new(), Memory::Checkpoints(4))),
+        ("newton", 170, newton::program(1e-3, 1e-6).unwrap().into_inner()),
+        ("tree", 450, tree::program(16).unwrap().into_inner()),
+    ]
+}
+
+/// Equations whose results nobody uses, and those that are a second time what one before them is.
+fn superfluous(body: &Body) -> (usize, usize) {
+    let used: Vec<ValueId> =
+        body.equations.iter().flat_map(|e| &e.operands).chain(&body.outputs).copied().collect();
+    let dead = body.equations.iter().filter(|e| !e.results.iter().any(|v| used.contains(v))).count();
+    let again = body.equations.iter().enumerate().filter(|(n, e)| {
+        let same = |o: &Equation| o.op == e.op && o.operands == e.operands && o.regions == e.regions;
+        body.equations[..*n].iter().any(same)
+    });
+    let own = (dead, again.count());
+    let regions = body.equations.iter().flat_map(|e| &e.regions);
+    regions.map(|r| superfluous(r)).fold(own, |a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+#[test]
+fn dumps_of_examples_are_short_and_clean() {
+    for (name, most, program) in programs() {
+        for function in program.functions() {
+            let lines = function.to_string().lines().count();
+            let (dead, again) = superfluous(&function.body);
+            println!("{name}@{}: {lines} lines, {dead} dead, {again} twice", function.name);
+            assert!(lines <= most, "{name}@{}", function.name);
+            assert_eq!((dead, again), (0, 0), "{name}@{}", function.name);
+        }
+    }
+}
