@@ -23,6 +23,7 @@ pub mod fft;
 pub mod format;
 pub mod linalg;
 pub mod list;
+pub mod models;
 pub mod nn;
 pub mod operators;
 pub mod optim;
@@ -38,6 +39,7 @@ pub mod train;
 pub mod types;
 
 pub use device::{Device, DeviceOptions, Survey};
+pub use executable::KernelTime;
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;
 

@@ -25,7 +25,7 @@
 
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
-use crate::executable::{Executable, Machine};
+use crate::executable::{Executable, KernelTime, Machine};
 use crate::program::INIT;
 use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
@@ -235,6 +235,18 @@ impl Compiled {
     /// Names, roles and types of what goes in and comes out, variables included.
     pub fn signature(&self) -> &Signature {
         self.executable.signature()
+    }
+
+    /// Measures from now on what each kernel takes.
+    ///
+    /// Error: kernels are not timed on the session's device.
+    pub fn measure(&self) -> Result<()> {
+        self.executable.measure()
+    }
+
+    /// What each kernel has taken since [`measure`](Self::measure), the longest first.
+    pub fn profile(&self) -> Vec<KernelTime> {
+        self.executable.profile()
     }
 
     /// Runs the function.

@@ -130,3 +130,27 @@ fn variables_travel_through_files() {
     assert_eq!(third.variables().unwrap().into_keys().collect::<Vec<_>>(), ["w"]);
     assert!(third.variable("optimizer.step").unwrap_err().to_string().contains("`w`"));
 }
+
+#[test]
+fn kernels_are_timed_where_that_is_asked_for() {
+    let program = program();
+    let mut session = Session::open(Device::Cpu).unwrap();
+    session.compile(&program, "init", bind!()).unwrap().run::<Literal>(&[]).unwrap();
+    let mut step = session.compile(&program, "step", bind!()).unwrap();
+    let x = vector(&[2.0, 4.0, 6.0]);
+    step.run(&[("x", &x)]).unwrap();
+    assert!(step.profile().is_empty(), "nobody has asked");
+    step.measure().unwrap();
+    (0..3).for_each(|_| drop(step.run(&[("x", &x)]).unwrap()));
+    let profile = step.profile();
+    assert!(!profile.is_empty() && profile.iter().all(|k| k.runs == 3 && k.bytes > 0), "{profile:?}");
+    assert!(profile.windows(2).all(|pair| pair[0].time >= pair[1].time), "{profile:?}");
+    // Measuring anew forgets.
+    step.measure().unwrap();
+    step.run(&[("x", &x)]).unwrap();
+    assert!(step.profile().iter().all(|k| k.runs == 1));
+
+    let mut on_the_interpreter = Session::open(Device::Interpreter).unwrap();
+    let read = on_the_interpreter.compile(&program, "read", bind!()).unwrap();
+    assert!(read.measure().unwrap_err().to_string().contains("on the CPU only"));
+}

@@ -8,7 +8,10 @@
 //! as aligned and as separate as they rely on. So a wrong plan cannot become a wild write.
 
 mod prepare;
+mod profile;
 mod run;
+
+pub use profile::{Profile, Spent};
 
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Buffer, Workspace};
@@ -33,6 +36,8 @@ pub struct Executable {
     counters: Vec<u64>,
     /// How often each nest has been run.
     launches: Vec<u64>,
+    /// Where time goes, if that is asked for.
+    profile: Option<Profile>,
     /// Room for the buffers of one step; as many as the step with the most has.
     buffers: Vec<Buffer<'static>>,
 }
@@ -107,6 +112,16 @@ impl Executable {
     /// How often each nest of the plan has been run, in all runs so far: what a loop costs, and a branch saves, is counted, not guessed.
     pub fn launches(&self) -> &[u64] {
         &self.launches
+    }
+
+    /// Measures from now on what each kernel takes, and forgets what was measured before.
+    pub fn measure(&mut self) {
+        self.profile = Some(Profile::new(self.nests.len(), self.calls.len()));
+    }
+
+    /// What kernels have taken since [`measure`](Self::measure).
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
     }
 
     /// Runs the plan once.

@@ -44,6 +44,7 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
         workspace,
         counters: vec![0; preparing.loops],
         launches: vec![0; plan.nests.len()],
+        profile: None,
         buffers: vec![Buffer::reading::<u8>(&[]); preparing.most],
     })
 }

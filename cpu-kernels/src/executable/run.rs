@@ -1,16 +1,27 @@
 //! Following the steps. Nothing here allocates.
 
-use super::{Action, Executable, Memory, Place, Trip};
+use super::{Action, Executable, Memory, Place, Profile, Spent, Trip};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Buffer, Workspace};
 use crate::nest::CompiledNest;
 use std::ptr::NonNull;
+use std::time::Instant;
 use wengert_core::Diagnostic;
 use wengert_core::plan::Space;
 
 pub(super) fn run(executable: &mut Executable, memory: &Memory<'_>) -> Result<(), Diagnostic> {
     let Executable {
-        nests, calls, actions, arena, constants, workspace, counters, launches, buffers, ..
+        nests,
+        calls,
+        actions,
+        arena,
+        constants,
+        workspace,
+        counters,
+        launches,
+        profile,
+        buffers,
+        ..
     } = executable;
     let mut runner = Runner {
         nests,
@@ -19,6 +30,7 @@ pub(super) fn run(executable: &mut Executable, memory: &Memory<'_>) -> Result<()
         workspace,
         counters,
         launches,
+        profile: profile.as_mut(),
         buffers,
     };
     let result = runner.steps(actions);
@@ -42,6 +54,7 @@ struct Runner<'a> {
     workspace: &'a Workspace,
     counters: &'a mut [u64],
     launches: &'a mut [u64],
+    profile: Option<&'a mut Profile>,
     buffers: &'a mut [Buffer<'static>],
 }
 
@@ -55,19 +68,27 @@ impl Runner<'_> {
             Action::Nest { nest, arguments } => {
                 self.launches[*nest] += 1;
                 self.gather(arguments);
-                self.nests[*nest].run(self.workspace, &self.buffers[..arguments.len()])
+                let since = self.since();
+                self.nests[*nest].run(self.workspace, &self.buffers[..arguments.len()])?;
+                self.spent(since, |profile| &mut profile.nests[*nest]);
+                Ok(())
             }
             Action::Call { call, arguments } => {
                 self.gather(arguments);
-                self.calls[*call].run(self.workspace, &self.buffers[..arguments.len()])
+                let since = self.since();
+                self.calls[*call].run(self.workspace, &self.buffers[..arguments.len()])?;
+                self.spent(since, |profile| &mut profile.calls[*call]);
+                Ok(())
             }
             Action::Copy { from, to } => {
                 let (from, to) = (self.buffer(from), self.buffer(to));
                 assert!(from.bytes() == to.bytes(), "both places hold the same value");
                 assert!(to.is_writable(), "the plan's verifier lets nothing be written that is only read");
+                let since = self.since();
                 // SAFETY: both are valid for their bytes, of which there are as many, and `to` may be written. `copy` allows
                 // them to overlap.
                 unsafe { std::ptr::copy(from.pointer(), to.pointer(), from.bytes()) };
+                self.spent(since, |profile| &mut profile.copies);
                 Ok(())
             }
             Action::Loop { counter, trip, reverse, body } => self.repeat(*counter, trip, *reverse, body),
@@ -80,6 +101,17 @@ impl Runner<'_> {
                 let last = arms.len() - 1;
                 self.steps(&arms[usize::try_from(arm).unwrap_or(0).min(last)])
             }
+        }
+    }
+
+    /// Now, if time is measured.
+    fn since(&self) -> Option<Instant> {
+        self.profile.as_ref().map(|_| Instant::now())
+    }
+
+    fn spent(&mut self, since: Option<Instant>, on: impl FnOnce(&mut Profile) -> &mut Spent) {
+        if let (Some(profile), Some(since)) = (self.profile.as_deref_mut(), since) {
+            on(profile).add(since);
         }
     }
 

@@ -4,6 +4,7 @@
 //! no parameter; outputs are written into memory that belongs to the executable and copied out. Of the size of tensors, a run allocates
 //! nothing but the literals that it returns.
 
+use super::profile::{KernelTime, by_kernel};
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -34,6 +35,17 @@ impl CpuRunner {
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));
         let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
         Ok(CpuRunner(Mutex::new(Running { executable, outputs: outputs.collect::<Result<_>>()?, variables })))
+    }
+
+    /// Measures from now on what kernels take.
+    pub(super) fn measure(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.measure();
+    }
+
+    /// What kernels have taken since then.
+    pub(super) fn profile(&self) -> Option<Vec<KernelTime>> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(by_kernel(running.executable.plan(), running.executable.profile()?))
     }
 
     /// Runs it on inputs in the plan's order and the session's variables, which have the plan's types.

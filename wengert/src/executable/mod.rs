@@ -5,6 +5,9 @@ mod cpu;
 mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
+mod profile;
+
+pub use profile::KernelTime;
 
 use crate::device::{Device, DeviceOptions};
 use crate::signature::Signature;
@@ -15,7 +18,7 @@ use wengert_compiler::pipeline::{self, Options, Sources};
 use wengert_compiler::probes;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Literal, Location, Result, Target, interpret};
+use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, interpret};
 
 /// A device that is open.
 #[derive(Clone, Debug)]
@@ -152,6 +155,27 @@ impl Executable {
     /// What goes in and comes out.
     pub fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    /// Measures from now on what each kernel takes.
+    ///
+    /// Error: kernels are not timed on this device.
+    pub fn measure(&self) -> Result<()> {
+        match &self.runner {
+            Runner::Cpu(runner) => {
+                runner.measure();
+                Ok(())
+            }
+            _ => Err(Diagnostic::new("kernels are timed on the CPU only").help("open the session on `cpu`")),
+        }
+    }
+
+    /// What each kernel has taken since [`measure`](Self::measure), the longest first; nothing if that was not called.
+    pub fn profile(&self) -> Vec<KernelTime> {
+        match &self.runner {
+            Runner::Cpu(runner) => runner.profile().unwrap_or_default(),
+            _ => vec![],
+        }
     }
 
     /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the `variables` that it reads are

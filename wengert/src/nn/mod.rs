@@ -7,6 +7,7 @@
 //! Everything is f32 unless [`with_dtype`] says otherwise.
 
 mod activation;
+mod attention;
 mod conv;
 mod dropout;
 mod embedding;
@@ -15,6 +16,7 @@ mod linear;
 mod lstm;
 
 pub use activation::Activation;
+pub use attention::{Mask, SelfAttention, dot_product_attention};
 pub use conv::Conv2d;
 pub use dropout::Dropout;
 pub use embedding::Embedding;

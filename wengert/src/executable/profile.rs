@@ -1,0 +1,101 @@
+//! Where the time of a function goes, kernel by kernel.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wengert_core::Call;
+use wengert_core::plan::{Argument, Plan, Step};
+use wengert_cpu::executable::{Profile, Spent};
+
+/// What a kernel of a plan has taken.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelTime {
+    /// The nest's number and name, or the call and its extents.
+    pub kernel: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// How long, in all runs together.
+    pub time: Duration,
+    /// Bytes of the values that it takes and gives, in all runs together, each counted once a run.
+    pub bytes: u64,
+    /// Multiplications and additions of a call, in all runs together.
+    pub flops: u64,
+}
+
+/// What was measured, by the kernels of the plan; the longest first.
+pub(super) fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
+    let mut reading = Reading { plan, profile, calls: 0, found: BTreeMap::new() };
+    reading.steps(&plan.steps);
+    let copies = profile.copies;
+    let mut found: Vec<KernelTime> = reading.found.into_values().collect();
+    if copies.runs > 0 {
+        found.push(KernelTime {
+            kernel: "copy".into(),
+            runs: copies.runs,
+            time: copies.time,
+            bytes: 0,
+            flops: 0,
+        });
+    }
+    found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.kernel.cmp(&b.kernel)));
+    found
+}
+
+struct Reading<'a> {
+    plan: &'a Plan,
+    profile: &'a Profile,
+    /// Calls met so far: they are numbered in the order of the steps.
+    calls: usize,
+    found: BTreeMap<String, KernelTime>,
+}
+
+impl Reading<'_> {
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Nest { nest, arguments } => {
+                    let name = format!("{nest} {}", self.plan.nests[*nest].name);
+                    // A nest has one account, however many steps run it.
+                    if !self.found.contains_key(&name) {
+                        self.add(name, self.profile.nests[wengert_core::Id::index(*nest)], arguments, 0);
+                    }
+                }
+                Step::Call { call, arguments, .. } => {
+                    let spent = self.profile.calls[self.calls];
+                    self.calls += 1;
+                    self.add(described(call), spent, arguments, call.flops());
+                }
+                Step::Copy { .. } => {}
+                Step::Loop(l) => self.steps(&l.body),
+                Step::If { then, otherwise, .. } => {
+                    self.steps(then);
+                    self.steps(otherwise);
+                }
+                Step::Switch { arms, .. } => arms.iter().for_each(|arm| self.steps(arm)),
+            }
+        }
+    }
+
+    fn add(&mut self, kernel: String, spent: Spent, arguments: &[Argument], flops: u64) {
+        let bytes: u64 = arguments.iter().map(|a| self.plan.values[a.value].bytes()).sum();
+        let nothing =
+            KernelTime { kernel: kernel.clone(), runs: 0, time: Duration::ZERO, bytes: 0, flops: 0 };
+        let entry = self.found.entry(kernel).or_insert(nothing);
+        entry.runs += spent.runs;
+        entry.time += spent.time;
+        entry.bytes += bytes * spent.runs;
+        entry.flops += flops * spent.runs;
+    }
+}
+
+/// A call and its extents.
+fn described(call: &Call) -> String {
+    match call {
+        Call::Gemm(g) => {
+            let batch = if g.batch > 1 { format!("{} times ", g.batch) } else { String::new() };
+            let order = |row: usize, column: usize| if column == 1 && row > 0 { 'n' } else { 't' };
+            let orders = [order(g.lhs.row, g.lhs.column), order(g.rhs.row, g.rhs.column)];
+            format!("gemm {batch}{}x{}x{} {}{}", g.m, g.n, g.k, orders[0], orders[1])
+        }
+        other => other.name().into(),
+    }
+}

@@ -1,0 +1,153 @@
+//! GPT-2 (Radford and others 2019), in any size.
+
+use crate::nn::{Embedding, LayerNorm, Linear, Mask, SelfAttention};
+use wengert_core::{DType, Differentiable, Initializer, Tensor, TensorType};
+
+/// How large it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GptSettings {
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// The longest sequence.
+    pub positions: usize,
+    /// Numbers that stand for a token.
+    pub width: usize,
+    /// Heads of attention, which share the width.
+    pub heads: usize,
+    /// Blocks.
+    pub layers: usize,
+}
+
+impl GptSettings {
+    /// GPT-2 with 124 million parameters.
+    pub const SMALL: Self =
+        GptSettings { vocabulary: 50257, positions: 1024, width: 768, heads: 12, layers: 12 };
+    /// 355 million.
+    pub const MEDIUM: Self = GptSettings { width: 1024, heads: 16, layers: 24, ..Self::SMALL };
+    /// 774 million.
+    pub const LARGE: Self = GptSettings { width: 1280, heads: 20, layers: 36, ..Self::SMALL };
+    /// 1558 million.
+    pub const XL: Self = GptSettings { width: 1600, heads: 25, layers: 48, ..Self::SMALL };
+
+    /// Numbers that are learnt.
+    pub fn parameters(&self) -> usize {
+        let (c, norm) = (self.width, 2 * self.width);
+        let block = 2 * norm + c * 3 * c + 3 * c + c * c + c + c * 4 * c + 4 * c + 4 * c * c + c;
+        (self.vocabulary + self.positions) * c + self.layers * block + norm
+    }
+}
+
+/// A decoder of GPT-2's kind; the table of tokens is the last layer's matrix too.
+#[derive(Differentiable, Clone, Debug)]
+pub struct Gpt {
+    /// Tokens.
+    pub wte: Embedding,
+    /// Positions.
+    pub wpe: Embedding,
+    /// Blocks.
+    pub h: Vec<GptBlock>,
+    /// The last norm.
+    pub ln_f: LayerNorm,
+}
+
+/// Attention, then an MLP, each after a norm and added to what came in.
+#[derive(Differentiable, Clone, Debug)]
+pub struct GptBlock {
+    /// Before attention.
+    pub ln_1: LayerNorm,
+    /// Causal attention.
+    pub attn: SelfAttention,
+    /// Before the MLP.
+    pub ln_2: LayerNorm,
+    /// The MLP.
+    pub mlp: GptMlp,
+}
+
+/// Four times as wide, `gelu_tanh`, and back.
+#[derive(Differentiable, Clone, Debug)]
+pub struct GptMlp {
+    /// To four times the width.
+    pub c_fc: Linear,
+    /// Back.
+    pub c_proj: Linear,
+}
+
+/// A layer that begins as GPT-2's do.
+#[track_caller]
+fn linear(inputs: usize, outputs: usize, std: f64) -> Linear {
+    let variable = |shape: &[usize], initializer| {
+        Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), initializer)
+    };
+    Linear {
+        weight: variable(&[inputs, outputs], Initializer::Normal { mean: 0.0, std }),
+        bias: Some(variable(&[outputs], Initializer::Zeros)),
+    }
+}
+
+impl Gpt {
+    /// A network that begins as GPT-2's: weights of standard deviation 0.02, that of what is added to the stream divided by the square root of how
+    /// often something is added.
+    ///
+    /// # Panics
+    ///
+    /// If the width is no multiple of the heads.
+    #[track_caller]
+    pub fn new(settings: &GptSettings) -> Self {
+        let GptSettings { vocabulary, positions, width, heads, layers } = *settings;
+        assert!(heads > 0 && width % heads == 0, "a width of {width} is not shared by {heads} heads");
+        let added = 0.02 / ((2 * layers.max(1)) as f64).sqrt();
+        let block = |_| GptBlock {
+            ln_1: LayerNorm::new(width),
+            attn: SelfAttention {
+                c_attn: linear(width, 3 * width, 0.02),
+                c_proj: linear(width, width, added),
+                heads,
+                mask: Mask::Causal,
+            },
+            ln_2: LayerNorm::new(width),
+            mlp: GptMlp { c_fc: linear(width, 4 * width, 0.02), c_proj: linear(4 * width, width, added) },
+        };
+        Gpt {
+            wte: Embedding::new(vocabulary, width),
+            wpe: Embedding::new(positions, width),
+            h: (0..layers).map(block).collect(),
+            ln_f: LayerNorm::new(width),
+        }
+    }
+
+    /// What the last norm gives for tokens, integers `[B, T]`: `[B, T, width]`. Positions behind the last that there is are taken for the last.
+    #[track_caller]
+    pub fn hidden(&self, tokens: &Tensor) -> Tensor {
+        let embedded = self.wte.call(tokens);
+        if embedded.error().is_some() {
+            return embedded;
+        }
+        let length = tokens.shape()[1].clone();
+        let positions = self.wpe.call(&Tensor::iota(DType::I32, [length], 0));
+        let positions = positions.broadcast_in_dim(embedded.shape().to_vec(), &[1, 2]);
+        let begin = embedded + positions;
+        let end = self.h.iter().fold(begin, |x, block| block.call(&x));
+        self.ln_f.call(&end)
+    }
+
+    /// Logits of the next token for tokens, integers `[B, T]`: `[B, T, vocabulary]`.
+    #[track_caller]
+    pub fn call(&self, tokens: &Tensor) -> Tensor {
+        self.hidden(tokens).dot(&self.wte.weight.matrix_transpose())
+    }
+
+    /// The mean cross-entropy of the tokens that follow, integers `[B, T]` both.
+    #[track_caller]
+    pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Tensor {
+        self.call(tokens).softmax_cross_entropy(targets).mean()
+    }
+}
+
+impl GptBlock {
+    /// `[B, T, width]` to the same.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        let x = x + self.attn.call(&self.ln_1.call(x));
+        &x + self.mlp.c_proj.call(&self.mlp.c_fc.call(&self.ln_2.call(&x)).gelu_tanh())
+    }
+}

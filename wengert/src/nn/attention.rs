@@ -1,0 +1,108 @@
+//! Attention.
+
+use super::Linear;
+use wengert_core::op::DotGeneral;
+use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Tensor};
+
+/// Which positions a position may look at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Mask {
+    /// All.
+    #[default]
+    None,
+    /// Itself and those before it.
+    Causal,
+}
+
+/// Scaled dot-product attention (Vaswani and others 2017): `softmax(q·kᵀ/√H)·v` for each head.
+///
+/// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, N, H]`: examples, positions, heads, width of a head. The result has q's shape. `bias`, if given, is added to the
+/// scaled scores `[B, N, T, S]` and has their shape, with extents of 1 where it repeats; −∞ hides a position.
+#[track_caller]
+pub fn dot_product_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Mask,
+    bias: Option<&Tensor>,
+) -> Tensor {
+    for (name, tensor) in [("queries", q), ("keys", k), ("values", v)] {
+        if tensor.error().is_none() && tensor.rank() != 4 {
+            let message = format!("{name} of attention have type {}", tensor.ty());
+            let help = "they are [batch, positions, heads, width]";
+            return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
+        }
+    }
+    let heads = (vec![0, 2], vec![0, 2]);
+    let dot = DotGeneral { contract: (vec![3], vec![3]), batch: heads, result: None };
+    let scores = Tensor::apply(dot, &[q, k]);
+    if scores.error().is_some() {
+        return scores;
+    }
+    let Some(width) = q.shape()[3].as_constant() else {
+        let message = format!("heads of width {}", q.shape()[3]);
+        let help = "the width of a head is a number";
+        return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
+    };
+    let mut scores = scores * (1.0 / (width as f64).sqrt());
+    if let Some(bias) = bias {
+        scores = scores + bias;
+    }
+    if mask == Mask::Causal {
+        let shape = scores.shape().to_vec();
+        let seen = Tensor::iota(DType::I32, shape.clone(), 2).ge(Tensor::iota(DType::I32, shape, 3));
+        scores = seen.select(&scores, &scores.full_like(f64::NEG_INFINITY));
+    }
+    // [B, N, T, S] · [B, S, N, H] is [B, N, T, H].
+    let mix = DotGeneral { contract: (vec![3], vec![1]), batch: (vec![0, 1], vec![0, 2]), result: None };
+    Tensor::apply(mix, &[&scores.softmax(3), v]).permute(&[0, 2, 1, 3])
+}
+
+/// Self-attention of several heads, with one layer for queries, keys and values and one for the result; named as GPT-2's.
+#[derive(Differentiable, Clone, Debug)]
+pub struct SelfAttention {
+    /// Width to thrice the width: queries, keys, values.
+    pub c_attn: Linear,
+    /// Width to width.
+    pub c_proj: Linear,
+    /// Heads; they share the width.
+    #[no_derivative]
+    pub heads: usize,
+    /// Who sees whom.
+    #[no_derivative]
+    pub mask: Mask,
+}
+
+impl SelfAttention {
+    /// A layer of this width, which is a multiple of the heads.
+    #[track_caller]
+    pub fn new(width: usize, heads: usize, mask: Mask) -> Self {
+        SelfAttention {
+            c_attn: Linear::new(width, 3 * width),
+            c_proj: Linear::new(width, width),
+            heads,
+            mask,
+        }
+    }
+
+    /// `[B, T, width]` to the same.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        let qkv = self.c_attn.call(x);
+        if qkv.error().is_some() {
+            return qkv;
+        }
+        let Some(width) = qkv.shape().last().and_then(Dim::as_extent).map(|w| w / 3) else {
+            let message = format!("the layer of queries, keys and values gives {}", qkv.ty());
+            let help = "its last axis is a number, thrice the width";
+            return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
+        };
+        let (shape, heads) = (qkv.shape().to_vec(), self.heads);
+        let part = |n: usize| {
+            let part = qkv.slice_axis(2, n * width, (n + 1) * width);
+            part.reshape([shape[0].clone(), shape[1].clone(), heads.into(), (width / heads).into()])
+        };
+        let mixed = dot_product_attention(&part(0), &part(1), &part(2), self.mask, None);
+        self.c_proj.call(&mixed.reshape([shape[0].clone(), shape[1].clone(), width.into()]))
+    }
+}
