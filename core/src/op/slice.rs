@@ -33,6 +33,16 @@ impl Slice {
     }
 }
 
+impl Op {
+    /// Which part of its only operand the result is, if it is a box of neighbouring elements.
+    pub fn part(&self) -> Option<&Slice> {
+        match self {
+            Op::Slice(slice) if slice.stride.iter().all(|step| *step == 1) => Some(slice),
+            _ => None,
+        }
+    }
+}
+
 impl Operation for Slice {
     named!("slice");
 

@@ -36,6 +36,7 @@ mod linear_solve;
 pub mod linearize;
 pub mod list;
 pub mod operators;
+mod parts;
 pub mod residuals;
 pub mod rules;
 pub mod series;

@@ -6,6 +6,7 @@
 //! subtracted further on: cotangents have signs (`cotangent.rs`).
 
 use super::cotangent::{Cotangent, Sums};
+use super::parts::Parts;
 use super::{control, current_scope, custom, linear_solve, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
@@ -36,9 +37,26 @@ pub fn transpose(
         let Some(cotangent) = cotangent.as_ref().filter(|_| is_linear[*output]) else { continue };
         sums.give(&scope, *output, Cotangent::plus(cotangent.clone()), LocationId(0))?;
     }
+    let mut parts = Parts::new(body, &is_linear);
+    // What an equation that takes a part gives back, if it stands alone.
+    let apart = |position: usize, cotangent: Tensor| {
+        let equation: &Equation = &body.equations[position];
+        let cotangents = vec![Some(Cotangent::plus(cotangent))];
+        let given = adjoint(&scope, body, equation, &is_linear, &values, cotangents, || false)?;
+        Ok(given.into_iter().next().flatten())
+    };
     for (position, equation) in body.equations.iter().enumerate().rev() {
+        for value in &equation.results {
+            parts.settle(body, &scope, &mut sums, *value, apart)?;
+        }
         let cotangents: Vec<Option<Cotangent>> = equation.results.iter().map(|v| sums.take(*v)).collect();
         if cotangents.iter().all(Option::is_none) {
+            continue;
+        }
+        if let ([Some(cotangent)], Some(_)) = (cotangents.as_slice(), equation.op.part())
+            && cotangent.sign() == Sign::Plus
+            && parts.keep(equation.operands[0], position, cotangent.unsigned())
+        {
             continue;
         }
         let takes_up = || sums.takes_up(position);
@@ -47,6 +65,9 @@ pub fn transpose(
             let Some(cotangent) = cotangent.filter(|_| is_linear[*operand]) else { continue };
             sums.give(&scope, *operand, cotangent, equation.location)?;
         }
+    }
+    for input in &body.inputs[..linear] {
+        parts.settle(body, &scope, &mut sums, *input, apart)?;
     }
     let plain = |v: &ValueId| sums.take(*v).map(|sum| sum.plain(&scope)).transpose();
     body.inputs[..linear].iter().map(plain).collect()

@@ -21,6 +21,7 @@ mod jet;
 mod known;
 mod laws;
 mod list;
+mod parts;
 mod programs;
 mod signs;
 mod support;
