@@ -34,13 +34,14 @@ use crate::dtype::DType;
 use crate::id::IdVec;
 use crate::scalar::Scalar;
 use crate::text::is_name;
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// A nest that is being written.
 pub struct NestBuilder {
     nest: Nest,
     /// Pure instructions that are visible, with a result of register 0, and where their results are.
-    known: HashMap<(Instr, DType), Reg>,
+    known: FxHashMap<(Instr, DType), Reg>,
     /// Buffers that the phase has stored to: what was loaded before may differ now.
     stored: BTreeSet<BufferId>,
     error: Option<Diagnostic>,
@@ -57,7 +58,7 @@ impl NestBuilder {
             phases: Vec::new(),
             registers: IdVec::new(),
         };
-        NestBuilder { nest, known: HashMap::new(), stored: BTreeSet::new(), error: None }
+        NestBuilder { nest, known: FxHashMap::default(), stored: BTreeSet::new(), error: None }
     }
 
     /// Declares a buffer. Parameters are in the order of their declaration; a taken name gets a number.

@@ -6,7 +6,7 @@
 
 use super::affine::simplify;
 use crate::view::{View, Work, flatten};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
 use wengert_core::nest::bounds::Ranges;
@@ -55,15 +55,15 @@ pub(crate) struct Emitter<'v, 'a> {
     pub memory: &'v Memory,
     pub builder: NestBuilder,
     /// Parameters for reads; those of clamped reads apart. A value without one gets one of its own shape.
-    pub parameters: HashMap<(ValueId, bool), Parameter>,
-    pub held: HashMap<ValueId, Held>,
+    pub parameters: FxHashMap<(ValueId, bool), Parameter>,
+    pub held: FxHashMap<ValueId, Held>,
     /// Every read of memory so far.
     pub reads: Vec<Read>,
     /// Equations whose rules were asked, each time they were.
     pub asked: Vec<usize>,
     /// Counters of the inner axes of the phase.
     point: Vec<Affine>,
-    memo: HashMap<(ValueId, Vec<Affine>, Vec<Guard>), Reg>,
+    memo: FxHashMap<(ValueId, Vec<Affine>, Vec<Guard>), Reg>,
     guards: Vec<Guard>,
 }
 
@@ -73,12 +73,12 @@ impl<'v, 'a> Emitter<'v, 'a> {
             view,
             memory,
             builder: NestBuilder::new(name),
-            parameters: HashMap::new(),
-            held: HashMap::new(),
+            parameters: FxHashMap::default(),
+            held: FxHashMap::default(),
             reads: Vec::new(),
             asked: Vec::new(),
             point: Vec::new(),
-            memo: HashMap::new(),
+            memo: FxHashMap::default(),
             guards: Vec::new(),
         }
     }

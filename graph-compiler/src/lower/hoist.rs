@@ -3,7 +3,7 @@
 //! Loads from `in` parameters and instructions that depend on the row alone move from a phase with inner axes into a phase without,
 //! just before it. Nothing is computed otherwise than before, and nothing in a loop that may not run at all.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Reg, Term};
 use wengert_core::{DType, Scalar};
@@ -14,9 +14,9 @@ pub(super) fn hoist(nest: &Nest) -> Nest {
         old: nest,
         registers: nest.registers.clone(),
         row: nest.registers.ids().map(|_| false).collect(),
-        constants: HashMap::new(),
-        renamed: HashMap::new(),
-        known: HashMap::new(),
+        constants: FxHashMap::default(),
+        renamed: FxHashMap::default(),
+        known: FxHashMap::default(),
     };
     let mut phases: Vec<Phase> = Vec::with_capacity(nest.phases.len());
     for phase in &nest.phases {
@@ -45,11 +45,11 @@ struct Hoisting<'n> {
     /// Registers of the row.
     row: IdVec<Reg, bool>,
     /// Constants of the current phase with inner axes.
-    constants: HashMap<Reg, Scalar>,
+    constants: FxHashMap<Reg, Scalar>,
     /// Registers whose value another one has.
-    renamed: HashMap<Reg, Reg>,
+    renamed: FxHashMap<Reg, Reg>,
     /// Pure instructions of the row, with register 0 as result, and where their results are.
-    known: HashMap<(Instr, DType), Reg>,
+    known: FxHashMap<(Instr, DType), Reg>,
 }
 
 impl Hoisting<'_> {

@@ -4,7 +4,7 @@
 //! name, so that a plan stores their nest once.
 
 use crate::view::View;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use wengert_core::nest::Nest;
 use wengert_core::op::Cost;
 use wengert_core::{Location, LocationId, LocationTable};
@@ -16,7 +16,7 @@ const WORDS: usize = 3;
 #[derive(Default)]
 pub(super) struct Names {
     /// Nests without their name; looked up, never gone through.
-    known: HashMap<Nest, String>,
+    known: FxHashMap<Nest, String>,
 }
 
 impl Names {

@@ -2,7 +2,8 @@
 
 use crate::kernels::control::Form;
 use crate::kernels::{BufferId, Kernels, Work};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{self, Nest};
 use wengert_core::plan::NestId;
@@ -13,7 +14,7 @@ pub(super) struct Table {
     /// As the plan has them: the first of each kind, with a name of its own.
     pub distinct: IdVec<NestId, Nest>,
     /// Looked up, never iterated.
-    known: HashMap<Nest, NestId>,
+    known: FxHashMap<Nest, NestId>,
     names: BTreeSet<String>,
     /// Known answers: (nest, operands, result).
     aliases: BTreeMap<(NestId, Vec<usize>, usize), bool>,

@@ -1,10 +1,11 @@
 //! Common subexpressions: equal equations are one.
 
 use crate::probes::watches;
-use std::collections::HashMap;
-use wengert_core::graph::{Body, Function, Region, ValueId};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
+use wengert_core::Op;
+use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::{Op, TensorType};
 
 /// Larger literals are not compared.
 const MAX_LITERAL: usize = 4096;
@@ -16,14 +17,11 @@ pub(crate) fn cse(mut function: Function, fuel: u64) -> (Function, u64) {
     (function, spent)
 }
 
-/// What makes two equations equal; bodies are compared by value.
-type Key = (Op, Vec<ValueId>, Vec<Region>, Vec<TensorType>);
-
 fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     let mut left = fuel;
     let mut current: IdVec<ValueId, ValueId> = body.values.ids().collect();
-    let mut known: HashMap<Key, Vec<ValueId>> = HashMap::new();
-    let mut kept = Vec::with_capacity(body.equations.len());
+    let mut known = Known::default();
+    let mut kept: Vec<Equation> = Vec::with_capacity(body.equations.len());
     for mut equation in std::mem::take(&mut body.equations) {
         equation.operands.iter_mut().for_each(|v| *v = current[*v]);
         for region in &mut equation.regions {
@@ -35,24 +33,68 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
             kept.push(equation);
             continue;
         }
-        let mut operands = equation.operands.clone();
-        if equation.op.traits().commutative {
-            operands.sort();
-        }
-        let types = body.types(&equation.results);
-        let key = (equation.op.clone(), operands, equation.regions.clone(), types);
-        match known.get(&key) {
+        match known.find_or_add(&body, &kept, &equation) {
             Some(earlier) => {
                 left -= 1;
-                equation.results.iter().zip(earlier).for_each(|(v, e)| current[*v] = *e);
+                let results = equation.results.iter().zip(&kept[earlier].results);
+                results.for_each(|(v, e)| current[*v] = *e);
             }
-            None => {
-                known.insert(key, equation.results.clone());
-                kept.push(equation);
-            }
+            None => kept.push(equation),
         }
     }
     body.equations = kept;
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
     (body.renumber(), fuel - left)
+}
+
+/// Where equations stand that were met, found by a hash of what makes two equal; bodies are compared by value.
+#[derive(Default)]
+struct Known {
+    /// The last of those with a hash.
+    last: FxHashMap<u64, usize>,
+    /// The one before, with the same hash.
+    before: FxHashMap<usize, usize>,
+}
+
+impl Known {
+    /// The equal one among those that are kept; if there is none, the equation is remembered as the next that is kept.
+    fn find_or_add(&mut self, body: &Body, kept: &[Equation], equation: &Equation) -> Option<usize> {
+        let hash = hash(equation);
+        let mut candidate = self.last.get(&hash).copied();
+        while let Some(at) = candidate {
+            if equal(body, &kept[at], equation) {
+                return Some(at);
+            }
+            candidate = self.before.get(&at).copied();
+        }
+        if let Some(before) = self.last.insert(hash, kept.len()) {
+            self.before.insert(kept.len(), before);
+        }
+        None
+    }
+}
+
+/// The two operands in order, of an op that may take them in any.
+fn ordered(equation: &Equation) -> Option<[ValueId; 2]> {
+    match equation.operands.as_slice() {
+        [a, b] if equation.op.traits().commutative => Some([*a.min(b), *a.max(b)]),
+        _ => None,
+    }
+}
+
+fn hash(equation: &Equation) -> u64 {
+    let mut hasher = FxHasher::default();
+    equation.op.hash(&mut hasher);
+    match ordered(equation) {
+        Some(operands) => operands.hash(&mut hasher),
+        None => equation.operands.hash(&mut hasher),
+    }
+    equation.regions.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn equal(body: &Body, a: &Equation, b: &Equation) -> bool {
+    let operands = a.operands == b.operands || (ordered(a).is_some() && ordered(a) == ordered(b));
+    let types = || a.results.iter().zip(&b.results).all(|(a, b)| body.ty(*a) == body.ty(*b));
+    operands && a.op == b.op && a.regions == b.regions && a.results.len() == b.results.len() && types()
 }

@@ -113,7 +113,9 @@ pub fn verify_program(program: &Program) -> Result<()> {
 
 /// True if `name` may be a dimension variable: a name that is not a dtype or a word of attributes.
 pub fn is_variable(name: &str) -> bool {
-    is_name(name) && !["true", "false", "inf", "nan"].contains(&name) && name.parse::<DType>().is_err()
+    is_name(name)
+        && !["true", "false", "inf", "nan"].contains(&name)
+        && DType::ALL.iter().all(|dtype| dtype.name() != name)
 }
 
 /// [`verify`] with the place in a form that the parser translates to its text.
@@ -216,11 +218,11 @@ impl Checker<'_> {
             let (place, name, location) = match owner {
                 Place::Function => {
                     let input = &self.function.inputs[i];
-                    (Place::Input(i), format!("%{}", input.name), input.location)
+                    (Place::Input(i), Name::Of(&input.name), input.location)
                 }
-                _ => (owner, self.take_name(), NOWHERE),
+                _ => (owner, Name::Number(self.take_number()), NOWHERE),
             };
-            let wrong = |d| fail(place, name.clone(), location, d);
+            let wrong = |d| fail(place, name.to_string(), location, d);
             defines(body, *input, next).map_err(wrong)?;
             well_formed(&types[next]).map_err(wrong)?;
             next += 1;
@@ -248,10 +250,10 @@ impl Checker<'_> {
     ) -> Result<usize, Box<Violation>> {
         let place = Place::Equation(self.equations);
         self.equations += 1;
-        let name = format!("%{}", self.next_name);
+        let name = Name::Number(self.next_name);
         let location = equation.location;
-        let wrong = |d: Diagnostic| fail(place, name.clone(), location, d);
-        self.location(location).map_err(|d| fail(place, name.clone(), NOWHERE, d))?;
+        let wrong = |d: Diagnostic| fail(place, name.to_string(), location, d);
+        self.location(location).map_err(|d| fail(place, name.to_string(), NOWHERE, d))?;
         for operand in &equation.operands {
             if operand.index() >= defined {
                 return Err(wrong(Diagnostic::new(format!(
@@ -263,7 +265,7 @@ impl Checker<'_> {
         }
         let mut next = defined;
         for result in &equation.results {
-            self.take_name();
+            self.take_number();
             defines(body, *result, next).map_err(wrong)?;
             well_formed(&body.values[*result]).map_err(wrong)?;
             next += 1;
@@ -351,9 +353,25 @@ impl Checker<'_> {
         d
     }
 
-    fn take_name(&mut self) -> String {
+    fn take_number(&mut self) -> usize {
         self.next_name += 1;
-        format!("%{}", self.next_name - 1)
+        self.next_name - 1
+    }
+}
+
+/// What a value is called in the text, written only where something is wrong.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Of(&'a str),
+    Number(usize),
+}
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::Of(name) => write!(f, "%{name}"),
+            Name::Number(number) => write!(f, "%{number}"),
+        }
     }
 }
 
