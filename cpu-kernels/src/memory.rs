@@ -6,6 +6,7 @@
 
 use crate::pool::Pool;
 use crate::simd::Simd;
+use memmap2::{MmapMut, MmapOptions};
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -108,11 +109,19 @@ impl<'a> Buffer<'a> {
 }
 
 /// Zeroed bytes at an aligned address, which never move.
+///
+/// Many of them lie in huge pages where the system has some: a nest reads several streams at once, and the addresses of small pages
+/// are looked up far too often.
 #[derive(Debug)]
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     bytes: usize,
+    /// The pages that they lie in, if they are not from the heap.
+    pages: Option<MmapMut>,
 }
+
+/// Bytes of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
 
 // SAFETY: it owns its bytes as a `Box<[u8]>` does.
 unsafe impl Send for AlignedBytes {}
@@ -126,12 +135,32 @@ impl AlignedBytes {
     pub fn new(bytes: usize) -> Result<Self, Diagnostic> {
         let failed = || Diagnostic::new(format!("cannot allocate {bytes} bytes of memory"));
         if bytes == 0 {
-            return Ok(AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes });
+            return Ok(AlignedBytes::empty());
+        }
+        if bytes >= HUGE_PAGE && cfg!(target_os = "linux") {
+            return AlignedBytes::in_pages(bytes).ok_or_else(failed);
         }
         let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| failed())?;
         // SAFETY: the layout has a size other than 0.
         let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
-        Ok(AlignedBytes { pointer: NonNull::new(pointer).ok_or_else(failed)?, bytes })
+        Ok(AlignedBytes { pointer: NonNull::new(pointer).ok_or_else(failed)?, bytes, pages: None })
+    }
+
+    const fn empty() -> Self {
+        AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0, pages: None }
+    }
+
+    /// So many zeros in pages of their own, from the start of a huge one on.
+    fn in_pages(bytes: usize) -> Option<Self> {
+        // What lies before and behind is never touched, and so is no memory.
+        let mut pages = MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).map_anon().ok()?;
+        let start = pages.as_ptr().addr().wrapping_neg() % HUGE_PAGE;
+        // Without the part of a page at the end, which would take a whole one. Systems that have no huge pages refuse, and the
+        // bytes are the same in small ones.
+        #[cfg(target_os = "linux")]
+        let _ = pages.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE_PAGE * HUGE_PAGE);
+        let pointer = NonNull::from_mut(&mut pages[start..start + bytes]).cast();
+        Some(AlignedBytes { pointer, bytes, pages: Some(pages) })
     }
 
     /// Where they start.
@@ -168,7 +197,7 @@ impl std::ops::DerefMut for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if self.bytes > 0 {
+        if self.bytes > 0 && self.pages.is_none() {
             // SAFETY: allocated in `new` with this layout, which was valid there.
             unsafe {
                 std::alloc::dealloc(
@@ -196,8 +225,7 @@ pub struct Workspace {
 impl Workspace {
     /// A workspace of these threads without scratch memory yet.
     pub fn new(pool: Arc<Pool>, simd: Simd) -> Self {
-        let empty = || Mutex::new(AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0 });
-        let scratch = (0..pool.threads()).map(|_| empty()).collect();
+        let scratch = (0..pool.threads()).map(|_| Mutex::new(AlignedBytes::empty())).collect();
         Workspace { pool, simd, scratch }
     }
 
@@ -242,12 +270,16 @@ mod tests {
 
     #[test]
     fn bytes_are_aligned_zeros() {
-        for bytes in [0, 1, 63, 64, 100_000] {
+        for bytes in [0, 1, 63, 64, 100_000, HUGE_PAGE - 1, HUGE_PAGE, 3 * HUGE_PAGE + 5] {
             let memory = AlignedBytes::new(bytes).expect("little memory");
             assert_eq!(memory.len(), bytes);
             assert!(memory.pointer().addr().get().is_multiple_of(ALIGNMENT));
             assert!(memory.iter().all(|b| *b == 0));
+            if memory.len() >= HUGE_PAGE && cfg!(target_os = "linux") {
+                assert!(memory.pointer().addr().get().is_multiple_of(HUGE_PAGE));
+            }
         }
+        assert!(AlignedBytes::new(usize::MAX - 5).is_err());
         assert!(AlignedBytes::new(usize::MAX / 2).is_err());
     }
 
