@@ -102,6 +102,11 @@ macro_rules! level {
                 unsafe { lanes::fold::<O, T>(accumulators, values, count) }
             }
 
+            /// See [`super::zero_or_product`].
+            pub(super) fn zero_or_product() -> Kernel {
+                ternary::<ZeroOrProduct, f32, f32>
+            }
+
             /// See [`super::scalar`].
             pub(super) fn scalar(op: ScalarOp, dtype: DType) -> Option<Kernel> {
                 macro_rules! of {
@@ -216,6 +221,11 @@ macro_rules! at_level {
 /// where the instruction does not exist.
 pub(crate) fn scalar(op: ScalarOp, dtype: DType, simd: Simd) -> Option<Kernel> {
     at_level!(simd, scalar(op, dtype))
+}
+
+/// The kernel of three operands of f32 that is 0 where the first is, else the product of the others.
+pub(crate) fn zero_or_product(simd: Simd) -> Kernel {
+    at_level!(simd, zero_or_product())
 }
 
 /// The kernel of a conversion.

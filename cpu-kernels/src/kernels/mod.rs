@@ -15,7 +15,7 @@ mod lookup;
 pub(crate) mod moves;
 pub(crate) mod operations;
 
-pub(crate) use lookup::{convert, copy, fold, lane_fold, scalar, scan};
+pub(crate) use lookup::{convert, copy, fold, lane_fold, scalar, scan, zero_or_product};
 
 /// Elements that a kernel does at least: blocks are padded to a multiple.
 pub(crate) const CHUNK: usize = 16;

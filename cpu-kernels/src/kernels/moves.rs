@@ -1,5 +1,7 @@
 //! Moving elements between memory and blocks: only the size of an element matters.
 
+use super::CHUNK;
+
 /// Runs `$body` with `$t` standing for an unsigned integer of `$size` bytes.
 macro_rules! with_size {
     ($size:expr, $t:ident => $body:expr) => {
@@ -36,6 +38,30 @@ pub(crate) unsafe fn splat(destination: *mut u8, source: *const u8, size: usize,
         let destination = destination.cast::<T>();
         for k in 0..count {
             destination.add(k).write(value);
+        }
+    });
+}
+
+/// `destination[k] = base + k · step` for k in `0..count`, integers that wrap.
+///
+/// # Safety
+///
+/// The destination is valid and aligned for so many elements of `size` bytes (1, 2, 4 or 8).
+pub(crate) unsafe fn ramp(destination: *mut u8, base: i64, step: i64, size: usize, count: usize) {
+    // SAFETY: the caller's promise: the chunks and the elements after them stay within the count.
+    with_size!(size, T => unsafe {
+        let destination = destination.cast::<T>();
+        let (base, step) = (base as T, step as T);
+        let mut values: [T; CHUNK] = std::array::from_fn(|k| base.wrapping_add(step.wrapping_mul(k as T)));
+        let turn = step.wrapping_mul(CHUNK as T);
+        let mut k = 0;
+        while k + CHUNK <= count {
+            destination.add(k).cast::<[T; CHUNK]>().write_unaligned(values);
+            values = values.map(|value| value.wrapping_add(turn));
+            k += CHUNK;
+        }
+        for (rest, value) in (k..count).zip(values) {
+            destination.add(rest).write(value);
         }
     });
 }

@@ -36,7 +36,7 @@ macro_rules! operations {
 operations! {
     Neg Abs Not Popcnt Clz Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2 Asin Acos Sinh Cosh Asinh Acosh Atanh Cbrt Erfc
     ErfInv Lgamma Digamma Add Sub Mul Div Rem Min Max Pow Atan2 And Or
-    Xor ShiftLeft ShiftRightLogical ShiftRightArithmetic MulHigh Fma Eq Ne Lt Le Select
+    Xor ShiftLeft ShiftRightLogical ShiftRightArithmetic MulHigh Fma Eq Ne Lt Le Select ZeroOrProduct
 }
 
 macro_rules! unary {
@@ -190,6 +190,14 @@ unary!(Not Boolean, |x| Boolean(x.0 ^ 1));
 binary!(And Boolean, |x, y| Boolean(x.0 & y.0));
 binary!(Or Boolean, |x, y| Boolean(x.0 | y.0));
 binary!(Xor Boolean, |x, y| Boolean(x.0 ^ y.0));
+
+impl Ternary<f32, f32> for ZeroOrProduct {
+    #[inline(always)]
+    fn apply(x: f32, y: f32, z: f32) -> f32 {
+        let product = y * z;
+        if x == 0.0 { 0.0 } else { product }
+    }
+}
 
 impl<T> Ternary<Boolean, T> for Select {
     #[inline(always)]

@@ -7,11 +7,12 @@ use super::combine::{self, Reduction};
 use super::fuse;
 use super::layout::Layout;
 use super::lower::{Guard, Lowered, Op, Phase, Place};
+use super::product;
 use super::program::{Direct, Load, Loop, Memory, PhaseProgram, Prefix, Step, Store};
 use super::schedule::{Schedule, plain};
 use super::sum::Sum;
 use crate::kernels::chain::{LONGEST, chain};
-use crate::kernels::{CHUNK, TURN};
+use crate::kernels::{self, CHUNK, Kernel, TURN};
 use crate::simd::Simd;
 use wengert_core::Id;
 use wengert_core::nest::{AxisId, BufferRole, Reg};
@@ -44,6 +45,7 @@ pub(super) struct Compiled {
 
 /// Compiles a nest for the schedule that suits it.
 pub(super) fn compile(lowered: &Lowered<'_>, simd: Simd, schedule: Option<bool>) -> Compiled {
+    let lowered = &product::products(lowered);
     let pick = |lanes: usize| {
         let chosen = Schedule::choose(lowered, lanes, ROW_LIMIT);
         let all = Schedule::both(lowered);
@@ -268,18 +270,10 @@ impl<'a, 'n> Compiler<'a, 'n> {
             }
             Op::Scalar { result, op, operands } => {
                 let kernel = combine::kernel(*op, operands, *result, &|r| self.analysis.dtype(r), self.simd);
-                let mut arguments = [result.0; 3];
-                arguments.iter_mut().zip(*operands).for_each(|(a, r)| *a = r.0);
-                let register = self.analysis.registers[result.index()];
-                let repeat = if register.uniform { 0 } else { self.repeated(operands) };
-                let uniform = register.uniform;
-                let mut steps = vec![Step::Kernel { kernel, result: result.0, arguments, uniform, repeat }];
-                let lanes = self.spread(*result);
-                if uniform && lanes > CHUNK {
-                    let size = self.analysis.dtype(*result).size();
-                    steps.push(Step::Splat { reg: result.0, size, lanes });
-                }
-                steps
+                self.kernel(kernel, *result, operands)
+            }
+            Op::Product { result, operands } => {
+                self.kernel(kernels::zero_or_product(self.simd), *result, operands)
             }
             Op::Chain { result, links, operands } => {
                 let mut arguments = [result.0; LONGEST + 1];
@@ -341,6 +335,21 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 }))]
             }
         }
+    }
+
+    /// The steps of a kernel.
+    fn kernel(&self, kernel: Kernel, result: Reg, operands: &[Reg]) -> Vec<Step> {
+        let mut arguments = [result.0; 3];
+        arguments.iter_mut().zip(operands).for_each(|(a, r)| *a = r.0);
+        let uniform = self.analysis.registers[result.index()].uniform;
+        let repeat = if uniform { 0 } else { self.repeated(operands) };
+        let mut steps = vec![Step::Kernel { kernel, result: result.0, arguments, uniform, repeat }];
+        let lanes = self.spread(result);
+        if uniform && lanes > CHUNK {
+            let size = self.analysis.dtype(result).size();
+            steps.push(Step::Splat { reg: result.0, size, lanes });
+        }
+        steps
     }
 
     fn store(&mut self, p: usize, place: &Place, value: Reg) -> Store {

@@ -44,6 +44,11 @@ pub(super) enum Op<'n> {
         links: Vec<Link>,
         operands: Vec<Reg>,
     },
+    /// 0 where the first operand is 0, else the product of the other two.
+    Product {
+        result: Reg,
+        operands: [Reg; 3],
+    },
     Const {
         result: Reg,
         value: Scalar,
@@ -208,6 +213,7 @@ impl Op<'_> {
         match self {
             Op::Scalar { result, .. }
             | Op::Chain { result, .. }
+            | Op::Product { result, .. }
             | Op::Const { result, .. }
             | Op::Index { result, .. }
             | Op::Test { result, .. }
@@ -219,7 +225,7 @@ impl Op<'_> {
 
     /// True for an instruction that computes lane by lane, all operands before the result.
     pub fn is_arithmetic(&self) -> bool {
-        matches!(self, Op::Scalar { .. } | Op::Chain { .. })
+        matches!(self, Op::Scalar { .. } | Op::Chain { .. } | Op::Product { .. })
     }
 
     /// Calls `f` for every register whose block it reads as elements: operands, fills, stored and scanned values.
@@ -227,6 +233,7 @@ impl Op<'_> {
         match self {
             Op::Scalar { operands, .. } => operands.iter().for_each(|r| f(*r)),
             Op::Chain { operands, .. } => operands.iter().for_each(|r| f(*r)),
+            Op::Product { operands, .. } => operands.iter().for_each(|r| f(*r)),
             Op::Load { fill, .. } => fill.iter().for_each(|r| f(*r)),
             Op::Store { value, .. } => f(*value),
             Op::Prefix(prefix) => prefix.values.iter().for_each(|r| f(*r)),

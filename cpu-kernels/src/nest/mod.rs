@@ -7,7 +7,7 @@
 //! - `lower`: accesses become flat offsets, axes are merged.
 //! - `schedule`: lanes are elements of a row, or rows, whichever costs less.
 //! - `analyse`: which registers are the same in all lanes, and the outermost loop each can be computed in.
-//! - `fuse`: runs of arithmetic become chains.
+//! - `product`, `fuse`: products that are 0 where a factor is become one instruction, and runs of arithmetic become chains.
 //! - `compile`: every instruction gets the outermost loop it can stand in; registers get blocks. Loads of contiguous
 //!   memory cost nothing (the register's block *is* the memory) where nothing is written there too early, and a stored value
 //!   is computed in its place.
@@ -24,6 +24,7 @@ mod frame;
 mod fuse;
 mod layout;
 mod lower;
+mod product;
 mod program;
 mod run;
 mod schedule;

@@ -245,7 +245,31 @@ impl Writer<'_> {
         }
     }
 
+    /// The product of a derivative: 0 where a number is. At times something else reads its parts.
+    fn zero_or_product(&mut self) {
+        let [test, x, y] = [(); 3].map(|()| self.operand(DType::F32));
+        let test = if self.random.chance(70) { y } else { test };
+        let zero = self.b.constant(Scalar::from_f64(DType::F32, 0.0));
+        let other = if self.random.chance(30) {
+            self.b.constant(Scalar::from_f64(DType::F32, self.random.pick(&[-0.0, 1.0])))
+        } else {
+            zero
+        };
+        let condition = self.b.scalar(ScalarOp::Eq, &[test, other]);
+        let product = self.b.scalar(ScalarOp::Mul, &[x, y]);
+        let reg = self.b.scalar(ScalarOp::Select, &[condition, zero, product]);
+        for part in [condition, product] {
+            if self.random.chance(15) {
+                self.visible.push(part);
+            }
+        }
+        self.visible.push(reg);
+    }
+
     fn scalar(&mut self) {
+        if self.random.chance(15) {
+            return self.zero_or_product();
+        }
         let op = self.random.pick(ScalarOp::ALL);
         if matches!(op, ScalarOp::Convert | ScalarOp::Bitcast) {
             return;

@@ -190,6 +190,10 @@ impl Runner<'_> {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), home, dtype.size());
                             moves::splat(home, home, dtype.size(), *spread);
                         }
+                    } else if value.is_linear() {
+                        let base = value.base(&self.frame);
+                        // SAFETY: the home has a block's lanes; integers wrap by dropping high bytes.
+                        unsafe { moves::ramp(home, base, value.step, dtype.size(), self.frame.count) };
                     } else {
                         value.fill(&mut self.frame, 0);
                         // SAFETY: the home has a block's lanes.

@@ -93,6 +93,7 @@ fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize,
         sum += match op {
             Op::Scalar { op, .. } => block(4.0, scalar_cost(*op)),
             Op::Chain { links, .. } => block(4.0, 0.05 * links.len() as f64),
+            Op::Product { .. } => block(4.0, 0.05),
             Op::Const { .. } => 0.0,
             Op::Index { value, .. } => block(5.0, if vector.constant(value) { 0.0 } else { 1.0 }),
             Op::Test { .. } => block(8.0, 0.1),
