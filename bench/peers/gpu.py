@@ -18,6 +18,8 @@ import time
 import types
 from pathlib import Path
 
+import transformer
+
 FORMAT = 1
 MOST_RUNS = 5000
 WARM_UP_STEPS = 3  # of a captured training step
@@ -75,6 +77,8 @@ def operands(case):
 
 def bound_of(case):
     """The deviation that a result may have, relative to its scale."""
+    if case["kind"]["is"] == "transformer":
+        return 1e-4
     return 1e-3 if case["kind"]["is"] == "training" else BOUNDS[case["dtype"]]
 
 
@@ -103,6 +107,8 @@ class Torch:
             raise Absent("CUDA graphs need a GPU")
         # f32 products in f32, as the others compute them.
         torch.set_float32_matmul_precision("highest")
+        if device == "cpu":
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
         self.cases = {}
 
     def libraries(self):
@@ -248,8 +254,22 @@ class Torch:
 
         return replay
 
+    def transformer(self, case, parameters):
+        """A transformer's steps by name: one for each way that the optimiser can work."""
+        torch, network = self.torch, case["kind"]["network"]
+        x, y = (torch.from_numpy(a).long().to(self.device) for a in transformer.tokens(network))
+        loss = transformer.torch_loss(torch, network)
+        step = lambda loss, dtype, **settings: transformer.torch_step(
+            torch, loss, [torch.from_numpy(p).to(self.device, dtype, copy=True) for p in parameters()], x, y, **settings
+        )
+        compiled, f32 = self.compiled(loss), torch.float32
+        ways = {way: lambda way=way: step(compiled, f32, **{way: True}) for way in ("foreach", "fused")}
+        return ways, lambda: step(loss, torch.float64)
+
     def prepare(self, case):
         torch = self.torch
+        if case["kind"]["is"] == "transformer":
+            return best(self, case, *self.transformer(case, lambda: transformer.drawn(case["kind"]["network"])))
         arrays = self.draw(case)
         if case["kind"]["is"] == "training":
             run = self.step(case, arrays, torch.float32, True)
@@ -416,8 +436,43 @@ class Jax:
 
         return state, step
 
+    def transformer(self, case, parameters):
+        """A transformer's steps by name: one for each way that attention can be written."""
+        jax, jnp, network = self.jax, self.jax.numpy, case["kind"]["network"]
+
+        def step(fused, dtype, compiled):
+            with jax.default_device(self.place):
+                x, y = map(jnp.asarray, transformer.tokens(network))
+                parts = [jnp.asarray(p, dtype) for p in parameters()]
+                zeros = lambda: [jnp.zeros_like(p) for p in parts]
+                held = [(parts, zeros(), zeros(), jnp.zeros((), jnp.int32))]
+            function = transformer.jax_step(jax, network, fused)
+            if compiled:
+                function = jax.jit(function, donate_argnums=0)
+
+            def run():
+                held[0], loss = function(held[0], x, y)
+                return (loss,)
+
+            return run
+
+        def plain():
+            with self.wide():
+                run = step(False, jnp.float64, False)
+
+            def wide():
+                with self.wide(), jax.default_device(self.place):
+                    return run()
+
+            return wide
+
+        ways = {name: lambda fused=fused: step(fused, jnp.float32, True) for name, fused in (("einsum", False), ("fused", True))}
+        return ways, plain
+
     def prepare(self, case):
         jax, jnp = self.jax, self.jax.numpy
+        if case["kind"]["is"] == "transformer":
+            return best(self, case, *self.transformer(case, lambda: transformer.drawn(case["kind"]["network"])))
         arrays = self.draw(case)
         widened = lambda a: jnp.asarray(a, jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a
         if case["kind"]["is"] == "training":
@@ -475,6 +530,34 @@ def verdict(case, worst, compared):
     return {"compared": compared, "worst": worst, "bound": bound}
 
 
+def best(contender, case, ways, plain):
+    """Makes a step ready in each way it can be written and keeps the fastest. Losses are compared with those of the plain step."""
+    steps = range(transformer.STEPS)
+    run = plain()
+    expected = [float(run()[0]) for _ in steps]
+    fastest, parity = math.inf, None
+    for name, make in ways.items():
+        before = contender.cases.pop(case["id"], None)
+        contender.cases[case["id"]] = run = make()
+        losses = [float(run()[0]) for _ in steps]
+        worst = max((abs(l - e) / e for l, e in zip(losses, expected)), key=lambda v: math.inf if math.isnan(v) else v)
+        seconds = min(contender.time(case, 1) for _ in range(3))
+        progress(f"{contender.name}: {name} takes {1e3 * seconds:.1f} ms")
+        found = verdict(case, worst, len(losses)) | {"losses": losses}
+        if seconds < fastest:
+            fastest, parity = seconds, found
+        else:
+            contender.cases[case["id"]] = before
+    return parity
+
+
+def agree(found, expected):
+    """Losses of two contenders who began with the same numbers."""
+    for l, e in zip(found.get("losses", ()), expected.get("losses", ())):
+        if not abs(l - e) <= 1e-4 * abs(e):
+            raise ArithmeticError(f"the result is wrong: a loss is {l}, another contender's {e}")
+
+
 def spread(samples):
     """Order statistics, linear between samples."""
     ordered = sorted(samples)
@@ -516,6 +599,7 @@ def measure(contenders, cases, settings):
             progress(f"{contender.name}: preparing {case['id']}")
             try:
                 parity = contender.prepare(case)
+                agree(parity, next((e["parity"] for e in entrants if e["case"] is case), {}))
                 entrant = {"contender": contender, "case": case, "parity": parity, "runs": warm(contender, case, settings)}
                 entrants.append(entrant | {"times": [], "latencies": [], "why": None})
             except Exception as error:  # Whatever a library throws, the others go on.

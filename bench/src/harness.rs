@@ -75,8 +75,11 @@ pub fn measure(
                 continue;
             }
             progress(&format!("{}: preparing {}", contender.name(), case.id));
-            let ready =
-                contender.prepare(case).and_then(|parity| Ok((parity, warm(contender, case, settings)?)));
+            let of_case = entrants.iter().find(|e: &&Entrant| e.case.id == case.id).map(|e| e.parity);
+            let ready = contender.prepare(case).and_then(|parity| {
+                of_case.map_or(Ok(()), |first| parity.agree(&first))?;
+                Ok((parity, warm(contender, case, settings)?))
+            });
             match ready {
                 Ok((parity, runs)) => entrants.push(Entrant {
                     contender: i,
@@ -182,7 +185,7 @@ mod tests {
             if matches!(case.kind, Kind::Empty) && self.name == "b" {
                 return Err(Diagnostic::new("not supported"));
             }
-            Ok(Parity { compared: 1, worst: 0.0, bound: 1.0 })
+            Ok(Parity { compared: 1, worst: 0.0, bound: 1.0, losses: None })
         }
 
         fn time(&mut self, case: &Case, runs: u64) -> Result<f64> {

@@ -3,7 +3,7 @@
 //! A measurement is a claim, and this crate is about claims that hold when somebody else repeats them:
 //!
 //! - **The result comes first.** A [`case`] brings random data (never zeros, which clock higher and compress) and a plain loop that computes
-//!   the same. What does not agree with it is not timed.
+//!   the same. What does not agree with it is not timed. Where contenders begin with the same numbers, the losses of their first steps must be the same.
 //! - **In turns.** All cases of a group and all [contenders](harness::Contender) are made ready and warm, then timed in rounds, one sample of
 //!   each a round, in alternating order. A machine that slows down slows all of them.
 //! - **Spread.** A figure is the median of the rounds, and stands with the least and with the tenth and ninetieth percentile

@@ -16,6 +16,35 @@ pub struct Parity {
     pub worst: f64,
     /// Greatest deviation that is allowed.
     pub bound: f64,
+    /// Losses of the first steps of a case whose contenders all begin with the same numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub losses: Option<[f64; STEPS]>,
+}
+
+/// Steps whose losses are compared between contenders.
+pub const STEPS: usize = 3;
+
+/// Greatest relative deviation of a loss from another contender's.
+pub const BOUND_OF_LOSSES: f64 = 1e-4;
+
+impl Parity {
+    /// Compares losses with another contender's, where both have some.
+    ///
+    /// Error: they deviate by more than [`BOUND_OF_LOSSES`].
+    pub fn agree(&self, other: &Parity) -> Result<()> {
+        let (Some(found), Some(expected)) = (self.losses, other.losses) else { return Ok(()) };
+        for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let deviation = (found - expected).abs() / expected.abs();
+            // A loss that is not a number agrees with none.
+            if deviation.is_nan() || deviation > BOUND_OF_LOSSES {
+                let step = step + 1;
+                return Err(Diagnostic::new(format!(
+                    "the result is wrong: the loss of step {step} is {found}, another contender's {expected}"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A comparison under way.
@@ -47,7 +76,7 @@ impl Comparison {
             ))
             .help("a wrong result is not timed; run `graphrun check` on the program"));
         }
-        Ok(Parity { compared, worst, bound })
+        Ok(Parity { compared, worst, bound, losses: None })
     }
 }
 
@@ -83,6 +112,17 @@ mod tests {
         comparison.add(f64::NAN, 1.0, 1.0);
         assert!(comparison.finish(1e300).is_err());
         assert!(Comparison::default().finish(1.0).is_err());
+    }
+
+    #[test]
+    fn losses_agree_but_for_rounding() {
+        let of = |losses| Parity { compared: 1, worst: 0.0, bound: 1.0, losses };
+        let ours = of(Some([8.0, 7.5, 7.0]));
+        assert!(ours.agree(&of(None)).is_ok() && of(None).agree(&ours).is_ok());
+        assert!(of(Some([8.0, 7.5001, 7.0])).agree(&ours).is_ok());
+        let error = of(Some([8.0, 7.5, 7.01])).agree(&ours).unwrap_err().message;
+        assert!(error.contains("the loss of step 3 is 7.01, another contender's 7"), "{error}");
+        assert!(of(Some([f64::NAN, 7.5, 7.0])).agree(&ours).is_err());
     }
 
     #[test]

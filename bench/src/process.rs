@@ -271,7 +271,10 @@ mod tests {
         let mut process = Process::start(shell(script)).unwrap().unwrap();
         assert_eq!((process.name(), process.device()), ("script", "none".into()));
         assert_eq!(process.libraries()["sh"], "1");
-        assert_eq!(process.prepare(&cases[0]).unwrap(), Parity { compared: 2, worst: 0.5, bound: 1.0 });
+        assert_eq!(
+            process.prepare(&cases[0]).unwrap(),
+            Parity { compared: 2, worst: 0.5, bound: 1.0, losses: None }
+        );
         assert_eq!(process.time(&cases[0], 5).unwrap(), 0.25);
         assert_eq!(process.time(&cases[0], 5).unwrap_err().message, "broken");
         assert!(process.time(&cases[0], 5).unwrap_err().message.contains("to another question"));

@@ -179,7 +179,7 @@ mod tests {
                 runs: 7,
                 time: spread,
                 latency: spread,
-                parity: Parity { compared: 5, worst: 0.0, bound: 1e-7 },
+                parity: Parity { compared: 5, worst: 0.0, bound: 1e-7, losses: None },
             }],
             failed: vec![Failed { case: "a".into(), contender: "b".into(), why: "c\nd \"e\"".into() }],
             absent: vec![Absent { contender: "jax".into(), why: "not installed".into() }],

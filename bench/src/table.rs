@@ -189,7 +189,7 @@ mod tests {
             runs: 10,
             time,
             latency,
-            parity: Parity { compared: 1, worst: 0.0, bound: 0.0 },
+            parity: Parity { compared: 1, worst: 0.0, bound: 0.0, losses: None },
         }
     }
 

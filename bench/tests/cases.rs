@@ -58,7 +58,7 @@ fn names_are_different_and_references_exist() {
                 seen.push(kinds(c))
             }
         });
-        assert_eq!(seen.len(), 9, "every kind has a case");
+        assert_eq!(seen.len(), 10, "every kind has a case");
     }
     let dtypes: Vec<DType> = catalogue(false).iter().map(|c| c.dtype.dtype()).collect();
     assert!(dtypes.contains(&DType::F32) && dtypes.contains(&DType::BF16));

@@ -9,10 +9,13 @@
 
 mod chain;
 mod gemm;
+mod gpt;
+mod plain;
 mod recurrent;
 mod rows;
 mod sums;
 mod training;
+mod transformer;
 mod transpose;
 
 pub use chain::{Chain, compare_chain};
@@ -20,6 +23,7 @@ pub use gemm::Epilogue;
 pub use recurrent::{Form, Recurrent};
 pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
+pub use transformer::{Drawn, Transformer};
 
 use crate::parity::Parity;
 use crate::record::Work;
@@ -136,6 +140,11 @@ pub enum Kind {
         /// The network.
         network: Recurrent,
     },
+    /// A training step of a transformer.
+    Transformer {
+        /// The network.
+        network: Transformer,
+    },
 }
 
 /// A case made: everything a device needs to run it.
@@ -163,6 +172,7 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases.extend(gemm::cases(small));
     cases.extend(training::cases(small));
     cases.extend(recurrent::cases(small));
+    cases.extend(transformer::cases(small));
     cases
 }
 
@@ -170,7 +180,7 @@ pub fn catalogue(small: bool) -> Vec<Case> {
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_of_cpu = |case: &Case| match &case.kind {
-        Kind::Empty | Kind::Training { .. } | Kind::Recurrent { .. } => true,
+        Kind::Empty | Kind::Training { .. } | Kind::Recurrent { .. } | Kind::Transformer { .. } => true,
         Kind::Gemm { extent, .. } => *extent <= 2048 && case.dtype == Float::F32,
         _ => false,
     };
@@ -193,6 +203,15 @@ impl Case {
             Kind::Gemm { extent, epilogue } => gemm::make(*epilogue, dtype, *extent),
             Kind::Training { network } => training::make(network),
             Kind::Recurrent { network } => recurrent::make(network),
+            Kind::Transformer { network } => transformer::make(network),
+        }
+    }
+
+    /// As [`make`](Case::make), but what the program can begin with by itself is left to it.
+    pub fn make_fresh(&self) -> Result<Made> {
+        match &self.kind {
+            Kind::Transformer { network } => transformer::make_fresh(network),
+            _ => self.make(),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! An LSTM reads a window of a few examples, and is trained on the cross-entropy of an affine layer behind it. What a loop costs is the ratio of the
 //! two forms: `step lstm …` takes the steps by `scan`, `… unrolled` has the equations of each.
 
+use super::plain::{add_product, repeated, transposed};
 use super::training::{Algorithm, check_steps};
 use super::{Case, Float, Kind, Made, first, program, read};
 use crate::data::{labels, uniform};
@@ -132,25 +133,6 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     let (x, y) = (values("x"), values("y"));
     let names = PARAMETERS.map(str::to_owned);
     check_steps(resident, &names, Algorithm::AdamW, &|parameters| plain(network, parameters, &x, &y))
-}
-
-/// `out += a · b`, where a is `[m, k]`, b `[k, n]`.
-fn add_product(out: &mut [f64], a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) {
-    for i in 0..m {
-        for p in 0..k {
-            for j in 0..n {
-                out[i * n + j] += a[i * k + p] * b[p * n + j];
-            }
-        }
-    }
-}
-
-fn transposed(a: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
-    (0..n).flat_map(|j| (0..m).map(move |i| a[i * n + j])).collect()
-}
-
-fn repeated(bias: &[f64], rows: usize) -> Vec<f64> {
-    bias.iter().copied().cycle().take(rows * bias.len()).collect()
 }
 
 fn logistic(x: f64) -> f64 {

@@ -1,0 +1,102 @@
+//! Products of matrices in f64, for checks: plain loops, over all threads where that is worth one.
+
+use std::num::NonZero;
+use std::thread;
+
+/// From so many multiplications on, a product is shared between threads.
+const SHARED: usize = 1 << 22;
+
+/// Calls `rows(out, a)` for parts of `out`, `[m, n]`, and of `a`, `[m, k]`, that have the same rows.
+fn share(out: &mut [f64], a: &[f64], [m, k, n]: [usize; 3], rows: impl Fn(&mut [f64], &[f64]) + Send + Sync) {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    if threads == 1 || m * k * n < SHARED {
+        return rows(out, a);
+    }
+    let part = m.div_ceil(threads);
+    thread::scope(|scope| {
+        for (out, a) in out.chunks_mut(part * n).zip(a.chunks(part * k)) {
+            let rows = &rows;
+            scope.spawn(move || rows(out, a));
+        }
+    });
+}
+
+/// `out += a · b`, where a is `[m, k]`, b `[k, n]`.
+pub(super) fn add_product(out: &mut [f64], a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) {
+    share(out, a, [m, k, n], |out, a| {
+        // Each row of b is read once for four rows of the result.
+        for (out, a) in out.chunks_mut(4 * n).zip(a.chunks(4 * k)) {
+            for (p, b) in b.chunks_exact(n).enumerate() {
+                for (out, a) in out.chunks_exact_mut(n).zip(a.chunks_exact(k)) {
+                    out.iter_mut().zip(b).for_each(|(out, b)| *out += a[p] * b);
+                }
+            }
+        }
+    });
+}
+
+/// `out += a · bᵀ`, where a is `[m, k]`, b `[n, k]`.
+pub(super) fn add_product_transposed(out: &mut [f64], a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) {
+    share(out, a, [m, k, n], |out, a| {
+        for (out, a) in out.chunks_mut(4 * n).zip(a.chunks(4 * k)) {
+            for (j, b) in b.chunks_exact(k).enumerate() {
+                for (out, a) in out.chunks_exact_mut(n).zip(a.chunks_exact(k)) {
+                    out[j] += dot(a, b);
+                }
+            }
+        }
+    });
+}
+
+/// Σ a·b in eight sums, which fit vectors.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let rest: f64 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+    let mut sums = [0.0; 8];
+    for (a, b) in a.zip(b) {
+        for lane in 0..8 {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    rest + sums.iter().sum::<f64>()
+}
+
+/// a, `[m, n]`, as `[n, m]`.
+pub(super) fn transposed(a: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
+    (0..n).flat_map(|j| (0..m).map(move |i| a[i * n + j])).collect()
+}
+
+/// `rows` rows that are all the bias.
+pub(super) fn repeated(bias: &[f64], rows: usize) -> Vec<f64> {
+    bias.iter().copied().cycle().take(rows * bias.len()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small products by hand; large ones, which are shared between threads, against single sums.
+    #[test]
+    fn products_are_products() {
+        let mut out = vec![1.0, 0.0, 0.0, 0.0];
+        add_product(&mut out, &[1.0, 2.0, 3.0, 4.0], &[5.0, 6.0, 7.0, 8.0], [2, 2, 2]);
+        assert_eq!(out, [20.0, 22.0, 43.0, 50.0]);
+        let (m, k, n) = (131, 203, 170);
+        let numbers = |count: usize, by: usize| -> Vec<f64> {
+            (0..count).map(|i| ((i * by + 5) % 1013) as f64 / 7.0).collect()
+        };
+        assert!(m * k * n >= SHARED);
+        let (a, b) = (numbers(m * k, 37), numbers(k * n, 53));
+        let b_t = transposed(&b, [k, n]);
+        let (mut found, mut found_t) = (vec![0.5; m * n], vec![0.5; m * n]);
+        add_product(&mut found, &a, &b, [m, k, n]);
+        add_product_transposed(&mut found_t, &a, &b_t, [m, k, n]);
+        for i in [0, 1, 65, 66, 130] {
+            for j in [0, 7, 169] {
+                let wanted: f64 = 0.5 + (0..k).map(|p| a[i * k + p] * b[p * n + j]).sum::<f64>();
+                assert!((found[i * n + j] - wanted).abs() < 1e-9 * wanted, "{i} {j}");
+                assert!((found_t[i * n + j] - wanted).abs() < 1e-9 * wanted, "{i} {j}");
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Training steps of GPT-2's kind of network: [`Gpt`], its mean cross-entropy, [`AdamW`] with its usual settings.
+//!
+//! Whoever measures this begins with the same numbers ([`Transformer::parameters`] says between which bounds, `data.rs` how they are drawn), and so the
+//! losses of the first [`STEPS`] steps are the same for all, but for rounding; [`harness`](crate::harness) compares them.
+//!
+//! A small network is compared with a plain step in f64 number by number. Of a large one, whose plain gradients would take minutes, the first loss is,
+//! and the other losses are compared between contenders.
+
+use super::{Case, Float, Kind, Made, first, gpt, program, read};
+use crate::data::{labels, uniform};
+use crate::parity::{Comparison, Parity, STEPS};
+use crate::record::Work;
+use crate::resident::Resident;
+use serde::{Deserialize, Serialize};
+use wengert::models::{Gpt, GptSettings};
+use wengert::prelude::{AdamW, value_and_grad};
+use wengert::{DType, Literal, Program, Result};
+
+/// A network, and what it is trained on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transformer {
+    /// Blocks.
+    pub layers: usize,
+    /// Numbers that stand for a token.
+    pub width: usize,
+    /// Heads of attention.
+    pub heads: usize,
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// Sequences of a step.
+    pub batch: usize,
+    /// Tokens of a sequence, and positions that there are.
+    pub steps: usize,
+}
+
+/// The names and bounds of the numbers that a parameter begins with.
+pub type Drawn = (String, Vec<usize>, [f64; 2]);
+
+const RATE: f64 = 1e-3;
+const DECAY: f64 = 0.01;
+const BETAS: [f64; 2] = [0.9, 0.999];
+
+/// Most parameters of a network that is compared with a plain step number by number.
+const SMALL: u64 = 1 << 20;
+
+impl Transformer {
+    /// All parameters: names, shapes, and the bounds between which they are drawn. Weights have the standard deviation that GPT-2's have; norms and
+    /// biases begin with something other than ones and zeros, so that one that is forgotten is found out.
+    pub fn parameters(&self) -> Vec<Drawn> {
+        let Transformer { layers, width: c, vocabulary, steps, .. } = *self;
+        let even = 0.02 * 3f64.sqrt();
+        let added = even / ((2 * layers) as f64).sqrt();
+        let mut found: Vec<Drawn> = Vec::new();
+        let mut put =
+            |name: String, shape: &[usize], low, high| found.push((name, shape.into(), [low, high]));
+        put("wte.weight".into(), &[vocabulary, c], -even, even);
+        put("wpe.weight".into(), &[steps, c], -even, even);
+        let mut pair = |name: String, shape: &[usize], [low, high]: [f64; 2]| {
+            put(format!("{name}.weight"), shape, low, high);
+            put(format!("{name}.bias"), &shape[shape.len() - 1..], -0.02, 0.02);
+        };
+        for layer in 0..layers {
+            let at = |part| format!("h.{layer}.{part}");
+            pair(at("ln_1"), &[c], [0.9, 1.1]);
+            pair(at("attn.c_attn"), &[c, 3 * c], [-even, even]);
+            pair(at("attn.c_proj"), &[c, c], [-added, added]);
+            pair(at("ln_2"), &[c], [0.9, 1.1]);
+            pair(at("mlp.c_fc"), &[c, 4 * c], [-even, even]);
+            pair(at("mlp.c_proj"), &[4 * c, c], [-added, added]);
+        }
+        pair("ln_f".into(), &[c], [0.9, 1.1]);
+        found
+    }
+
+    fn settings(&self) -> GptSettings {
+        let Transformer { layers, width, heads, vocabulary, steps, .. } = *self;
+        GptSettings { vocabulary, positions: steps, width, heads, layers }
+    }
+
+    fn program(&self) -> Result<Program> {
+        let tokens = [self.batch, self.steps];
+        program(|f| {
+            let x = read(f, "x", DType::I32, &tokens);
+            let y = read(f, "y", DType::I32, &tokens);
+            let model = f.state("model", Gpt::new(&self.settings()));
+            let (loss, gradient) = value_and_grad(&model, |m| m.loss(&x, &y));
+            AdamW::new(RATE).step(f, &model, &gradient);
+            f.update("loss", &loss);
+        })
+    }
+
+    fn tokens(&self) -> Result<Vec<(String, Literal)>> {
+        let of = |name: &str| {
+            let drawn = labels(name, self.batch * self.steps, self.vocabulary)?;
+            let drawn = drawn.scalars().map(|s| s.to_f64() as i32).collect();
+            Ok((name.to_owned(), Literal::from_vec(&[self.batch, self.steps], drawn)?))
+        };
+        ["x", "y"].map(of).into_iter().collect()
+    }
+}
+
+pub(super) fn cases(small: bool) -> Vec<Case> {
+    let tiny = Transformer { layers: 2, width: 12, heads: 3, vocabulary: 11, batch: 2, steps: 5 };
+    let c3 = Transformer { layers: 6, width: 384, heads: 6, vocabulary: 4096, batch: 8, steps: 128 };
+    let c4 = Transformer { layers: 12, width: 768, heads: 12, vocabulary: 50257, batch: 2, steps: 128 };
+    let networks = if small { vec![tiny] } else { vec![c3, c4] };
+    networks.into_iter().map(case).collect()
+}
+
+/// The work of a step: 6 operations a token for each number of the matrices that tokens are multiplied with (12·width² in a block, vocabulary·width behind
+/// the last; twice forward, four times backward), and 12·layers·width·steps a token for attention, as everybody counts it, though half of it is
+/// masked. Parameters and two moments are read and written, tokens are read.
+fn case(network: Transformer) -> Case {
+    let Transformer { layers, width, heads, vocabulary, batch, steps } = network;
+    let [l, c, v, b, t] = [layers, width, vocabulary, batch, steps].map(|n| n as u64);
+    let parameters = network.settings().parameters() as u64;
+    Case {
+        id: format!("step gpt L{layers} C{width} H{heads} V{vocabulary} B{batch} T{steps}"),
+        // Sizes have a group each: two sets of states at a time are more than many machines hold.
+        group: format!("gpt L{layers} C{width}"),
+        dtype: Float::F32,
+        work: Work {
+            elements: parameters,
+            bytes: 24 * parameters + 8 * b * t,
+            flops: b * t * (6 * (12 * l * c * c + v * c) + 12 * l * c * t),
+        },
+        reference: None,
+        kind: Kind::Transformer { network },
+    }
+}
+
+pub(super) fn make(network: &Transformer) -> Result<Made> {
+    let mut variables = network.tokens()?;
+    for (name, shape, [low, high]) in network.parameters() {
+        let path = format!("model.{name}");
+        variables.push((path.clone(), uniform(&path, DType::F32, &shape, low, high)?));
+    }
+    Ok(Made { program: network.program()?, variables, init: Some(1), check })
+}
+
+/// The same, but parameters begin as the program itself has them begin.
+pub(super) fn make_fresh(network: &Transformer) -> Result<Made> {
+    Ok(Made { program: network.program()?, variables: network.tokens()?, init: Some(1), check })
+}
+
+fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
+    let Kind::Transformer { network } = &case.kind else { unreachable!("this is the check of transformers") };
+    let values = |literal: &Literal| -> Vec<f64> { literal.scalars().map(|s| s.to_f64()).collect() };
+    let tokens =
+        |name| -> Vec<usize> { values(first(variables, name)).iter().map(|v| *v as usize).collect() };
+    let (x, y) = (tokens("x"), tokens("y"));
+    let names: Vec<String> =
+        network.parameters().into_iter().map(|(name, ..)| format!("model.{name}")).collect();
+    let mut parameters: Vec<Vec<f64>> = names.iter().map(|name| values(first(variables, name))).collect();
+    let is_small = case.work.elements <= SMALL;
+    let mut moments: [Vec<Vec<f64>>; 2] = [vec![], vec![]];
+    if is_small {
+        moments = [(); 2].map(|()| parameters.iter().map(|p| vec![0.0; p.len()]).collect());
+    }
+    let (mut comparison, mut losses) = (Comparison::default(), [0.0; STEPS]);
+    for (step, loss) in losses.iter_mut().enumerate() {
+        resident.run()?;
+        resident.finish()?;
+        *loss = resident.variable("loss")?.get(0).to_f64();
+        if step > 0 && !is_small {
+            continue;
+        }
+        let (expected, trace) = gpt::forward(network, &parameters, &x, &y);
+        comparison.add(*loss, expected, expected);
+        if !is_small {
+            continue;
+        }
+        let gradients = gpt::backward(network, &parameters, &x, &trace);
+        let corrections = BETAS.map(|beta| 1.0 - beta.powi(step as i32 + 1));
+        for (p, name) in names.iter().enumerate() {
+            let found = |prefix: &str| {
+                Ok::<_, wengert::Diagnostic>(values(&resident.variable(&format!("{prefix}{name}"))?))
+            };
+            let [found_m, found_v, after] = [found("adamw.m.")?, found("adamw.v.")?, found("")?];
+            let largest = gradients[p].iter().fold(0.0f64, |a, g| a.max(g.abs()));
+            for (i, g) in gradients[p].iter().enumerate() {
+                let [m, v] = [&moments[0][p][i], &moments[1][p][i]];
+                // Deviations of gradients are relative to the largest of the array.
+                comparison.add(found_m[i], BETAS[0] * m + (1.0 - BETAS[0]) * g, largest);
+                comparison.add(found_v[i], BETAS[1] * v + (1.0 - BETAS[1]) * g * g, largest * largest);
+                let direction = found_m[i] / corrections[0] / ((found_v[i] / corrections[1]).sqrt() + 1e-8);
+                let moved = parameters[p][i] * (1.0 - RATE * DECAY) - RATE * direction;
+                comparison.add(after[i], moved, 1.0);
+            }
+            // The next step begins where the device is: the update divides by moments, which makes much of rounding.
+            (parameters[p], moments[0][p], moments[1][p]) = (after, found_m, found_v);
+        }
+    }
+    Ok(Parity { losses: Some(losses), ..comparison.finish(2e-5)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_counted_by_hand() {
+        let [c3, c4] = &cases(false)[..] else { panic!("two networks") };
+        assert_eq!(c3.id, "step gpt L6 C384 H6 V4096 B8 T128");
+        // Blocks of 1,774,464 and 768 of the last norm; matrices of 1,769,472 and 1,572,864.
+        assert_eq!(c3.work.elements, (4096 + 128) * 384 + 6 * 1_774_464 + 768);
+        assert_eq!(c3.work.flops, 1024 * (6 * (6 * 1_769_472 + 1_572_864) + 12 * 6 * 384 * 128));
+        // Of 1024 positions there are 128: 124,439,808 less 896·768.
+        assert_eq!(c4.work.elements, 124_439_808 - 896 * 768);
+        assert_eq!(c4.work.bytes, 24 * c4.work.elements + 8 * 256);
+    }
+
+    /// What is drawn is what the program has, and all of it.
+    #[test]
+    fn parameters_are_the_networks() {
+        let Kind::Transformer { network } = cases(true).remove(0).kind else { panic!("a transformer") };
+        let count: usize =
+            network.parameters().iter().map(|(_, shape, _)| shape.iter().product::<usize>()).sum();
+        assert_eq!(count, network.settings().parameters());
+        let made = make(&network).unwrap();
+        let fresh = make_fresh(&network).unwrap();
+        assert_eq!((made.variables.len(), fresh.variables.len()), (2 + 2 + 24 + 2, 2));
+    }
+}
