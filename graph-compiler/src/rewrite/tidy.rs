@@ -2,9 +2,9 @@
 //!
 //! Differentiation and mapping write down more than is needed: tangents that turn out to be zero, the same expression for the primal and for its derivative, a
 //! residual that nobody reads. Compiling removes that; but a function is read by people and saved in files before it is compiled, so it is tidied when it is
-//! finished. Only passes that look at names of values alone take part: equal equations become one (`cse`), equations without use go (`dce`), and so
-//! do results, carries and captures of control flow (`trim`). Nothing is moved or replaced by something else, dimensions may be variables, and each
-//! equation that is left is one that was traced, at its line.
+//! finished. No rule of `simplify` takes part, and dimensions may be variables: equal equations become one (`cse`), equations without use go (`dce`), and control flow is
+//! trimmed (`trim`): results, carries and captures without use go, a number or a repetition that a region captures is made in the region, and a region that is known to run once takes the
+//! place of its construct. What is left keeps its line.
 
 use super::{cse, dce, trim};
 use crate::pipeline::MAX_ROUNDS;
