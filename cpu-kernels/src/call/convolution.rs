@@ -10,13 +10,14 @@ use super::element::{Element, Number, with_element};
 use super::epilogue::{Places, finish};
 use super::panel::{self, View, widen};
 use super::patches::Patches;
+use super::product::{self, Order, Product, multiply};
 use super::{Arguments, room, take};
 use crate::memory::{AlignedBytes, Workspace};
 use crate::pool::TaskPanicked;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-use wengert_core::Diagnostic;
 use wengert_core::call::{Convolution, Direction, Epilogue};
+use wengert_core::{DType, Diagnostic};
 
 /// A convolution, ready to run.
 #[derive(Debug)]
@@ -102,7 +103,13 @@ impl CompiledConvolution {
         let patches = room(rows * taps * self.patches.channels() * self.size);
         // The sums of a tile, or the cotangent that its patches are multiplied with, of halves.
         let wide = if self.call.dtype.is_half() { room(rows * self.columns() * self.size) } else { 0 };
-        patches + wide
+        let width = taps * self.patches.channels();
+        let size = match self.call.direction {
+            Direction::FilterGradient => [width, self.columns(), rows],
+            Direction::Forward | Direction::InputGradient => [rows, self.columns(), width],
+        };
+        let dtype = if self.call.dtype.is_half() { DType::F32 } else { self.call.dtype };
+        patches + wide + product::scratch(dtype, size)
     }
 
     pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
@@ -180,7 +187,10 @@ impl CompiledConvolution {
                     }
                 };
                 let rhs = filter.from(start * channels, 0);
-                T::Wide::product([tile.len(), columns, depth], sums, sums_row, start > 0, lhs, rhs);
+                let size = [tile.len(), columns, depth];
+                let order = Order::Chain;
+                let product = Product { size, order, lhs, rhs, out: sums, row: sums_row, add: start > 0 };
+                multiply(simd, free, &product, |_, _| ());
             }
             start = taps.end;
             if start >= self.patches.taps() {
@@ -350,7 +360,9 @@ impl CompiledConvolution {
                     rhs.plain()
                 };
                 let add = start > positions.start;
-                T::Wide::product([width, columns, part.len()], sums, row, add, lhs, rhs);
+                let size = [width, columns, part.len()];
+                let product = Product { size, order: Order::Chain, lhs, rhs, out: sums, row, add };
+                multiply(simd, free, &product, |_, _| ());
             }
             start = part.end;
             if start >= positions.end {

@@ -4,8 +4,10 @@
 //! number. The arithmetic is that of the [kernels](crate::kernels), so that an epilogue has the bits of the ops it stands for.
 
 use super::panel::View;
+use super::product::micro::{self, Kernels};
 use crate::kernels::convert::Cast;
 use crate::kernels::operations::{Add, Binary, Max, Min, Mul, Tanh, Unary};
+use crate::simd::Simd;
 use bytemuck::Pod;
 use wengert_core::DType;
 use wengert_core::half::{bf16, f16};
@@ -67,25 +69,12 @@ pub(super) trait Number: Element<Wide = Self> {
     fn relu(self) -> Self;
     /// tanh x; for floats only.
     fn tanh(self) -> Self;
-    /// `out = lhs · rhs`, or `out += lhs · rhs`, where lhs is `m × k`, rhs `k × n`, and a row of out follows the last one at a distance of
-    /// `row` elements. The bits depend on the extents and distances alone.
-    ///
-    /// # Safety
-    ///
-    /// All elements of the three matrices are valid to read, and out's to write (they need not be initialised if they are not added to);
-    /// out overlaps neither of the others, and nobody else uses it.
-    unsafe fn product(
-        size: [usize; 3],
-        out: *mut Self,
-        row: usize,
-        add: bool,
-        lhs: View<Self>,
-        rhs: View<Self>,
-    );
+    /// The kernels of products; none for integers.
+    fn kernels(simd: Simd) -> Option<&'static Kernels<Self>>;
 }
 
 macro_rules! float {
-    ($t:ident, $dtype:ident) => {
+    ($t:ident, $dtype:ident, $kernels:ident) => {
         impl Element for $t {
             type Wide = $t;
             const DTYPE: DType = DType::$dtype;
@@ -129,45 +118,14 @@ macro_rules! float {
             fn tanh(self) -> $t {
                 Tanh::apply(self)
             }
-            unsafe fn product(
-                [m, n, k]: [usize; 3],
-                out: *mut $t,
-                row: usize,
-                add: bool,
-                lhs: View<$t>,
-                rhs: View<$t>,
-            ) {
-                let alpha = if add { 1.0 } else { 0.0 };
-                // SAFETY: the caller vouches for all elements of the matrices.
-                unsafe {
-                    gemm::gemm(
-                        m,
-                        n,
-                        k,
-                        out,
-                        1,
-                        row as isize,
-                        add,
-                        lhs.at,
-                        lhs.column as isize,
-                        lhs.row as isize,
-                        rhs.at,
-                        rhs.column as isize,
-                        rhs.row as isize,
-                        alpha,
-                        1.0,
-                        false,
-                        false,
-                        false,
-                        gemm::Parallelism::None,
-                    );
-                }
+            fn kernels(simd: Simd) -> Option<&'static Kernels<$t>> {
+                Some(micro::$kernels(simd))
             }
         }
     };
 }
-float!(f32, F32);
-float!(f64, F64);
+float!(f32, F32, f32_kernels);
+float!(f64, F64, f64_kernels);
 
 macro_rules! integer {
     ($($t:ident $dtype:ident;)*) => {$(
@@ -211,9 +169,8 @@ macro_rules! integer {
             fn tanh(self) -> $t {
                 unreachable!("activations take floats: the call was verified")
             }
-            unsafe fn product(size: [usize; 3], out: *mut $t, row: usize, add: bool, lhs: View<$t>, rhs: View<$t>) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { plain_product(size, out, row, add, lhs, rhs) }
+            fn kernels(_: Simd) -> Option<&'static Kernels<$t>> {
+                None
             }
         }
     )*};
@@ -251,8 +208,9 @@ const DEPTH: usize = 64;
 ///
 /// # Safety
 ///
-/// That of [`Number::product`].
-unsafe fn plain_product<T: Number>(
+/// All elements of the three matrices are valid to read, and out's to write, at a distance of `row` from row to row (they need not be
+/// initialised if they are not added to); out overlaps neither of the others, and nobody else uses it.
+pub(super) unsafe fn plain_product<T: Number>(
     [m, n, k]: [usize; 3],
     out: *mut T,
     row: usize,

@@ -12,6 +12,7 @@ mod epilogue;
 mod gemm;
 mod panel;
 mod patches;
+mod product;
 mod scatter;
 mod sort;
 

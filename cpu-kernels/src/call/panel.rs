@@ -189,12 +189,23 @@ unsafe fn square(source: *const f32, source_row: usize, destination: *mut f32, d
 #[target_feature(enable = "avx")]
 #[inline]
 unsafe fn quarter(source: *const f32, source_row: usize, destination: *mut f32, destination_row: usize) {
-    use std::arch::x86_64::{
-        _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
-        _mm256_unpacklo_ps,
-    };
+    use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps};
     // SAFETY: the caller vouches for the eight rows.
-    let rows: [_; 8] = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(source.add(i * source_row)) });
+    let rows = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(source.add(i * source_row)) });
+    for (k, row) in exchanged(rows).into_iter().enumerate() {
+        // SAFETY: the caller vouches for the eight rows.
+        unsafe { _mm256_storeu_ps(destination.add(k * destination_row), row) };
+    }
+}
+
+/// The columns of a square of 8 × 8 numbers of which these are the rows.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+#[inline]
+pub(super) fn exchanged(rows: [std::arch::x86_64::__m256; 8]) -> [std::arch::x86_64::__m256; 8] {
+    use std::arch::x86_64::{
+        _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    };
     // Pairs of rows interleaved, then pairs of pairs, then the halves exchanged.
     let pair =
         |i: usize| (_mm256_unpacklo_ps(rows[i], rows[i + 1]), _mm256_unpackhi_ps(rows[i], rows[i + 1]));
@@ -208,13 +219,8 @@ unsafe fn quarter(source: *const f32, source_row: usize, destination: *mut f32, 
         ]
     };
     let (upper, lower) = (four(0), four(4));
-    for k in 0..4 {
-        // SAFETY: the caller vouches for the eight rows.
-        unsafe {
-            let near = _mm256_permute2f128_ps::<0x20>(upper[k], lower[k]);
-            let far = _mm256_permute2f128_ps::<0x31>(upper[k], lower[k]);
-            _mm256_storeu_ps(destination.add(k * destination_row), near);
-            _mm256_storeu_ps(destination.add((k + 4) * destination_row), far);
-        }
-    }
+    std::array::from_fn(|k| match k {
+        0..4 => _mm256_permute2f128_ps::<0x20>(upper[k], lower[k]),
+        _ => _mm256_permute2f128_ps::<0x31>(upper[k - 4], lower[k - 4]),
+    })
 }

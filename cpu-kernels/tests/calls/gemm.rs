@@ -95,10 +95,20 @@ fn large_products() {
 /// Enough tiles that threads finish in another order each time: the bits stay those of one thread.
 #[test]
 fn threads_do_not_matter() {
-    for (m, n, k, order) in [(300, 700, 300, 0), (96, 1000, 600, 1), (2, 3000, 500, 0), (600, 200, 520, 1)] {
-        let rhs = lay_out(order, k, n);
+    let shapes = [
+        (300, 700, 300, 0, 0),
+        (96, 1000, 600, 0, 1),
+        (2, 3000, 500, 0, 0),
+        (600, 200, 520, 1, 1),
+        (1, 3000, 500, 0, 1),
+        (1, 3000, 500, 0, 0),
+        (3000, 1, 500, 0, 0),
+        (3000, 1, 500, 1, 0),
+    ];
+    for (m, n, k, left, right) in shapes {
+        let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
         let epilogue = Epilogue { residual: true, ..Epilogue::default() };
-        let call = Call::Gemm(Gemm { rhs, epilogue, ..product(1, [m, n, k], DType::F32, DType::F32) });
+        let call = Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(1, [m, n, k], DType::F32, DType::F32) });
         let operands = operands(&call, 5);
         let one = run(&call, &operands, &POOLS[0], Simd::choose().unwrap(), None);
         for pool in &POOLS[1..] {

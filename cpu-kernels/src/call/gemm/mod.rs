@@ -1,0 +1,188 @@
+//! Matrix products on the CPU: tiles of out, each one [product](super::product) of a thread, with the epilogue right behind the sums,
+//! while they are in the cache.
+//!
+//! Sums are made in out itself, unless out has another dtype than they, or the residual lies where out goes and is wanted later: then in
+//! scratch memory.
+
+mod tiling;
+
+use super::element::{Element, Number, with_element};
+use super::epilogue::{Places, finish};
+use super::panel::View;
+use super::product::{self, Order, Product, multiply};
+use super::{Arguments, room, take};
+use crate::memory::Workspace;
+use tiling::{APART, Grain, Tiling};
+use wengert_core::Diagnostic;
+use wengert_core::call::{Epilogue, Gemm, Matrix};
+
+/// A product, ready to run.
+#[derive(Debug)]
+pub(super) struct CompiledGemm {
+    call: Gemm,
+    order: Order,
+}
+
+/// Products with one rhs are one product of more rows, if the rows of lhs follow each other.
+fn fold_batch(mut call: Gemm) -> Gemm {
+    if call.m == 1 {
+        call.lhs.row = call.lhs.batch;
+    }
+    if call.batch > 1 && call.rhs.batch == 0 && call.lhs.batch == call.m * call.lhs.row {
+        call.m *= call.batch;
+        call.batch = 1;
+    }
+    call
+}
+
+impl CompiledGemm {
+    pub fn new(call: &Gemm) -> Self {
+        let call = fold_batch(call.clone());
+        CompiledGemm { order: Order::of(&call), call }
+    }
+
+    /// Bytes of scratch memory of each thread.
+    pub fn scratch(&self) -> usize {
+        let Gemm { m, n, k, operand, accumulate, .. } = self.call;
+        let sums = if self.sums_apart(true) { m.saturating_mul(n).min(APART) } else { 0 };
+        room(sums * accumulate.size()) + product::scratch(operand, [m, n, k])
+    }
+
+    /// Whether the sums of a tile are made elsewhere than in out.
+    fn sums_apart(&self, in_place: bool) -> bool {
+        self.call.result != self.call.accumulate || (self.call.epilogue.residual && in_place)
+    }
+
+    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        with_element!(self.call.operand, T => {
+            if self.call.result == self.call.operand {
+                self.run_with::<T, T>(workspace, arguments)
+            } else {
+                self.run_with::<T, <T as Element>::Wide>(workspace, arguments)
+            }
+        })
+    }
+
+    fn run_with<T: Element, R: Element<Wide = T::Wide>>(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+    ) -> Result<(), Diagnostic> {
+        let call = &self.call;
+        if call.batch * call.m * call.n == 0 {
+            return Ok(());
+        }
+        let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
+        let grain = Grain { threads: workspace.pool().threads(), tile, apart: self.sums_apart(true) };
+        let Tiling { rows, columns, batches } =
+            Tiling::new(self.order, [call.batch, call.m, call.n, call.k], grain);
+        let (down, across) = (call.m.div_ceil(rows), call.n.div_ceil(columns));
+        let tasks = call.batch.div_ceil(batches) * down * across;
+        let task = |thread: usize, task: usize| {
+            let (batch, tile) = (task / (down * across), task % (down * across));
+            // Tiles of one column follow each other: threads at work side by side read the same part of rhs.
+            let (i, j) = (tile % down * rows, tile / down * columns);
+            let extents = [rows.min(call.m - i), columns.min(call.n - j)];
+            for batch in batch * batches..call.batch.min((batch + 1) * batches) {
+                // SAFETY: the tile lies within out, and no other task has a part of it.
+                unsafe { self.tile::<T, R>(workspace, thread, arguments, batch, [i, j], extents) };
+            }
+        };
+        workspace.pool().parallel_for(tasks, task).map_err(|e| Diagnostic::new(e.to_string()))
+    }
+
+    /// One tile of out.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of the call, checked. The tile lies within out, and no other thread uses that part of it.
+    unsafe fn tile<T: Element, R: Element<Wide = T::Wide>>(
+        &self,
+        workspace: &Workspace,
+        thread: usize,
+        arguments: &Arguments<'_>,
+        batch: usize,
+        [i, j]: [usize; 2],
+        [m, n]: [usize; 2],
+    ) {
+        let call = &self.call;
+        let Epilogue { bias, residual, .. } = call.epilogue;
+        let view = |operand: usize, matrix: &Matrix| {
+            let at = arguments.operand::<T>(operand).wrapping_add(batch * matrix.batch);
+            View { at, row: matrix.row, column: matrix.column }
+        };
+        let lhs = view(0, &call.lhs).from(i, 0);
+        let rhs = view(1, &call.rhs).from(0, j);
+        let at = (batch * call.m + i) * call.n + j;
+        let out = arguments.result::<R>().wrapping_add(at);
+        let residual_at = if residual { arguments.operand::<R>(2 + bias as usize) } else { std::ptr::null() };
+        let apart = self.sums_apart(std::ptr::eq(residual_at, arguments.result::<R>()));
+        let residual = residual_at.wrapping_add(at);
+        let bias = if bias { arguments.operand::<R>(2).wrapping_add(j) } else { std::ptr::null() };
+        let mut scratch = workspace.scratch(thread);
+        let mut free = &mut scratch[..];
+        let (sums, sums_row) = if apart {
+            (take::<T::Wide>(&mut free, m * n).as_mut_ptr(), n)
+        } else {
+            // Not apart, so the result is what is computed with.
+            (out.cast::<T::Wide>(), call.n)
+        };
+        let product = Product {
+            size: [m, n, call.k],
+            order: self.order,
+            lhs,
+            rhs,
+            out: sums,
+            row: sums_row,
+            add: false,
+        };
+        let simd = workspace.simd();
+        // SAFETY: the view's elements exist, since the arguments were checked; the sums are this task's own, and so is its scratch memory.
+        unsafe {
+            multiply(simd, free, &product, |rows, columns| {
+                if !apart && call.epilogue == Epilogue::default() {
+                    return;
+                }
+                let at = rows.start * call.n + columns.start;
+                let places = Places {
+                    sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
+                    sums_row,
+                    out: out.add(at),
+                    out_row: call.n,
+                    bias: bias.wrapping_add(columns.start),
+                    residual: residual.wrapping_add(at),
+                };
+                finish(simd, call.epilogue, [rows.len(), columns.len()], &places);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::DType;
+
+    #[test]
+    fn one_rhs_for_all_makes_one_product() {
+        let dense = |row| Matrix { batch: 0, row, column: 1 };
+        let mut call = Gemm {
+            batch: 5,
+            m: 3,
+            n: 2,
+            k: 4,
+            lhs: Matrix { batch: 12, row: 4, column: 1 },
+            rhs: dense(2),
+            operand: DType::F32,
+            accumulate: DType::F32,
+            result: DType::F32,
+            epilogue: Epilogue::default(),
+        };
+        assert_eq!((fold_batch(call.clone()).batch, fold_batch(call.clone()).m), (1, 15));
+        call.lhs.batch = 13;
+        assert_eq!(fold_batch(call.clone()).batch, 5);
+        call.m = 1;
+        let folded = fold_batch(call);
+        assert_eq!((folded.batch, folded.m, folded.lhs.row), (1, 5, 13));
+    }
+}

@@ -1,0 +1,183 @@
+//! How a product is divided among threads.
+//!
+//! No division changes a bit (see [`product`](crate::call::product)), so it may depend on how many threads there are. It minimises a model of time:
+//! what a tile takes, its operands' packing included, times the tiles of the thread that gets most, and a bit for threads
+//! that other work holds up: more tiles than threads even that out.
+
+use crate::call::product::{COLUMNS, FEW, Order};
+
+/// How the work is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiling {
+    /// Rows of a tile.
+    pub rows: usize,
+    /// Columns of a tile.
+    pub columns: usize,
+    /// Products of a task, if a tile is a whole one; otherwise 1.
+    pub batches: usize,
+}
+
+/// What a product is divided by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grain {
+    pub threads: usize,
+    /// Rows and columns that are made at once.
+    pub tile: [usize; 2],
+    /// Whether the sums of a tile are made apart from out, and so are at most [`APART`].
+    pub apart: bool,
+}
+
+/// Most sums of a tile that are made apart from out: they stay in the second cache.
+pub(super) const APART: usize = (ROWS + 64) * COLUMNS;
+/// Most rows of such a tile that has all columns; with what a tile's rows make more of it, still fewer than are possible.
+const ROWS: usize = 256;
+/// Multiplications and additions (or what takes as long) below which a part is not worth a task of its own: some five
+/// microseconds.
+pub(super) const TASK: usize = 1 << 19;
+/// What packing an element takes.
+const PACKING: usize = 10;
+/// What reading an element that is used a few times takes.
+const READING: usize = 24;
+/// What beginning and ending the sum of an element takes.
+const SUM: usize = 64;
+/// Elements of out that stay near while few rows are multiplied with long runs of rhs.
+const NEAR: usize = 8192;
+/// Tasks for each thread where the operands' packing does not matter.
+const EACH: usize = 4;
+
+/// Time of a tile in multiplications and additions.
+pub(super) fn cost(rows: usize, columns: usize, k: usize) -> usize {
+    let product = rows.saturating_mul(columns).saturating_mul(k.saturating_mul(2).saturating_add(SUM));
+    let lines = if rows <= FEW {
+        columns.saturating_mul(READING)
+    } else {
+        rows.saturating_add(columns).saturating_mul(PACKING)
+    };
+    product.saturating_add(lines.saturating_mul(k))
+}
+
+impl Tiling {
+    pub fn new(order: Order, [batch, m, n, k]: [usize; 4], grain: Grain) -> Self {
+        let Grain { threads, tile: [high, wide], apart } = grain;
+        let whole = cost(m, n, k);
+        let total = whole.saturating_mul(batch);
+        // Small products share tasks, of which every thread gets some.
+        let target = if threads == 1 { usize::MAX } else { (total / threads.saturating_mul(EACH)).max(TASK) };
+        let few = m <= FEW || order != Order::Chain;
+        let most = match () {
+            () if few && order == Order::Chain => NEAR,
+            () if apart => APART,
+            () => usize::MAX,
+        };
+        if whole <= target && m.saturating_mul(n) <= most {
+            let batches = (target / whole.max(1)).clamp(1, batch.max(1));
+            return Tiling { rows: m.max(1), columns: n.max(1), batches };
+        }
+        if few {
+            // What is read does not depend on the division.
+            let tasks = (total / TASK).clamp(1, threads.saturating_mul(EACH)).div_ceil(batch.max(1));
+            return match order {
+                Order::LanesOfColumn => {
+                    Tiling { rows: m.div_ceil(tasks).clamp(1, most), columns: n.max(1), batches: 1 }
+                }
+                _ => {
+                    let columns = n.div_ceil(tasks).next_multiple_of(wide).min(most / m.max(1)).max(1);
+                    Tiling { rows: m.max(1), columns, batches: 1 }
+                }
+            };
+        }
+        let mut best = (usize::MAX, Tiling { rows: 1, columns: 1, batches: 1 });
+        for down in steps(if apart { m.div_ceil(ROWS) } else { 1 }, m.div_ceil(high)) {
+            for across in steps(n.div_ceil(COLUMNS), n.div_ceil(wide)) {
+                let (rows, columns) = (part(m, down, high), part(n, across, wide));
+                let tile = cost(rows, columns, k);
+                let tasks = batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
+                let rounds = match threads {
+                    1 => tasks.saturating_mul(4),
+                    _ => tasks.div_ceil(threads).saturating_mul(4).saturating_add(1),
+                };
+                let time = tile.saturating_mul(rounds);
+                if best.0 == usize::MAX || (time < best.0 && tile >= TASK) {
+                    best = (time.min(usize::MAX - 1), Tiling { rows, columns, batches: 1 });
+                }
+            }
+        }
+        best.1
+    }
+}
+
+/// Counts of parts to try: from the least on, each by about a third more than the last.
+fn steps(least: usize, most: usize) -> impl Iterator<Item = usize> {
+    let least = least.max(1);
+    std::iter::successors(Some(least), |n| Some(n.saturating_add((n / 3).max(1))))
+        .take_while(move |n| *n <= most.max(least))
+        .take(12)
+}
+
+/// The extent of so many equal parts, a multiple of `unit` if there are several.
+fn part(extent: usize, count: usize, unit: usize) -> usize {
+    match count {
+        1 => extent.max(1),
+        _ => extent.div_ceil(count).max(1).checked_next_multiple_of(unit).unwrap_or(extent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRAIN: Grain = Grain { threads: 2, tile: [14, 32], apart: false };
+
+    fn tiling(extents: [usize; 4], threads: usize) -> Tiling {
+        Tiling::new(Order::Chain, extents, Grain { threads, ..GRAIN })
+    }
+
+    #[test]
+    fn tiles_are_neither_too_small_nor_too_few() {
+        // Small products are one task.
+        let small = tiling([1, 32, 32, 32], 8);
+        assert_eq!((small.rows, small.columns), (32, 32));
+        for (m, n, k) in
+            [(512, 512, 512), (1024, 1152, 384), (64, 512, 784), (2048, 2048, 2048), (1, 4096, 1024)]
+        {
+            for threads in [2, 8] {
+                let t = tiling([1, m, n, k], threads);
+                let tiles = m.div_ceil(t.rows) * n.div_ceil(t.columns);
+                assert!(tiles >= threads, "{m} {n} {k}: {t:?}");
+                assert!(cost(t.rows, t.columns, k) >= TASK / 2, "{m} {n} {k}: {t:?}");
+                assert!(m <= FEW || t.columns <= COLUMNS, "{m} {n} {k}: {t:?}");
+            }
+        }
+        // Many small products share tasks.
+        assert!(tiling([4096, 8, 8, 8], 2).batches > 50);
+        // Sums apart from out are bounded, whatever the extents.
+        for (m, n, k) in [(5000, 300, 64), (1 << 20, 1, 1), (1, 1 << 20, 7), (9, 1 << 20, 1), (300, 520, 3)] {
+            for threads in [1, 2, 64] {
+                for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
+                    if (order == Order::LanesOfRow && m > 1) || (order == Order::LanesOfColumn && n > 1) {
+                        continue;
+                    }
+                    let grain = Grain { threads, apart: true, ..GRAIN };
+                    let t = Tiling::new(order, [1, m, n, k], grain);
+                    assert!(t.rows.min(m) * t.columns.min(n) <= APART, "{m} {n} {k} {order:?}: {t:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        for extents in
+            [[0, 0, 0], [usize::MAX, 1, 0], [1 << 40, 1, 1 << 20], [1, 1 << 50, 1], [1 << 20, 1 << 30, 7]]
+        {
+            let [m, n, k] = extents;
+            for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
+                for threads in [1, 3, 4096] {
+                    let apart = threads == 3;
+                    let t = Tiling::new(order, [1, m, n, k], Grain { threads, apart, ..GRAIN });
+                    assert!(t.rows > 0 && t.columns > 0 && t.batches > 0, "{t:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The microkernel: a tile of out that stays in registers while the sum over a block of k goes on in it.
+//!
+//! A tile has some rows and two vectors of columns. Each step of k loads two vectors of rhs, and for each row one number of lhs into all lanes
+//! of a vector, and adds their products to the row's two sums. So many rows fit that nearly all registers hold sums: 14 with AVX-512,
+//! whose 32 registers are 28 sums, two vectors of rhs and one of lhs; 6 with AVX2, which has 16. That is more than it takes to have an
+//! addition under way in every stage of the machine's units, and few enough loads that these never wait.
+//!
+//! It is written once, over a [`Vector`], and compiled for each number of rows, since what is left at the lower edge is often half of a tile.
+
+use super::lanes::{LINE, LINES, dot};
+use crate::simd::Simd;
+
+/// A register of numbers.
+pub(super) trait Vector: Copy {
+    type Number: Copy + 'static;
+    const LANES: usize;
+    fn zero() -> Self;
+    /// The same number in every lane.
+    fn splat(x: Self::Number) -> Self;
+    /// # Safety
+    ///
+    /// As many numbers as there are lanes are valid to read.
+    unsafe fn load(at: *const Self::Number) -> Self;
+    /// # Safety
+    ///
+    /// As many numbers as there are lanes are valid to write.
+    unsafe fn store(self, at: *mut Self::Number);
+    /// `x · y + self`, rounded once.
+    fn plus_product(self, x: Self, y: Self) -> Self;
+    /// Tells the machine that the memory there is wanted soon; any address will do.
+    fn prefetch(_: *const Self::Number) {}
+}
+
+/// Rows of a tile with all of its columns, through every panel of rhs.
+pub(super) struct Strip<T> {
+    /// Steps of k.
+    pub depth: usize,
+    /// For each step the numbers of the strip's rows, side by side.
+    pub lhs: *const T,
+    pub lhs_step: usize,
+    /// For each step two vectors; the next two columns' vectors begin at the distance `panel`.
+    pub rhs: *const T,
+    pub rhs_step: usize,
+    pub panel: usize,
+    /// Columns of out. Those that are no whole panel have one in rhs nevertheless, with anything beside them.
+    pub columns: usize,
+    pub out: *mut T,
+    pub out_row: usize,
+    /// Whether the sums go on from what is in out, instead of from 0.
+    pub add: bool,
+}
+
+/// What is compiled for a dtype and a set of vector instructions.
+pub(in crate::call) struct Kernels<T: 'static> {
+    /// Columns of a panel.
+    pub columns: usize,
+    /// The strips of 1, 2, … rows.
+    strips: &'static [unsafe fn(&Strip<T>)],
+    /// Sums of products of two runs, side by side.
+    pub(super) dot: unsafe fn(sums: *mut T, x: *const T, y: *const T, count: usize),
+}
+
+impl<T> Kernels<T> {
+    /// Rows of a tile.
+    pub fn rows(&self) -> usize {
+        self.strips.len()
+    }
+
+    /// A strip of so many rows.
+    ///
+    /// # Safety
+    ///
+    /// There are at most [`rows`](Self::rows), all that the strip names is valid to read, and out to write, without overlap; nobody else uses
+    /// that part of out. The machine has the vector instructions.
+    pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.strips[rows - 1](strip) }
+    }
+}
+
+/// Steps of k from which on it pays to fetch the next tile of out while this one is summed up.
+const LONG: usize = 64;
+
+/// # Safety
+///
+/// That of [`Kernels::strip`], for `ROWS` rows.
+#[inline(always)]
+unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
+    let wide = 2 * V::LANES;
+    let (mut rhs, mut out, mut left) = (strip.rhs, strip.out, strip.columns);
+    // SAFETY: whole panels have out's columns, and a part of one goes to a buffer of the size of a tile, of which only out's columns are
+    // exchanged with it.
+    unsafe {
+        while left >= wide {
+            if strip.depth >= LONG {
+                let next = out.wrapping_add(wide).cast_const();
+                for i in 0..ROWS {
+                    V::prefetch(next.wrapping_add(i * strip.out_row));
+                    V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
+                }
+            }
+            tile::<V, ROWS, 2>(strip, rhs, out, strip.out_row);
+            rhs = rhs.add(strip.panel);
+            out = out.add(wide);
+            left -= wide;
+        }
+        if left == 0 {
+            return;
+        }
+        let mut buffer = [[V::zero(); 2]; ROWS];
+        let sums = buffer.as_mut_ptr().cast::<V::Number>();
+        if strip.add {
+            for i in 0..ROWS {
+                (0..left).for_each(|j| sums.add(i * wide + j).write(out.add(i * strip.out_row + j).read()));
+            }
+        }
+        if left > V::LANES {
+            tile::<V, ROWS, 2>(strip, rhs, sums, wide);
+        } else {
+            tile::<V, ROWS, 1>(strip, rhs, sums, wide);
+        }
+        for i in 0..ROWS {
+            (0..left).for_each(|j| out.add(i * strip.out_row + j).write(sums.add(i * wide + j).read()));
+        }
+    }
+}
+
+/// One tile, of `WIDE` vectors in a row.
+///
+/// # Safety
+///
+/// That of [`Kernels::strip`], with a panel of rhs and rows of out of so many vectors.
+#[inline(always)]
+unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
+    strip: &Strip<V::Number>,
+    mut rhs: *const V::Number,
+    out: *mut V::Number,
+    out_row: usize,
+) {
+    let mut sums = [[V::zero(); WIDE]; ROWS];
+    let mut lhs = strip.lhs;
+    // SAFETY: the caller vouches for what is read and written.
+    unsafe {
+        if strip.add {
+            for (i, row) in sums.iter_mut().enumerate() {
+                for (v, sum) in row.iter_mut().enumerate() {
+                    *sum = V::load(out.add(i * out_row + v * V::LANES));
+                }
+            }
+        }
+        for _ in 0..strip.depth {
+            let mut right = [V::zero(); WIDE];
+            for (v, y) in right.iter_mut().enumerate() {
+                *y = V::load(rhs.add(v * V::LANES));
+            }
+            for (i, row) in sums.iter_mut().enumerate() {
+                let x = V::splat(lhs.add(i).read());
+                for (sum, y) in row.iter_mut().zip(right) {
+                    *sum = sum.plus_product(x, y);
+                }
+            }
+            lhs = lhs.wrapping_add(strip.lhs_step);
+            rhs = rhs.wrapping_add(strip.rhs_step);
+        }
+        for (i, row) in sums.into_iter().enumerate() {
+            for (v, sum) in row.into_iter().enumerate() {
+                sum.store(out.add(i * out_row + v * V::LANES));
+            }
+        }
+    }
+}
+
+/// Four numbers, which the compiler may put into a register.
+#[derive(Clone, Copy)]
+struct Plain<T>([T; 4]);
+
+macro_rules! plain {
+    ($t:ident) => {
+        impl Vector for Plain<$t> {
+            type Number = $t;
+            const LANES: usize = 4;
+            #[inline(always)]
+            fn zero() -> Self {
+                Plain([0.0; 4])
+            }
+            #[inline(always)]
+            fn splat(x: $t) -> Self {
+                Plain([x; 4])
+            }
+            #[inline(always)]
+            unsafe fn load(at: *const $t) -> Self {
+                // SAFETY: the caller vouches for it.
+                Plain(unsafe { at.cast::<[$t; 4]>().read_unaligned() })
+            }
+            #[inline(always)]
+            unsafe fn store(self, at: *mut $t) {
+                // SAFETY: the caller vouches for it.
+                unsafe { at.cast::<[$t; 4]>().write_unaligned(self.0) }
+            }
+            #[inline(always)]
+            fn plus_product(self, x: Self, y: Self) -> Self {
+                Plain(std::array::from_fn(|l| x.0[l].mul_add(y.0[l], self.0[l])))
+            }
+        }
+    };
+}
+plain!(f32);
+plain!(f64);
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Vector;
+    use std::arch::x86_64::*;
+
+    macro_rules! register {
+        ($register:ident of $t:ident, $lanes:literal: $zero:ident $splat:ident $load:ident $store:ident $fma:ident) => {
+            // The intrinsics' own condition, that the machine has the instructions, is that of whoever calls kernels compiled for them.
+            impl Vector for $register {
+                type Number = $t;
+                const LANES: usize = $lanes;
+                #[inline(always)]
+                fn zero() -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $zero() }
+                }
+                #[inline(always)]
+                fn splat(x: $t) -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $splat(x) }
+                }
+                #[inline(always)]
+                unsafe fn load(at: *const $t) -> Self {
+                    // SAFETY: the caller vouches for the memory; the machine has the instruction.
+                    unsafe { $load(at) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, at: *mut $t) {
+                    // SAFETY: the caller vouches for the memory; the machine has the instruction.
+                    unsafe { $store(at, self) }
+                }
+                #[inline(always)]
+                fn plus_product(self, x: Self, y: Self) -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $fma(x, y, self) }
+                }
+                #[inline(always)]
+                fn prefetch(at: *const $t) {
+                    // SAFETY: the machine has the instruction, which reads nothing that the program could notice.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+                }
+            }
+        };
+    }
+    register!(__m256 of f32, 8: _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps);
+    register!(__m256d of f64, 4: _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_fmadd_pd);
+    register!(__m512 of f32, 16: _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps);
+    register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd);
+}
+
+/// The kernels for one set of vector instructions.
+macro_rules! level {
+    ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, [$($rows:literal)*];)*) => {
+        mod $level {
+            use super::*;
+            #[cfg(target_arch = "x86_64")]
+            #[allow(unused_imports, reason = "the portable kernels need none")]
+            use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
+
+            /// # Safety
+            ///
+            /// That of [`Kernels::strip`], for `ROWS` rows.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { super::strip::<V, ROWS>(strip) }
+            }
+
+            /// # Safety
+            ///
+            /// That of [`dot`]; and the machine has the vector instructions.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn sums<V: Vector, const VECTORS: usize>(
+                sums: *mut V::Number,
+                x: *const V::Number,
+                y: *const V::Number,
+                count: usize,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { dot::<V, VECTORS>(sums, x, y, count) }
+            }
+
+            $(pub(super) static $name: Kernels<$t> = Kernels {
+                columns: 2 * <$vector>::LANES,
+                strips: &[$(strip::<$vector, $rows>),*],
+                dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }>,
+            };)*
+        }
+    };
+}
+level!(portable:
+    F32 = Plain<f32>, f32, [1 2 3 4];
+    F64 = Plain<f64>, f64, [1 2 3 4];
+);
+#[cfg(target_arch = "x86_64")]
+level!(avx2 ("avx2,fma,f16c"):
+    F32 = __m256, f32, [1 2 3 4 5 6];
+    F64 = __m256d, f64, [1 2 3 4 5 6];
+);
+#[cfg(target_arch = "x86_64")]
+level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
+    F32 = __m512, f32, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F64 = __m512d, f64, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+);
+
+macro_rules! lookup {
+    ($f:ident: $t:ident $name:ident) => {
+        /// The kernels for a set of vector instructions.
+        pub(in crate::call) fn $f(simd: Simd) -> &'static Kernels<$t> {
+            match simd {
+                #[cfg(target_arch = "x86_64")]
+                Simd::Avx2 => &avx2::$name,
+                #[cfg(target_arch = "x86_64")]
+                Simd::Avx512 => &avx512::$name,
+                _ => &portable::$name,
+            }
+        }
+    };
+}
+lookup!(f32_kernels: f32 F32);
+lookup!(f64_kernels: f64 F64);

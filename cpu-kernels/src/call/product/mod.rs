@@ -1,0 +1,368 @@
+//! Products of matrices: `out = lhs · rhs`, or `out += lhs · rhs`, of a part of out that one thread makes.
+//!
+//! # Bits
+//!
+//! Each element of out is one chain of fused multiplications and additions over k, in order: it begins with 0 (or with what is in out), and every
+//! step rounds once. The chain may be put down in out and taken up again without changing a bit, so nothing else matters: not where a
+//! block of k ends, how large tiles are, which thread makes one, or how many numbers a vector holds. All sets of vector instructions have a
+//! fused multiplication, the portable kernels Rust's `mul_add`.
+//!
+//! Products with a vector whose other operand lies in memory along k are the exception: see [`lanes`]. Which ones, the call decides
+//! ([`Order::of`]), never a part of it.
+//!
+//! # Blocks
+//!
+//! The design is that of Goto and van de Geijn (*Anatomy of High-Performance Matrix Multiplication*, ACM TOMS 34, 2008) as BLIS has it (Van Zee
+//! and van de Geijn, *BLIS: A Framework for Rapidly Instantiating BLAS Functionality*, ACM TOMS 41, 2015): a product is fast if what it reads
+//! again and again is near. The [microkernel](micro) keeps a tile of out in registers while it walks a block of k; what it reads
+//! then are two packed panels, in the very order in which it reads them, whatever the layout of the operands.
+//!
+//! ```text
+//! for each block of columns         (at most COLUMNS)
+//!   for each block of k             (at most DEPTH)
+//!     pack that part of rhs         (half of a second cache)
+//!     for each strip of rows        (those of a tile)
+//!       pack that part of lhs       (half of a first cache)
+//!       for each panel of rhs: the microkernel goes on with a tile of out
+//!       behind the last block of k: the strip is finished
+//! ```
+//!
+//! BLIS packs a block of lhs before it is used and keeps it in the second cache. Here the roles are exchanged: the part of rhs is what stays there,
+//! and each strip of lhs is used for all of it at once, so it is packed just before and never leaves the first cache. The panels of
+//! rhs stream past it from the second, at an eighth of what that can deliver.
+//!
+//! Packing costs a load and a store an element of the operands, and a product of a tile so many times as the tile has rows or columns more;
+//! it is worth it as soon as there is more than a strip of rows. With fewer, rhs is read once, where it is, in long runs, a few rows at a
+//! time, while a line of out lies in the first cache: then memory is what one waits for, and a copy would only be one more.
+//!
+//! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
+//! multiplied in plain loops.
+
+mod lanes;
+pub(super) mod micro;
+mod pack;
+
+#[cfg(test)]
+mod tests;
+
+use super::element::{Element, Number, plain_product};
+use super::panel::{View, widened};
+use super::{room, take};
+use crate::simd::Simd;
+use micro::{Kernels, Strip};
+use pack::{Lines, SIDE, SLACK, pack};
+use std::ops::Range;
+use wengert_core::call::Gemm;
+
+/// Most steps of k between loading a tile of out and storing it.
+const DEPTH: usize = 256;
+/// Most columns of the part of rhs that is packed at a time.
+pub(super) const COLUMNS: usize = 512;
+/// So few rows that rhs is read where it is.
+pub(super) const FEW: usize = 8;
+/// Rows of rhs that are read side by side then.
+const SIDE_BY_SIDE: usize = 8;
+/// Most rows, and columns of a panel, of any kernels.
+const LARGEST: [usize; 2] = [14, 32];
+/// Rows and columns of halves that are widened at a time: multiples of what a kernel has.
+const WIDENED: [usize; 2] = [8, 4];
+
+/// In which order a product's sums are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// One chain over k.
+    Chain,
+    /// In [`lanes`]; lhs is a row.
+    LanesOfRow,
+    /// In [`lanes`]; rhs is a column.
+    LanesOfColumn,
+}
+
+/// Terms of a sum from which on it is made in lanes.
+const LANES_FROM: usize = 32;
+
+impl Order {
+    /// That of a call.
+    pub fn of(call: &Gemm) -> Self {
+        match () {
+            () if !call.operand.is_float() || call.k < LANES_FROM => Order::Chain,
+            () if call.m == 1 && call.rhs.row == 1 => Order::LanesOfRow,
+            () if call.n == 1 && call.lhs.column == 1 => Order::LanesOfColumn,
+            () => Order::Chain,
+        }
+    }
+}
+
+/// A product, or a part of one.
+pub(super) struct Product<T: Element> {
+    /// Rows of lhs and out, columns of rhs and out, and the length of the sums.
+    pub size: [usize; 3],
+    pub order: Order,
+    pub lhs: View<T>,
+    pub rhs: View<T>,
+    pub out: *mut T::Wide,
+    /// Distance of the rows of out.
+    pub row: usize,
+    /// Whether the sums go on from what is in out; only of chains.
+    pub add: bool,
+}
+
+/// Bytes of scratch memory for products of at most these extents.
+pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> usize {
+    if !operand.is_float() {
+        return 0;
+    }
+    let half = operand.is_half();
+    let size = if half { size_of::<f32>() } else { operand.size() };
+    let [rows, columns] = LARGEST;
+    let depth = k.min(DEPTH);
+    let panels = n.max(m).min(COLUMNS).next_multiple_of(columns);
+    let widened = if half { depth * (WIDENED[0] * rows).max(WIDENED[1] * columns) } else { 0 };
+    let chain =
+        room((panels * depth + SLACK) * size) + room((rows * depth + SLACK) * size) + room(widened * size);
+    chain.max(if m == 1 || n == 1 { lanes::scratch(size, k) } else { 0 })
+}
+
+/// Makes a product; calls `done` with the rows and columns of each part of out whose sums are final.
+///
+/// # Safety
+///
+/// All elements of the three matrices are valid to read, and out's to write (they need not be initialised if they are not added to);
+/// out overlaps neither of the others, and nobody else uses it. The machine has the vector instructions. There is as much scratch memory as
+/// [`scratch`] says.
+pub(super) unsafe fn multiply<T: Element>(
+    simd: Simd,
+    mut free: &mut [u8],
+    product: &Product<T>,
+    mut done: impl FnMut(Range<usize>, Range<usize>),
+) {
+    let Product { size: [m, n, k], order, lhs, rhs, out, row, add } = *product;
+    if m == 0 || n == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise covers every part of the product.
+    unsafe {
+        let Some(kernels) = T::Wide::kernels(simd) else {
+            plain_product([m, n, k], out, row, add, lhs.plain(), rhs.plain());
+            return done(0..m, 0..n);
+        };
+        let turned = |view: View<T>| View { at: view.at, row: view.column, column: view.row };
+        match order {
+            Order::LanesOfRow => {
+                lanes::products(simd, kernels, free, [n, k], lhs, turned(rhs), out, 1);
+                return done(0..m, 0..n);
+            }
+            Order::LanesOfColumn => {
+                lanes::products(simd, kernels, free, [m, k], turned(rhs), lhs, out, row);
+                return done(0..m, 0..n);
+            }
+            Order::Chain => (),
+        }
+        let mut part = Part { simd, kernels, size: [m, n, k], lhs, rhs, out, row, add };
+        if n == 1 && row == 1 {
+            // A column is a row whose vectors lie along the rows of lhs.
+            part = Part { size: [1, m, k], lhs: turned(rhs), rhs: turned(lhs), row: m, ..part };
+            part.run(&mut free, |rows, columns| done(columns, rows));
+        } else {
+            part.run(&mut free, done);
+        }
+    }
+}
+
+/// What is left to do of a product whose sums are chains.
+struct Part<T: Element> {
+    simd: Simd,
+    kernels: &'static Kernels<T::Wide>,
+    size: [usize; 3],
+    lhs: View<T>,
+    rhs: View<T>,
+    out: *mut T::Wide,
+    row: usize,
+    add: bool,
+}
+
+/// Memory for packed parts.
+struct Panels<N> {
+    lhs: *mut N,
+    rhs: *mut N,
+    widened: *mut N,
+}
+
+impl<T: Element> Part<T> {
+    /// # Safety
+    ///
+    /// That of [`multiply`].
+    unsafe fn run(&self, free: &mut &mut [u8], mut done: impl FnMut(Range<usize>, Range<usize>)) {
+        let [m, n, k] = self.size;
+        let [rows, columns] = LARGEST;
+        let depth = k.min(DEPTH);
+        let widened = depth * (WIDENED[0] * rows).max(WIDENED[1] * columns);
+        let panels = Panels {
+            rhs: take::<T::Wide>(free, n.min(COLUMNS).next_multiple_of(columns) * depth + SLACK).as_mut_ptr(),
+            lhs: take::<T::Wide>(free, rows * depth + SLACK).as_mut_ptr(),
+            widened: take::<T::Wide>(free, if T::HALF { widened } else { 0 }).as_mut_ptr(),
+        };
+        let wide = self.kernels.columns;
+        // SAFETY: the caller's promise covers every part of the product.
+        unsafe {
+            if k == 0 {
+                if !self.add {
+                    for i in 0..m {
+                        (0..n).for_each(|j| self.out.add(i * self.row + j).write(T::Wide::ZERO));
+                    }
+                }
+                return done(0..m, 0..n);
+            }
+            let mut first = 0;
+            if !T::HALF && m <= FEW.min(self.kernels.rows()) && self.rhs.column == 1 {
+                first = n / wide * wide;
+                if first > 0 {
+                    self.stream(&panels, first);
+                    done(0..m, 0..first);
+                }
+            }
+            let block = parts(n - first, COLUMNS, wide);
+            for j in (first..n).step_by(block) {
+                self.columns(&panels, j..n.min(j + block), &mut done);
+            }
+        }
+    }
+
+    /// The first columns of a product of few rows; they fill panels.
+    ///
+    /// # Safety
+    ///
+    /// That of [`multiply`].
+    unsafe fn stream(&self, panels: &Panels<T::Wide>, columns: usize) {
+        let [m, _, k] = self.size;
+        let rhs = self.rhs.plain();
+        for start in (0..k).step_by(DEPTH) {
+            let depth = DEPTH.min(k - start);
+            // SAFETY: the panel has room for the rows, which are no more than a tile has, and the block.
+            unsafe {
+                let lhs = self.lhs.plain().from(0, start);
+                self.pack_lhs(lhs, [m, depth], panels.lhs);
+                for k in (0..depth).step_by(SIDE_BY_SIDE) {
+                    let strip = Strip {
+                        depth: SIDE_BY_SIDE.min(depth - k),
+                        lhs: panels.lhs.add(k * m),
+                        lhs_step: m,
+                        rhs: rhs.element(start + k, 0),
+                        rhs_step: rhs.row,
+                        panel: self.kernels.columns,
+                        columns,
+                        out: self.out,
+                        out_row: self.row,
+                        add: self.add || start + k > 0,
+                    };
+                    self.kernels.strip(m, &strip);
+                }
+            }
+        }
+    }
+
+    /// A block of columns.
+    ///
+    /// # Safety
+    ///
+    /// That of [`multiply`].
+    unsafe fn columns(
+        &self,
+        panels: &Panels<T::Wide>,
+        columns: Range<usize>,
+        mut done: impl FnMut(Range<usize>, Range<usize>),
+    ) {
+        let [m, _, k] = self.size;
+        let (wide, rows) = (self.kernels.columns, self.kernels.rows());
+        let block = parts(k, DEPTH, SIDE);
+        for start in (0..k).step_by(block) {
+            let depth = block.min(k - start);
+            let mut strip = Strip {
+                depth,
+                lhs: panels.lhs,
+                lhs_step: rows,
+                rhs: panels.rhs,
+                rhs_step: wide,
+                panel: depth * wide,
+                columns: columns.len(),
+                out: self.out,
+                out_row: self.row,
+                add: self.add || start > 0,
+            };
+            // SAFETY: the panels have room for a block of k and, of lhs, a tile's rows, of rhs, these columns up to a whole panel.
+            unsafe {
+                self.pack_rhs(self.rhs.from(start, columns.start), [depth, columns.len()], panels);
+                let group = if T::HALF { WIDENED[0] * rows } else { m };
+                for first in (0..m).step_by(group) {
+                    let height = group.min(m - first);
+                    let lhs = self.lhs.from(first, start);
+                    let lhs = if T::HALF {
+                        widened(self.simd, lhs, [height, depth], panels.widened)
+                    } else {
+                        lhs.plain()
+                    };
+                    for i in (0..height).step_by(rows) {
+                        let rows = rows.min(height - i);
+                        self.pack_lhs(lhs.from(i, 0), [rows, depth], panels.lhs);
+                        strip.lhs_step = rows;
+                        strip.out = self.out.add((first + i) * self.row + columns.start);
+                        self.kernels.strip(rows, &strip);
+                        if start + depth == k {
+                            done(first + i..first + i + rows, columns.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Packs a strip of lhs.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read; the panel has room for them and [`SLACK`].
+    unsafe fn pack_lhs(&self, lhs: View<T::Wide>, [rows, depth]: [usize; 2], to: *mut T::Wide) {
+        let lines = Lines { at: lhs.at, across: lhs.row, along: lhs.column };
+        // SAFETY: the caller's promise is the same.
+        unsafe { pack(self.simd, lines, [rows, depth], to, rows) }
+    }
+
+    /// Packs a block of rhs into panels, one after the other.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read; the panels have room for them, for columns that are missing in the last one, and [`SLACK`].
+    unsafe fn pack_rhs(&self, rhs: View<T>, [depth, columns]: [usize; 2], panels: &Panels<T::Wide>) {
+        let wide = self.kernels.columns;
+        let group = if T::HALF { WIDENED[1] * wide } else { columns };
+        // Steps of several panels are read where neighbouring columns lie side by side, and otherwise all steps of a panel.
+        let turn = if rhs.column == 1 { SIDE_BY_SIDE } else { depth };
+        for first in (0..columns).step_by(group) {
+            let width = group.min(columns - first);
+            // SAFETY: the panels have room for these columns.
+            unsafe {
+                let rhs = rhs.from(0, first);
+                let rhs = if T::HALF {
+                    widened(self.simd, rhs, [depth, width], panels.widened)
+                } else {
+                    rhs.plain()
+                };
+                let lines = Lines { at: rhs.at, across: rhs.column, along: rhs.row };
+                for k in (0..depth).step_by(turn) {
+                    let steps = turn.min(depth - k);
+                    for j in (0..width).step_by(wide) {
+                        let size = [wide.min(width - j), steps];
+                        let to = panels.rhs.add((first + j) * depth + k * wide);
+                        pack(self.simd, lines.from(j, k), size, to, wide);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The extent of equal parts of at most `most`, a multiple of `unit` if there are several; `most` is one too.
+fn parts(extent: usize, most: usize, unit: usize) -> usize {
+    let count = extent.div_ceil(most).max(1);
+    if count == 1 { extent.max(1) } else { extent.div_ceil(count).next_multiple_of(unit) }
+}

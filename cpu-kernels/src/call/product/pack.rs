@@ -1,0 +1,152 @@
+//! Packing: copies of parts of an operand in the order in which the microkernel reads them.
+//!
+//! A panel has, for each step of k, the numbers of some neighbouring rows of lhs, or columns of rhs, side by side: lines, either way. Where lines
+//! lie side by side in memory too, a step is copied as it is; where a line is a run of memory, squares are transposed in registers.
+
+use crate::call::element::Number;
+use crate::simd::Simd;
+
+/// Lines of an operand: rows of lhs, or columns of rhs.
+pub(super) struct Lines<T> {
+    pub at: *const T,
+    /// Distance of lines.
+    pub across: usize,
+    /// Distance of the elements of a line, which are the steps of k.
+    pub along: usize,
+}
+
+impl<T> Clone for Lines<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Lines<T> {}
+
+impl<T> Lines<T> {
+    /// The lines from one on, from a step on.
+    pub fn from(self, line: usize, step: usize) -> Self {
+        Lines { at: self.at.wrapping_add(line * self.across + step * self.along), ..self }
+    }
+}
+
+/// Elements beyond the end of a panel that may be overwritten.
+pub(super) const SLACK: usize = 8;
+/// Side of the squares that are transposed.
+pub(super) const SIDE: usize = 8;
+/// Lines of the cache that are read at a time of each run.
+const RUN: usize = 2 * SIDE;
+
+/// `to[k·step + l] = line l at k`, for k in `0..depth` and l in `0..width`.
+///
+/// # Safety
+///
+/// The elements are valid to read; `to` is valid to write `depth · step` elements and [`SLACK`] more, which overlap none that are read. The step
+/// is not below the width. The machine has the vector instructions.
+pub(super) unsafe fn pack<T: Number>(
+    simd: Simd,
+    source: Lines<T>,
+    [width, depth]: [usize; 2],
+    to: *mut T,
+    step: usize,
+) {
+    // SAFETY: the indices are below the extents.
+    unsafe {
+        if source.across == 1 {
+            match width {
+                32 => steps::<T, 32>(source, depth, to, step),
+                16 => steps::<T, 16>(source, depth, to, step),
+                14 => steps::<T, 14>(source, depth, to, step),
+                8 => steps::<T, 8>(source, depth, to, step),
+                6 => steps::<T, 6>(source, depth, to, step),
+                _ => {
+                    for k in 0..depth {
+                        let from = source.at.add(k * source.along);
+                        (0..width).for_each(|l| to.add(k * step + l).write(from.add(l).read()));
+                    }
+                }
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        let done = if size_of::<T>() == size_of::<f32>() && source.along == 1 && simd >= Simd::Avx2 {
+            let whole = depth / SIDE * SIDE;
+            runs(source.at.cast(), source.across, [width, whole], to.cast(), step);
+            whole
+        } else {
+            0
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let done = 0;
+        for k in done..depth {
+            let from = source.at.add(k * source.along);
+            (0..width).for_each(|l| to.add(k * step + l).write(from.add(l * source.across).read()));
+        }
+    }
+}
+
+/// Lines side by side, so many that copying a step is a few instructions.
+///
+/// # Safety
+///
+/// That of [`pack`], for `W` lines.
+#[inline(always)]
+unsafe fn steps<T: Number, const W: usize>(source: Lines<T>, depth: usize, to: *mut T, step: usize) {
+    for k in 0..depth {
+        // SAFETY: the step exists.
+        unsafe {
+            let numbers = source.at.add(k * source.along).cast::<[T; W]>().read_unaligned();
+            to.add(k * step).cast::<[T; W]>().write_unaligned(numbers);
+        }
+    }
+}
+
+/// Lines that are runs of memory.
+///
+/// Squares of the last lines share some with those before them; where there are too few lines for a square, its last ones are whatever, and go
+/// where the next step, which comes later, or the slack is.
+///
+/// # Safety
+///
+/// That of [`pack`], for numbers of four bytes; the depth is a multiple of [`SIDE`], and the machine has AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to: *mut f32, step: usize) {
+    let mut start = 0;
+    while start < depth {
+        let end = depth.min(start + RUN);
+        let mut line = 0;
+        while line < width {
+            // With fewer lines than a square has, only those that are there are read.
+            let first = line.min(width.saturating_sub(SIDE));
+            let there = SIDE.min(width);
+            for k in (start..end).step_by(SIDE) {
+                // SAFETY: the lines exist, and so do the steps.
+                unsafe {
+                    let from = source.add(first * across + k);
+                    square(from, across, there, to.add(k * step + first), step);
+                }
+            }
+            line += SIDE;
+        }
+        start = end;
+    }
+}
+
+/// Transposes a square of 8 × 8 numbers, of whose rows `there` exist.
+///
+/// # Safety
+///
+/// That many rows of 8 numbers are valid to read, and 8 rows of 8 to write, one after the other; the machine has AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+#[inline]
+unsafe fn square(source: *const f32, across: usize, there: usize, to: *mut f32, step: usize) {
+    use crate::call::panel::exchanged;
+    use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps};
+    // SAFETY: the row exists.
+    let rows = std::array::from_fn(|l| unsafe { _mm256_loadu_ps(source.add(l.min(there - 1) * across)) });
+    for (k, numbers) in exchanged(rows).into_iter().enumerate() {
+        // SAFETY: the caller vouches for the eight rows.
+        unsafe { _mm256_storeu_ps(to.add(k * step), numbers) };
+    }
+}

@@ -1,0 +1,216 @@
+//! Products bit for bit against the order that they promise, spelled out.
+
+use super::*;
+use crate::memory::AlignedBytes;
+use proptest::prelude::*;
+use wengert_core::half::{bf16, f16};
+
+/// Numbers with the one operation that chains are made of.
+trait Fused: Number {
+    fn fused(self, other: Self, sum: Self) -> Self;
+}
+
+impl Fused for f32 {
+    fn fused(self, other: f32, sum: f32) -> f32 {
+        self.mul_add(other, sum)
+    }
+}
+
+impl Fused for f64 {
+    fn fused(self, other: f64, sum: f64) -> f64 {
+        self.mul_add(other, sum)
+    }
+}
+
+/// Numbers between −4 and 4 whose products and sums round.
+fn numbers<T: Element>(count: usize, seed: u64) -> Vec<T> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        T::constant((state >> 11) as f64 / (1u64 << 50) as f64 - 4.0)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Distances of rows and columns: rows are runs, or columns, or neither.
+fn distances(layout: usize, rows: usize, columns: usize) -> [usize; 2] {
+    match layout % 4 {
+        0 => [columns, 1],
+        1 => [1, rows],
+        2 => [2 * columns + 1, 2],
+        _ => [columns + 3, 1],
+    }
+}
+
+/// A chain over k, begun with what is there.
+fn chain<N: Fused>(start: N, terms: impl Iterator<Item = (N, N)>) -> N {
+    terms.fold(start, |sum, (x, y)| x.fused(y, sum))
+}
+
+/// Sums in four lines of 64 bytes, whose halves are added until one is left.
+fn in_lanes<N: Fused>(terms: impl Iterator<Item = (N, N)>) -> N {
+    let lanes = 256 / size_of::<N>();
+    let mut sums = vec![N::ZERO; lanes];
+    let mut count = 0usize;
+    for (k, (x, y)) in terms.enumerate() {
+        sums[k % lanes] = x.fused(y, sums[k % lanes]);
+        count += 1;
+    }
+    // Lanes beyond the end of the last turn take part with zeros.
+    (count..count.next_multiple_of(lanes))
+        .for_each(|k| sums[k % lanes] = N::ZERO.fused(N::ZERO, sums[k % lanes]));
+    while sums.len() > 1 {
+        let upper = sums.split_off(sums.len() / 2);
+        sums.iter_mut().zip(upper).for_each(|(x, y)| *x = x.add(y));
+    }
+    sums[0]
+}
+
+/// Makes a product with every set of vector instructions, and compares all of out, gaps included, with what is promised.
+fn check<T: Element<Wide = N>, N: Fused>(
+    order: Order,
+    [m, n, k]: [usize; 3],
+    layouts: [usize; 2],
+    gap: usize,
+    add: bool,
+) {
+    let ([lhs_row, lhs_column], [rhs_row, rhs_column]) =
+        (distances(layouts[0], m, k), distances(layouts[1], k, n));
+    let span = |rows: usize, columns: usize, row: usize, column: usize| {
+        rows.saturating_sub(1) * row + columns.saturating_sub(1) * column + 1
+    };
+    let x = numbers::<T>(span(m, k, lhs_row, lhs_column), 1 + k as u64);
+    let y = numbers::<T>(span(k, n, rhs_row, rhs_column), 7 + n as u64);
+    let row = n + gap;
+    let before = numbers::<N>(m * row, 3);
+    let mut wanted = before.clone();
+    for i in 0..m {
+        for j in 0..n {
+            let terms = (0..k)
+                .map(|k| (x[i * lhs_row + k * lhs_column].wide(), y[k * rhs_row + j * rhs_column].wide()));
+            let start = if add { before[i * row + j] } else { N::ZERO };
+            wanted[i * row + j] = if order == Order::Chain { chain(start, terms) } else { in_lanes(terms) };
+        }
+    }
+    for simd in Simd::available() {
+        let mut out = before.clone();
+        let mut memory = AlignedBytes::new(scratch(T::DTYPE, [m, n, k])).expect("little memory");
+        let product = Product {
+            size: [m, n, k],
+            order,
+            lhs: View { at: x.as_ptr(), row: lhs_row, column: lhs_column },
+            rhs: View { at: y.as_ptr(), row: rhs_row, column: rhs_column },
+            out: out.as_mut_ptr(),
+            row,
+            add,
+        };
+        let mut reported = vec![0; m * n];
+        // SAFETY: the vectors were made for these extents and distances, and the machine has the instructions.
+        unsafe {
+            multiply(simd, &mut memory, &product, |rows, columns| {
+                rows.for_each(|i| columns.clone().for_each(|j| reported[i * n + j] += 1));
+            });
+        }
+        let what =
+            format!("{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} {order:?} {}", T::DTYPE, simd.name());
+        assert!(
+            reported.iter().all(|count| *count == 1),
+            "{what}: parts are finished more or less than once"
+        );
+        let (found, wanted) = (bytemuck::cast_slice::<N, u8>(&out), bytemuck::cast_slice::<N, u8>(&wanted));
+        assert!(found == wanted, "{what}");
+    }
+}
+
+fn every_dtype(order: Order, size: [usize; 3], layouts: [usize; 2], gap: usize, add: bool) {
+    check::<f32, _>(order, size, layouts, gap, add);
+    check::<f64, _>(order, size, layouts, gap, add);
+    check::<f16, _>(order, size, layouts, gap, add);
+    check::<bf16, _>(order, size, layouts, gap, add);
+}
+
+/// Tiles and their edges, few rows and one column, several blocks of k and of columns.
+#[test]
+fn every_element_is_one_chain() {
+    let shapes = [
+        [1, 1, 1],
+        [1, 33, 7],
+        [7, 5, 3],
+        [13, 31, 17],
+        [14, 32, 8],
+        [15, 33, 9],
+        [28, 64, 40],
+        [29, 67, 257],
+        [2, 97, 300],
+        [8, 65, 270],
+        [9, 16, 24],
+        [130, 17, 19],
+        [3, 515, 5],
+        [31, 1030, 6],
+        [41, 1, 300],
+        [1, 70, 300],
+        [5, 40, 521],
+    ];
+    for (n, size) in shapes.into_iter().enumerate() {
+        for layouts in [[0, 0], [0, 1], [1, 0], [1, 1], [2, 3], [3, 2]] {
+            every_dtype(Order::Chain, size, layouts, n % 3, n % 2 == 0);
+        }
+    }
+}
+
+#[test]
+fn empty_extents_give_nothing_or_zeros() {
+    for size in [[0, 5, 3], [5, 0, 3], [5, 3, 0], [40, 1, 0], [1, 40, 0], [0, 0, 0]] {
+        for add in [false, true] {
+            every_dtype(Order::Chain, size, [0, 0], 1, add);
+        }
+    }
+}
+
+#[test]
+fn products_with_a_vector_are_summed_in_lanes() {
+    for k in [1, 31, 64, 65, 127, 128, 1000, 1024, 1025, 2500] {
+        for vector in [0, 2] {
+            every_dtype(Order::LanesOfRow, [1, 5, k], [vector, 1], 0, false);
+        }
+        for gap in [0, 2] {
+            every_dtype(Order::LanesOfColumn, [5, 1, k], [0, 2 * (k % 2)], gap, false);
+        }
+    }
+}
+
+/// What a sum's order is, is the call's affair, and so the same for every tile of it.
+#[test]
+fn orders_are_chosen_by_calls() {
+    use wengert_core::DType;
+    use wengert_core::call::{Epilogue, Matrix};
+    let call = |[m, n, k]: [usize; 3], lhs: [usize; 2], rhs: [usize; 2], operand: DType| Gemm {
+        batch: 1,
+        m,
+        n,
+        k,
+        lhs: Matrix { batch: 0, row: lhs[0], column: lhs[1] },
+        rhs: Matrix { batch: 0, row: rhs[0], column: rhs[1] },
+        operand,
+        accumulate: operand,
+        result: operand,
+        epilogue: Epilogue::default(),
+    };
+    let order = |size, lhs, rhs| Order::of(&call(size, lhs, rhs, DType::F32));
+    assert_eq!(order([1, 9, 100], [100, 1], [1, 100]), Order::LanesOfRow);
+    assert_eq!(order([9, 1, 100], [100, 1], [1, 1]), Order::LanesOfColumn);
+    assert_eq!(order([1, 9, 100], [100, 1], [9, 1]), Order::Chain);
+    assert_eq!(order([9, 1, 100], [1, 9], [1, 1]), Order::Chain);
+    assert_eq!(order([2, 9, 100], [100, 1], [1, 100]), Order::Chain);
+    assert_eq!(order([1, 9, 20], [20, 1], [1, 20]), Order::Chain);
+    assert_eq!(Order::of(&call([1, 9, 100], [100, 1], [1, 100], DType::I32)), Order::Chain);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_extents(size in [0usize..70, 0usize..80, 0usize..40], left in 0usize..4, right in 0usize..4, gap in 0usize..3, add: bool) {
+        every_dtype(Order::Chain, size, [left, right], gap, add);
+    }
+}
