@@ -52,11 +52,11 @@ pub(super) unsafe fn dot<V: Vector, const VECTORS: usize>(
             let (to_left, to_right) = (left.as_mut_ptr().cast(), right.as_mut_ptr().cast());
             x.add(k).copy_to_nonoverlapping(to_left, count - k);
             y.add(k).copy_to_nonoverlapping(to_right, count - k);
-            for (register, (x, y)) in registers.iter_mut().zip(left.into_iter().zip(right)) {
-                *register = register.plus_product(x, y);
+            for (register, (x, y)) in registers.iter_mut().zip(left.iter().zip(&right)) {
+                *register = register.plus_product(*x, *y);
             }
         }
-        for (v, register) in registers.into_iter().enumerate() {
+        for (v, register) in registers.iter().enumerate() {
             register.store(sums.add(v * V::LANES));
         }
     }

@@ -162,8 +162,9 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
             lhs = lhs.wrapping_add(strip.lhs_step);
             rhs = rhs.wrapping_add(strip.rhs_step);
         }
-        for (i, row) in sums.into_iter().enumerate() {
-            for (v, sum) in row.into_iter().enumerate() {
+        // Lent, since an array that a loop consumes is copied through memory first.
+        for (i, row) in sums.iter().enumerate() {
+            for (v, sum) in row.iter().enumerate() {
                 sum.store(out.add(i * out_row + v * V::LANES));
             }
         }
