@@ -82,11 +82,13 @@ pub enum CallKind {
     Sort,
     /// [`Call::TopK`]
     TopK,
+    /// [`Call::Attention`]
+    Attention,
 }
 
 impl CallKind {
     /// Every kind.
-    pub const ALL: [CallKind; 9] = [
+    pub const ALL: [CallKind; 10] = [
         CallKind::Gemm,
         CallKind::Convolution,
         CallKind::Scatter(ScatterKind::Add),
@@ -96,6 +98,7 @@ impl CallKind {
         CallKind::Scatter(ScatterKind::Replace),
         CallKind::Sort,
         CallKind::TopK,
+        CallKind::Attention,
     ];
 
     /// The kind of a call.
@@ -106,6 +109,7 @@ impl CallKind {
             Call::Scatter(s) => CallKind::Scatter(s.kind),
             Call::Sort(_) => CallKind::Sort,
             Call::TopK(_) => CallKind::TopK,
+            Call::Attention(_) => CallKind::Attention,
         }
     }
 
@@ -117,6 +121,7 @@ impl CallKind {
             CallKind::Scatter(kind) => kind.name(),
             CallKind::Sort => "sort",
             CallKind::TopK => "top_k",
+            CallKind::Attention => "attention",
         }
     }
 }
@@ -160,7 +165,8 @@ impl Target {
             alignment: 256,
             row_storage: 44 << 10,
             row_bytes: 1 << 20,
-            calls: CallKind::ALL.to_vec(),
+            // Attention is decomposed: products, and a nest for the softmax.
+            calls: CallKind::ALL.into_iter().filter(|kind| *kind != CallKind::Attention).collect(),
             gemm_epilogue: true,
             workspace: true,
         }
@@ -289,8 +295,8 @@ impl Target {
         let elements = |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
         match call {
             Call::Gemm(_) | Call::Convolution(_) => {
-                let result = call.result().extents().unwrap_or_default();
-                elements(&result).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
+                let [result] = call.results().try_into().expect("a product has one result");
+                elements(&result.extents().unwrap_or_default()).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
             }
             Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
             Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
@@ -299,6 +305,8 @@ impl Target {
                 candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
             }
             Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
+            // Nobody but the CPU claims it, whose scratch memory is not in the arena.
+            Call::Attention(_) => 0,
         }
     }
 

@@ -61,7 +61,7 @@ pub struct Kernel {
     pub work: Work,
     /// Buffers read: for a nest its In parameters in order, for a call its operands, for control flow see [`control`].
     pub reads: Vec<BufferId>,
-    /// Buffers written: for a nest its Out parameters in order, for a call its result, for control flow its results.
+    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow its results.
     pub writes: Vec<BufferId>,
     /// Equations it was made from.
     pub locations: Vec<LocationId>,
@@ -93,7 +93,7 @@ impl Kernels {
     /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one kernel.
     /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name are defined.
     /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes for each parameter of its nest
-    ///   (In before Out, no InOut), or for each operand and the result of its call (lhs and rhs of a GEMM may be larger), or for
+    ///   (In before Out, no InOut), or for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for
     ///   each input and output of the regions of its control flow, which are kernels that fit together.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
@@ -188,13 +188,16 @@ impl Kernels {
             Work::Call(call) => {
                 call.verify()?;
                 let operands = call.operands();
-                if operands.len() != kernel.reads.len() || kernel.writes.len() != 1 {
+                let results = call.results();
+                if operands.len() != kernel.reads.len() || results.len() != kernel.writes.len() {
                     return Err(Diagnostic::new("a call has other operands than its kernel"));
                 }
                 for (n, (id, ty)) in kernel.reads.iter().zip(&operands).enumerate() {
                     fits("an operand", *id, ty, call.may_be_larger(n))?;
                 }
-                fits("the result", kernel.writes[0], &call.result(), false)?;
+                for (id, ty) in kernel.writes.iter().zip(&results) {
+                    fits("a result", *id, ty, false)?;
+                }
             }
             Work::Control(control) => {
                 let types =

@@ -66,7 +66,7 @@ impl<'a> View<'a> {
                     &body.types(&equation.results),
                     &equation.regions,
                 ) {
-                    Compute::Call(call) => Work::Call(call),
+                    Compute::Call(call) | Compute::CallOrDecompose(call, _) => Work::Call(call),
                     Compute::Control => Work::Control,
                     compute => Work::Compute(compute),
                 },

@@ -2,7 +2,7 @@
 //! ([`crate::target::Target`]); an op that yields a call has a decomposition in graph ops as its oracle.
 //!
 //! One call is one file: its description, its text, what it demands, and its meaning on literals
-//! ([`reference`](Call::reference)). All extents and strides count elements. Arguments of a call are listed operands first, result
+//! ([`reference`](Call::reference)). All extents and strides count elements. Arguments of a call are listed operands first, results
 //! last.
 //!
 //! In text and files a call is its name and a map of attributes, like an op:
@@ -11,6 +11,7 @@
 //! gemm {accumulate=f32, k=64, lhs=[0,64,1], m=8, n=10, operand=f32, result=f32, rhs=[0,10,1]}
 //! ```
 
+mod attention;
 mod convolution;
 mod gemm;
 pub mod reference;
@@ -18,6 +19,7 @@ mod scatter;
 mod sort;
 mod top_k;
 
+pub use attention::{Attention, Heads};
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
 pub use reference::Reference;
@@ -45,6 +47,8 @@ pub enum Call {
     Sort(Sort),
     /// Indices of the greatest elements.
     TopK(TopK),
+    /// Attention, forward or backward.
+    Attention(Attention),
 }
 
 impl Call {
@@ -59,18 +63,26 @@ impl Call {
             Call::Scatter(s) => s.operands(),
             Call::Sort(s) => s.operands(),
             Call::TopK(t) => t.operands(),
+            Call::Attention(a) => a.operands(),
         }
     }
 
-    /// Type of the result.
-    pub fn result(&self) -> TensorType {
-        match self {
+    /// Types of the results, in order: one but for attention.
+    pub fn results(&self) -> Vec<TensorType> {
+        let one = match self {
             Call::Gemm(g) => g.result_type(),
             Call::Convolution(c) => c.tensors().swap_remove(c.direction.computed()),
             Call::Scatter(s) => s.result_type(),
             Call::Sort(s) => s.result_type(),
             Call::TopK(t) => t.result_type(),
-        }
+            Call::Attention(a) => return a.results(),
+        };
+        vec![one]
+    }
+
+    /// Arguments, as many as the call has, as those of its operands and those of its results.
+    pub fn split<'a, T>(&self, arguments: &'a [T]) -> (&'a [T], &'a [T]) {
+        arguments.split_at(self.operands().len().min(arguments.len()))
     }
 
     /// Operands (by position) whose buffer may be larger than [`Call::operands`] says.
@@ -78,7 +90,7 @@ impl Call {
         matches!(self, Call::Gemm(_)) && operand < 2
     }
 
-    /// Operands (by position) whose buffer may be the result's.
+    /// Operands (by position) whose buffer may be the only result's.
     pub fn in_place(&self) -> Vec<usize> {
         match self {
             Call::Gemm(g) if g.epilogue.residual => vec![2 + g.epilogue.bias as usize],
@@ -102,6 +114,7 @@ impl Call {
             Call::Scatter(_) => 0,
             // Comparisons are neither.
             Call::Sort(_) | Call::TopK(_) => 0,
+            Call::Attention(a) => a.flops(),
         }
     }
 
@@ -113,12 +126,13 @@ impl Call {
             Call::Scatter(s) => s.verify(),
             Call::Sort(s) => s.verify(),
             Call::TopK(t) => t.verify(),
+            Call::Attention(a) => a.verify(),
         }
     }
 
-    /// What the call means: its result on these operands, in plain loops, with the bound of what a back end may differ. A buffer that is
+    /// What the call means: its results on these operands, in plain loops, with the bound of what a back end may differ. A buffer that is
     /// larger than the operand, or of another shape, is read from its beginning.
-    pub fn reference(&self, operands: &[Literal]) -> Result<Reference> {
+    pub fn references(&self, operands: &[Literal]) -> Result<Vec<Reference>> {
         self.verify()?;
         let types = self.operands();
         if operands.len() != types.len() {
@@ -136,13 +150,26 @@ impl Call {
                 return Err(Diagnostic::new(format!("operand {n} is {ty}, {} is given", literal.ty())));
             }
         }
-        Ok(match self {
+        let one = match self {
             Call::Gemm(g) => g.reference(operands),
             Call::Convolution(c) => c.reference(operands),
             Call::Scatter(s) => s.reference(operands),
             Call::Sort(s) => s.reference(operands),
             Call::TopK(t) => t.reference(operands),
-        })
+            Call::Attention(a) => return Ok(a.reference(operands)),
+        };
+        Ok(vec![one])
+    }
+
+    /// [`Call::references`] of a call with one result.
+    ///
+    /// # Panics
+    ///
+    /// If it has more.
+    pub fn reference(&self, operands: &[Literal]) -> Result<Reference> {
+        let mut references = self.references(operands)?;
+        assert_eq!(references.len(), 1, "`{}` has several results", self.name());
+        Ok(references.swap_remove(0))
     }
 
     /// Name in text and files.
@@ -158,6 +185,7 @@ impl Call {
             Call::Scatter(s) => s.attributes_but_kind(),
             Call::Sort(s) => s.to_attributes(),
             Call::TopK(t) => t.to_attributes(),
+            Call::Attention(a) => a.to_attributes(),
         }
     }
 
@@ -175,6 +203,7 @@ impl Call {
             CallKind::Scatter(kind) => Call::Scatter(Scatter::of_kind(kind, map)?),
             CallKind::Sort => Call::Sort(Sort::from_attributes(map)?),
             CallKind::TopK => Call::TopK(TopK::from_attributes(map)?),
+            CallKind::Attention => Call::Attention(Attention::from_attributes(map)?),
         };
         match attributes.into_keys().next() {
             Some(extra) => Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`"))),

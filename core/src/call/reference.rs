@@ -67,7 +67,7 @@ impl Reference {
 }
 
 /// Half the distance from 1 to the next number of a float dtype.
-fn unit(dtype: DType) -> f64 {
+pub(super) fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
         DType::BF16 => 2f64.powi(-8),
@@ -105,6 +105,12 @@ pub(super) fn rounds(dtype: DType, value: f64, error: f64) -> (Scalar, f64) {
         0.0
     };
     (rounded, bound)
+}
+
+/// The part of Σ|x| by which a sum of `terms` numbers, in any order, may be off, in arithmetic of `dtype`.
+pub(super) fn sum_error(dtype: DType, terms: usize) -> f64 {
+    let nu = terms as f64 * unit(dtype);
+    if nu > 0.5 { f64::INFINITY } else { nu / (1.0 - nu) }
 }
 
 /// A sum of products, exact or almost, and what it may be in a dtype.
@@ -153,13 +159,13 @@ impl Sum {
         let value = Scalar::from_f64(self.dtype, exact);
         // One more for the rounding of the reference itself.
         let n = (self.terms + 1) as f64;
-        let nu = n * unit(self.dtype);
+        let relative = sum_error(self.dtype, self.terms as usize + 1);
         let error = if self.terms == 0 {
             0.0
-        } else if nu > 0.5 || self.magnitude * 2.0 > greatest(self.dtype) {
+        } else if relative.is_infinite() || self.magnitude * 2.0 > greatest(self.dtype) {
             f64::INFINITY
         } else {
-            nu / (1.0 - nu) * self.magnitude + n * least(self.dtype)
+            relative * self.magnitude + n * least(self.dtype)
         };
         (value, error)
     }

@@ -47,6 +47,8 @@ pub enum Compute<'a> {
     },
     /// A call over whole operands, in the order that the call documents.
     Call(Call),
+    /// A call over whole operands where the target claims it; else by other ops.
+    CallOrDecompose(Call, DecomposeRule<'a>),
     /// By running its regions: [`crate::op::Op::control`] says how.
     Control,
     /// By other ops: called with the operands as tensors, gives the results.

@@ -34,6 +34,8 @@ pub enum Derivative {
     Composite,
     /// By a decomposition that is made for the derivative alone; the value without one is computed otherwise.
     Decomposed(DecompositionRule),
+    /// That of an op which is the tangent of another: linear in its last operands together, with the others fixed.
+    Tangent(TangentRule),
     /// By a rule that the user gives in a region.
     Custom(Custom),
     /// By differentiating its regions: [`crate::op::Op::control`] says what they are to it.
@@ -98,6 +100,7 @@ impl Derivative {
             Derivative::LinearIn(..) => "linear in one",
             Derivative::Composite => "composite",
             Derivative::Decomposed(_) => "by decomposition",
+            Derivative::Tangent(_) => "linear in the last",
             Derivative::Custom(_) => "custom",
             Derivative::Control => "by its regions",
             Derivative::Checkpoint => "by its region",
@@ -204,6 +207,17 @@ impl TransposeOperand {
 
 /// Gives the results of an op with its regions on operands, by other ops.
 pub type DecompositionRule = fn(&Op, &[Region], &[Tensor]) -> Vec<Tensor>;
+
+/// How an op that is a tangent is differentiated.
+#[derive(Clone, Copy)]
+pub struct TangentRule {
+    /// In how many of its last operands, of so many in all, it is linear together.
+    pub linear: fn(usize) -> usize,
+    /// What stands for it where any operand has a tangent.
+    pub decomposition: DecompositionRule,
+    /// How it is transposed with respect to those operands; the others are known.
+    pub transpose: TransposeRule,
+}
 
 /// Gives the cotangent of each operand; `None` for known operands and for zero.
 pub type TransposeRule = fn(&Transpose<'_>) -> Vec<Option<Tensor>>;

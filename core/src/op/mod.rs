@@ -19,6 +19,7 @@ pub mod sample;
 
 mod argsort;
 mod argument;
+mod attention;
 mod binary;
 mod bitcast_convert_type;
 mod broadcast_in_dim;
@@ -69,6 +70,7 @@ mod window;
 
 pub use argsort::Argsort;
 pub use argument::{Argument, Extremum};
+pub use attention::{Attention, AttentionKind};
 pub use attribute::{Attribute, AttributeStruct, Attributes};
 pub use batch::Batch;
 pub use binary::Binary;
@@ -371,6 +373,7 @@ ops! {
     Softmax(Softmax),
     Normalize(Normalize),
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
+    Attention(Attention),
     Cond(Cond),
     Switch(Switch),
     Scan(Scan),

@@ -145,10 +145,10 @@ impl<'a> Walk<'a> {
                     list.extend(self.span(argument.value, &argument.at));
                 }
             }
-            Step::Call { arguments, workspace, .. } => {
-                let last = arguments.len().saturating_sub(1);
-                reads.extend(arguments[..last].iter().filter_map(|a| self.span(a.value, &a.at)));
-                writes.extend(arguments[last..].iter().filter_map(|a| self.span(a.value, &a.at)));
+            Step::Call { call, arguments, workspace } => {
+                let (operands, results) = call.split(arguments);
+                reads.extend(operands.iter().filter_map(|a| self.span(a.value, &a.at)));
+                writes.extend(results.iter().filter_map(|a| self.span(a.value, &a.at)));
                 let scratch = workspace.as_ref().filter(|w| w.1 > 0);
                 writes.extend(scratch.map(|(at, bytes)| {
                     (Span { memory: 0, start: at.offset, end: at.offset.saturating_add(*bytes) }, SCRATCH)

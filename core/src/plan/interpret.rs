@@ -208,13 +208,14 @@ impl Machine<'_> {
         arguments: &[Argument],
         workspace: &Option<(Address, u64)>,
     ) -> Result<()> {
-        let (result, operands) = arguments.split_last().expect("the plan was verified: calls have a result");
+        let (operands, results) = call.split(arguments);
         let operands = operands.iter().map(|o| self.load_value(o)).collect::<Result<Vec<_>>>()?;
         if let Some((at, bytes)) = workspace {
             self.bytes(at, *bytes).fill(FRESH);
         }
-        let found = call.reference(&operands)?.literal();
-        self.store(result, &found);
+        for (result, found) in results.iter().zip(call.references(&operands)?) {
+            self.store(result, &found.literal());
+        }
         Ok(())
     }
 

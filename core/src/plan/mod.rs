@@ -182,7 +182,7 @@ pub enum Step {
     Call {
         /// Which.
         call: Call,
-        /// Operands, then the result.
+        /// Operands, then the results.
         arguments: Vec<Argument>,
         /// Bytes that the call may use while it runs, and where.
         workspace: Option<(Address, u64)>,

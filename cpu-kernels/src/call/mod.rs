@@ -6,6 +6,7 @@
 //! The division into tasks depends on the extents of the call alone, and every element of the result is the work of one task, or the sum of
 //! partial results of several in a fixed order. So the bits do not depend on the number of threads.
 
+mod attention;
 mod convolution;
 mod element;
 mod epilogue;
@@ -17,6 +18,7 @@ mod scatter;
 mod sort;
 
 use crate::memory::{ALIGNMENT, Buffer, Workspace};
+use attention::CompiledAttention;
 use convolution::CompiledConvolution;
 use gemm::CompiledGemm;
 use scatter::CompiledScatter;
@@ -30,7 +32,7 @@ use wengert_core::{DType, Diagnostic};
 pub struct CompiledCall {
     name: &'static str,
     kind: Kind,
-    /// Operands, then the result.
+    /// Operands, then the results.
     parameters: Vec<Parameter>,
 }
 
@@ -40,6 +42,7 @@ enum Kind {
     Convolution(CompiledConvolution),
     Scatter(CompiledScatter),
     Sort(CompiledSort),
+    Attention(CompiledAttention),
 }
 
 /// What a run wants of a buffer.
@@ -50,6 +53,8 @@ struct Parameter {
     bytes: usize,
     /// Whether the buffer may be larger.
     larger: bool,
+    /// Whether it is a result.
+    written: bool,
     /// Whether the result may be in the same place.
     in_place: bool,
 }
@@ -67,15 +72,21 @@ impl CompiledCall {
             in_place: in_place.contains(&k),
             ..Parameter::new(format!("operand {k}"), ty)
         });
+        let results = call.results();
+        let results = results.iter().enumerate().map(|(k, ty)| Parameter {
+            written: true,
+            ..Parameter::new(format!("result {k}"), ty)
+        });
         Ok(CompiledCall {
             name: call.name(),
-            parameters: parameters.chain([Parameter::new("result".into(), &call.result())]).collect(),
+            parameters: parameters.chain(results).collect(),
             kind: match call {
                 Call::Gemm(gemm) => Kind::Gemm(CompiledGemm::new(gemm)),
                 Call::Convolution(convolution) => Kind::Convolution(CompiledConvolution::new(convolution)?),
                 Call::Scatter(scatter) => Kind::Scatter(CompiledScatter::new(scatter)),
                 Call::Sort(sort) => Kind::Sort(CompiledSort::sort(sort)),
                 Call::TopK(top) => Kind::Sort(CompiledSort::top_k(top)),
+                Call::Attention(attention) => Kind::Attention(CompiledAttention::new(attention)),
             },
         })
     }
@@ -87,6 +98,7 @@ impl CompiledCall {
             Kind::Convolution(convolution) => convolution.scratch(),
             Kind::Scatter(_) => 0,
             Kind::Sort(sort) => sort.scratch(),
+            Kind::Attention(attention) => attention.scratch(),
         }
     }
 
@@ -94,16 +106,16 @@ impl CompiledCall {
     pub fn kept_bytes(&self) -> usize {
         match &self.kind {
             Kind::Convolution(convolution) => convolution.kept(),
-            Kind::Gemm(_) | Kind::Scatter(_) | Kind::Sort(_) => 0,
+            Kind::Gemm(_) | Kind::Scatter(_) | Kind::Sort(_) | Kind::Attention(_) => 0,
         }
     }
 
-    /// Runs the call on buffers of its operands and, last, its result, using the threads and the scratch memory of the workspace.
+    /// Runs the call on buffers of its operands and, last, its results, using the threads and the scratch memory of the workspace.
     ///
-    /// The result may lie in the very place of an operand of which [`Call::in_place`] says so; apart from that, it overlaps none.
+    /// A result may lie in the very place of an operand of which [`Call::in_place`] says so; apart from that, results overlap nothing.
     ///
     /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not aligned to its elements, is
-    /// not writable, or overlaps the result; the workspace has too little scratch memory; or a task panicked.
+    /// not writable, or overlaps a result; the workspace has too little scratch memory; or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<(), Diagnostic> {
         let run = || {
             self.check(workspace, buffers)?;
@@ -113,6 +125,7 @@ impl CompiledCall {
                 Kind::Convolution(convolution) => convolution.run(workspace, &arguments),
                 Kind::Scatter(scatter) => scatter.run(workspace, &arguments),
                 Kind::Sort(sort) => sort.run(workspace, &arguments),
+                Kind::Attention(attention) => attention.run(workspace, &arguments),
             }
         };
         run().map_err(|e| e.context(format!("call `{}`", self.name)))
@@ -128,16 +141,18 @@ impl CompiledCall {
             return Err(Diagnostic::new(format!("the workspace has less scratch memory than {bytes} bytes"))
                 .help("reserve `scratch_bytes()` first"));
         }
-        let last = buffers.len() - 1;
-        for (k, (buffer, parameter)) in buffers.iter().zip(&self.parameters).enumerate() {
+        for (buffer, parameter) in buffers.iter().zip(&self.parameters) {
             let bytes = if parameter.larger { parameter.bytes.max(buffer.bytes()) } else { parameter.bytes };
-            buffer.check(&parameter.name, bytes, parameter.dtype.size(), k == last)?;
-            let same = parameter.in_place && std::ptr::eq(buffer.pointer(), buffers[last].pointer());
-            if k != last && bytes > 0 && buffer.overlaps(&buffers[last]) && !same {
-                return Err(Diagnostic::new(format!(
-                    "the buffers of {} and of the result overlap",
-                    parameter.name
-                )));
+            buffer.check(&parameter.name, bytes, parameter.dtype.size(), parameter.written)?;
+        }
+        for (k, result) in self.parameters.iter().enumerate().filter(|(_, p)| p.written && p.bytes > 0) {
+            let out = &buffers[k];
+            for (other, buffer) in self.parameters.iter().zip(buffers).take(k) {
+                let same = other.in_place && std::ptr::eq(buffer.pointer(), out.pointer());
+                if buffer.bytes() > 0 && buffer.overlaps(out) && !same {
+                    let (other, result) = (&other.name, &result.name);
+                    return Err(Diagnostic::new(format!("the buffers of {other} and of {result} overlap")));
+                }
             }
         }
         Ok(())
@@ -147,11 +162,11 @@ impl CompiledCall {
 impl Parameter {
     fn new(name: String, ty: &TensorType) -> Self {
         let elements = ty.elements().expect("a verified call has extents that fit");
-        Parameter { name, dtype: ty.dtype, bytes: elements * ty.dtype.size(), larger: false, in_place: false }
+        Parameter { name, dtype: ty.dtype, bytes: elements * ty.dtype.size(), larger: false, written: false, in_place: false }
     }
 }
 
-/// Checked buffers, operands first, that several threads use at once.
+/// Checked buffers, operands first, that several threads use at once. Nobody writes to operands.
 struct Arguments<'a>(&'a [Buffer<'a>]);
 
 // SAFETY: a buffer is a borrow of bytes. Operands are only read; of the result each task writes, and reads, a part of its
@@ -164,7 +179,12 @@ impl Arguments<'_> {
         self.0[position].pointer().cast_const().cast()
     }
 
-    /// Where the result begins.
+    /// Where an argument begins that is written, or that is read beside such.
+    fn writable<T>(&self, position: usize) -> *mut T {
+        self.0[position].pointer().cast()
+    }
+
+    /// Where the only result begins.
     fn result<T>(&self) -> *mut T {
         self.0[self.0.len() - 1].pointer().cast()
     }

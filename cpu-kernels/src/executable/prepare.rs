@@ -71,8 +71,9 @@ impl Preparing<'_> {
             }
             Step::Call { call, arguments, .. } => {
                 self.calls.push(CompiledCall::new(call)?);
-                let last = arguments.len() - 1;
-                let arguments = arguments.iter().enumerate().map(|(i, a)| self.place(a, i == last)).collect();
+                let (operands, results) = call.split(arguments);
+                let operands = operands.iter().map(|a| self.place(a, false));
+                let arguments = operands.chain(results.iter().map(|a| self.place(a, true))).collect();
                 self.with(Action::Call { call: self.calls.len() - 1, arguments })
             }
             Step::Copy { value, from, to } => {

@@ -2,6 +2,7 @@
 //! threads and any set of vector instructions.
 #![allow(clippy::unwrap_used)]
 
+mod attention;
 mod convolution;
 mod gemm;
 mod memory;
@@ -11,7 +12,7 @@ mod sort;
 use proptest::prelude::*;
 use std::sync::{Arc, LazyLock};
 use wengert_core::call::Call;
-use wengert_core::{DType, Literal, Scalar};
+use wengert_core::{DType, Literal, Scalar, TensorType};
 use wengert_cpu::{AlignedBytes, Buffer, CompiledCall, Pool, Simd, Workspace};
 
 /// Pools of 1, 2 and 3 threads.
@@ -55,46 +56,61 @@ fn aligned(bytes: &[u8]) -> AlignedBytes {
     memory
 }
 
-/// The result of a call, in a buffer of its own or over an operand.
-fn run(call: &Call, operands: &[Literal], pool: &Arc<Pool>, simd: Simd, over: Option<usize>) -> Literal {
+/// The results of a call, in buffers of their own, or the only one over an operand.
+fn run_all(
+    call: &Call,
+    operands: &[Literal],
+    pool: &Arc<Pool>,
+    simd: Simd,
+    over: Option<usize>,
+) -> Vec<Literal> {
     let compiled = CompiledCall::new(call).unwrap();
     let mut workspace = Workspace::new(pool.clone(), simd);
     workspace.reserve(compiled.scratch_bytes()).unwrap();
     let given: Vec<AlignedBytes> = operands.iter().map(|o| aligned(&o.to_bytes())).collect();
-    let ty = call.result();
-    let shape = ty.extents().unwrap();
-    // Anything may be in the result before.
-    let before = match over {
+    let types = call.results();
+    // Anything may be in a result before.
+    let before = |ty: &TensorType| match over {
         Some(operand) => operands[operand].to_bytes(),
         None => vec![0xa5; ty.elements().unwrap() * ty.dtype.size()],
     };
-    let mut result = aligned(&before);
+    let mut results: Vec<AlignedBytes> = types.iter().map(|ty| aligned(&before(ty))).collect();
     // Twice: what a run leaves behind does not disturb the next.
     for _ in 0..2 {
-        result.copy_from_slice(&before);
-        let written = Buffer::writing(&mut result[..]);
+        types.iter().zip(&mut results).for_each(|(ty, result)| result.copy_from_slice(&before(ty)));
+        let written: Vec<Buffer<'_>> = results.iter_mut().map(|r| Buffer::writing(&mut r[..])).collect();
         let mut buffers: Vec<Buffer<'_>> = given.iter().map(|g| Buffer::reading(&g[..])).collect();
         if let Some(over) = over {
-            buffers[over] = written;
+            buffers[over] = written[0];
         }
-        buffers.push(written);
+        buffers.extend(written);
         compiled.run(&workspace, &buffers).unwrap();
     }
-    Literal::from_bytes(ty.dtype, &shape, &result).unwrap()
+    let literal = |(ty, bytes): (&TensorType, &AlignedBytes)| {
+        Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), bytes).unwrap()
+    };
+    types.iter().zip(&results).map(literal).collect()
+}
+
+/// The result of a call that has one.
+fn run(call: &Call, operands: &[Literal], pool: &Arc<Pool>, simd: Simd, over: Option<usize>) -> Literal {
+    run_all(call, operands, pool, simd, over).remove(0)
 }
 
 /// Runs a call in every way, and compares it with its meaning.
 fn check(call: &Call, operands: &[Literal]) -> Result<(), TestCaseError> {
-    let reference = call.reference(operands).unwrap();
-    let first = run(call, operands, &POOLS[0], Simd::Portable, None);
-    reference.check(&first).map_err(|e| TestCaseError::fail(format!("{call:?}: {e}")))?;
+    let first = run_all(call, operands, &POOLS[0], Simd::Portable, None);
+    for (n, (reference, found)) in call.references(operands).unwrap().iter().zip(&first).enumerate() {
+        reference.check(found).map_err(|e| TestCaseError::fail(format!("{call:?}, result {n}: {e}")))?;
+    }
+    let bytes = |results: &[Literal]| results.iter().map(Literal::to_bytes).collect::<Vec<_>>();
     for pool in POOLS.iter() {
         for simd in Simd::available() {
             for over in call.in_place().into_iter().map(Some).chain([None]) {
-                let found = run(call, operands, pool, simd, over);
+                let found = run_all(call, operands, pool, simd, over);
                 let threads = pool.threads();
                 prop_assert!(
-                    found.to_bytes() == first.to_bytes(),
+                    bytes(&found) == bytes(&first),
                     "{call:?}: other bits with {threads} threads, {}, over {over:?}",
                     simd.name()
                 );

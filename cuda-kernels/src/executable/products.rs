@@ -106,7 +106,7 @@ fn measure(
     }
     let call = Call::Gemm(gemm.clone());
     let mut types = call.operands();
-    types.push(call.result());
+    types.extend(call.results());
     // Operands may reach further than their type says: as far as their strides do.
     let reach = |m: &wengert_core::call::Matrix, rows: usize, columns: usize| {
         let last = (gemm.batch - 1) * m.batch + (rows - 1) * m.row + (columns - 1) * m.column;

@@ -117,7 +117,7 @@ mod tests {
                     arguments[..last].iter().map(|a| operands[*a].clone()).collect();
                 inputs.push(product);
                 let found = interpret(&nest, &inputs).unwrap().remove(0);
-                let shape = whole.result().extents().unwrap();
+                let shape = whole.results()[0].extents().unwrap();
                 let found = Literal::from_bytes(dtype, &shape, &found.to_bytes()).unwrap();
                 whole.reference(&operands).unwrap().check(&found).unwrap();
             }

@@ -223,6 +223,9 @@ fn results(
             Derivative::Linear(_) | Derivative::SignedSum(_) => all().filter(is_float).all(|i| is_zero(&i)),
             Derivative::Multilinear(_) => true,
             Derivative::LinearIn(allowed, ..) => allowed.iter().any(is_zero),
+            Derivative::Tangent(tangent) => {
+                (operands.len() - (tangent.linear)(operands.len())..operands.len()).all(|i| is_zero(&i))
+            }
             Derivative::Custom(Custom::Transposed { tangents }) => {
                 (operands.len() - tangents..operands.len()).all(|i| is_zero(&i))
             }

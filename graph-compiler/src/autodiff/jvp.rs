@@ -8,7 +8,8 @@
 //!   are made for the others, and no op needs a second rule. If several but not all have one, zeros stand for the rest;
 //! - *multilinear*: the product rule, the sum over operands of the op with that operand replaced by its tangent;
 //! - *nonlinear*, *linear in some*: the op's own jvp rule;
-//! - *composite*: the decomposition is run in place of the op, so that primal and derivative share its intermediate values.
+//! - *composite*: the decomposition is run in place of the op, so that primal and derivative share its intermediate values; so are those of ops that
+//!   state one for the purpose, and of tangents that are ops of their own.
 
 use super::activity::Activity;
 use super::trace::trace;
@@ -102,7 +103,12 @@ fn differentiate(
             scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?;
         return run(&decomposition, operands, tangents, &vec![true; types.1.len()], linearizing);
     }
-    if let (true, Derivative::Decomposed(decomposition)) = (active, rule) {
+    let by = match rule {
+        Derivative::Decomposed(decomposition) => Some(decomposition),
+        Derivative::Tangent(tangent) => Some(tangent.decomposition),
+        _ => None,
+    };
+    if let (true, Some(decomposition)) = (active, by) {
         let body = decomposed(scope, equation, decomposition, &operand_types(operands))?;
         return run(&body, operands, tangents, &vec![true; equation.results.len()], linearizing);
     }
@@ -131,6 +137,7 @@ fn differentiate(
             Derivative::Zero
             | Derivative::Composite
             | Derivative::Decomposed(_)
+            | Derivative::Tangent(_)
             | Derivative::Custom(_)
             | Derivative::Control
             | Derivative::Checkpoint

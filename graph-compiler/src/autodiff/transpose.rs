@@ -10,7 +10,9 @@ use super::parts::Parts;
 use super::{control, current_scope, custom, linear_solve, sound};
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
-use wengert_core::op::derivative::{Custom, Derivative, Sign, Transpose, TransposeOperand, TransposeRule};
+use wengert_core::op::derivative::{
+    Custom, Derivative, Sign, TangentRule, Transpose, TransposeOperand, TransposeRule,
+};
 use wengert_core::{Diagnostic, IdVec, Location, LocationId, Op, Result, Tensor};
 
 /// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from those of its outputs; `known` are the values
@@ -105,14 +107,20 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
             Derivative::Custom(Custom::LinearSolve { captures }) => {
                 let linear: Vec<bool> = equation.operands.iter().map(|v| is_linear[*v]).collect();
                 linear_solve::verify(equation, captures, &linear).map_err(at)?;
-                equation.operands.len() - captures
+                0..equation.operands.len() - captures
             }
             _ => {
                 linear_rule(equation, &is_linear).map_err(at)?;
-                if rule.linear().is_some() { equation.operands.len() } else { 0 }
+                match rule {
+                    Derivative::Tangent(tangent) => {
+                        first_tangent(equation, &tangent)..equation.operands.len()
+                    }
+                    _ if rule.linear().is_some() => 0..equation.operands.len(),
+                    _ => 0..0,
+                }
             }
         };
-        let mut together = equation.operands[..together].iter().filter(|v| body.ty(**v).dtype.is_float());
+        let mut together = equation.operands[together].iter().filter(|v| body.ty(**v).dtype.is_float());
         let mixed = together.any(|v| !is_linear[*v] && !is_zero[*v]);
         if mixed {
             return Err(affine().at(location(equation.location), equation.op.name()));
@@ -265,6 +273,11 @@ fn unsigned(
     })
 }
 
+/// The first operand in which an op that is a tangent is linear.
+fn first_tangent(equation: &Equation, rule: &TangentRule) -> usize {
+    equation.operands.len() - (rule.linear)(equation.operands.len())
+}
+
 /// The rule by which an equation is transposed, if it is linear in its linear operands.
 fn linear_rule(equation: &Equation, is_linear: &IdVec<ValueId, bool>) -> Result<TransposeRule> {
     let mut linear = (0..equation.operands.len()).filter(|i| is_linear[equation.operands[*i]]);
@@ -277,6 +290,9 @@ fn linear_rule(equation: &Equation, is_linear: &IdVec<ValueId, bool>) -> Result<
         Derivative::Multilinear(rule) if only => Ok(rule),
         Derivative::LinearIn(allowed, _, rule) if only && first.is_some_and(|i| allowed.contains(&i)) => {
             Ok(rule)
+        }
+        Derivative::Tangent(tangent) if first.is_some_and(|i| i >= first_tangent(equation, &tangent)) => {
+            Ok(tangent.transpose)
         }
         _ => Err(Diagnostic::new(format!(
             "`{}` is not linear here, so it cannot be transposed",

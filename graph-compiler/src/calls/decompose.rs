@@ -38,7 +38,7 @@ fn is_composite(body: &Body, equation: &Equation, target: &Target) -> bool {
     }
     match compute(body, equation) {
         Compute::Decompose(_) => true,
-        Compute::Call(call) => !target.claims(&call),
+        Compute::Call(call) | Compute::CallOrDecompose(call, _) => !target.claims(&call),
         Compute::Control => takes_no_step(&equation.op),
         _ => false,
     }
@@ -153,7 +153,7 @@ impl Replacing<'_> {
 /// The results of a composite by other ops.
 fn expand(body: &Body, equation: &Equation, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     match compute(body, equation) {
-        Compute::Decompose(rule) => Ok(rule(operands)),
+        Compute::Decompose(rule) | Compute::CallOrDecompose(_, rule) => Ok(rule(operands)),
         Compute::Call(_) => Err(Diagnostic::new(format!("`{}` has no decomposition", equation.op.name()))
             .help("compile for a target that claims the call")),
         Compute::Control => {

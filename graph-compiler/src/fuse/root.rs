@@ -52,7 +52,7 @@ impl Root {
             Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
             Compute::Reduce { extents, axes, .. } => (extents, axes.clone()),
             Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
-            Compute::Call(_) | Compute::Control | Compute::Decompose(_) => {
+            Compute::Call(_) | Compute::CallOrDecompose(..) | Compute::Control | Compute::Decompose(_) => {
                 panic!("fusion: a composite is no root")
             }
         };

@@ -11,11 +11,11 @@ use wengert_core::nest::{self, Nest};
 use wengert_core::{DType, Diagnostic, Id, Literal, Result};
 
 /// Runs kernels on the function's inputs, in order; gives its outputs, in order. `call` executes calls: it is given the operands with
-/// the shapes of their buffers, and returns the result in the shape that [`Call::result`] says.
+/// the shapes of their buffers, and returns the results in the shapes that [`Call::results`] says.
 pub fn interpret(
     kernels: &Kernels,
     inputs: &[Literal],
-    call: &mut dyn FnMut(&Call, &[Literal]) -> Result<Literal>,
+    call: &mut dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>>,
 ) -> Result<Vec<Literal>> {
     if inputs.len() != kernels.inputs.len() {
         return Err(Diagnostic::new(format!(
@@ -41,7 +41,7 @@ pub fn interpret(
             kernel.reads.iter().map(|b| read(kernels, &memory, *b)).collect::<Result<_>>()?;
         let results = match &kernel.work {
             Work::Nest(nest) => run(nest, &reads)?,
-            Work::Call(c) => vec![call(c, &reads)?],
+            Work::Call(c) => call(c, &reads)?,
             Work::Control(control) => match control.form(kernel) {
                 Form::Branch => branch(control, &reads, call)?,
                 Form::Loop(form) => repeat(control, form, kernel, kernels, &reads, call)?,
@@ -74,7 +74,7 @@ fn read(kernels: &Kernels, memory: &IdVec<BufferId, Option<Literal>>, buffer: Bu
 }
 
 /// Executes calls.
-type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Literal> + 'c;
+type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>> + 'c;
 
 /// Runs a region on literals of its inputs' sizes.
 fn region(region: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {

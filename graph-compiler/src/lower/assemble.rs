@@ -108,7 +108,7 @@ impl Assembly<'_> {
                 Kernel {
                     work: Work::Call(call.clone()),
                     reads: self.view.operands[*equation].iter().map(|v| self.buffers[&base(v)]).collect(),
-                    writes: vec![self.written(eq.results[0])],
+                    writes: eq.results.iter().map(|v| self.written(*v)).collect(),
                     locations: self
                         .locations(&[self.view.covers[*equation].as_slice(), &[*equation]].concat()),
                 }

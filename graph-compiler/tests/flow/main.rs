@@ -14,8 +14,8 @@ use wengert_core::graph::{Function, Program};
 use wengert_core::plan::{self, Plan};
 use wengert_core::{Binding, DType, Literal, Result, Target};
 
-fn execute(call: &Call, operands: &[Literal]) -> Result<Literal> {
-    Ok(call.reference(operands)?.literal())
+fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
+    Ok(call.references(operands)?.iter().map(|r| r.literal()).collect())
 }
 
 /// The verified plan of a function.

@@ -123,8 +123,8 @@ impl<'a> Replay<'a> {
                         }
                     }
                 }
-                Step::Call { arguments, workspace, .. } => {
-                    if let Some(result) = arguments.last() {
+                Step::Call { call, arguments, workspace } => {
+                    for result in call.split(arguments).1 {
                         self.will_write(result.value, &result.at);
                     }
                     if let Some((at, bytes)) = workspace.as_ref().filter(|w| w.1 > 0) {
@@ -266,24 +266,31 @@ impl<'a> Replay<'a> {
             match step {
                 Step::Nest { nest, arguments } => self.nest(part, *nest, arguments)?,
                 Step::Call { call, arguments, workspace } => {
-                    let (result, operands) = arguments.split_last().expect("structure: calls have a result");
+                    let (operands, results) = call.split(arguments);
                     let spans = self.operands(part, operands)?;
-                    let out = self.span(result.value, &result.at);
+                    let outs: Vec<Span> = results.iter().map(|r| self.span(r.value, &r.at)).collect();
                     let allowed = call.in_place();
-                    for (n, operand) in spans.iter().enumerate().filter(|(_, s)| s.meets(&out)) {
-                        if *operand != out || !allowed.contains(&n) {
-                            return Err(overlap(part));
+                    for (m, out) in outs.iter().enumerate() {
+                        for (n, operand) in spans.iter().enumerate().filter(|(_, s)| s.meets(out)) {
+                            if operand != out || !allowed.contains(&n) {
+                                return Err(overlap(part));
+                            }
+                        }
+                        if outs[..m].iter().any(|other| other.meets(out)) {
+                            return Err(failure(part, 11, "its results overlap"));
                         }
                     }
                     if let Some((at, bytes)) = workspace.as_ref().filter(|w| w.1 > 0) {
                         let scratch = self.bytes(at, *bytes);
-                        if spans.iter().chain([&out]).any(|s| s.meets(&scratch)) {
+                        if spans.iter().chain(&outs).any(|s| s.meets(&scratch)) {
                             return Err(failure(part, 11, "its workspace overlaps its arguments"));
                         }
                         self.access(part, scratch, true)?;
                         self.memory.clear(scratch);
                     }
-                    self.write(part, out, result.value)?;
+                    for (out, result) in outs.into_iter().zip(results) {
+                        self.write(part, out, result.value)?;
+                    }
                 }
                 Step::Copy { value, from, to } => {
                     let source = self.read(part, *value, from)?;

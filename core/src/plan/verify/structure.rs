@@ -228,19 +228,21 @@ impl<'a> Checker<'a> {
             let name = &self.plan.target.name;
             return Err(failure(part, 6, format!("target {name} has no `{}`", call.name())));
         }
-        let types: Vec<TensorType> = call.operands().into_iter().chain([call.result()]).collect();
+        let types: Vec<TensorType> = call.operands().into_iter().chain(call.results()).collect();
         if arguments.len() != types.len() {
             return Err(failure(part, 5, format!("`{}` has {} arguments", call.name(), types.len())));
         }
+        let operands = call.operands().len();
         for (n, (argument, ty)) in arguments.iter().zip(&types).enumerate() {
             // The extents were verified, and larger operands have more bytes.
             let bytes = ty.bytes().map_or(u64::MAX, |b| b as u64);
-            let larger = n + 1 < types.len() && call.may_be_larger(n);
+            let larger = n < operands && call.may_be_larger(n);
             self.argument(part, argument, ty.dtype, |b| b == bytes || (larger && b > bytes))?;
         }
-        let last = types.len() - 1;
-        self.written(part, &arguments[last].at)?;
-        self.define(part, arguments[last].value, Definition::Made(step, last))?;
+        for (n, argument) in arguments.iter().enumerate().skip(operands) {
+            self.written(part, &argument.at)?;
+            self.define(part, argument.value, Definition::Made(step, n))?;
+        }
         if let Some((at, bytes)) = workspace {
             if at.space != Space::Arena || !at.strides.is_empty() {
                 return Err(failure(part, 9, "workspace lies in the arena, and without strides"));

@@ -73,7 +73,7 @@ fn run_at(
     shift: fn(DType) -> u64,
 ) -> Literal {
     let mut memory = emulator::Memory::new();
-    let ty = call.result();
+    let ty = call.results().remove(0);
     let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
     let far = shift(ty.dtype);
     let result = memory.allocate("result", bytes.max(1) + far).unwrap() + far;

@@ -32,7 +32,7 @@ use std::rc::Rc;
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::Binary;
-use wengert_core::op::derivative::{Custom, Derivative, JvpRule, TransposeRule};
+use wengert_core::op::derivative::{Custom, Derivative, JvpRule, TangentRule, TransposeRule};
 use wengert_core::{IdVec, Op, Result, Tensor, TensorType};
 
 /// The derivatives of a value along a curve, from the first; `None` is zero.
@@ -204,9 +204,11 @@ impl Nodes {
         }
         let applied = Applied { equation: equation.clone(), operands };
         let rule = match rule {
-            Derivative::Zero | Derivative::Composite | Derivative::Decomposed(_) | Derivative::Function => {
-                Rule::Given
-            }
+            Derivative::Zero
+            | Derivative::Composite
+            | Derivative::Decomposed(_)
+            | Derivative::Tangent(_)
+            | Derivative::Function => Rule::Given,
             Derivative::Opaque => return Err(custom::opaque_error(&self.scope, equation)),
             Derivative::Custom(rule) => Rule::Nonlinear(Tangents::Custom(rule)),
             Derivative::Control | Derivative::Checkpoint => Rule::Nonlinear(Tangents::Control),
@@ -249,7 +251,8 @@ impl Nodes {
                 };
                 Ok(Some(Closure { body, captures: vec![] }))
             }
-            Derivative::Decomposed(decomposition) => {
+            Derivative::Decomposed(decomposition)
+            | Derivative::Tangent(TangentRule { decomposition, .. }) => {
                 let body = decomposed(&self.scope, equation, decomposition, &types)?;
                 Ok(Some(Closure { body, captures: vec![] }))
             }

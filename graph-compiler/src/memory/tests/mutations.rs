@@ -283,9 +283,9 @@ fn uses<'a>(plan: &Plan, step: &'a Step) -> (Vec<&'a Argument>, Vec<&'a Argument
             let operands = parameters.filter(|(_, b)| b.role == wengert_core::nest::BufferRole::In).count();
             (arguments[..operands].iter().collect(), arguments[operands..].iter().collect())
         }
-        Step::Call { arguments, .. } => {
-            let (result, operands) = arguments.split_last().unwrap();
-            (operands.iter().collect(), vec![result])
+        Step::Call { call, arguments, .. } => {
+            let (operands, results) = call.split(arguments);
+            (operands.iter().collect(), results.iter().collect())
         }
         _ => (vec![], vec![]),
     }

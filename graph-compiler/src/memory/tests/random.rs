@@ -131,7 +131,7 @@ fn direct(kernels: &Kernels, plan: &Plan) -> Run {
         let operands: Vec<Literal> = kernel.reads.iter().map(|b| values[b].clone()).collect();
         let results = match &kernel.work {
             Work::Nest(nest) => nest::interpret(nest, &operands).unwrap(),
-            Work::Call(call) => vec![call.reference(&operands).unwrap().literal()],
+            Work::Call(call) => call.references(&operands).unwrap().iter().map(|r| r.literal()).collect(),
             Work::Control(_) => unreachable!("these kernels have no regions"),
         };
         for (buffer, result) in kernel.writes.iter().zip(results) {

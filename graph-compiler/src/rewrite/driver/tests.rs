@@ -83,7 +83,7 @@ fn evaluate(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
         ["simplify", "cse", "dce", "split_reductions"].map(|p| (p.to_string(), 0)).into();
     let options = Options { fuse: false, fuel: none, ..Options::default() };
     let kernels = compile_kernels(function, &Target::cpu(), &options).unwrap().kernels;
-    interpret(&kernels, inputs, &mut |call, operands| Ok(product(call, operands))).unwrap()
+    interpret(&kernels, inputs, &mut |call, operands| Ok(vec![product(call, operands)])).unwrap()
 }
 
 /// Sums of products in the order of k, in f64: exact enough to be the same for the same products.

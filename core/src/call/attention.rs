@@ -1,0 +1,294 @@
+//! Attention, forward and backward, without a matrix of scores in memory.
+
+use super::fits;
+use super::reference::{Reference, Sum, rounds, sum_error};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
+use crate::literal::Literal;
+use crate::op::attribute::attributes;
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+
+attributes! {
+    /// `out = softmax(scale·q·kᵀ)·v` for each example and head, and the logarithm l of the softmax' denominator; or, backward, the cotangents of q, k
+    /// and v. The formulas are those of [the op](crate::op::Attention).
+    ///
+    /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads, width]`, or, if packed, all three in one,
+    /// dense `[batch, queries, 3, heads, width]`; backward, out (like q), l (dense `[batch, heads, queries]`) and out's cotangent besides. Results: out and l; backward, q's, k's and
+    /// v's cotangents, packed as they are. Sums are made in `dtype`; their order is the back end's (opaque sums: compared within a bound).
+    Attention {
+        /// Examples; every extent is at least 1.
+        batch: usize,
+        /// Positions that look.
+        queries: usize,
+        /// Positions looked at; `queries` if packed.
+        keys: usize,
+        /// Heads.
+        heads: usize,
+        /// Width of a head.
+        width: usize,
+        /// Whether q, k and v lie side by side.
+        packed: bool = false,
+        /// Whether position t sees positions up to t only.
+        causal: bool = false,
+        /// Whether cotangents are wanted.
+        backward: bool = false,
+        /// What scores are multiplied by: an f64, rounded to `dtype`.
+        scale: Scalar,
+        /// Of everything: f32 or f64.
+        dtype: DType,
+    }
+}
+
+/// Rows of numbers, `width` of them for each head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heads {
+    /// The first number.
+    pub offset: usize,
+    /// Distance of examples.
+    pub batch: usize,
+    /// Distance of positions; heads follow each other at a distance of `width`.
+    pub position: usize,
+}
+
+impl Attention {
+    fn tensor(&self, shape: &[usize]) -> TensorType {
+        TensorType::new(self.dtype, shape.iter().copied())
+    }
+
+    /// Types of q, k and v, or of the one that holds them.
+    fn three(&self) -> Vec<TensorType> {
+        let of = |positions| self.tensor(&[self.batch, positions, self.heads, self.width]);
+        match self.packed {
+            true => vec![self.tensor(&[self.batch, self.queries, 3, self.heads, self.width])],
+            false => vec![of(self.queries), of(self.keys), of(self.keys)],
+        }
+    }
+
+    fn out_and_logarithm(&self) -> [TensorType; 2] {
+        [
+            self.tensor(&[self.batch, self.queries, self.heads, self.width]),
+            self.tensor(&[self.batch, self.heads, self.queries]),
+        ]
+    }
+
+    /// Where queries (0), keys (1) or values (2) lie in their operand, and their cotangents in their result.
+    pub fn part(&self, part: usize) -> Heads {
+        let row = self.heads * self.width;
+        let (positions, rows) = match (self.packed, part) {
+            (true, _) => (self.queries, 3),
+            (false, 0) => (self.queries, 1),
+            (false, _) => (self.keys, 1),
+        };
+        let offset = if self.packed { part * row } else { 0 };
+        Heads { offset, batch: positions * rows * row, position: rows * row }
+    }
+
+    /// How out and its cotangent lie in theirs.
+    pub fn out(&self) -> Heads {
+        let row = self.heads * self.width;
+        Heads { offset: 0, batch: self.queries * row, position: row }
+    }
+
+    /// Keys that a query sees: the first so many.
+    pub fn seen(&self, query: usize) -> usize {
+        if self.causal { self.keys.min(query + 1) } else { self.keys }
+    }
+
+    pub(super) fn operands(&self) -> Vec<TensorType> {
+        let mut types = self.three();
+        if self.backward {
+            let [out, logarithm] = self.out_and_logarithm();
+            types.extend([out.clone(), logarithm, out]);
+        }
+        types
+    }
+
+    pub(super) fn results(&self) -> Vec<TensorType> {
+        if self.backward { self.three() } else { self.out_and_logarithm().to_vec() }
+    }
+
+    pub(super) fn verify(&self) -> Result<()> {
+        let extents = [self.batch, self.queries, self.keys, self.heads, self.width];
+        if extents.contains(&0) {
+            return Err(Diagnostic::new(format!("attention of extents {extents:?}"))
+                .help("every extent is at least 1"));
+        }
+        fits("queries, keys and values", &[3, self.batch, self.queries.max(self.keys), self.heads, self.width])?;
+        if self.packed && self.queries != self.keys {
+            return Err(Diagnostic::new(format!("{} queries beside {} keys", self.queries, self.keys)));
+        }
+        if !matches!(self.dtype, DType::F32 | DType::F64) {
+            return Err(Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of f32 or f64"));
+        }
+        if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
+            return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
+                .help("the scale is a finite f64"));
+        }
+        Ok(())
+    }
+
+    /// Multiplications and additions, of pairs of a query and a key that it sees.
+    pub(super) fn flops(&self) -> u64 {
+        let pairs: u64 = match self.causal {
+            false => self.queries as u64 * self.keys as u64,
+            true => {
+                let (t, s) = (self.queries as u64, self.keys as u64);
+                // Queries before the last key see one more each.
+                let growing = t.min(s);
+                growing * (growing + 1) / 2 + (t - growing) * s
+            }
+        };
+        // Forward, scores and the weighted sum; backward, the scores again and four more.
+        let products = if self.backward { 5 } else { 2 };
+        2 * products * pairs * (self.batch * self.heads * self.width) as u64
+    }
+
+    pub(super) fn reference(&self, operands: &[Literal]) -> Vec<Reference> {
+        let mut found: Vec<Vec<Entry>> = self
+            .results()
+            .iter()
+            .map(|ty| vec![Entry::default(); ty.elements().expect("verified extents fit")])
+            .collect();
+        for b in 0..self.batch {
+            for n in 0..self.heads {
+                for t in 0..self.queries {
+                    match self.backward {
+                        false => self.forward(operands, [b, n, t], &mut found),
+                        true => self.cotangents(operands, [b, n, t], &mut found),
+                    }
+                }
+            }
+        }
+        let reference = |(ty, entries): (TensorType, Vec<Entry>)| {
+            let mut reference = Reference::new(ty);
+            for entry in entries {
+                let (value, error) = entry.finish(self.dtype);
+                reference.push(value, error);
+            }
+            reference
+        };
+        self.results().into_iter().zip(found).map(reference).collect()
+    }
+
+    /// Positions of the numbers of one head in its tensor.
+    fn row(&self, heads: Heads, [b, n]: [usize; 2], t: usize) -> std::ops::Range<usize> {
+        let at = heads.offset + b * heads.batch + t * heads.position + n * self.width;
+        at..at + self.width
+    }
+
+    /// One of q, k and v at a position.
+    fn of<'a>(
+        &self,
+        operands: &'a [Literal],
+        part: usize,
+        head: [usize; 2],
+        t: usize,
+    ) -> impl Iterator<Item = Scalar> + 'a {
+        let literal = if self.packed { &operands[0] } else { &operands[part] };
+        self.row(self.part(part), head, t).map(|at| literal.get(at))
+    }
+
+    /// Σ xy, and the bound of what another order gives.
+    fn dot(&self, x: impl Iterator<Item = Scalar>, y: impl Iterator<Item = Scalar>) -> (f64, f64) {
+        let mut sum = Sum::new(self.dtype);
+        x.zip(y).for_each(|(x, y)| sum.add_product(x, y));
+        let (value, error) = sum.finish();
+        (value.to_f64(), error)
+    }
+
+    /// Scores of a query with the keys that it sees, each with its bound.
+    fn scores(&self, operands: &[Literal], [b, n, t]: [usize; 3]) -> Vec<(f64, f64)> {
+        let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
+        let score = |s: usize| {
+            let (value, error) = self.dot(self.of(operands, 0, [b, n], t), self.of(operands, 1, [b, n], s));
+            let value = value * scale;
+            // The scale may be multiplied into q, into the sums, or into either's differences.
+            (value, error * scale.abs() + 4.0 * super::reference::rounding(self.dtype, value))
+        };
+        (0..self.seen(t)).map(score).collect()
+    }
+
+    fn forward(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
+        let scores = self.scores(operands, [b, n, t]);
+        let max = scores.iter().map(|s| s.0).fold(f64::NEG_INFINITY, f64::max);
+        let max = if max.is_finite() { max } else { 0.0 };
+        let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
+        let unit = super::reference::unit(self.dtype);
+        // A power and the sum of powers carry the errors of their scores, of the difference to the maximum, and a few roundings.
+        let relative = |(s, e): (f64, f64)| growth(2.0 * e + unit * (8.0 + 2.0 * (s - max).abs() + max.abs()));
+        let greatest = scores.iter().map(|s| relative(*s)).fold(0.0, f64::max);
+        let whole = growth(2.0 * greatest) + sum_error(self.dtype, scores.len() + 4);
+        for (s, score) in scores.iter().enumerate() {
+            let p = (score.0 - max).exp() / sum;
+            let rows = self.of(operands, 2, [b, n], s);
+            for (at, v) in self.row(self.out(), [b, n], t).zip(rows) {
+                found[0][at].add(p * v.to_f64(), whole);
+            }
+        }
+        let entry = &mut found[1][(b * self.heads + n) * self.queries + t];
+        entry.add(max + sum.ln(), 0.0);
+        entry.error += greatest + sum_error(self.dtype, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());
+    }
+
+    fn cotangents(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
+        let given = &operands[operands.len() - 3..];
+        let unit = super::reference::unit(self.dtype);
+        let row = self.row(self.out(), [b, n], t);
+        let of = |literal: &Literal| row.clone().map(|at| literal.get(at)).collect::<Vec<_>>();
+        let (out, c) = (of(&given[0]), of(&given[2]));
+        let l = given[1].get((b * self.heads + n) * self.queries + t).to_f64();
+        let (mean, mean_error) = self.dot(c.iter().copied(), out.iter().copied());
+        let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
+        for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
+            let p = (score - l).exp();
+            let relative = growth(error + unit * (8.0 + (score - l).abs()));
+            let (slope, slope_error) = self.dot(c.iter().copied(), self.of(operands, 2, [b, n], s));
+            let difference = slope - mean;
+            let ds = p * difference * scale;
+            let ds_error = (p * scale).abs() * (slope_error + mean_error + 2.0 * unit * (slope.abs() + mean.abs()))
+                * (1.0 + relative)
+                + ds.abs() * (relative + 8.0 * unit);
+            let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
+                let result = if self.packed { 0 } else { part };
+                // Any order of the sum, of so many terms.
+                let terms = if part == 0 { self.keys } else { self.queries };
+                let order = sum_error(self.dtype, terms + 2);
+                for (at, x) in self.row(self.part(part), [b, n], to).zip(rows) {
+                    let entry = &mut found[result][at];
+                    entry.add(weight * x, order);
+                    entry.error += error * x.abs() * (1.0 + order);
+                }
+            };
+            let numbers = |part: usize, t: usize| self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect();
+            give(0, t, ds, ds_error, numbers(1, s));
+            give(1, s, ds, ds_error, numbers(0, t));
+            give(2, s, p, p * relative, c.iter().map(|c| c.to_f64()).collect());
+        }
+    }
+}
+
+/// How much `exp` grows by an error of its argument.
+fn growth(error: f64) -> f64 {
+    if error < 0.5 { error.exp_m1() } else { f64::INFINITY }
+}
+
+/// A number of a result while it is added up, in f64.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    value: f64,
+    error: f64,
+}
+
+impl Entry {
+    /// Adds a term of which a back end's is off by this part of its size.
+    fn add(&mut self, term: f64, relative: f64) {
+        self.value += term;
+        self.error += term.abs() * relative;
+    }
+
+    fn finish(self, dtype: DType) -> (Scalar, f64) {
+        let error = if self.error.is_nan() { f64::INFINITY } else { self.error };
+        rounds(dtype, self.value, error)
+    }
+}

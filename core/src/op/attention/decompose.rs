@@ -1,0 +1,118 @@
+//! Attention and its derivatives by other ops.
+//!
+//! Products of halves are added in f32, where everything else is computed too; what weighs halves is rounded to halves first, so that products are of halves, and results are
+//! rounded once.
+
+use super::super::softmax::{Shifted, restore, wide};
+use super::super::{Concatenate, DotGeneral};
+use super::{Attention, AttentionKind};
+use crate::dtype::DType;
+use crate::graph::tensor::Tensor;
+
+/// The axis of keys in scores, `[B, N, T, S]`.
+const KEYS: usize = 3;
+
+/// Queries, keys and values, `[B, T or S, N, H]`.
+struct Three {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+}
+
+impl Three {
+    /// Apart, whether they lie side by side or not.
+    fn of(operands: &[Tensor]) -> Self {
+        let [q, k, v] = match operands {
+            [one] => [0, 1, 2].map(|part| {
+                let mut shape = one.shape().to_vec();
+                shape.remove(2);
+                one.slice_axis(2, part, part + 1).reshape(shape)
+            }),
+            three => [0, 1, 2].map(|n: usize| three[n].clone()),
+        };
+        Three { q, k, v }
+    }
+
+    /// As the operands are: side by side, if those were one.
+    fn like(self, operands: &[Tensor]) -> Vec<Tensor> {
+        let parts = [self.q, self.k, self.v];
+        if operands.len() == 3 {
+            return parts.to_vec();
+        }
+        let mut shape = operands[0].shape().to_vec();
+        shape[2] = 1.into();
+        let parts = parts.map(|x| x.reshape(shape.clone()));
+        vec![Tensor::apply(Concatenate { axis: 2 }, &parts.each_ref())]
+    }
+}
+
+/// `[B, N, T, S]`: sums over the width of the products of `[B, T, N, H]` and `[B, S, N, H]`.
+fn scores(x: &Tensor, y: &Tensor) -> Tensor {
+    product(x, y, 3, 3, [0, 2], [0, 2])
+}
+
+/// `[B, T, N, H]`: rows of `[B, S, N, H]` weighed by `[B, N, T, S]`, with sums over the axis `along` of the weights.
+fn weigh(weights: &Tensor, along: usize, rows: &Tensor) -> Tensor {
+    product(&weights.convert(rows.dtype()), rows, along, 1, [0, 1], [0, 2]).permute(&[0, 2, 1, 3])
+}
+
+fn product(x: &Tensor, y: &Tensor, along_x: usize, along_y: usize, a: [usize; 2], b: [usize; 2]) -> Tensor {
+    let result = x.dtype().is_half().then(|| wide(x.dtype()));
+    let contract = (vec![along_x], vec![along_y]);
+    Tensor::apply(DotGeneral { contract, batch: (a.to_vec(), b.to_vec()), result }, &[x, y])
+}
+
+/// Scores with −∞ where a query does not see a key.
+fn seen(causal: bool, scores: &Tensor) -> Tensor {
+    if !causal {
+        return scores.clone();
+    }
+    let along = |axis| Tensor::iota(DType::I32, scores.shape().to_vec(), axis);
+    along(KEYS - 1).ge(along(KEYS)).select(scores, &scores.full_like(f64::NEG_INFINITY))
+}
+
+/// The results of the op.
+pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
+    let primals = if operands[0].rank() == 5 { 1 } else { 3 };
+    let (primals, rest) = operands.split_at(primals);
+    let x = Three::of(primals);
+    let dtype = x.q.dtype();
+    let scale = op.scale.to_f64();
+    let s = seen(op.causal, &(scores(&x.q, &x.k) * scale));
+    if op.kind == AttentionKind::Value {
+        let Shifted { max, exponentials, sum, .. } = Shifted::new(&s, KEYS);
+        let p = exponentials / restore(&sum, s.shape(), KEYS);
+        return vec![weigh(&p, KEYS, &x.v).convert(dtype), max + sum.log()];
+    }
+    let (out, l) = (&rest[0].convert(wide(dtype)), &rest[1]);
+    let p = (&s - restore(l, s.shape(), KEYS)).exp();
+    match op.kind {
+        AttentionKind::Value => unreachable!("returned above"),
+        AttentionKind::Jvp => {
+            let d = Three::of(&rest[2..]);
+            let ds = (scores(&d.q, &x.k) + scores(&x.q, &d.k)) * scale;
+            let moved = ds.scaled_by(&p);
+            let dl = moved.sum_axes(&[KEYS]);
+            // [B, N, T] beside [B, T, N, H].
+            let shift = dl.permute(&[0, 2, 1]).broadcast_in_dim(out.shape().to_vec(), &[0, 1, 2]);
+            let dout = weigh(&moved, KEYS, &x.v) - shift.scaled_by(out) + weigh(&p, KEYS, &d.v);
+            vec![dout.convert(dtype), dl]
+        }
+        AttentionKind::Vjp => {
+            let c = &rest[2];
+            let weighed = c.convert(wide(dtype)).scaled_by(out).sum_axes(&[3]).permute(&[0, 2, 1]);
+            let mean = match rest.get(3) {
+                Some(m) => weighed - m,
+                None => weighed,
+            };
+            let difference = scores(c, &x.v) - restore(&mean, s.shape(), KEYS);
+            let ds = difference.scaled_by(&p) * scale;
+            let cotangents = Three {
+                q: weigh(&ds, KEYS, &x.k).convert(dtype),
+                k: weigh(&ds, KEYS - 1, &x.q).convert(dtype),
+                v: weigh(&p, KEYS - 1, c).convert(dtype),
+            };
+            cotangents.like(primals)
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The meaning of attention and its derivatives, one query at a time.
+
+use super::super::softmax::shifted_row;
+use super::{Attention, AttentionKind};
+use crate::diagnostic::Result;
+use crate::interpret::{Array, Cell, Real};
+use crate::ty::TensorType;
+
+/// Queries, keys or values: `[B, T, N, H]`, or a part of `[B, T, 3, N, H]`.
+struct Heads<'a, R> {
+    array: &'a Array<R>,
+    part: Option<usize>,
+}
+
+impl<R> Clone for Heads<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<R> Copy for Heads<'_, R> {}
+
+impl<'a, R: Real> Heads<'a, R> {
+    /// Position of the first number of a head.
+    fn row(&self, [b, n]: [usize; 2], t: usize) -> usize {
+        match self.part {
+            Some(part) => self.array.flat(&[b, t, part, n, 0]),
+            None => self.array.flat(&[b, t, n, 0]),
+        }
+    }
+
+    /// What a head is at a position.
+    fn get(self, head: [usize; 2], t: usize, width: usize) -> impl Iterator<Item = &'a R> {
+        let row = self.row(head, t);
+        self.array.cells[row..row + width].iter().map(Cell::real)
+    }
+}
+
+fn three<R>(operands: &[Array<R>]) -> [Heads<'_, R>; 3] {
+    match operands {
+        [one] => [0, 1, 2].map(|part| Heads { array: one, part: Some(part) }),
+        _ => [0, 1, 2].map(|n: usize| Heads { array: &operands[n], part: None }),
+    }
+}
+
+fn dot<'a, R: Real>(x: impl Iterator<Item = &'a R>, y: impl Iterator<Item = &'a R>) -> R {
+    x.zip(y).fold(R::from_i64(0), |sum, (x, y)| sum.add(&x.mul(y)))
+}
+
+/// `sums += weight · row`.
+fn add_scaled<'a, R: Real>(sums: &mut [R], weight: &R, row: impl Iterator<Item = &'a R>) {
+    sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = sum.add(&weight.mul(x)));
+}
+
+/// The results of the op.
+pub(super) fn evaluate<R: Real>(
+    op: &Attention,
+    operands: &[Array<R>],
+    results: &[TensorType],
+) -> Result<Vec<Array<R>>> {
+    let primals = if operands[0].shape.len() == 5 { 1 } else { 3 };
+    let (primals, rest) = operands.split_at(primals);
+    let [q, k, v] = three(primals);
+    let shape = &q.array.shape;
+    let (batch, queries, width) = (shape[0], shape[1], shape[shape.len() - 1]);
+    let heads = shape[shape.len() - 2];
+    let keys = k.array.shape[1];
+    let scale = R::from_f64(op.scale.to_f64());
+    let zero = || R::from_i64(0);
+    let extents: Vec<Vec<usize>> =
+        results.iter().map(|ty| ty.extents().expect("the interpreter runs bound functions only")).collect();
+    let mut sums: Vec<Vec<R>> =
+        extents.iter().map(|shape| vec![zero(); shape.iter().product()]).collect();
+    // Where a part of a result begins, as in an operand.
+    let place = |part: usize, [b, n]: [usize; 2], t: usize, length: usize| match extents.len() {
+        1 => (0, (((b * length + t) * 3 + part) * heads + n) * width),
+        _ => (part, ((b * length + t) * heads + n) * width),
+    };
+    for head in (0..batch).flat_map(|b| (0..heads).map(move |n| [b, n])) {
+        for t in 0..queries {
+            let seen = if op.causal { keys.min(t + 1) } else { keys };
+            let row = |t: usize| (head[0] * queries + t) * heads + head[1];
+            let logarithm = (head[0] * heads + head[1]) * queries + t;
+            let score = |x: Heads<'_, R>, y: Heads<'_, R>, s: usize| {
+                dot(x.get(head, t, width), y.get(head, s, width)).mul(&scale)
+            };
+            let scores: Vec<R> = (0..seen).map(|s| score(q, k, s)).collect();
+            let out = row(t) * width..(row(t) + 1) * width;
+            if op.kind == AttentionKind::Value {
+                let (max, exponentials, sum) = shifted_row(&scores)?;
+                for (s, e) in exponentials.iter().enumerate() {
+                    add_scaled(&mut sums[0][out.clone()], &e.div(&sum)?, v.get(head, s, width));
+                }
+                // Of nothing, as it is spelt with maxima and sums: the maximum is −∞, taken as 0.
+                sums[1][logarithm] = max.add(&sum.apply("log", libm::log)?);
+                continue;
+            }
+            let given = Heads { array: &rest[0], part: None };
+            let l = rest[1].cells[logarithm].real();
+            let p: Vec<R> = scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
+            if op.kind == AttentionKind::Jvp {
+                let [dq, dk, dv] = three(&rest[2..]);
+                let mut dl = zero();
+                for s in 0..seen {
+                    let moved = p[s].mul(&score(dq, k, s).add(&score(q, dk, s)));
+                    dl = dl.add(&moved);
+                    add_scaled(&mut sums[0][out.clone()], &moved, v.get(head, s, width));
+                    add_scaled(&mut sums[0][out.clone()], &p[s], dv.get(head, s, width));
+                }
+                add_scaled(&mut sums[0][out], &dl.neg(), given.get(head, t, width));
+                sums[1][logarithm] = dl;
+                continue;
+            }
+            let c = Heads { array: &rest[2], part: None };
+            let mut mean = dot(c.get(head, t, width), given.get(head, t, width));
+            if let Some(m) = rest.get(3) {
+                mean = mean.sub(m.cells[logarithm].real());
+            }
+            for s in 0..seen {
+                let slope = dot(c.get(head, t, width), v.get(head, s, width)).sub(&mean);
+                let ds = p[s].mul(&slope).mul(&scale);
+                let terms = [(&ds, k, s, t, queries), (&ds, q, t, s, keys), (&p[s], c, t, s, keys)];
+                for (part, (weight, from, at, to, length)) in terms.into_iter().enumerate() {
+                    let (result, begin) = place(part, head, to, length);
+                    add_scaled(&mut sums[result][begin..begin + width], weight, from.get(head, at, width));
+                }
+            }
+        }
+    }
+    let arrays = results.iter().zip(extents).zip(sums);
+    let array = |((ty, shape), sums): ((&TensorType, Vec<usize>), Vec<R>)| {
+        Array::new(ty.dtype, shape, sums.into_iter().map(Cell::Real).collect())
+    };
+    Ok(arrays.map(array).collect())
+}

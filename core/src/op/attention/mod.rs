@@ -1,0 +1,389 @@
+//! Scaled dot-product attention: `dot_product_attention`, its tangent `dot_product_attention_jvp` and its cotangents
+//! `dot_product_attention_vjp` (Vaswani and others, *Attention is all you need*, 2017; the name is `jax.nn`'s).
+//!
+//! For each example and each head, with queries q `[T, H]`, keys k and values v `[S, H]`,
+//!
+//! ```text
+//! s = scale · q·kᵀ    (−∞ where a query does not see a key)
+//! l = ln Σ exp(s)     p = exp(s − l)      out = p·v
+//! ```
+//!
+//! with sums along the keys. A network computes it in every block, and spelt out it would keep `[T, S]` scores for every head: the largest thing in its
+//! memory, though all that anybody wants is `out`. So it is one op, and so are its derivatives, which make `p` again from `l` instead of keeping it
+//! (Dao and others, *FlashAttention*, 2022):
+//!
+//! ```text
+//! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ)       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
+//! cotangents:  d = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − d)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
+//! ```
+//!
+//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv together, and the cotangents are its transpose; derivatives of these two come
+//! from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves, nothing to attend to, and
+//! cotangents of `l`.
+//!
+//! Queries, keys and values are three operands, or one that holds them side by side, `[B, T, 3, N, H]`, as one matrix product makes them: then their
+//! cotangents are one result too, and nothing is cut or put together.
+
+mod decompose;
+mod evaluate;
+
+use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use super::compute::{Compute, DecomposeRule};
+use super::derivative::{Derivative, Jvp, TangentRule, Transpose};
+use super::elementwise::Domain;
+use super::sample::{Sample, SampleOperand, floats};
+use super::softmax::wide;
+use super::{Batch, Cost, Entry, Op, Operation, Traits};
+use crate::call::{self, Call};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Region;
+use crate::graph::tensor::Tensor;
+use crate::interpret::{Array, Real, Regions};
+use crate::scalar::Scalar;
+use crate::ty::TensorType;
+use std::collections::BTreeMap;
+
+/// Which of the family.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum AttentionKind {
+    /// `out` and `l` from queries, keys and values.
+    Value,
+    /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the tangents of the first three.
+    Jvp,
+    /// The cotangents of queries, keys and values, from these, `out` and `l`, and the cotangents of `out` and, if it has one, of `l`.
+    Vjp,
+}
+
+impl AttentionKind {
+    /// Every kind.
+    pub const ALL: [AttentionKind; 3] = [AttentionKind::Value, AttentionKind::Jvp, AttentionKind::Vjp];
+
+    const fn name(self) -> &'static str {
+        match self {
+            AttentionKind::Value => "dot_product_attention",
+            AttentionKind::Jvp => "dot_product_attention_jvp",
+            AttentionKind::Vjp => "dot_product_attention_vjp",
+        }
+    }
+
+    const fn doc(self) -> &'static str {
+        match self {
+            AttentionKind::Value => {
+                "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: out = softmax(scale·q·kᵀ)·v for each example and head, and the logarithm \
+                 l of the softmax' denominator. q and out are `[B, T, N, H]` (examples, positions, heads, width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One operand \
+                 `[B, T, 3, N, H]` holds all three side by side. If `causal`, position t sees positions up to t."
+            }
+            AttentionKind::Jvp => {
+                "The tangents of `dot_product_attention`'s results: `%dout, %dl = dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`; linear in the last three together. With \
+                 p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ), dl = Σ p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
+            }
+            AttentionKind::Vjp => {
+                "The cotangents of `dot_product_attention`'s operands: `%q, %k, %v = dot_product_attention_vjp %q, %k, %v, %out, %l, %c, %m`, where c and m, which may be absent, are those of out and l. \
+                 With p = exp(s − l) and s̄ = scale·p∘(c·vᵀ − Σ c∘out + m) they are s̄·k, s̄ᵀ·q and pᵀ·c."
+            }
+        }
+    }
+}
+
+mod attribute_struct {
+    use super::*;
+    attributes! {
+        /// Attributes of the family.
+        Scores {
+            /// Whether a position sees those before it, and itself, only.
+            causal: bool = false,
+            /// What scores are multiplied by, a finite f64.
+            scale: Scalar,
+        }
+    }
+}
+use attribute_struct::Scores;
+
+/// `dot_product_attention` and its derivatives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Attention {
+    /// Which of the family.
+    pub kind: AttentionKind,
+    /// Whether a position sees those before it, and itself, only.
+    pub causal: bool,
+    /// What scores are multiplied by, a finite f64.
+    pub scale: Scalar,
+}
+
+/// Extents of an attention.
+struct Sizes {
+    batch: Dim,
+    queries: Dim,
+    keys: Dim,
+    heads: Dim,
+    width: Dim,
+    dtype: DType,
+    packed: bool,
+}
+
+/// How many operands are queries, keys and values: 1 if they lie side by side.
+fn primals(operands: &[TensorType]) -> usize {
+    if operands.first().is_some_and(|ty| ty.rank() == 5) { 1 } else { 3 }
+}
+
+impl Sizes {
+    /// Those of the first operands of all ops of the family.
+    fn of(operands: &[TensorType]) -> Result<Self> {
+        let help = "queries are [batch, positions, heads, width], keys and values alike; or all in one [batch, positions, 3, heads, width]";
+        let packed = primals(operands) == 1;
+        if !packed && operands.len() < 3 {
+            return Err(Diagnostic::new(format!("{} operands", operands.len())).help(help));
+        }
+        let q = &operands[0];
+        Domain::Float.check(q.dtype)?;
+        if packed {
+            if q.shape[2] != Dim::from(3) {
+                return Err(Diagnostic::new(format!("queries, keys and values have type {q}")).help(help));
+            }
+            let [batch, queries, _, heads, width] = [0, 1, 2, 3, 4].map(|axis| q.shape[axis].clone());
+            let keys = queries.clone();
+            return Ok(Sizes { batch, queries, keys, heads, width, dtype: q.dtype, packed });
+        }
+        let (k, v) = (&operands[1], &operands[2]);
+        let fits = q.rank() == 4
+            && k.rank() == 4
+            && [0, 2, 3].into_iter().all(|axis| q.shape[axis] == k.shape[axis])
+            && q.dtype == k.dtype
+            && k == v;
+        if !fits {
+            return Err(Diagnostic::new(format!("queries have type {q}, keys {k}, values {v}")).help(help));
+        }
+        let [batch, queries, heads, width] = [0, 1, 2, 3].map(|axis| q.shape[axis].clone());
+        Ok(Sizes { batch, queries, keys: k.shape[1].clone(), heads, width, dtype: q.dtype, packed })
+    }
+
+    fn out(&self) -> TensorType {
+        let shape = [&self.batch, &self.queries, &self.heads, &self.width];
+        TensorType { dtype: self.dtype, shape: shape.map(Dim::clone).to_vec() }
+    }
+
+    fn logarithm(&self) -> TensorType {
+        let shape = [&self.batch, &self.heads, &self.queries];
+        TensorType { dtype: wide(self.dtype), shape: shape.map(Dim::clone).to_vec() }
+    }
+}
+
+impl Attention {
+    /// The same attention's value or derivative.
+    fn of_kind(self, kind: AttentionKind) -> Self {
+        Attention { kind, ..self }
+    }
+
+    /// The call that computes it, where there is one.
+    fn call(&self, operands: &[TensorType]) -> Option<Call> {
+        let sizes = Sizes::of(operands).expect("compute is asked for what infer takes");
+        let given = operands.len() - primals(operands);
+        let backward = match (self.kind, given) {
+            (AttentionKind::Value, _) => false,
+            (AttentionKind::Vjp, 3) => true,
+            _ => return None,
+        };
+        let extent = |dim: &Dim| dim.as_extent().expect("compute is asked for bound types only");
+        let call = Call::Attention(call::Attention {
+            batch: extent(&sizes.batch),
+            queries: extent(&sizes.queries),
+            keys: extent(&sizes.keys),
+            heads: extent(&sizes.heads),
+            width: extent(&sizes.width),
+            packed: sizes.packed,
+            causal: self.causal,
+            backward,
+            scale: self.scale,
+            dtype: sizes.dtype,
+        });
+        call.verify().is_ok().then_some(call)
+    }
+
+    /// The op on tensors.
+    fn apply(self, operands: &[&Tensor]) -> Vec<Tensor> {
+        Tensor::apply_many(self, operands)
+    }
+}
+
+fn op(op: &Op) -> Attention {
+    let Op::Attention(op) = op else { unreachable!("the rules of attention") };
+    *op
+}
+
+/// The tangent, an op of its own, in which tangents that are zero are zeros.
+fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
+    let tangents: Vec<Tensor> = (j.operands.iter().zip(j.tangents))
+        .map(|(x, tangent)| tangent.clone().unwrap_or_else(|| x.zeros_like()))
+        .collect();
+    let operands: Vec<&Tensor> = j.operands.iter().chain(j.results).chain(&tangents).collect();
+    op(j.op).of_kind(AttentionKind::Jvp).apply(&operands).into_iter().map(Some).collect()
+}
+
+/// The cotangents, the other op.
+fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let primals = (t.operands.len() - 2) / 2;
+    let mut operands: Vec<Tensor> =
+        t.operands[..primals + 2].iter().map(|operand| operand.known().clone()).collect();
+    let out = &operands[primals];
+    let cotangent = t.cotangents[0].clone().unwrap_or_else(|| out.zeros_like());
+    operands.push(cotangent);
+    operands.extend(t.cotangents[1].clone());
+    let operands: Vec<&Tensor> = operands.iter().collect();
+    let cotangents = op(t.op).of_kind(AttentionKind::Vjp).apply(&operands);
+    let tangents = t.operands[primals + 2..].iter();
+    let wanted = tangents.zip(cotangents).map(|(operand, ct)| operand.is_linear().then_some(ct));
+    vec![None; primals + 2].into_iter().chain(wanted).collect()
+}
+
+impl Operation for Attention {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
+        let sizes = Sizes::of(operands)?;
+        if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
+            return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
+                .help("the scale is a finite f64"));
+        }
+        let primals = primals(operands);
+        let (given, results) = ([sizes.out(), sizes.logarithm()], &operands[..primals]);
+        let rest: Vec<&TensorType> = match self.kind {
+            AttentionKind::Value => vec![],
+            AttentionKind::Jvp => given.iter().chain(results).collect(),
+            AttentionKind::Vjp => {
+                let cotangents = operands.len().saturating_sub(primals + 2).clamp(1, 2);
+                given.iter().chain(&given[..cotangents]).collect()
+            }
+        };
+        if operands.len() != primals + rest.len() {
+            return Err(Diagnostic::new(format!(
+                "takes {} operands, found {}",
+                primals + rest.len(),
+                operands.len()
+            )));
+        }
+        for (n, (found, wanted)) in operands[primals..].iter().zip(rest).enumerate() {
+            if found != wanted {
+                return Err(Diagnostic::new(format!(
+                    "operand {} has type {found}, not {wanted}",
+                    primals + n
+                )));
+            }
+        }
+        Ok(match self.kind {
+            AttentionKind::Value | AttentionKind::Jvp => given.to_vec(),
+            AttentionKind::Vjp => results.to_vec(),
+        })
+    }
+
+    fn evaluate<R: Real>(
+        &self,
+        operands: &[Array<R>],
+        results: &[TensorType],
+        _regions: &Regions<'_>,
+    ) -> Result<Vec<Array<R>>> {
+        evaluate::evaluate(self, operands, results)
+    }
+
+    fn compute<'a>(
+        &'a self,
+        operands: &[TensorType],
+        _results: &[TensorType],
+        _regions: &'a [Region],
+    ) -> Compute<'a> {
+        let rule: DecomposeRule<'a> = Box::new(|tensors| decompose::decompose(self, tensors));
+        match self.call(operands) {
+            Some(call) => Compute::CallOrDecompose(call, rule),
+            None => Compute::Decompose(rule),
+        }
+    }
+
+    fn derivative(&self) -> Derivative {
+        match self.kind {
+            AttentionKind::Value => Derivative::Nonlinear(jvp),
+            AttentionKind::Jvp => Derivative::Tangent(TangentRule {
+                linear: |operands| (operands - 2) / 2,
+                decomposition: |o, _, tensors| decompose::decompose(&op(o), tensors),
+                transpose,
+            }),
+            AttentionKind::Vjp => Derivative::Decomposed(|o, _, tensors| decompose::decompose(&op(o), tensors)),
+        }
+    }
+
+    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
+        // Examples of examples are examples.
+        let example = &b.results[0].shape[0];
+        let Some(merged) = b.size.checked_mul(example) else {
+            return b.fail(
+                Diagnostic::new(format!("{} examples of {example} have no extent", b.size))
+                    .help("bind one of the two dimensions before mapping"),
+            );
+        };
+        let together = |n: usize| {
+            let x = b.operand(n);
+            let shape = std::iter::once(merged.clone()).chain(x.shape()[2..].iter().cloned());
+            x.reshape(shape)
+        };
+        let operands: Vec<Tensor> = (0..b.operands.len()).map(together).collect();
+        let results = self.apply(&operands.iter().collect::<Vec<_>>());
+        results.iter().zip(b.results).map(|(x, ty)| x.reshape(b.shape(&ty.shape))).collect()
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn attributes(&self) -> Attributes {
+        Scores { causal: self.causal, scale: self.scale }.to_attributes()
+    }
+
+    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
+        let kind = AttentionKind::ALL.into_iter().find(|k| k.name() == name)?;
+        let attention = |s: Scores| Attention { kind, causal: s.causal, scale: s.scale };
+        Some(Scores::from_attributes(attributes).map(attention))
+    }
+
+    fn entries() -> Vec<Entry> {
+        AttentionKind::ALL.into_iter().map(entry).collect()
+    }
+}
+
+fn entry(kind: AttentionKind) -> Entry {
+    let attention = |causal, scale: f64| Attention { kind, causal, scale: Scalar::of(scale) };
+    let some = |shape: &[usize]| floats(shape, -1.0, 1.0);
+    let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>, both: bool| match kind {
+        AttentionKind::Value => vec![],
+        AttentionKind::Jvp => [vec![some(out), floats(logarithm, 0.5, 1.5)], tangents].concat(),
+        AttentionKind::Vjp => {
+            let mut operands = vec![some(out), floats(logarithm, 0.5, 1.5), some(out)];
+            operands.extend(both.then(|| some(logarithm)));
+            operands
+        }
+    };
+    let apart = |causal, scale, [b, t, s, n, h]: [usize; 5], both| {
+        let (q, k) = ([b, t, n, h], [b, s, n, h]);
+        let three = vec![some(&q), some(&k), some(&k)];
+        let rest = rest(&q, &[b, n, t], three.clone(), both);
+        Sample::new(attention(causal, scale), [three, rest].concat())
+    };
+    let packed = |causal, scale, [b, t, n, h]: [usize; 4], both| {
+        let one = vec![some(&[b, t, 3, n, h])];
+        let rest = rest(&[b, t, n, h], &[b, n, t], one.clone(), both);
+        Sample::new(attention(causal, scale), [one, rest].concat())
+    };
+    Entry {
+        name: kind.name(),
+        doc: kind.doc(),
+        derivative: attention(false, 1.0).derivative().kind(),
+        samples: vec![
+            apart(false, 0.5, [2, 3, 4, 2, 3], false),
+            apart(true, 1.5, [1, 4, 4, 1, 2], true),
+            apart(true, -0.5, [1, 2, 3, 2, 1], false),
+            packed(true, 0.7, [2, 3, 2, 2], false),
+            packed(false, 1.0, [1, 2, 1, 3], true),
+        ],
+    }
+}

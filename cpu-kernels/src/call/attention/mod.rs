@@ -1,0 +1,277 @@
+//! Attention on the CPU, forward and backward, block by block: no matrix of scores is ever in memory, only a block of it in the cache.
+//!
+//! Forward, a task has some queries of one head. It goes through the keys block by block: scores are a product, their powers are taken relative to the greatest
+//! score of the query so far, and weigh a block of values. Where a greater score turns up, what was added up before is scaled (Milakov and Gimelshein, *Online
+//! normalizer calculation for softmax*, 2018; Dao and others, *FlashAttention*, 2022). Backward, a task has one head: for each block of keys and each block of queries that sees some of
+//! it, probabilities are made again from the scores and the logarithm of the denominator, and five products give and take what belongs to the two blocks (Dao, *FlashAttention-2*, 2023).
+//!
+//! Queries, keys and values are read where they are, heads side by side as the layer before has made them, and results are written likewise: nothing is permuted or packed before or
+//! after. Blocks that no query of a block sees are left out; in a block that some see, what is hidden has the probability 0.
+//!
+//! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
+
+mod rows;
+
+use super::panel::View;
+use super::{Arguments, room, take};
+use crate::kernels::CHUNK;
+use crate::memory::Workspace;
+use rows::{Block, Float};
+use wengert_core::call::{Attention, Heads};
+use wengert_core::{DType, Diagnostic};
+
+/// An attention, ready to run.
+#[derive(Debug)]
+pub(super) struct CompiledAttention {
+    call: Attention,
+}
+
+/// Queries of a block.
+const QUERIES: usize = 64;
+/// Keys of a block, forward: a block of scores fills the first cache.
+const KEYS: usize = 128;
+/// Keys of a block, backward, where two blocks of scores share it.
+const KEYS_BACKWARD: usize = 64;
+
+/// Distance of the rows of a block of scores.
+fn padded(keys: usize) -> usize {
+    keys.next_multiple_of(CHUNK)
+}
+
+/// Rows of one head in a buffer.
+#[derive(Clone, Copy)]
+struct Rows<T> {
+    at: *mut T,
+    distance: usize,
+}
+
+impl<T: Copy> Rows<T> {
+    /// Where a row begins.
+    fn row(self, position: usize) -> *mut T {
+        self.at.wrapping_add(position * self.distance)
+    }
+
+    /// Rows from one on, as a matrix.
+    fn from(self, position: usize) -> View<T> {
+        View { at: self.row(position), row: self.distance, column: 1 }
+    }
+
+    /// The same, transposed.
+    fn across(self, position: usize) -> View<T> {
+        View { at: self.row(position), row: 1, column: self.distance }
+    }
+}
+
+/// A block of scores as a matrix.
+fn matrix<T>(at: *mut T, row: usize) -> View<T> {
+    View { at, row, column: 1 }
+}
+
+/// The same, transposed.
+fn transposed<T>(at: *mut T, row: usize) -> View<T> {
+    View { at, row: 1, column: row }
+}
+
+impl CompiledAttention {
+    pub fn new(call: &Attention) -> Self {
+        CompiledAttention { call: call.clone() }
+    }
+
+    /// Keys of a block.
+    fn keys(&self) -> usize {
+        let most = if self.call.backward { KEYS_BACKWARD } else { KEYS };
+        most.min(self.call.keys)
+    }
+
+    fn queries(&self) -> usize {
+        QUERIES.min(self.call.queries)
+    }
+
+    /// Bytes of scratch memory of each thread.
+    pub fn scratch(&self) -> usize {
+        let size = self.call.dtype.size();
+        let block = room(self.queries() * padded(self.keys()) * size);
+        match self.call.backward {
+            false => block + room(self.queries() * self.call.width * size) + 2 * room(self.queries() * size),
+            true => 2 * block + room(self.call.queries * size),
+        }
+    }
+
+    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        match self.call.dtype {
+            DType::F64 => self.run_with::<f64>(workspace, arguments),
+            _ => self.run_with::<f32>(workspace, arguments),
+        }
+    }
+
+    fn run_with<T: Float>(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        let Attention { batch, heads, queries, backward, .. } = self.call;
+        let blocks = if backward { 1 } else { queries.div_ceil(QUERIES) };
+        let task = |thread: usize, task: usize| {
+            let (head, block) = (task / blocks, task % blocks);
+            let head = [head / heads, head % heads];
+            // SAFETY: the arguments were checked; each task has a head, or queries of one, to itself.
+            unsafe {
+                match backward {
+                    false => self.forward::<T>(workspace, thread, arguments, head, block * QUERIES),
+                    true => self.cotangents::<T>(workspace, thread, arguments, head),
+                }
+            }
+        };
+        workspace.pool().parallel_for(batch * heads * blocks, task).map_err(|e| Diagnostic::new(e.to_string()))
+    }
+
+    /// The rows of a head in the tensor at `at`.
+    fn rows<T: Copy>(&self, at: *mut T, heads: Heads, [b, n]: [usize; 2]) -> Rows<T> {
+        let first = heads.offset + b * heads.batch + n * self.call.width;
+        Rows { at: at.wrapping_add(first), distance: heads.position }
+    }
+
+    /// Queries, keys and values of a head; or, from the first of the arguments that are results on, their cotangents.
+    fn three<T: Copy>(&self, arguments: &Arguments<'_>, first: usize, head: [usize; 2]) -> [Rows<T>; 3] {
+        let of = |part: usize| {
+            let argument = if self.call.packed { first } else { first + part };
+            self.rows(arguments.writable::<T>(argument), self.call.part(part), head)
+        };
+        [of(0), of(1), of(2)]
+    }
+
+    /// How many arguments queries, keys and values are.
+    fn primals(&self) -> usize {
+        if self.call.packed { 1 } else { 3 }
+    }
+
+    /// Positions in a tensor `[batch, heads, queries]`.
+    fn logarithms<T>(&self, at: *mut T, [b, n]: [usize; 2]) -> *mut T {
+        at.wrapping_add((b * self.call.heads + n) * self.call.queries)
+    }
+
+    /// The results for the queries of a block that begins at `first`.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of the call, checked; no other thread uses the results for these queries.
+    unsafe fn forward<T: Float>(
+        &self,
+        workspace: &Workspace,
+        thread: usize,
+        arguments: &Arguments<'_>,
+        head: [usize; 2],
+        first: usize,
+    ) {
+        let call = &self.call;
+        let [q, k, v] = self.three::<T>(arguments, 0, head);
+        let out = self.rows(arguments.writable::<T>(self.primals()), call.out(), head);
+        let logarithms = self.logarithms(arguments.writable::<T>(self.primals() + 1), head);
+        let (count, width) = (QUERIES.min(call.queries - first), call.width);
+        let row = padded(self.keys());
+        let mut scratch = workspace.scratch(thread);
+        let mut free = &mut scratch[..];
+        let scores = take::<T>(&mut free, count * row).as_mut_ptr();
+        let sums = take::<T>(&mut free, count * width).as_mut_ptr();
+        let greatest = take::<T>(&mut free, count);
+        let powers = take::<T>(&mut free, count);
+        greatest.fill(T::NEG_INFINITY);
+        powers.fill(T::ZERO);
+        let seen = call.seen(first + count - 1);
+        for begin in (0..seen).step_by(self.keys()) {
+            let keys = self.keys().min(seen - begin);
+            let block = Block {
+                scores,
+                row,
+                queries: count,
+                keys,
+                // Of the block's keys, the first query sees so many; each further one sees one more.
+                seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
+                scale: T::constant(call.scale.to_f64()),
+            };
+            // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the product overwrites what it does not add to.
+            unsafe {
+                T::product([count, keys, width], scores, row, false, q.from(first), k.across(begin));
+                rows::powers(workspace.simd(), &block, greatest, powers, sums, width, begin > 0);
+                T::product([count, width, keys], sums, width, begin > 0, matrix(scores, row), v.from(begin));
+            }
+        }
+        // SAFETY: the rows exist, and nobody else uses them.
+        unsafe {
+            let (out, distance) = (out.row(first), out.distance);
+            rows::normalize(workspace.simd(), [count, width], sums, powers, out, distance);
+            for n in 0..count {
+                logarithms.add(first + n).write(T::shift(greatest[n]).add(powers[n].log()));
+            }
+        }
+    }
+
+    /// The cotangents of the queries, keys and values of a head.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of the call, checked; no other thread uses the results for this head.
+    unsafe fn cotangents<T: Float>(
+        &self,
+        workspace: &Workspace,
+        thread: usize,
+        arguments: &Arguments<'_>,
+        head: [usize; 2],
+    ) {
+        let call = &self.call;
+        let primals = self.primals();
+        let [q, k, v] = self.three::<T>(arguments, 0, head);
+        let [dq, dk, dv] = self.three::<T>(arguments, primals + 3, head);
+        let out = self.rows(arguments.writable::<T>(primals), call.out(), head);
+        let c = self.rows(arguments.writable::<T>(primals + 2), call.out(), head);
+        let logarithms = self.logarithms(arguments.writable::<T>(primals + 1), head);
+        let (width, row) = (call.width, padded(self.keys()));
+        let mut scratch = workspace.scratch(thread);
+        let mut free = &mut scratch[..];
+        let powers = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
+        let slopes = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
+        let means = take::<T>(&mut free, call.queries).as_mut_ptr();
+        // SAFETY: the rows exist.
+        unsafe {
+            rows::means(workspace.simd(), [call.queries, width], (c.at, c.distance), (out.at, out.distance), means);
+        }
+        for begin in (0..call.keys).step_by(self.keys()) {
+            let keys = self.keys().min(call.keys - begin);
+            // The first query that sees a key of the block, down to where blocks of queries begin.
+            let first = if call.causal { begin.min(call.queries) / QUERIES * QUERIES } else { 0 };
+            let mut add = false;
+            for first in (first..call.queries).step_by(QUERIES) {
+                let queries = QUERIES.min(call.queries - first);
+                if call.causal && first + queries <= begin {
+                    continue;
+                }
+                let block = Block {
+                    scores: powers,
+                    row,
+                    queries,
+                    keys,
+                    seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
+                    scale: T::constant(call.scale.to_f64()),
+                };
+                let across = [keys, width, queries];
+                // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the results of this head are this thread's, and the first
+                // product that reaches a row overwrites it: each query sees the first block of keys.
+                unsafe {
+                    T::product([queries, keys, width], powers, row, false, q.from(first), k.across(begin));
+                    T::product([queries, keys, width], slopes, row, false, c.from(first), v.across(begin));
+                    rows::slopes(workspace.simd(), &block, slopes, logarithms.add(first), means.add(first));
+                    T::product(across, dv.row(begin), dv.distance, add, transposed(powers, row), c.from(first));
+                    T::product(across, dk.row(begin), dk.distance, add, transposed(slopes, row), q.from(first));
+                    let (at, distance) = (dq.row(first), dq.distance);
+                    T::product([queries, width, keys], at, distance, begin > 0, matrix(slopes, row), k.from(begin));
+                }
+                add = true;
+            }
+            if !add {
+                for position in begin..begin + keys {
+                    // SAFETY: the rows exist and are this thread's.
+                    unsafe {
+                        dk.row(position).write_bytes(0, width);
+                        dv.row(position).write_bytes(0, width);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! What attention does to a block of scores between its products, row by row: compiled for each set of vector instructions, with the same bits.
+//!
+//! Rows of scores are padded to whole chunks. Sums and maxima of a row are made in [`CHUNK`] lanes, which are combined in a fixed order.
+
+use super::super::element::Number;
+use crate::kernels::CHUNK;
+use crate::kernels::operations::{Exp, Log, Sub, Binary, Unary};
+use crate::simd::Simd;
+
+/// Numbers that attention computes with.
+pub(super) trait Float: Number + PartialOrd {
+    const NEG_INFINITY: Self;
+    fn sub(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
+    fn exp(self) -> Self;
+    fn log(self) -> Self;
+    fn is_finite(self) -> bool;
+
+    /// What powers are taken relative to: the greatest score, or 0 where that is infinite.
+    #[inline(always)]
+    fn shift(greatest: Self) -> Self {
+        if greatest.is_finite() { greatest } else { Self::ZERO }
+    }
+}
+
+macro_rules! float {
+    ($t:ident) => {
+        impl Float for $t {
+            const NEG_INFINITY: $t = $t::NEG_INFINITY;
+            #[inline(always)]
+            fn sub(self, other: $t) -> $t {
+                Sub::apply(self, other)
+            }
+            #[inline(always)]
+            fn div(self, other: $t) -> $t {
+                self / other
+            }
+            #[inline(always)]
+            fn exp(self) -> $t {
+                Exp::apply(self)
+            }
+            #[inline(always)]
+            fn log(self) -> $t {
+                Log::apply(self)
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                $t::is_finite(self)
+            }
+        }
+    };
+}
+float!(f32);
+float!(f64);
+
+/// A block of scores.
+pub(super) struct Block<T> {
+    /// Products of queries and keys, to be written over.
+    pub scores: *mut T,
+    /// Distance of rows: the number of keys, padded to whole chunks.
+    pub row: usize,
+    pub queries: usize,
+    pub keys: usize,
+    /// Keys of the block that the first query sees, if at least 0; each further query sees one more.
+    pub seen: isize,
+    /// What products are multiplied by.
+    pub scale: T,
+}
+
+impl<T> Block<T> {
+    /// Keys that a query of the block sees.
+    #[inline(always)]
+    fn seen(&self, query: usize) -> usize {
+        let seen = self.seen.saturating_add(query as isize).max(0);
+        self.keys.min(seen as usize)
+    }
+}
+
+/// Combines lanes: halves with halves, until one is left.
+#[inline(always)]
+fn folded<T: Copy>(mut lanes: [T; CHUNK], f: impl Fn(T, T) -> T) -> T {
+    let mut half = CHUNK / 2;
+    while half > 0 {
+        for k in 0..half {
+            lanes[k] = f(lanes[k], lanes[k + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The chunk at a position.
+///
+/// # Safety
+///
+/// It is valid to read.
+#[inline(always)]
+unsafe fn load<T: Copy>(at: *const T) -> [T; CHUNK] {
+    // SAFETY: the caller vouches for it.
+    unsafe { at.cast::<[T; CHUNK]>().read_unaligned() }
+}
+
+/// # Safety
+///
+/// The chunk is valid to write.
+#[inline(always)]
+unsafe fn store<T: Copy>(at: *mut T, chunk: [T; CHUNK]) {
+    // SAFETY: the caller vouches for it.
+    unsafe { at.cast::<[T; CHUNK]>().write_unaligned(chunk) };
+}
+
+/// Scores of a row from the products, those of hidden keys −∞; the greatest one.
+///
+/// # Safety
+///
+/// The row has `row` numbers, of which the first `keys` are products.
+#[inline(always)]
+unsafe fn scored<T: Float>(scores: *mut T, row: usize, seen: usize, scale: T) -> T {
+    let mut greatest = [T::NEG_INFINITY; CHUNK];
+    for begin in (0..row).step_by(CHUNK) {
+        // SAFETY: rows are whole chunks.
+        unsafe {
+            let mut chunk = load(scores.add(begin));
+            for k in 0..CHUNK {
+                let score = chunk[k].mul(scale);
+                chunk[k] = if begin + k < seen { score } else { T::NEG_INFINITY };
+            }
+            for k in 0..CHUNK {
+                greatest[k] = if chunk[k] > greatest[k] { chunk[k] } else { greatest[k] };
+            }
+            store(scores.add(begin), chunk);
+        }
+    }
+    folded(greatest, |x, y| if y > x { y } else { x })
+}
+
+/// The body of [`powers`].
+///
+/// # Safety
+///
+/// That of [`powers`].
+#[inline(always)]
+unsafe fn powers_of<T: Float>(
+    block: &Block<T>,
+    greatest: &mut [T],
+    sums: &mut [T],
+    weighed: *mut T,
+    width: usize,
+    again: bool,
+) {
+    for query in 0..block.queries {
+        // SAFETY: the row is the block's, and `weighed` has one of `width` for each query.
+        unsafe {
+            let scores = block.scores.add(query * block.row);
+            let found = scored(scores, block.row, block.seen(query), block.scale);
+            let before = greatest[query];
+            let now = if found > before { found } else { before };
+            let shift = T::shift(now);
+            let mut lanes = [T::ZERO; CHUNK];
+            for begin in (0..block.row).step_by(CHUNK) {
+                let mut chunk = load(scores.add(begin));
+                for k in 0..CHUNK {
+                    chunk[k] = chunk[k].sub(shift).exp();
+                }
+                for k in 0..CHUNK {
+                    lanes[k] = lanes[k].add(chunk[k]);
+                }
+                store(scores.add(begin), chunk);
+            }
+            let sum = folded(lanes, T::add);
+            greatest[query] = now;
+            if !again {
+                sums[query] = sum;
+                continue;
+            }
+            // What was added up relative to another score; nothing, if there was none but −∞.
+            let old = if before > T::NEG_INFINITY { T::shift(before) } else { before };
+            let factor = old.sub(shift).exp();
+            sums[query] = sums[query].mul(factor).add(sum);
+            scaled(weighed.add(query * width), width, factor);
+        }
+    }
+}
+
+/// # Safety
+///
+/// So many numbers are valid to read and to write.
+#[inline(always)]
+unsafe fn scaled<T: Float>(row: *mut T, width: usize, factor: T) {
+    for k in 0..width {
+        // SAFETY: k is below the width.
+        unsafe { row.add(k).write(row.add(k).read().mul(factor)) };
+    }
+}
+
+/// The body of [`normalize`].
+///
+/// # Safety
+///
+/// That of [`normalize`].
+#[inline(always)]
+unsafe fn normalized<T: Float>([count, width]: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize) {
+    for (query, power) in powers[..count].iter().enumerate() {
+        for k in 0..width {
+            // SAFETY: the rows have `width` numbers.
+            unsafe { out.add(query * row + k).write(sums.add(query * width + k).read().div(*power)) };
+        }
+    }
+}
+
+/// The body of [`slopes`].
+///
+/// # Safety
+///
+/// That of [`slopes`].
+#[inline(always)]
+unsafe fn slopes_of<T: Float>(block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T) {
+    for query in 0..block.queries {
+        // SAFETY: the rows are the blocks', and there is a logarithm and a mean for each query.
+        unsafe {
+            let at = query * block.row;
+            let (scores, slopes) = (block.scores.add(at), slopes.add(at));
+            let (logarithm, mean) = (logarithms.add(query).read(), means.add(query).read());
+            let seen = block.seen(query);
+            for begin in (0..block.row).step_by(CHUNK) {
+                let (mut p, mut slope) = (load(scores.add(begin)), load(slopes.add(begin)));
+                for k in 0..CHUNK {
+                    p[k] = p[k].mul(block.scale).sub(logarithm).exp();
+                }
+                for k in 0..CHUNK {
+                    slope[k] = p[k].mul(slope[k].sub(mean)).mul(block.scale);
+                }
+                for k in 0..CHUNK {
+                    let hidden = begin + k >= seen;
+                    p[k] = if hidden { T::ZERO } else { p[k] };
+                    slope[k] = if hidden { T::ZERO } else { slope[k] };
+                }
+                store(scores.add(begin), p);
+                store(slopes.add(begin), slope);
+            }
+        }
+    }
+}
+
+/// The body of [`means`].
+///
+/// # Safety
+///
+/// That of [`means`].
+#[inline(always)]
+unsafe fn means_of<T: Float>([count, width]: [usize; 2], x: (*const T, usize), y: (*const T, usize), means: *mut T) {
+    for query in 0..count {
+        let mut lanes = [T::ZERO; CHUNK];
+        let whole = width / CHUNK * CHUNK;
+        // SAFETY: the rows have `width` numbers, and there is a mean for each.
+        unsafe {
+            let (x, y) = (x.0.add(query * x.1), y.0.add(query * y.1));
+            for begin in (0..whole).step_by(CHUNK) {
+                let (a, b): ([T; CHUNK], [T; CHUNK]) = (load(x.add(begin)), load(y.add(begin)));
+                for k in 0..CHUNK {
+                    lanes[k] = lanes[k].add(a[k].mul(b[k]));
+                }
+            }
+            for k in whole..width {
+                let lane = k - whole;
+                lanes[lane] = lanes[lane].add(x.add(k).read().mul(y.add(k).read()));
+            }
+            means.add(query).write(folded(lanes, T::add));
+        }
+    }
+}
+
+/// The loops, compiled for one set of vector instructions.
+macro_rules! level {
+    ($level:ident $(, $features:literal)?) => {
+        mod $level {
+            use super::*;
+
+            /// # Safety
+            ///
+            /// That of [`super::powers`].
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn powers<T: Float>(
+                block: &Block<T>, greatest: &mut [T], sums: &mut [T], weighed: *mut T, width: usize, again: bool,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { powers_of(block, greatest, sums, weighed, width, again) }
+            }
+
+            /// # Safety
+            ///
+            /// That of [`super::normalize`].
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn normalize<T: Float>(
+                size: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { normalized(size, sums, powers, out, row) }
+            }
+
+            /// # Safety
+            ///
+            /// That of [`super::slopes`].
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn slopes<T: Float>(
+                block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { slopes_of(block, slopes, logarithms, means) }
+            }
+
+            /// # Safety
+            ///
+            /// That of [`super::means`].
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn means<T: Float>(
+                size: [usize; 2], x: (*const T, usize), y: (*const T, usize), means: *mut T,
+            ) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { means_of(size, x, y, means) }
+            }
+        }
+    };
+}
+level!(portable);
+#[cfg(target_arch = "x86_64")]
+level!(avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
+
+macro_rules! at_level {
+    ($simd:expr, $function:ident($($argument:expr),*)) => {
+        match $simd {
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => avx2::$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 => avx512::$function($($argument),*),
+            _ => portable::$function($($argument),*),
+        }
+    };
+}
+
+/// Makes scores of products, and powers of scores relative to the greatest score of the query so far; adds the powers up. If there were blocks before (`again`), their sums, and what
+/// their powers have weighed, are brought to the new greatest score.
+///
+/// # Safety
+///
+/// The block has `queries` rows, valid to read and write; `weighed` has as many of `width`, if there were blocks before. The machine has the vector instructions.
+pub(super) unsafe fn powers<T: Float>(
+    simd: Simd,
+    block: &Block<T>,
+    greatest: &mut [T],
+    sums: &mut [T],
+    weighed: *mut T,
+    width: usize,
+    again: bool,
+) {
+    // SAFETY: the caller vouches for it.
+    unsafe { at_level!(simd, powers(block, greatest, sums, weighed, width, again)) }
+}
+
+/// Divides what was weighed by the sums of the powers; rows of out are `row` numbers apart.
+///
+/// # Safety
+///
+/// There are `count` rows of `width` in both, and a sum for each. The machine has the vector instructions.
+pub(super) unsafe fn normalize<T: Float>(
+    simd: Simd,
+    size: [usize; 2],
+    sums: *const T,
+    powers: &[T],
+    out: *mut T,
+    row: usize,
+) {
+    // SAFETY: the caller vouches for it.
+    unsafe { at_level!(simd, normalize(size, sums, powers, out, row)) }
+}
+
+/// Makes probabilities of products, and cotangents of the products of those of the probabilities; zeros where a key is hidden.
+///
+/// # Safety
+///
+/// Both blocks have `queries` rows, valid to read and write, and there is a logarithm and a mean for each. The machine has the vector instructions.
+pub(super) unsafe fn slopes<T: Float>(
+    simd: Simd,
+    block: &Block<T>,
+    slopes: *mut T,
+    logarithms: *const T,
+    means: *const T,
+) {
+    // SAFETY: the caller vouches for it.
+    unsafe { at_level!(simd, slopes(block, slopes, logarithms, means)) }
+}
+
+/// For each row, the sum of the products of the numbers of x and y, whose rows are so far apart.
+///
+/// # Safety
+///
+/// There are `count` rows of `width` in both, and a place for each sum. The machine has the vector instructions.
+pub(super) unsafe fn means<T: Float>(
+    simd: Simd,
+    size: [usize; 2],
+    x: (*const T, usize),
+    y: (*const T, usize),
+    means: *mut T,
+) {
+    // SAFETY: the caller vouches for it.
+    unsafe { at_level!(simd, means(size, x, y, means)) }
+}

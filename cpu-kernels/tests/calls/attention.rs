@@ -1,0 +1,91 @@
+//! Attention, forward and backward.
+
+use super::*;
+use wengert_core::call::Attention;
+
+/// Operands of moderate size, such that no score stands alone; backward, with the results of forward.
+fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
+    let small = |ty: &TensorType, seed: u64| {
+        let shape = ty.extents().unwrap();
+        let values: Vec<Scalar> = numbers(ty.dtype, &shape, seed)
+            .scalars()
+            .map(|x| Scalar::from_f64(ty.dtype, x.to_f64() / 4.0))
+            .collect();
+        Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
+    };
+    let forward = Call::Attention(Attention { backward: false, ..call.clone() });
+    let mut operands: Vec<Literal> =
+        forward.operands().iter().zip(seed..).map(|(ty, seed)| small(ty, seed)).collect();
+    if call.backward {
+        let results = forward.references(&operands).unwrap();
+        operands.extend(results.iter().map(|r| r.literal()));
+        operands.push(small(&forward.results()[0], seed + 17));
+    }
+    operands
+}
+
+fn attention(extents: [usize; 5], packed: bool, causal: bool, backward: bool, dtype: DType) -> Attention {
+    let [batch, queries, keys, heads, width] = extents;
+    let keys = if packed { queries } else { keys };
+    let scale = Scalar::of(1.0 / (width as f64).sqrt());
+    Attention { batch, queries, keys, heads, width, packed, causal, backward, scale, dtype }
+}
+
+fn checked(call: Attention, seed: u64) -> Result<(), TestCaseError> {
+    let operands = operands(&call, seed);
+    check(&Call::Attention(call), &operands)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn small_attentions(
+        extents in [1usize..3, 1usize..20, 1usize..20, 1usize..4, 1usize..20],
+        flags in [any::<bool>(); 4],
+        seed in 0u64..1 << 40,
+    ) {
+        let dtype = if flags[3] { DType::F64 } else { DType::F32 };
+        checked(attention(extents, flags[0], flags[1], flags[2], dtype), seed)?;
+    }
+}
+
+/// Several blocks of queries and of keys, the last ones not full; more keys than queries and fewer.
+#[test]
+fn many_blocks() {
+    for (queries, keys) in [(131, 131), (200, 70), (70, 200), (64, 128), (1, 300), (300, 1)] {
+        for (causal, backward) in [(false, false), (false, true), (true, false), (true, true)] {
+            let call = attention([1, queries, keys, 2, 9], queries == keys, causal, backward, DType::F32);
+            checked(call, 7).unwrap();
+        }
+    }
+}
+
+/// Scores that are infinite, or NaN, make what the formulas make of them: a NaN where a row has one, and nothing elsewhere.
+#[test]
+fn special_scores() {
+    let call = attention([1, 3, 200, 1, 2], false, false, false, DType::F32);
+    let q = Literal::from_vec(&[1, 3, 1, 2], vec![1.0f32, 0.0, f32::NAN, 0.0, 0.0, 1.0]).unwrap();
+    for special in [f32::INFINITY, f32::NAN] {
+        let mut keys = vec![0.5f32; 400];
+        // Beyond the first block, seen by the first component alone.
+        keys[2 * 150] = special;
+        let k = Literal::from_vec(&[1, 200, 1, 2], keys).unwrap();
+        let v = Literal::from_vec(&[1, 200, 1, 2], vec![2.0f32; 400]).unwrap();
+        let results =
+            run_all(&Call::Attention(call.clone()), &[q.clone(), k, v], &POOLS[0], Simd::Portable, None);
+        let out: Vec<f64> = results[0].scalars().map(|x| x.to_f64()).collect();
+        assert!(out[..4].iter().all(|x| x.is_nan()), "{special}: {out:?}");
+        // 0 times infinity is NaN as well.
+        assert!(out[4..].iter().all(|x| x.is_nan()), "{special}: {out:?}");
+    }
+    // Scores of −∞ count for nothing, also where a block has no other.
+    let q = Literal::from_vec(&[1, 3, 1, 2], vec![1.0f32; 6]).unwrap();
+    let mut keys = vec![f32::NEG_INFINITY; 400];
+    keys[398..].fill(-400.0);
+    let k = Literal::from_vec(&[1, 200, 1, 2], keys).unwrap();
+    let v = Literal::from_vec(&[1, 200, 1, 2], (0..400).map(|n| n as f32).collect::<Vec<_>>()).unwrap();
+    let results = run_all(&Call::Attention(call), &[q, k, v], &POOLS[1], Simd::Portable, None);
+    let out: Vec<f64> = results[0].scalars().map(|x| x.to_f64()).collect();
+    assert_eq!(out, [398.0, 399.0].repeat(3));
+}
