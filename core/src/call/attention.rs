@@ -14,7 +14,7 @@ attributes! {
     /// and v. The formulas are those of [the op](crate::op::Attention).
     ///
     /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads, width]`, or, if packed, all three in one,
-    /// dense `[batch, queries, 3, heads, width]`; backward, out (like q), l (dense `[batch, heads, queries]`) and out's cotangent besides. Results: out and l; backward, q's, k's and
+    /// dense `[batch, queries, 3, heads, width]`; backward, l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l, besides. Results: out and l; backward, q's, k's and
     /// v's cotangents, packed as they are. Sums are made in `dtype`; their order is the back end's (opaque sums: compared within a bound).
     Attention {
         /// Examples; every extent is at least 1.
@@ -99,7 +99,7 @@ impl Attention {
         let mut types = self.three();
         if self.backward {
             let [out, logarithm] = self.out_and_logarithm();
-            types.extend([out.clone(), logarithm, out]);
+            types.extend([logarithm.clone(), out, logarithm]);
         }
         types
     }
@@ -114,7 +114,10 @@ impl Attention {
             return Err(Diagnostic::new(format!("attention of extents {extents:?}"))
                 .help("every extent is at least 1"));
         }
-        fits("queries, keys and values", &[3, self.batch, self.queries.max(self.keys), self.heads, self.width])?;
+        fits(
+            "queries, keys and values",
+            &[3, self.batch, self.queries.max(self.keys), self.heads, self.width],
+        )?;
         if self.packed && self.queries != self.keys {
             return Err(Diagnostic::new(format!("{} queries beside {} keys", self.queries, self.keys)));
         }
@@ -216,7 +219,8 @@ impl Attention {
         let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
         let unit = super::reference::unit(self.dtype);
         // A power and the sum of powers carry the errors of their scores, of the difference to the maximum, and a few roundings.
-        let relative = |(s, e): (f64, f64)| growth(2.0 * e + unit * (8.0 + 2.0 * (s - max).abs() + max.abs()));
+        let relative =
+            |(s, e): (f64, f64)| growth(2.0 * e + unit * (8.0 + 2.0 * (s - max).abs() + max.abs()));
         let greatest = scores.iter().map(|s| relative(*s)).fold(0.0, f64::max);
         let whole = growth(2.0 * greatest) + sum_error(self.dtype, scores.len() + 4);
         for (s, score) in scores.iter().enumerate() {
@@ -233,22 +237,20 @@ impl Attention {
 
     fn cotangents(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
         let given = &operands[operands.len() - 3..];
+        let position = (b * self.heads + n) * self.queries + t;
         let unit = super::reference::unit(self.dtype);
-        let row = self.row(self.out(), [b, n], t);
-        let of = |literal: &Literal| row.clone().map(|at| literal.get(at)).collect::<Vec<_>>();
-        let (out, c) = (of(&given[0]), of(&given[2]));
-        let l = given[1].get((b * self.heads + n) * self.queries + t).to_f64();
-        let (mean, mean_error) = self.dot(c.iter().copied(), out.iter().copied());
+        let c: Vec<Scalar> = self.row(self.out(), [b, n], t).map(|at| given[1].get(at)).collect();
+        let [l, m] = [0, 2].map(|n: usize| given[n].get(position).to_f64());
         let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
         for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
             let p = (score - l).exp();
             let relative = growth(error + unit * (8.0 + (score - l).abs()));
             let (slope, slope_error) = self.dot(c.iter().copied(), self.of(operands, 2, [b, n], s));
-            let difference = slope - mean;
+            let difference = slope - m;
             let ds = p * difference * scale;
-            let ds_error = (p * scale).abs() * (slope_error + mean_error + 2.0 * unit * (slope.abs() + mean.abs()))
-                * (1.0 + relative)
-                + ds.abs() * (relative + 8.0 * unit);
+            let ds_error =
+                (p * scale).abs() * (slope_error + 2.0 * unit * (slope.abs() + m.abs())) * (1.0 + relative)
+                    + ds.abs() * (relative + 8.0 * unit);
             let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
                 let result = if self.packed { 0 } else { part };
                 // Any order of the sum, of so many terms.
@@ -260,7 +262,8 @@ impl Attention {
                     entry.error += error * x.abs() * (1.0 + order);
                 }
             };
-            let numbers = |part: usize, t: usize| self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect();
+            let numbers =
+                |part: usize, t: usize| self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect();
             give(0, t, ds, ds_error, numbers(1, s));
             give(1, s, ds, ds_error, numbers(0, t));
             give(2, s, p, p * relative, c.iter().map(|c| c.to_f64()).collect());

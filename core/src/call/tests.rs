@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::graph::build::FunctionBuilder;
 use crate::interpret;
 use crate::op::attribute::{Attribute, Field};
-use crate::op::{Compute, DotGeneral, Operation};
+use crate::op::{self, Compute, DotGeneral, Operation};
 use crate::scalar::Scalar;
 use proptest::prelude::*;
 
@@ -65,6 +65,28 @@ fn products_are_those_of_the_op() {
         }
     }
     assert!(calls > 10, "the samples have calls among them");
+}
+
+#[test]
+fn attentions_are_those_of_the_op() {
+    let mut calls = 0;
+    for sample in op::Attention::entries().iter().flat_map(|e| &e.samples) {
+        let literals = sample.literals(DType::F64, 3);
+        let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
+        let results = sample.infer(&types).unwrap();
+        let Compute::CallOrDecompose(call, _) = sample.op.compute(&types, &results, &[]) else { continue };
+        calls += 1;
+        let arrays: Vec<interpret::Array<f64>> =
+            literals.iter().map(interpret::Array::from_literal).collect();
+        let wanted = sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap();
+        for (reference, wanted) in call.references(&literals).unwrap().iter().zip(wanted) {
+            let greatest = wanted.cells.iter().map(|c| c.real().abs()).fold(0.0, f64::max);
+            assert!(reference.errors().iter().all(|e| *e < 1e-13), "{call:?}: the bounds are useful");
+            assert!(greatest > 0.01, "{call:?}: there is something to compare");
+            reference.check(&wanted.to_literal()).unwrap_or_else(|e| panic!("{call:?}: {e}"));
+        }
+    }
+    assert_eq!(calls, 10, "five values and five cotangents");
 }
 
 #[test]
@@ -275,7 +297,23 @@ fn calls() -> impl Strategy<Value = Call> {
         });
     let tops = (size(), size(), size(), dtype)
         .prop_map(|(outer, length, k, dtype)| Call::TopK(TopK { outer, length, k, dtype }));
-    prop_oneof![gemms, convolution, scatter, sorts, tops]
+    let attentions = (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>())
+        .prop_map(|([batch, queries, keys, heads, width], [packed, causal, backward], scale)| {
+            let (scale, dtype) = (Scalar::of(scale), DType::F64);
+            Call::Attention(Attention {
+                batch,
+                queries,
+                keys,
+                heads,
+                width,
+                packed,
+                causal,
+                backward,
+                scale,
+                dtype,
+            })
+        });
+    prop_oneof![gemms, convolution, scatter, sorts, tops, attentions]
 }
 
 #[test]

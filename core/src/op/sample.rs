@@ -58,6 +58,15 @@ pub enum SampleOperand {
         /// Greatest value.
         high: f64,
     },
+    /// The same, but f32 where the others are halves: what an op keeps in the dtype that it computes in.
+    Wide {
+        /// Extents.
+        shape: Vec<usize>,
+        /// Least value.
+        low: f64,
+        /// Greatest value.
+        high: f64,
+    },
     /// Exactly these values.
     Values(Literal),
 }
@@ -113,6 +122,11 @@ pub fn floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
     SampleOperand::Float { shape: shape.to_vec(), low, high }
 }
 
+/// Random floats, f32 where the others are halves.
+pub fn wide_floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
+    SampleOperand::Wide { shape: shape.to_vec(), low, high }
+}
+
 /// Given values of any dtype, in row-major order.
 pub fn values<T: Element, const N: usize>(shape: &[usize], values: [T; N]) -> SampleOperand {
     let literal = Literal::from_vec(shape, values.to_vec());
@@ -124,6 +138,10 @@ impl SampleOperand {
     pub fn literal(&self, dtype: DType, seed: u64) -> Literal {
         match self {
             SampleOperand::Values(literal) => literal.clone(),
+            SampleOperand::Wide { shape, low, high } => {
+                let dtype = if dtype.is_half() { DType::F32 } else { dtype };
+                floats(shape, *low, *high).literal(dtype, seed)
+            }
             SampleOperand::Float { shape, low, high } => {
                 let count = shape.iter().product::<usize>();
                 // A permuted, jittered grid: distinct values at distances that every float dtype can tell apart.

@@ -84,7 +84,9 @@ pub fn lower(
     let mut b = NestBuilder::new(op.name());
     match op.compute(operands, results, regions) {
         Compute::Call(call) => return Lowered::Call(call),
-        Compute::Decompose(rule) | Compute::CallOrDecompose(_, rule) => return Lowered::Body(Box::new(body(operands, rule))),
+        Compute::Decompose(rule) | Compute::CallOrDecompose(_, rule) => {
+            return Lowered::Body(Box::new(body(operands, rule)));
+        }
         Compute::Control => panic!("{}: loops and branches run by plans only", op.name()),
         Compute::Element { rule, .. } => {
             let [inputs, outputs] = buffers(&mut b, operands, results);

@@ -73,10 +73,10 @@ impl CompiledCall {
             ..Parameter::new(format!("operand {k}"), ty)
         });
         let results = call.results();
-        let results = results.iter().enumerate().map(|(k, ty)| Parameter {
-            written: true,
-            ..Parameter::new(format!("result {k}"), ty)
-        });
+        let results = results
+            .iter()
+            .enumerate()
+            .map(|(k, ty)| Parameter { written: true, ..Parameter::new(format!("result {k}"), ty) });
         Ok(CompiledCall {
             name: call.name(),
             parameters: parameters.chain(results).collect(),
@@ -162,7 +162,14 @@ impl CompiledCall {
 impl Parameter {
     fn new(name: String, ty: &TensorType) -> Self {
         let elements = ty.elements().expect("a verified call has extents that fit");
-        Parameter { name, dtype: ty.dtype, bytes: elements * ty.dtype.size(), larger: false, written: false, in_place: false }
+        Parameter {
+            name,
+            dtype: ty.dtype,
+            bytes: elements * ty.dtype.size(),
+            larger: false,
+            written: false,
+            in_place: false,
+        }
     }
 }
 

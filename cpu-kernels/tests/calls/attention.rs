@@ -17,9 +17,9 @@ fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
     let mut operands: Vec<Literal> =
         forward.operands().iter().zip(seed..).map(|(ty, seed)| small(ty, seed)).collect();
     if call.backward {
-        let results = forward.references(&operands).unwrap();
-        operands.extend(results.iter().map(|r| r.literal()));
-        operands.push(small(&forward.results()[0], seed + 17));
+        let [out, l]: [TensorType; 2] = forward.results().try_into().unwrap();
+        let logarithms = forward.references(&operands).unwrap()[1].literal();
+        operands.extend([logarithms, small(&out, seed + 17), small(&l, seed + 18)]);
     }
     operands
 }

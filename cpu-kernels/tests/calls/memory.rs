@@ -60,7 +60,7 @@ fn a_residual_that_overlaps_in_part_is_refused() {
     // Lent twice on purpose: a buffer may be copied, so a caller can do this.
     let shifted = Buffer::reading(&x);
     let result = compiled.run(&workspace, &[shifted, whole, shifted, whole]);
-    assert!(result.unwrap_err().to_string().contains("operand 1 and of the result overlap"));
+    assert!(result.unwrap_err().to_string().contains("operand 1 and of result 0 overlap"));
 }
 
 #[test]

@@ -67,7 +67,8 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
             Call::Sort(s) => sort::sort(s)?,
             Call::TopK(t) => sort::top_k(t)?,
             Call::Attention(_) => {
-                return Err(Diagnostic::new("there is no kernel for it").help("compile for a target that decomposes it"));
+                return Err(Diagnostic::new("there is no kernel for it")
+                    .help("compile for a target that decomposes it"));
             }
         };
         assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());

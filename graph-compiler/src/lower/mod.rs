@@ -269,7 +269,10 @@ impl<'v, 'a> Lowering<'v, 'a> {
                     let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
                     along.push(self.point(member, value, reg, &inner));
                 }
-                Compute::Call(_) | Compute::CallOrDecompose(..) | Compute::Control | Compute::Decompose(_) => {
+                Compute::Call(_)
+                | Compute::CallOrDecompose(..)
+                | Compute::Control
+                | Compute::Decompose(_) => {
                     panic!("lower: a call is no member of a cluster")
                 }
             }

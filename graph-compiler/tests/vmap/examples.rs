@@ -9,7 +9,9 @@ use wengert_core::{DType, Literal, Scalar};
 pub fn examples(sample: &Sample, i: usize, dtype: DType, seed: u64, count: usize) -> Vec<Literal> {
     let operand = &sample.operands[i];
     let example = |n: usize| match operand {
-        SampleOperand::Float { .. } => operand.literal(dtype, seed + 977 * n as u64),
+        SampleOperand::Float { .. } | SampleOperand::Wide { .. } => {
+            operand.literal(dtype, seed + 977 * n as u64)
+        }
         SampleOperand::Values(literal) => {
             let mut scalars: Vec<Scalar> = literal.scalars().collect();
             let by = if scalars.is_empty() { 0 } else { n % scalars.len() };

@@ -1,8 +1,8 @@
 //! Attention.
 
 use super::Linear;
-use wengert_core::op::DotGeneral;
-use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Tensor};
+use wengert_core::op::{Attention, AttentionKind, DotGeneral};
+use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Scalar, Tensor};
 
 /// Which positions a position may look at.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -18,6 +18,8 @@ pub enum Mask {
 ///
 /// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, N, H]`: examples, positions, heads, width of a head. The result has q's shape. `bias`, if given, is added to the
 /// scaled scores `[B, N, T, S]` and has their shape, with extents of 1 where it repeats; −∞ hides a position.
+///
+/// Without a bias it is one op, [`Attention`], and needs no memory for scores.
 #[track_caller]
 pub fn dot_product_attention(
     q: &Tensor,
@@ -33,21 +35,18 @@ pub fn dot_product_attention(
             return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
         }
     }
+    let scale = match scale(q) {
+        Ok(scale) => scale,
+        Err(poison) => return poison,
+    };
+    let Some(bias) = bias else { return attention(&[q, k, v], mask, scale) };
     let heads = (vec![0, 2], vec![0, 2]);
     let dot = DotGeneral { contract: (vec![3], vec![3]), batch: heads, result: None };
     let scores = Tensor::apply(dot, &[q, k]);
     if scores.error().is_some() {
         return scores;
     }
-    let Some(width) = q.shape()[3].as_constant() else {
-        let message = format!("heads of width {}", q.shape()[3]);
-        let help = "the width of a head is a number";
-        return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
-    };
-    let mut scores = scores * (1.0 / (width as f64).sqrt());
-    if let Some(bias) = bias {
-        scores = scores + bias;
-    }
+    let mut scores = scores * scale + bias;
     if mask == Mask::Causal {
         let shape = scores.shape().to_vec();
         let seen = Tensor::iota(DType::I32, shape.clone(), 2).ge(Tensor::iota(DType::I32, shape, 3));
@@ -56,6 +55,27 @@ pub fn dot_product_attention(
     // [B, N, T, S] · [B, S, N, H] is [B, N, T, H].
     let mix = DotGeneral { contract: (vec![3], vec![1]), batch: (vec![0, 1], vec![0, 2]), result: None };
     Tensor::apply(mix, &[&scores.softmax(3), v]).permute(&[0, 2, 1, 3])
+}
+
+/// The reciprocal root of the width of heads.
+#[track_caller]
+fn scale(q: &Tensor) -> Result<f64, Tensor> {
+    if q.error().is_some() {
+        return Err(q.clone());
+    }
+    let width = q.shape().last().expect("queries have axes");
+    let Some(extent) = width.as_extent() else {
+        let diagnostic = Diagnostic::new(format!("heads of width {width}")).at(Location::caller(), "here");
+        return Err(Tensor::poisoned(diagnostic.help("the width of a head is a number")));
+    };
+    Ok(1.0 / (extent as f64).sqrt())
+}
+
+/// The op on queries, keys and values, or on one tensor that holds them.
+#[track_caller]
+fn attention(operands: &[&Tensor], mask: Mask, scale: f64) -> Tensor {
+    let (causal, scale) = (mask == Mask::Causal, Scalar::of(scale));
+    Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, scale }, operands).swap_remove(0)
 }
 
 /// Self-attention of several heads, with one layer for queries, keys and values and one for the result; named as GPT-2's.
@@ -98,11 +118,13 @@ impl SelfAttention {
             return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
         };
         let (shape, heads) = (qkv.shape().to_vec(), self.heads);
-        let part = |n: usize| {
-            let part = qkv.slice_axis(2, n * width, (n + 1) * width);
-            part.reshape([shape[0].clone(), shape[1].clone(), heads.into(), (width / heads).into()])
+        let apart: [Dim; 5] =
+            [shape[0].clone(), shape[1].clone(), 3.into(), heads.into(), (width / heads).into()];
+        let qkv = qkv.reshape(apart);
+        let mixed = match scale(&qkv) {
+            Ok(scale) => attention(&[&qkv], self.mask, scale),
+            Err(poison) => return poison,
         };
-        let mixed = dot_product_attention(&part(0), &part(1), &part(2), self.mask, None);
         self.c_proj.call(&mixed.reshape([shape[0].clone(), shape[1].clone(), width.into()]))
     }
 }

@@ -84,11 +84,12 @@ pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
         let p = exponentials / restore(&sum, s.shape(), KEYS);
         return vec![weigh(&p, KEYS, &x.v).convert(dtype), max + sum.log()];
     }
-    let (out, l) = (&rest[0].convert(wide(dtype)), &rest[1]);
+    let l = &rest[if op.kind == AttentionKind::Jvp { 1 } else { 0 }];
     let p = (&s - restore(l, s.shape(), KEYS)).exp();
     match op.kind {
         AttentionKind::Value => unreachable!("returned above"),
         AttentionKind::Jvp => {
+            let out = &rest[0].convert(wide(dtype));
             let d = Three::of(&rest[2..]);
             let ds = (scores(&d.q, &x.k) + scores(&x.q, &d.k)) * scale;
             let moved = ds.scaled_by(&p);
@@ -99,13 +100,8 @@ pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
             vec![dout.convert(dtype), dl]
         }
         AttentionKind::Vjp => {
-            let c = &rest[2];
-            let weighed = c.convert(wide(dtype)).scaled_by(out).sum_axes(&[3]).permute(&[0, 2, 1]);
-            let mean = match rest.get(3) {
-                Some(m) => weighed - m,
-                None => weighed,
-            };
-            let difference = scores(c, &x.v) - restore(&mean, s.shape(), KEYS);
+            let (c, m) = (&rest[1], &rest[2]);
+            let difference = scores(c, &x.v) - restore(m, s.shape(), KEYS);
             let ds = difference.scaled_by(&p) * scale;
             let cotangents = Three {
                 q: weigh(&ds, KEYS, &x.k).convert(dtype),

@@ -68,8 +68,7 @@ pub(super) fn evaluate<R: Real>(
     let zero = || R::from_i64(0);
     let extents: Vec<Vec<usize>> =
         results.iter().map(|ty| ty.extents().expect("the interpreter runs bound functions only")).collect();
-    let mut sums: Vec<Vec<R>> =
-        extents.iter().map(|shape| vec![zero(); shape.iter().product()]).collect();
+    let mut sums: Vec<Vec<R>> = extents.iter().map(|shape| vec![zero(); shape.iter().product()]).collect();
     // Where a part of a result begins, as in an operand.
     let place = |part: usize, [b, n]: [usize; 2], t: usize, length: usize| match extents.len() {
         1 => (0, (((b * length + t) * 3 + part) * heads + n) * width),
@@ -94,10 +93,10 @@ pub(super) fn evaluate<R: Real>(
                 sums[1][logarithm] = max.add(&sum.apply("log", libm::log)?);
                 continue;
             }
-            let given = Heads { array: &rest[0], part: None };
-            let l = rest[1].cells[logarithm].real();
+            let l = rest[if op.kind == AttentionKind::Jvp { 1 } else { 0 }].cells[logarithm].real();
             let p: Vec<R> = scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
             if op.kind == AttentionKind::Jvp {
+                let given = Heads { array: &rest[0], part: None };
                 let [dq, dk, dv] = three(&rest[2..]);
                 let mut dl = zero();
                 for s in 0..seen {
@@ -110,13 +109,10 @@ pub(super) fn evaluate<R: Real>(
                 sums[1][logarithm] = dl;
                 continue;
             }
-            let c = Heads { array: &rest[2], part: None };
-            let mut mean = dot(c.get(head, t, width), given.get(head, t, width));
-            if let Some(m) = rest.get(3) {
-                mean = mean.sub(m.cells[logarithm].real());
-            }
+            let c = Heads { array: &rest[1], part: None };
+            let mean = rest[2].cells[logarithm].real();
             for s in 0..seen {
-                let slope = dot(c.get(head, t, width), v.get(head, s, width)).sub(&mean);
+                let slope = dot(c.get(head, t, width), v.get(head, s, width)).sub(mean);
                 let ds = p[s].mul(&slope).mul(&scale);
                 let terms = [(&ds, k, s, t, queries), (&ds, q, t, s, keys), (&p[s], c, t, s, keys)];
                 for (part, (weight, from, at, to, length)) in terms.into_iter().enumerate() {

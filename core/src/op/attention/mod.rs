@@ -14,12 +14,11 @@
 //!
 //! ```text
 //! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ)       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
-//! cotangents:  d = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − d)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
+//! cotangents:  m = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − m)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
 //! ```
 //!
-//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv together, and the cotangents are its transpose; derivatives of these two come
-//! from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves, nothing to attend to, and
-//! cotangents of `l`.
+//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv together, and the cotangents are its transpose: m is made by ordinary ops, the rest by one.
+//! Derivatives of these two come from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves, and nothing to attend to.
 //!
 //! Queries, keys and values are three operands, or one that holds them side by side, `[B, T, 3, N, H]`, as one matrix product makes them: then their
 //! cotangents are one result too, and nothing is cut or put together.
@@ -31,7 +30,7 @@ use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::compute::{Compute, DecomposeRule};
 use super::derivative::{Derivative, Jvp, TangentRule, Transpose};
 use super::elementwise::Domain;
-use super::sample::{Sample, SampleOperand, floats};
+use super::sample::{Sample, SampleOperand, floats, wide_floats};
 use super::softmax::wide;
 use super::{Batch, Cost, Entry, Op, Operation, Traits};
 use crate::call::{self, Call};
@@ -52,7 +51,7 @@ pub enum AttentionKind {
     Value,
     /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the tangents of the first three.
     Jvp,
-    /// The cotangents of queries, keys and values, from these, `out` and `l`, and the cotangents of `out` and, if it has one, of `l`.
+    /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and m.
     Vjp,
 }
 
@@ -80,8 +79,8 @@ impl AttentionKind {
                  p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ), dl = Σ p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
             }
             AttentionKind::Vjp => {
-                "The cotangents of `dot_product_attention`'s operands: `%q, %k, %v = dot_product_attention_vjp %q, %k, %v, %out, %l, %c, %m`, where c and m, which may be absent, are those of out and l. \
-                 With p = exp(s − l) and s̄ = scale·p∘(c·vᵀ − Σ c∘out + m) they are s̄·k, s̄ᵀ·q and pᵀ·c."
+                "The cotangents of `dot_product_attention`'s operands: `%q, %k, %v = dot_product_attention_vjp %q, %k, %v, %l, %c, %m`, where c is that of out, and m is Σ c∘out less that of l, \
+                 `[B, N, T]`. With p = exp(s − l) and s̄ = scale·p∘(c·vᵀ − m) they are s̄·k, s̄ᵀ·q and pᵀ·c."
             }
         }
     }
@@ -179,11 +178,10 @@ impl Attention {
     /// The call that computes it, where there is one.
     fn call(&self, operands: &[TensorType]) -> Option<Call> {
         let sizes = Sizes::of(operands).expect("compute is asked for what infer takes");
-        let given = operands.len() - primals(operands);
-        let backward = match (self.kind, given) {
-            (AttentionKind::Value, _) => false,
-            (AttentionKind::Vjp, 3) => true,
-            _ => return None,
+        let backward = match self.kind {
+            AttentionKind::Value => false,
+            AttentionKind::Vjp => true,
+            AttentionKind::Jvp => return None,
         };
         let extent = |dim: &Dim| dim.as_extent().expect("compute is asked for bound types only");
         let call = Call::Attention(call::Attention {
@@ -224,13 +222,16 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 /// The cotangents, the other op.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let primals = (t.operands.len() - 2) / 2;
-    let mut operands: Vec<Tensor> =
-        t.operands[..primals + 2].iter().map(|operand| operand.known().clone()).collect();
-    let out = &operands[primals];
-    let cotangent = t.cotangents[0].clone().unwrap_or_else(|| out.zeros_like());
-    operands.push(cotangent);
-    operands.extend(t.cotangents[1].clone());
-    let operands: Vec<&Tensor> = operands.iter().collect();
+    let known: Vec<&Tensor> = t.operands[..primals + 2].iter().map(|operand| operand.known()).collect();
+    let (out, l) = (known[primals], known[primals + 1]);
+    let c = t.cotangents[0].clone().unwrap_or_else(|| out.zeros_like());
+    // [B, T, N] as [B, N, T].
+    let weighed = c.convert(l.dtype()).scaled_by(&out.convert(l.dtype())).sum_axes(&[3]).permute(&[0, 2, 1]);
+    let m = match &t.cotangents[1] {
+        Some(cotangent) => weighed - cotangent,
+        None => weighed,
+    };
+    let operands: Vec<&Tensor> = known[..primals].iter().copied().chain([l, &c, &m]).collect();
     let cotangents = op(t.op).of_kind(AttentionKind::Vjp).apply(&operands);
     let tangents = t.operands[primals + 2..].iter();
     let wanted = tangents.zip(cotangents).map(|(operand, ct)| operand.is_linear().then_some(ct));
@@ -253,10 +254,7 @@ impl Operation for Attention {
         let rest: Vec<&TensorType> = match self.kind {
             AttentionKind::Value => vec![],
             AttentionKind::Jvp => given.iter().chain(results).collect(),
-            AttentionKind::Vjp => {
-                let cotangents = operands.len().saturating_sub(primals + 2).clamp(1, 2);
-                given.iter().chain(&given[..cotangents]).collect()
-            }
+            AttentionKind::Vjp => vec![&given[1], &given[0], &given[1]],
         };
         if operands.len() != primals + rest.len() {
             return Err(Diagnostic::new(format!(
@@ -309,7 +307,9 @@ impl Operation for Attention {
                 decomposition: |o, _, tensors| decompose::decompose(&op(o), tensors),
                 transpose,
             }),
-            AttentionKind::Vjp => Derivative::Decomposed(|o, _, tensors| decompose::decompose(&op(o), tensors)),
+            AttentionKind::Vjp => {
+                Derivative::Decomposed(|o, _, tensors| decompose::decompose(&op(o), tensors))
+            }
         }
     }
 
@@ -354,24 +354,22 @@ impl Operation for Attention {
 fn entry(kind: AttentionKind) -> Entry {
     let attention = |causal, scale: f64| Attention { kind, causal, scale: Scalar::of(scale) };
     let some = |shape: &[usize]| floats(shape, -1.0, 1.0);
-    let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>, both: bool| match kind {
+    let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>| match kind {
         AttentionKind::Value => vec![],
-        AttentionKind::Jvp => [vec![some(out), floats(logarithm, 0.5, 1.5)], tangents].concat(),
+        AttentionKind::Jvp => [vec![some(out), wide_floats(logarithm, 0.5, 1.5)], tangents].concat(),
         AttentionKind::Vjp => {
-            let mut operands = vec![some(out), floats(logarithm, 0.5, 1.5), some(out)];
-            operands.extend(both.then(|| some(logarithm)));
-            operands
+            vec![wide_floats(logarithm, 0.5, 1.5), some(out), wide_floats(logarithm, -1.0, 1.0)]
         }
     };
-    let apart = |causal, scale, [b, t, s, n, h]: [usize; 5], both| {
+    let apart = |causal, scale, [b, t, s, n, h]: [usize; 5]| {
         let (q, k) = ([b, t, n, h], [b, s, n, h]);
         let three = vec![some(&q), some(&k), some(&k)];
-        let rest = rest(&q, &[b, n, t], three.clone(), both);
+        let rest = rest(&q, &[b, n, t], three.clone());
         Sample::new(attention(causal, scale), [three, rest].concat())
     };
-    let packed = |causal, scale, [b, t, n, h]: [usize; 4], both| {
+    let packed = |causal, scale, [b, t, n, h]: [usize; 4]| {
         let one = vec![some(&[b, t, 3, n, h])];
-        let rest = rest(&[b, t, n, h], &[b, n, t], one.clone(), both);
+        let rest = rest(&[b, t, n, h], &[b, n, t], one.clone());
         Sample::new(attention(causal, scale), [one, rest].concat())
     };
     Entry {
@@ -379,11 +377,11 @@ fn entry(kind: AttentionKind) -> Entry {
         doc: kind.doc(),
         derivative: attention(false, 1.0).derivative().kind(),
         samples: vec![
-            apart(false, 0.5, [2, 3, 4, 2, 3], false),
-            apart(true, 1.5, [1, 4, 4, 1, 2], true),
-            apart(true, -0.5, [1, 2, 3, 2, 1], false),
-            packed(true, 0.7, [2, 3, 2, 2], false),
-            packed(false, 1.0, [1, 2, 1, 3], true),
+            apart(false, 0.5, [2, 3, 4, 2, 3]),
+            apart(true, 1.5, [1, 4, 4, 1, 2]),
+            apart(true, -0.5, [1, 2, 3, 2, 1]),
+            packed(true, 0.7, [2, 3, 2, 2]),
+            packed(false, 1.0, [1, 2, 1, 3]),
         ],
     }
 }

@@ -93,7 +93,7 @@ impl CompiledAttention {
         let block = room(self.queries() * padded(self.keys()) * size);
         match self.call.backward {
             false => block + room(self.queries() * self.call.width * size) + 2 * room(self.queries() * size),
-            true => 2 * block + room(self.call.queries * size),
+            true => 2 * block,
         }
     }
 
@@ -118,7 +118,10 @@ impl CompiledAttention {
                 }
             }
         };
-        workspace.pool().parallel_for(batch * heads * blocks, task).map_err(|e| Diagnostic::new(e.to_string()))
+        workspace
+            .pool()
+            .parallel_for(batch * heads * blocks, task)
+            .map_err(|e| Diagnostic::new(e.to_string()))
     }
 
     /// The rows of a head in the tensor at `at`.
@@ -218,19 +221,14 @@ impl CompiledAttention {
         let primals = self.primals();
         let [q, k, v] = self.three::<T>(arguments, 0, head);
         let [dq, dk, dv] = self.three::<T>(arguments, primals + 3, head);
-        let out = self.rows(arguments.writable::<T>(primals), call.out(), head);
-        let c = self.rows(arguments.writable::<T>(primals + 2), call.out(), head);
-        let logarithms = self.logarithms(arguments.writable::<T>(primals + 1), head);
+        let logarithms = self.logarithms(arguments.writable::<T>(primals), head);
+        let c = self.rows(arguments.writable::<T>(primals + 1), call.out(), head);
+        let means = self.logarithms(arguments.writable::<T>(primals + 2), head);
         let (width, row) = (call.width, padded(self.keys()));
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let powers = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
         let slopes = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
-        let means = take::<T>(&mut free, call.queries).as_mut_ptr();
-        // SAFETY: the rows exist.
-        unsafe {
-            rows::means(workspace.simd(), [call.queries, width], (c.at, c.distance), (out.at, out.distance), means);
-        }
         for begin in (0..call.keys).step_by(self.keys()) {
             let keys = self.keys().min(call.keys - begin);
             // The first query that sees a key of the block, down to where blocks of queries begin.
@@ -256,10 +254,31 @@ impl CompiledAttention {
                     T::product([queries, keys, width], powers, row, false, q.from(first), k.across(begin));
                     T::product([queries, keys, width], slopes, row, false, c.from(first), v.across(begin));
                     rows::slopes(workspace.simd(), &block, slopes, logarithms.add(first), means.add(first));
-                    T::product(across, dv.row(begin), dv.distance, add, transposed(powers, row), c.from(first));
-                    T::product(across, dk.row(begin), dk.distance, add, transposed(slopes, row), q.from(first));
+                    T::product(
+                        across,
+                        dv.row(begin),
+                        dv.distance,
+                        add,
+                        transposed(powers, row),
+                        c.from(first),
+                    );
+                    T::product(
+                        across,
+                        dk.row(begin),
+                        dk.distance,
+                        add,
+                        transposed(slopes, row),
+                        q.from(first),
+                    );
                     let (at, distance) = (dq.row(first), dq.distance);
-                    T::product([queries, width, keys], at, distance, begin > 0, matrix(slopes, row), k.from(begin));
+                    T::product(
+                        [queries, width, keys],
+                        at,
+                        distance,
+                        begin > 0,
+                        matrix(slopes, row),
+                        k.from(begin),
+                    );
                 }
                 add = true;
             }

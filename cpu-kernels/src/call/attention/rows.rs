@@ -4,7 +4,7 @@
 
 use super::super::element::Number;
 use crate::kernels::CHUNK;
-use crate::kernels::operations::{Exp, Log, Sub, Binary, Unary};
+use crate::kernels::operations::{Binary, Exp, Log, Sub, Unary};
 use crate::simd::Simd;
 
 /// Numbers that attention computes with.
@@ -199,7 +199,13 @@ unsafe fn scaled<T: Float>(row: *mut T, width: usize, factor: T) {
 ///
 /// That of [`normalize`].
 #[inline(always)]
-unsafe fn normalized<T: Float>([count, width]: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize) {
+unsafe fn normalized<T: Float>(
+    [count, width]: [usize; 2],
+    sums: *const T,
+    powers: &[T],
+    out: *mut T,
+    row: usize,
+) {
     for (query, power) in powers[..count].iter().enumerate() {
         for k in 0..width {
             // SAFETY: the rows have `width` numbers.
@@ -242,34 +248,6 @@ unsafe fn slopes_of<T: Float>(block: &Block<T>, slopes: *mut T, logarithms: *con
     }
 }
 
-/// The body of [`means`].
-///
-/// # Safety
-///
-/// That of [`means`].
-#[inline(always)]
-unsafe fn means_of<T: Float>([count, width]: [usize; 2], x: (*const T, usize), y: (*const T, usize), means: *mut T) {
-    for query in 0..count {
-        let mut lanes = [T::ZERO; CHUNK];
-        let whole = width / CHUNK * CHUNK;
-        // SAFETY: the rows have `width` numbers, and there is a mean for each.
-        unsafe {
-            let (x, y) = (x.0.add(query * x.1), y.0.add(query * y.1));
-            for begin in (0..whole).step_by(CHUNK) {
-                let (a, b): ([T; CHUNK], [T; CHUNK]) = (load(x.add(begin)), load(y.add(begin)));
-                for k in 0..CHUNK {
-                    lanes[k] = lanes[k].add(a[k].mul(b[k]));
-                }
-            }
-            for k in whole..width {
-                let lane = k - whole;
-                lanes[lane] = lanes[lane].add(x.add(k).read().mul(y.add(k).read()));
-            }
-            means.add(query).write(folded(lanes, T::add));
-        }
-    }
-}
-
 /// The loops, compiled for one set of vector instructions.
 macro_rules! level {
     ($level:ident $(, $features:literal)?) => {
@@ -307,17 +285,6 @@ macro_rules! level {
             ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { slopes_of(block, slopes, logarithms, means) }
-            }
-
-            /// # Safety
-            ///
-            /// That of [`super::means`].
-            $(#[target_feature(enable = $features)])?
-            pub(super) unsafe fn means<T: Float>(
-                size: [usize; 2], x: (*const T, usize), y: (*const T, usize), means: *mut T,
-            ) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { means_of(size, x, y, means) }
             }
         }
     };
@@ -390,20 +357,4 @@ pub(super) unsafe fn slopes<T: Float>(
 ) {
     // SAFETY: the caller vouches for it.
     unsafe { at_level!(simd, slopes(block, slopes, logarithms, means)) }
-}
-
-/// For each row, the sum of the products of the numbers of x and y, whose rows are so far apart.
-///
-/// # Safety
-///
-/// There are `count` rows of `width` in both, and a place for each sum. The machine has the vector instructions.
-pub(super) unsafe fn means<T: Float>(
-    simd: Simd,
-    size: [usize; 2],
-    x: (*const T, usize),
-    y: (*const T, usize),
-    means: *mut T,
-) {
-    // SAFETY: the caller vouches for it.
-    unsafe { at_level!(simd, means(size, x, y, means)) }
 }
