@@ -1,7 +1,7 @@
 //! `docs/passes.md`, made from the tables of passes and rules.
 
-use crate::pipeline::{MAX_ROUNDS, PIPELINE, Pass, Step, passes};
-use crate::rewrite::TOPICS;
+use crate::pipeline::{PIPELINE, Pass, Step, passes};
+use crate::rewrite::{MAX_ROUNDS, TOPICS};
 use std::fmt::Write;
 
 /// The page, in Markdown.

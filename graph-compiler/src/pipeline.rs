@@ -7,6 +7,7 @@
 use crate::kernels::Kernels;
 use crate::lower;
 use crate::memory::{Planned, plan_kernels};
+use crate::rewrite::MAX_ROUNDS;
 use crate::{calls, probes, rewrite};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
@@ -65,9 +66,6 @@ pub enum Step {
     /// Passes in turn until none changes anything, at most [`MAX_ROUNDS`] times.
     Fixpoint(&'static [Pass]),
 }
-
-/// Rounds of passes that enable each other.
-pub const MAX_ROUNDS: usize = 8;
 
 /// Makes graphs smaller without changing a bit.
 const CLEAN: &[Pass] = &[

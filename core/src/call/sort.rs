@@ -1,7 +1,7 @@
 //! Sorting: the permutation that sorts.
 //!
-//! A call has one result, so sorting gives no sorted tensors but the indices that sort them; values, and whatever else shall move with them, are
-//! gathered at these indices, which is a nest. Since equal elements keep their order, there is exactly one right result, on every machine.
+//! Sorting gives no sorted tensors but the indices that sort them; values, and whatever else shall move with them, are gathered at these indices,
+//! which is a nest. Since equal elements keep their order, there is exactly one right result, on every machine.
 
 use super::fits;
 use super::reference::Reference;

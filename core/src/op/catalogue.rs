@@ -13,7 +13,7 @@ pub fn markdown() -> String {
          Generated from the catalogue (`Op::catalogue()`) by `WENGERT_BLESS=1 cargo nextest run -p wengert-core docs`; do not edit.\n\n\
          Names are those of `jax.lax` where it has the op. Operands of elementwise ops have one shape (the methods of `Tensor` broadcast); \
          halves are computed in f32 and rounded once. *Dtypes* are those of the first operand. The derivative of an op is one rule: \
-         `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear` (stated by its jvp), `linear in one` (both), \
+         `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear` (stated by its jvp), `linear in one` (both), `linear in the last` (a tangent that is an op: by decomposition, and stated by its transpose), \
          `composite` (by decomposition), or `by decomposition` (by one that serves the derivative only).\n\n\
          | op | meaning | attributes | dtypes | derivative |\n\
          |---|---|---|---|---|\n",

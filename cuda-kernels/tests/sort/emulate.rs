@@ -34,7 +34,7 @@ fn run(call: &Call, operands: &[Literal]) -> Literal {
         memory.write(address, &data).unwrap();
         arguments.push((address, data.len() as u64));
     }
-    let ty = call.result();
+    let ty = call.results().remove(0);
     let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
     let result = memory.allocate("result", bytes.max(1)).unwrap();
     arguments.push((result, bytes));

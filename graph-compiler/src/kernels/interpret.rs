@@ -12,11 +12,7 @@ use wengert_core::{DType, Diagnostic, Id, Literal, Result};
 
 /// Runs kernels on the function's inputs, in order; gives its outputs, in order. `call` executes calls: it is given the operands with
 /// the shapes of their buffers, and returns the results in the shapes that [`Call::results`] says.
-pub fn interpret(
-    kernels: &Kernels,
-    inputs: &[Literal],
-    call: &mut dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>>,
-) -> Result<Vec<Literal>> {
+pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
     if inputs.len() != kernels.inputs.len() {
         return Err(Diagnostic::new(format!(
             "@{} has {} inputs, {} are given",
@@ -73,8 +69,8 @@ fn read(kernels: &Kernels, memory: &IdVec<BufferId, Option<Literal>>, buffer: Bu
     })
 }
 
-/// Executes calls.
-type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>> + 'c;
+/// Executes a call.
+pub type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>> + 'c;
 
 /// Runs a region on literals of its inputs' sizes.
 fn region(region: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {

@@ -39,6 +39,9 @@ pub use tidy::tidy;
 
 use wengert_core::graph::{Equation, ValueId};
 
+/// Rounds of passes that enable each other.
+pub const MAX_ROUNDS: usize = 8;
+
 /// A named rewrite.
 pub struct Rule {
     /// Unique name.

@@ -6,8 +6,7 @@
 //! trimmed (`trim`): results, carries and captures without use go, a number or a repetition that a region captures is made in the region, and a region that is known to run once takes the
 //! place of its construct. What is left keeps its line.
 
-use super::{cse, dce, trim};
-use crate::pipeline::MAX_ROUNDS;
+use super::{MAX_ROUNDS, cse, dce, trim};
 use wengert_core::graph::{Function, verify};
 
 /// Removes from a function what is not needed to compute its outputs, or is computed twice. What is watched stays.

@@ -99,11 +99,11 @@ pub(super) fn evaluate<R: Real>(
                 let given = Heads { array: &rest[0], part: None };
                 let [dq, dk, dv] = three(&rest[2..]);
                 let mut dl = zero();
-                for s in 0..seen {
-                    let moved = p[s].mul(&score(dq, k, s).add(&score(q, dk, s)));
+                for (s, p) in p.iter().enumerate() {
+                    let moved = p.mul(&score(dq, k, s).add(&score(q, dk, s)));
                     dl = dl.add(&moved);
                     add_scaled(&mut sums[0][out.clone()], &moved, v.get(head, s, width));
-                    add_scaled(&mut sums[0][out.clone()], &p[s], dv.get(head, s, width));
+                    add_scaled(&mut sums[0][out.clone()], p, dv.get(head, s, width));
                 }
                 add_scaled(&mut sums[0][out], &dl.neg(), given.get(head, t, width));
                 sums[1][logarithm] = dl;
@@ -111,10 +111,10 @@ pub(super) fn evaluate<R: Real>(
             }
             let c = Heads { array: &rest[1], part: None };
             let mean = rest[2].cells[logarithm].real();
-            for s in 0..seen {
+            for (s, p) in p.iter().enumerate() {
                 let slope = dot(c.get(head, t, width), v.get(head, s, width)).sub(mean);
-                let ds = p[s].mul(&slope).mul(&scale);
-                let terms = [(&ds, k, s, t, queries), (&ds, q, t, s, keys), (&p[s], c, t, s, keys)];
+                let ds = p.mul(&slope).mul(&scale);
+                let terms = [(&ds, k, s, t, queries), (&ds, q, t, s, keys), (p, c, t, s, keys)];
                 for (part, (weight, from, at, to, length)) in terms.into_iter().enumerate() {
                     let (result, begin) = place(part, head, to, length);
                     add_scaled(&mut sums[result][begin..begin + width], weight, from.get(head, at, width));

@@ -121,9 +121,8 @@ unsafe fn scored<T: Float>(scores: *mut T, row: usize, seen: usize, scale: T) ->
         // SAFETY: rows are whole chunks.
         unsafe {
             let mut chunk = load(scores.add(begin));
-            for k in 0..CHUNK {
-                let score = chunk[k].mul(scale);
-                chunk[k] = if begin + k < seen { score } else { T::NEG_INFINITY };
+            for (k, score) in chunk.iter_mut().enumerate() {
+                *score = if begin + k < seen { score.mul(scale) } else { T::NEG_INFINITY };
             }
             for k in 0..CHUNK {
                 greatest[k] = if chunk[k] > greatest[k] { chunk[k] } else { greatest[k] };
@@ -159,9 +158,7 @@ unsafe fn powers_of<T: Float>(
             let mut lanes = [T::ZERO; CHUNK];
             for begin in (0..block.row).step_by(CHUNK) {
                 let mut chunk = load(scores.add(begin));
-                for k in 0..CHUNK {
-                    chunk[k] = chunk[k].sub(shift).exp();
-                }
+                chunk.iter_mut().for_each(|score| *score = score.sub(shift).exp());
                 for k in 0..CHUNK {
                     lanes[k] = lanes[k].add(chunk[k]);
                 }
@@ -230,9 +227,7 @@ unsafe fn slopes_of<T: Float>(block: &Block<T>, slopes: *mut T, logarithms: *con
             let seen = block.seen(query);
             for begin in (0..block.row).step_by(CHUNK) {
                 let (mut p, mut slope) = (load(scores.add(begin)), load(slopes.add(begin)));
-                for k in 0..CHUNK {
-                    p[k] = p[k].mul(block.scale).sub(logarithm).exp();
-                }
+                p.iter_mut().for_each(|p| *p = p.mul(block.scale).sub(logarithm).exp());
                 for k in 0..CHUNK {
                     slope[k] = p[k].mul(slope[k].sub(mean)).mul(block.scale);
                 }
