@@ -127,6 +127,9 @@ pub struct RunArgs {
     /// Where.
     #[command(flatten)]
     pub device: DeviceArgs,
+    /// Run so many times, and tell what each kernel took: its time a run, its share, its bytes and operations a second. On the CPU.
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub profile: Option<u64>,
     /// Print the outputs as JSON.
     #[arg(long)]
     pub json: bool,

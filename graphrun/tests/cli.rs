@@ -243,6 +243,21 @@ fn a_plan_gives_what_its_function_gives() {
 }
 
 #[test]
+fn kernels_are_timed_on_the_cpu() {
+    let place = Workplace::new();
+    let given = [&PREDICT[..], &["--input", "x=random:3", "--bind", "B=4"]].concat();
+    let profiled = |rest: &[&str]| place.graphrun(&[&["run"], &given[..], rest].concat());
+    let timed = profiled(&["--profile", "3"]);
+    assert_eq!((timed.status, timed.out.as_str()), (0, profiled(&[]).good()), "the results are the same");
+    let table: Vec<&str> = timed.err.lines().collect();
+    assert!(table[0].starts_with("kernel") && table[0].ends_with("GFLOP/s"), "{table:?}");
+    assert!(table.iter().any(|line| line.starts_with("gemm") && line.contains('%')), "{table:?}");
+    assert!(table[table.len() - 1].starts_with("all"), "{table:?}");
+    profiled(&["--profile", "0"]).failed(2, &["--profile"]);
+    place.run(&[&given[..], &["--profile", "1"]].concat()).refused(&["kernels are timed on the CPU only"]);
+}
+
+#[test]
 fn variables_are_made_replaced_and_saved() {
     let place = Workplace::new();
     assert_eq!(place.run(&["model.ir@init", "--save", "w0.safetensors"]).good(), "state w: f32[3]\n");

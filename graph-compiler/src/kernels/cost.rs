@@ -3,6 +3,7 @@
 
 use super::control::{Control, Form};
 use super::{Kernel, Kernels, Work};
+use wengert_core::Target;
 use wengert_core::nest::{Instr, Nest, ScalarOp};
 
 /// The cost of one run of a kernel.
@@ -23,6 +24,28 @@ impl Cost {
     }
 }
 
+/// What a machine does in a second, in round numbers: for predictions of what takes how long, beside which a measurement is worth more
+/// (`graphrun run --profile`).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rates {
+    /// Bytes that come from and go to memory.
+    pub bytes: f64,
+    /// Operations of calls.
+    pub calls: f64,
+    /// Operations of nests.
+    pub nests: f64,
+}
+
+impl Rates {
+    /// Those of two cores with vectors of 512 bits, or of an H100, for products of f32 and loops over f32.
+    pub fn of(target: &Target) -> Self {
+        match *target == Target::cpu() {
+            true => Rates { bytes: 20e9, calls: 180e9, nests: 20e9 },
+            false => Rates { bytes: 3e12, calls: 50e12, nests: 20e12 },
+        }
+    }
+}
+
 impl std::iter::Sum for Cost {
     fn sum<I: Iterator<Item = Cost>>(costs: I) -> Cost {
         costs.fold(Cost::default(), |sum, cost| Cost {
@@ -34,6 +57,14 @@ impl std::iter::Sum for Cost {
 }
 
 impl Kernels {
+    /// Seconds that a kernel of this function takes at such rates: those of its bytes, or of its operations if these are more.
+    pub fn seconds(&self, kernel: &Kernel, rates: &Rates) -> f64 {
+        let cost = self.cost(kernel);
+        let rate = if matches!(kernel.work, Work::Call(_)) { rates.calls } else { rates.nests };
+        let bytes = (cost.read as f64 + cost.written as f64) / rates.bytes;
+        bytes.max(cost.operations as f64 / rate)
+    }
+
     /// The cost of a kernel of this function.
     pub fn cost(&self, kernel: &Kernel) -> Cost {
         let bytes = |id| self.buffers.get(id).and_then(|b| b.ty.bytes()).map_or(0, |b| b as u64);
@@ -100,6 +131,9 @@ mod tests {
         assert_eq!(costs[0], Cost { operations: 2 * 6 * 5 * 10, read: 4 * (60 + 50), written: 4 * 30 });
         // A product and an addition for each element.
         assert_eq!(costs[1], Cost { operations: 2 * 30, read: 4 * 30, written: 4 * 6 });
+        let rates = Rates { bytes: 1e3, calls: 100.0, nests: 1e3 };
+        let seconds: Vec<f64> = kernels.kernels.iter().map(|k| kernels.seconds(k, &rates)).collect();
+        assert_eq!(seconds, [6.0, 0.144], "operations of the product, bytes of the sum");
         let total: Cost = costs.into_iter().sum();
         assert_eq!(total.intensity(), 660.0 / 704.0);
     }

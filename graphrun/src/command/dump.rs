@@ -10,7 +10,10 @@ use wengert::core::graph::{Function, verify};
 use wengert::core::plan::account::AccountText;
 use wengert::core::plan::{Plan, account};
 use wengert::core::target::CallKind;
-use wengert::kernels::{Kernels, Work, cost::Cost};
+use wengert::kernels::{
+    Kernels, Work,
+    cost::{Cost, Rates},
+};
 use wengert::pipeline::{self, Compiled, Options, compile_kernels, passes};
 use wengert::{Binding, Diagnostic};
 
@@ -61,7 +64,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
                 let kernels = compile(function, &binding, &target, &options)?.kernels;
                 console.text(&kernels)?;
                 if args.cost {
-                    console.text(comment(&cost_table(&kernels)))?;
+                    console.text(comment(&cost_table(&kernels, &Rates::of(&target))))?;
                 }
             }
             Stage::Plan | Stage::Ptx => {
@@ -104,27 +107,31 @@ fn comment(text: &str) -> String {
     text.lines().map(|line| format!("// {line}\n")).collect()
 }
 
-/// What each kernel costs.
-fn cost_table(kernels: &Kernels) -> String {
-    let mut rows: Vec<(&str, Cost)> = Vec::new();
+/// What each kernel costs, and its share of the time that all take at these rates.
+fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
+    let mut rows: Vec<(&str, Cost, f64)> = Vec::new();
     for kernel in &kernels.kernels {
         let name = match &kernel.work {
             Work::Nest(nest) => nest.name.as_str(),
             Work::Call(call) => CallKind::of(call).name(),
             Work::Control(control) => control.op.name(),
         };
-        rows.push((name, kernels.cost(kernel)));
+        rows.push((name, kernels.cost(kernel), kernels.seconds(kernel, rates)));
     }
-    rows.push(("total", rows.iter().map(|(_, cost)| *cost).sum()));
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let seconds: f64 = rows.iter().map(|(_, _, seconds)| seconds).sum();
+    rows.push(("total", rows.iter().map(|(_, cost, _)| *cost).sum(), seconds));
+    let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
     let mut table = format!(
-        "{:<width$} {:>14} {:>12} {:>13} {:>16}\n",
-        "kernel", "operations", "bytes read", "bytes written", "operations/byte"
+        "{:<width$} {:>14} {:>12} {:>13} {:>16} {:>15}\n",
+        "kernel", "operations", "bytes read", "bytes written", "operations/byte", "predicted share"
     );
-    for (name, cost) in rows {
+    for (name, cost, time) in rows {
         let Cost { operations, read, written } = cost;
         let intensity = cost.intensity();
-        table += &format!("{name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2}\n");
+        let share = if seconds > 0.0 { 100.0 * time / seconds } else { 0.0 };
+        table += &format!(
+            "{name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2} {share:>14.1}%\n"
+        );
     }
     table
 }

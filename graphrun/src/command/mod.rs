@@ -6,6 +6,7 @@ pub mod derive;
 pub mod devices;
 pub mod dump;
 pub mod ops;
+mod profile;
 pub mod run;
 pub mod test;
 pub mod train;

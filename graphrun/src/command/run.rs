@@ -1,5 +1,6 @@
 //! `graphrun run`: one run of a function.
 
+use super::profile;
 use crate::cli::RunArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, device, pair};
@@ -33,7 +34,14 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let mut session = Session::open_with(device, &choices)?;
     session.set_variables(&given.variables)?;
     let mut compiled = source.compile(&mut session, &given.binding)?;
-    let results = compiled.run(&given.inputs())?;
+    let results = match args.profile {
+        Some(runs) => {
+            let (results, profile) = profile::run(&mut compiled, runs, &given.inputs())?;
+            console.note(profile);
+            results
+        }
+        None => compiled.run(&given.inputs())?,
+    };
     show_probes(&results, console);
     let result = |name: &str| match results.get(name) {
         Ok(literal) => Ok(literal.clone()),
