@@ -13,9 +13,11 @@
 mod rows;
 
 use super::panel::View;
+use super::product::{self, Order, Product, multiply};
 use super::{Arguments, room, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
+use crate::simd::Simd;
 use rows::{Block, Float};
 use wengert_core::call::{Attention, Heads};
 use wengert_core::{DType, Diagnostic};
@@ -62,6 +64,28 @@ impl<T: Copy> Rows<T> {
     }
 }
 
+/// `out = lhs · rhs`, or `out += lhs · rhs`, where rows of out are `row` numbers apart.
+///
+/// # Safety
+///
+/// That of [`multiply`].
+#[allow(clippy::too_many_arguments, reason = "a product and what it needs")]
+unsafe fn multiplied<T: Float>(
+    simd: Simd,
+    free: &mut [u8],
+    size: [usize; 3],
+    out: *mut T,
+    row: usize,
+    add: bool,
+    lhs: View<T>,
+    rhs: View<T>,
+) {
+    // SAFETY: the caller's promise is the same.
+    unsafe {
+        multiply(simd, free, &Product { size, order: Order::Chain, lhs, rhs, out, row, add }, |_, _| ())
+    }
+}
+
 /// A block of scores as a matrix.
 fn matrix<T>(at: *mut T, row: usize) -> View<T> {
     View { at, row, column: 1 }
@@ -90,6 +114,12 @@ impl CompiledAttention {
     /// Bytes of scratch memory of each thread.
     pub fn scratch(&self) -> usize {
         let size = self.call.dtype.size();
+        let most = self.queries().max(self.keys()).max(self.call.width);
+        self.blocks(size) + product::scratch(self.call.dtype, [most; 3])
+    }
+
+    /// Bytes of the blocks of a thread.
+    fn blocks(&self, size: usize) -> usize {
         let block = room(self.queries() * padded(self.keys()) * size);
         match self.call.backward {
             false => block + room(self.queries() * self.call.width * size) + 2 * room(self.queries() * size),
@@ -190,9 +220,27 @@ impl CompiledAttention {
             };
             // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the product overwrites what it does not add to.
             unsafe {
-                T::product([count, keys, width], scores, row, false, q.from(first), k.across(begin));
+                multiplied(
+                    workspace.simd(),
+                    free,
+                    [count, keys, width],
+                    scores,
+                    row,
+                    false,
+                    q.from(first),
+                    k.across(begin),
+                );
                 rows::powers(workspace.simd(), &block, greatest, powers, sums, width, begin > 0);
-                T::product([count, width, keys], sums, width, begin > 0, matrix(scores, row), v.from(begin));
+                multiplied(
+                    workspace.simd(),
+                    free,
+                    [count, width, keys],
+                    sums,
+                    width,
+                    begin > 0,
+                    matrix(scores, row),
+                    v.from(begin),
+                );
             }
         }
         // SAFETY: the rows exist, and nobody else uses them.
@@ -251,10 +299,30 @@ impl CompiledAttention {
                 // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the results of this head are this thread's, and the first
                 // product that reaches a row overwrites it: each query sees the first block of keys.
                 unsafe {
-                    T::product([queries, keys, width], powers, row, false, q.from(first), k.across(begin));
-                    T::product([queries, keys, width], slopes, row, false, c.from(first), v.across(begin));
+                    multiplied(
+                        workspace.simd(),
+                        free,
+                        [queries, keys, width],
+                        powers,
+                        row,
+                        false,
+                        q.from(first),
+                        k.across(begin),
+                    );
+                    multiplied(
+                        workspace.simd(),
+                        free,
+                        [queries, keys, width],
+                        slopes,
+                        row,
+                        false,
+                        c.from(first),
+                        v.across(begin),
+                    );
                     rows::slopes(workspace.simd(), &block, slopes, logarithms.add(first), means.add(first));
-                    T::product(
+                    multiplied(
+                        workspace.simd(),
+                        free,
                         across,
                         dv.row(begin),
                         dv.distance,
@@ -262,7 +330,9 @@ impl CompiledAttention {
                         transposed(powers, row),
                         c.from(first),
                     );
-                    T::product(
+                    multiplied(
+                        workspace.simd(),
+                        free,
                         across,
                         dk.row(begin),
                         dk.distance,
@@ -271,7 +341,9 @@ impl CompiledAttention {
                         q.from(first),
                     );
                     let (at, distance) = (dq.row(first), dq.distance);
-                    T::product(
+                    multiplied(
+                        workspace.simd(),
+                        free,
                         [queries, width, keys],
                         at,
                         distance,
