@@ -94,7 +94,7 @@ impl Tiling {
                 let tasks = batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
                 let rounds = match threads {
                     1 => tasks.saturating_mul(4),
-                    _ => tasks.div_ceil(threads).saturating_mul(4).saturating_add(1),
+                    _ => tasks.div_ceil(threads).saturating_mul(4).saturating_add(2),
                 };
                 let time = tile.saturating_mul(rounds);
                 if best.0 == usize::MAX || (time < best.0 && tile >= TASK) {

@@ -2,7 +2,7 @@
 //!
 //! One chain of additions for an element would wait for each of them, since it cannot share vectors with its neighbours, which lie
 //! elsewhere. So these sums have an order of their own: four lines of a cache line each, of which lane `l` of line `a` adds up what is `a·L + l`
-//! behind a multiple of `4·L`; then the lines are added in pairs, and the halves of the line that is left. It is the same with any vectors.
+//! behind a multiple of `4·L`; then the second half of all lanes is added to the first, until one is left. It is the same with any vectors.
 
 use super::micro::{Kernels, Vector};
 use crate::call::element::{Element, Number};
@@ -14,70 +14,85 @@ use crate::simd::Simd;
 pub(super) const LINES: usize = 4;
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
-/// Elements that are widened at a time: a multiple of all lanes.
-const PIECE: usize = 1024;
-/// Most sums that are made side by side: those of the narrowest numbers.
-const MOST: usize = LINES * LINE / size_of::<f32>();
+/// Most runs that are multiplied with the vector side by side.
+pub(super) const SIDE_BY_SIDE: usize = 4;
+/// Most lanes of a vector.
+const MOST: usize = 16;
 
-/// `sums[k % (lanes of all lines)] += x[k] · y[k]` for k in `0..count`. `VECTORS` are those of all lines.
+/// `out[c·out_distance] = Σₖ x[k] · y[c·distance + k]` for k in `0..count` and c in `0..RUNS`. `VECTORS` are those of all lines.
 ///
 /// # Safety
 ///
-/// The sums are as many as the lanes of all lines, x and y have `count` numbers.
+/// x and the runs of y have `count` numbers, and out those that it is to get; nobody else uses these.
 #[inline(always)]
-pub(super) unsafe fn dot<V: Vector, const VECTORS: usize>(
-    sums: *mut V::Number,
-    x: *const V::Number,
-    y: *const V::Number,
+pub(super) unsafe fn dots<V: Vector, const VECTORS: usize, const RUNS: usize>(
+    [x, y]: [*const V::Number; 2],
+    distance: usize,
     count: usize,
+    out: *mut V::Number,
+    out_distance: usize,
 ) {
     let turn = VECTORS * V::LANES;
-    let mut registers = [V::zero(); VECTORS];
+    let mut sums = [[V::zero(); VECTORS]; RUNS];
     // SAFETY: vector v of a turn ends within it. What is left goes into buffers of a turn, beside zeros.
     unsafe {
-        for (v, register) in registers.iter_mut().enumerate() {
-            *register = V::load(sums.add(v * V::LANES));
-        }
         let whole = count / turn * turn;
         let mut k = 0;
         while k < whole {
-            for (v, register) in registers.iter_mut().enumerate() {
+            for v in 0..VECTORS {
                 let at = k + v * V::LANES;
-                *register = register.plus_product(V::load(x.add(at)), V::load(y.add(at)));
+                let x = V::load(x.add(at));
+                for (c, sums) in sums.iter_mut().enumerate() {
+                    // The runs that come next, which are too far away to be foreseen.
+                    V::prefetch(y.wrapping_add((c + RUNS) * distance + at));
+                    sums[v] = sums[v].plus_product(x, V::load(y.add(c * distance + at)));
+                }
             }
             k += turn;
         }
         if k < count {
-            let (mut left, mut right) = ([V::zero(); VECTORS], [V::zero(); VECTORS]);
-            let (to_left, to_right) = (left.as_mut_ptr().cast(), right.as_mut_ptr().cast());
-            x.add(k).copy_to_nonoverlapping(to_left, count - k);
-            y.add(k).copy_to_nonoverlapping(to_right, count - k);
-            for (register, (x, y)) in registers.iter_mut().zip(left.iter().zip(&right)) {
-                *register = register.plus_product(*x, *y);
+            let mut left = [V::zero(); VECTORS];
+            x.add(k).copy_to_nonoverlapping(left.as_mut_ptr().cast(), count - k);
+            for (c, sums) in sums.iter_mut().enumerate() {
+                let mut right = [V::zero(); VECTORS];
+                y.add(c * distance + k).copy_to_nonoverlapping(right.as_mut_ptr().cast(), count - k);
+                for v in 0..VECTORS {
+                    sums[v] = sums[v].plus_product(left[v], right[v]);
+                }
             }
         }
-        for (v, register) in registers.iter().enumerate() {
-            register.store(sums.add(v * V::LANES));
+        for (c, sums) in sums.iter_mut().enumerate() {
+            let mut width = VECTORS / 2;
+            while width > 0 {
+                for v in 0..width {
+                    sums[v] = sums[v].plus(sums[v + width]);
+                }
+                width /= 2;
+            }
+            let mut lanes = [V::Number::ZERO; MOST];
+            sums[0].store(lanes.as_mut_ptr());
+            halve::<V, 8>(&mut lanes);
+            halve::<V, 4>(&mut lanes);
+            halve::<V, 2>(&mut lanes);
+            halve::<V, 1>(&mut lanes);
+            out.add(c * out_distance).write(lanes[0]);
         }
     }
 }
 
-/// The sum of all sums.
-#[inline]
-fn total<T: Number>(sums: &mut [T]) -> T {
-    let mut width = sums.len() / 2;
-    while width > 0 {
-        for l in 0..width {
-            sums[l] = sums[l].add(sums[l + width]);
+/// Adds the second of two halves to the first, if a vector has so many lanes.
+#[inline(always)]
+fn halve<V: Vector, const HALF: usize>(lanes: &mut [V::Number; MOST]) {
+    if HALF < V::LANES {
+        for l in 0..HALF {
+            lanes[l] = lanes[l].add(lanes[l + HALF]);
         }
-        width /= 2;
     }
-    sums[0]
 }
 
 /// Bytes of scratch memory that [`products`] takes.
-pub(super) fn scratch(size: usize, k: usize) -> usize {
-    room(k * size) + room(PIECE * size)
+pub(super) fn scratch(size: usize, k: usize, half: bool) -> usize {
+    room(k * size) + if half { room(SIDE_BY_SIDE * k * size) } else { 0 }
 }
 
 /// `out[j·distance] = Σₖ vector[k] · matrix[j, k]`, where the matrix' rows are runs of memory.
@@ -97,8 +112,7 @@ pub(super) unsafe fn products<T: Element>(
     out: *mut T::Wide,
     distance: usize,
 ) {
-    let lanes = LINES * LINE / size_of::<T::Wide>();
-    // SAFETY: the copy of the vector has k numbers, and pieces end within them; rows of the matrix are runs of k elements.
+    // SAFETY: the copies of the vector and of rows of the matrix, which are runs of k elements, have k numbers each.
     unsafe {
         let copy = take::<T::Wide>(&mut free, k).as_mut_ptr();
         let vector = match () {
@@ -112,21 +126,18 @@ pub(super) unsafe fn products<T: Element>(
                 copy
             }
         };
-        let piece = take::<T::Wide>(&mut free, PIECE).as_mut_ptr();
-        for j in 0..count {
-            let mut sums = [T::Wide::ZERO; MOST];
-            let sums = &mut sums[..lanes];
-            let row = matrix.element(j, 0);
-            if T::HALF {
-                for start in (0..k).step_by(PIECE) {
-                    let length = PIECE.min(k - start);
-                    widen(simd, row.add(start), piece, length);
-                    (kernels.dot)(sums.as_mut_ptr(), vector.add(start), piece, length);
-                }
+        let rows = take::<T::Wide>(&mut free, if T::HALF { SIDE_BY_SIDE * k } else { 0 }).as_mut_ptr();
+        let mut j = 0;
+        while j < count {
+            let (runs, dots) = if count - j >= kernels.dots.0 { kernels.dots } else { (1, kernels.dot) };
+            let (matrix, row) = if T::HALF {
+                (0..runs).for_each(|c| widen(simd, matrix.element(j + c, 0), rows.add(c * k), k));
+                (rows.cast_const(), k)
             } else {
-                (kernels.dot)(sums.as_mut_ptr(), vector, row.cast(), k);
-            }
-            out.add(j * distance).write(total(sums));
+                (matrix.element(j, 0).cast(), matrix.row)
+            };
+            dots([vector, matrix], row, k, out.add(j * distance), distance);
+            j += runs;
         }
     }
 }

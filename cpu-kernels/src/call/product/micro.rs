@@ -7,12 +7,13 @@
 //!
 //! It is written once, over a [`Vector`], and compiled for each number of rows, since what is left at the lower edge is often half of a tile.
 
-use super::lanes::{LINE, LINES, dot};
+use super::lanes::{LINE, LINES, dots};
+use crate::call::element::Number;
 use crate::simd::Simd;
 
 /// A register of numbers.
 pub(super) trait Vector: Copy {
-    type Number: Copy + 'static;
+    type Number: Number;
     const LANES: usize;
     fn zero() -> Self;
     /// The same number in every lane.
@@ -25,6 +26,8 @@ pub(super) trait Vector: Copy {
     ///
     /// As many numbers as there are lanes are valid to write.
     unsafe fn store(self, at: *mut Self::Number);
+    /// `self + x`
+    fn plus(self, x: Self) -> Self;
     /// `x · y + self`, rounded once.
     fn plus_product(self, x: Self, y: Self) -> Self;
     /// Tells the machine that the memory there is wanted soon; any address will do.
@@ -50,14 +53,19 @@ pub(super) struct Strip<T> {
     pub add: bool,
 }
 
+/// [`dots`], compiled.
+type Dots<T> = unsafe fn([*const T; 2], usize, usize, *mut T, usize);
+
 /// What is compiled for a dtype and a set of vector instructions.
 pub(in crate::call) struct Kernels<T: 'static> {
     /// Columns of a panel.
     pub columns: usize,
     /// The strips of 1, 2, … rows.
     strips: &'static [unsafe fn(&Strip<T>)],
-    /// Sums of products of two runs, side by side.
-    pub(super) dot: unsafe fn(sums: *mut T, x: *const T, y: *const T, count: usize),
+    /// The sum of products of two runs, as [`dots`] says.
+    pub(super) dot: Dots<T>,
+    /// Those of a run with so many others at once, as many as the registers have room for.
+    pub(super) dots: (usize, Dots<T>),
 }
 
 impl<T> Kernels<T> {
@@ -199,6 +207,10 @@ macro_rules! plain {
                 unsafe { at.cast::<[$t; 4]>().write_unaligned(self.0) }
             }
             #[inline(always)]
+            fn plus(self, x: Self) -> Self {
+                Plain(std::array::from_fn(|l| self.0[l] + x.0[l]))
+            }
+            #[inline(always)]
             fn plus_product(self, x: Self, y: Self) -> Self {
                 Plain(std::array::from_fn(|l| x.0[l].mul_add(y.0[l], self.0[l])))
             }
@@ -214,7 +226,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     macro_rules! register {
-        ($register:ident of $t:ident, $lanes:literal: $zero:ident $splat:ident $load:ident $store:ident $fma:ident) => {
+        ($register:ident of $t:ident, $lanes:literal: $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
             // The intrinsics' own condition, that the machine has the instructions, is that of whoever calls kernels compiled for them.
             impl Vector for $register {
                 type Number = $t;
@@ -240,6 +252,11 @@ mod x86 {
                     unsafe { $store(at, self) }
                 }
                 #[inline(always)]
+                fn plus(self, x: Self) -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $add(self, x) }
+                }
+                #[inline(always)]
                 fn plus_product(self, x: Self, y: Self) -> Self {
                     // SAFETY: the machine has the instruction.
                     unsafe { $fma(x, y, self) }
@@ -252,15 +269,15 @@ mod x86 {
             }
         };
     }
-    register!(__m256 of f32, 8: _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps);
-    register!(__m256d of f64, 4: _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_fmadd_pd);
-    register!(__m512 of f32, 16: _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps);
-    register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd);
+    register!(__m256 of f32, 8: _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps);
+    register!(__m256d of f64, 4: _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd);
+    register!(__m512 of f32, 16: _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
+    register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
 }
 
 /// The kernels for one set of vector instructions.
 macro_rules! level {
-    ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, [$($rows:literal)*];)*) => {
+    ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, $runs:literal, [$($rows:literal)*];)*) => {
         mod $level {
             use super::*;
             #[cfg(target_arch = "x86_64")]
@@ -278,39 +295,41 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`dot`]; and the machine has the vector instructions.
+            /// That of [`dots`]; and the machine has the vector instructions.
             $(#[target_feature(enable = $features)])?
-            unsafe fn sums<V: Vector, const VECTORS: usize>(
-                sums: *mut V::Number,
-                x: *const V::Number,
-                y: *const V::Number,
+            unsafe fn sums<V: Vector, const VECTORS: usize, const RUNS: usize>(
+                operands: [*const V::Number; 2],
+                distance: usize,
                 count: usize,
+                out: *mut V::Number,
+                out_distance: usize,
             ) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { dot::<V, VECTORS>(sums, x, y, count) }
+                unsafe { dots::<V, VECTORS, RUNS>(operands, distance, count, out, out_distance) }
             }
 
             $(pub(super) static $name: Kernels<$t> = Kernels {
                 columns: 2 * <$vector>::LANES,
                 strips: &[$(strip::<$vector, $rows>),*],
-                dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }>,
+                dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,
+                dots: ($runs, sums::<$vector, { LINES * LINE / size_of::<$vector>() }, $runs>),
             };)*
         }
     };
 }
 level!(portable:
-    F32 = Plain<f32>, f32, [1 2 3 4];
-    F64 = Plain<f64>, f64, [1 2 3 4];
+    F32 = Plain<f32>, f32, 1, [1 2 3 4];
+    F64 = Plain<f64>, f64, 1, [1 2 3 4];
 );
 #[cfg(target_arch = "x86_64")]
 level!(avx2 ("avx2,fma,f16c"):
-    F32 = __m256, f32, [1 2 3 4 5 6];
-    F64 = __m256d, f64, [1 2 3 4 5 6];
+    F32 = __m256, f32, 1, [1 2 3 4 5 6];
+    F64 = __m256d, f64, 1, [1 2 3 4 5 6];
 );
 #[cfg(target_arch = "x86_64")]
 level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
-    F32 = __m512, f32, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
-    F64 = __m512d, f64, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F32 = __m512, f32, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F64 = __m512d, f64, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
 macro_rules! lookup {

@@ -50,7 +50,7 @@ use super::panel::{View, widened};
 use super::{room, take};
 use crate::simd::Simd;
 use micro::{Kernels, Strip};
-use pack::{Lines, SIDE, SLACK, pack};
+use pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
 use std::ops::Range;
 use wengert_core::call::Gemm;
 
@@ -62,6 +62,9 @@ pub(super) const COLUMNS: usize = 512;
 pub(super) const FEW: usize = 8;
 /// Rows of rhs that are read side by side then.
 const SIDE_BY_SIDE: usize = 8;
+/// Elements that rhs may have, and strips that it may be used for, to be read where it is in any case: it is in the cache, and not read often.
+const NEAR: usize = 16 << 10;
+const STRIPS: usize = 10;
 /// Most rows, and columns of a panel, of any kernels.
 const LARGEST: [usize; 2] = [14, 32];
 /// Rows and columns of halves that are widened at a time: multiples of what a kernel has.
@@ -120,7 +123,7 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let widened = if half { depth * (WIDENED[0] * rows).max(WIDENED[1] * columns) } else { 0 };
     let chain =
         room((panels * depth + SLACK) * size) + room((rows * depth + SLACK) * size) + room(widened * size);
-    chain.max(if m == 1 || n == 1 { lanes::scratch(size, k) } else { 0 })
+    chain.max(if m == 1 || n == 1 { lanes::scratch(size, k, half) } else { 0 })
 }
 
 /// Makes a product; calls `done` with the rows and columns of each part of out whose sums are final.
@@ -291,7 +294,14 @@ impl<T: Element> Part<T> {
             };
             // SAFETY: the panels have room for a block of k and, of lhs, a tile's rows, of rhs, these columns up to a whole panel.
             unsafe {
-                self.pack_rhs(self.rhs.from(start, columns.start), [depth, columns.len()], panels);
+                let rhs = self.rhs.from(start, columns.start);
+                let near = depth.saturating_mul(rhs.row) <= NEAR && m <= STRIPS * rows;
+                if !T::HALF && rhs.column == 1 && near && columns.len().is_multiple_of(wide) {
+                    let rhs = rhs.plain();
+                    (strip.rhs, strip.rhs_step, strip.panel) = (rhs.at, rhs.row, wide);
+                } else {
+                    self.pack_rhs(rhs, [depth, columns.len()], panels);
+                }
                 let group = if T::HALF { WIDENED[0] * rows } else { m };
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
@@ -304,6 +314,8 @@ impl<T: Element> Part<T> {
                     for i in (0..height).step_by(rows) {
                         let rows = rows.min(height - i);
                         self.pack_lhs(lhs.from(i, 0), [rows, depth], panels.lhs);
+                        let next = Lines { at: lhs.element(i + rows, 0), across: lhs.row, along: lhs.column };
+                        fetch_lines(next, [rows.min(height - i - rows), depth]);
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
                         self.kernels.strip(rows, &strip);
@@ -354,6 +366,14 @@ impl<T: Element> Part<T> {
                         let size = [wide.min(width - j), steps];
                         let to = panels.rhs.add((first + j) * depth + k * wide);
                         pack(self.simd, lines.from(j, k), size, to, wide);
+                        if lines.across == 1 {
+                            let next = lines.from(j, k + steps).at;
+                            for k in 0..steps {
+                                let next = next.wrapping_add(k * lines.along);
+                                fetch(next);
+                                fetch(next.wrapping_add(wide / 2));
+                            }
+                        }
                     }
                 }
             }

@@ -33,8 +33,40 @@ impl<T> Lines<T> {
 pub(super) const SLACK: usize = 8;
 /// Side of the squares that are transposed.
 pub(super) const SIDE: usize = 8;
-/// Lines of the cache that are read at a time of each run.
-const RUN: usize = 2 * SIDE;
+/// Bytes of a line of the cache.
+const CACHE_LINE: usize = 64;
+/// Elements that are read at a time of each run: some lines of the cache.
+const RUN: usize = 8 * SIDE;
+
+/// Tells the machine that the memory there is wanted soon; any address will do.
+#[inline(always)]
+pub(super) fn fetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every machine of the architecture has the instruction, which reads nothing that the program could notice.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Tells the machine that these lines are packed next. They are many short pieces of memory, of which it would foresee none by itself.
+#[inline]
+pub(super) fn fetch_lines<T>(source: Lines<T>, [width, depth]: [usize; 2]) {
+    if width == 0 {
+        return;
+    }
+    if source.across == 1 {
+        let last = source.at.wrapping_add(width - 1);
+        (0..depth).for_each(|k| fetch(last.wrapping_add(k * source.along)));
+    } else if source.along == 1 {
+        for line in 0..width {
+            let line = source.at.wrapping_add(line * source.across);
+            (0..depth).step_by(CACHE_LINE / size_of::<T>()).for_each(|k| fetch(line.wrapping_add(k)));
+        }
+    }
+}
 
 /// `to[k·step + l] = line l at k`, for k in `0..depth` and l in `0..width`.
 ///
@@ -114,6 +146,8 @@ unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to
     let mut start = 0;
     while start < depth {
         let end = depth.min(start + RUN);
+        let next = Lines { at: source.wrapping_add(end), across, along: 1 };
+        fetch_lines(next, [width, RUN.min(depth - end)]);
         let mut line = 0;
         while line < width {
             // With fewer lines than a square has, only those that are there are read.
