@@ -3,8 +3,9 @@
 //! A call is compiled once, which fixes how its work is divided, and run on buffers. Everything that could break a rule of memory is checked
 //! at the beginning of a run; what follows works on pointers, since several threads write parts of one buffer.
 //!
-//! The division into tasks depends on the extents of the call alone, and every element of the result is the work of one task, or the sum of
-//! partial results of several in a fixed order. So the bits do not depend on the number of threads.
+//! Every element of the result is the work of one task, or the sum of partial results of several in a fixed order, and the division into tasks
+//! depends on the extents of the call alone; but for products, of which no division changes a bit. So the bits do not depend on the
+//! number of threads.
 
 mod attention;
 mod convolution;

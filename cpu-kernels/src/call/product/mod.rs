@@ -29,11 +29,12 @@
 //!
 //! BLIS packs a block of lhs before it is used and keeps it in the second cache. Here the roles are exchanged: the part of rhs is what stays there,
 //! and each strip of lhs is used for all of it at once, so it is packed just before and never leaves the first cache. The panels of
-//! rhs stream past it from the second, at an eighth of what that can deliver.
+//! rhs stream past it from the second, at a fraction of what that can deliver.
 //!
-//! Packing costs a load and a store an element of the operands, and a product of a tile so many times as the tile has rows or columns more;
-//! it is worth it as soon as there is more than a strip of rows. With fewer, rhs is read once, where it is, in long runs, a few rows at a
-//! time, while a line of out lies in the first cache: then memory is what one waits for, and a copy would only be one more.
+//! Packing moves each element of a tile's operands once, and each takes part in as many multiplications as the tile has columns or rows: a
+//! hundred of them hide it. With few rows there is nothing to hide it behind: rhs is read once, where it is, in long runs, a few rows at a
+//! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. A small rhs,
+//! which lies in the cache as it is, is not packed either.
 //!
 //! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
 //! multiplied in plain loops.
