@@ -5,12 +5,15 @@
 //! own kernel: then it stays in a register. So when in doubt, what is dear or has many operands is realised:
 //!
 //! - what must be in memory: outputs, operands of calls, what is accessed at indices from data; reductions, scans, calls;
-//! - what holds an expensive instruction and has several uses, or one that repeats it along an axis;
+//! - what holds an expensive instruction and has several uses, or one that repeats it along an axis, unless it is a function of one tensor (below);
 //! - what is reduced, if it can be computed beside a reduction that it is made of (a loss of each row, before its mean);
 //! - what has several uses and reads so many values that storing it moves fewer bytes than computing it again;
 //! - what would make a kernel or an index expression too large.
 //!
 //! Free ops (broadcasts, slices, …) are never realised but for the first and the last reason.
+//!
+//! The `tanh` within a GELU is a function of the layer's sums alone, and both the layer and its derivative, much later, read these anyway. Storing it
+//! would write and read a tensor more, and keep it in memory between the two; so a few instructions on one tensor, element by element, are done again.
 
 use crate::lower::{Emitter, Memory};
 use crate::view::{View, Work};
@@ -22,6 +25,10 @@ use wengert_core::op::{Compute, Cost};
 
 /// Equations computed on the spot for one element.
 const MAX_EQUATIONS: usize = 96;
+/// Uses for each of which a function of one tensor is computed.
+const AGAIN: usize = 4;
+/// Equations of such a function.
+const SHORT: usize = 16;
 /// Ops one behind the other whose index arithmetic divides.
 const MAX_DIVISIONS: usize = 3;
 /// Ops one behind the other that access their operands under guards.
@@ -86,6 +93,9 @@ fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usi
     if uses_of.reduced[value] && leaves >= 2 && closure.leaves.iter().any(beside) {
         return true;
     }
+    if !repeated && !uses_of.reduced[value] && uses <= AGAIN && closure.is_of_one_tensor(view, count) {
+        return false;
+    }
     if closure.expensive && (uses >= 2 || repeated) {
         return true;
     }
@@ -109,6 +119,16 @@ struct Closure {
 }
 
 impl Closure {
+    /// True if it is a short function of the elements of one tensor of so many.
+    fn is_of_one_tensor(&self, view: &View<'_>, count: usize) -> bool {
+        let tensors = self.leaves.iter().filter(|leaf| view.count(**leaf) > 1).count();
+        tensors == 1
+            && self.leaves.iter().all(|leaf| view.count(*leaf) == count || view.count(*leaf) == 1)
+            && self.equations.len() <= SHORT
+            && self.divisions == 0
+            && self.guards == 0
+    }
+
     fn leaf(value: ValueId) -> Closure {
         Closure { leaves: [value].into(), ..Closure::default() }
     }

@@ -3,7 +3,7 @@
 use super::{compiled, random_literal, run};
 use crate::programs::Random;
 use wengert_compiler::autodiff::operators::{value_and_grad, vjp};
-use wengert_compiler::kernels::{Kernels, Work};
+use wengert_compiler::kernels::{Kernel, Kernels, Work};
 use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Softmax, SoftmaxCrossEntropy, SoftmaxKind};
@@ -218,11 +218,29 @@ fn a_tensor_that_a_whole_sum_scales_is_another_kernel() {
 fn what_is_accessed_elsewhere_is_another_kernel() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[32, 32]));
-        let y = x.exp();
+        let y = (&x + f.input("w", f32s(&[32, 32]))).exp();
         f.output("z", &y + y.permute(&[1, 0]));
     });
     // Stored once, read twice.
     assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
+}
+
+/// A GELU and its derivative read the layer's sums, and what is within it is computed again.
+#[test]
+fn a_function_of_one_tensor_is_not_stored() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[16, 8]));
+        let (w, v) = (f.input("w", f32s(&[8, 12])), f.input("v", f32s(&[12, 4])));
+        let (loss, (dw, dv)) = value_and_grad(&(w, v), |(w, v)| x.dot(w).gelu_tanh().dot(v).square().sum());
+        f.output("loss", loss);
+        f.output("dw", dw);
+        f.output("dv", dv);
+    });
+    // The GELU, the loss with its derivative, the derivative of the GELU.
+    let nests = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Nest(_)));
+    let written: Vec<usize> = nests.clone().map(|k| k.writes.len()).collect();
+    let wide = |k: &Kernel| k.writes.iter().filter(|b| kernels.buffers[**b].ty == f32s(&[16, 12])).count();
+    assert_eq!(nests.map(wide).sum::<usize>(), 2, "{written:?}\n{kernels}");
 }
 
 #[test]
