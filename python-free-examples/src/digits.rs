@@ -12,9 +12,15 @@ pub const TEST: usize = 360;
 /// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
 pub fn digits() -> Result<Arrays> {
     let table = Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
-    let (pixels, labels) = (table.slice(0..64, DType::U8)?, table.column(64, DType::U8)?);
-    let order = SplitMix64::new(1797).permutation(table.rows());
-    let (test, train) = order.split_at(TEST);
+    split(&table, 64, TEST, 1797)
+}
+
+/// A table of images, so many pixels and a label in each line, in an order fixed by a seed: `test_images` and `test_labels`, so many, and `train_images` and
+/// `train_labels`, the others; all u8.
+pub(crate) fn split(table: &Table, pixels: usize, test: usize, seed: u64) -> Result<Arrays> {
+    let (pixels, labels) = (table.slice(0..pixels, DType::U8)?, table.column(pixels, DType::U8)?);
+    let order = SplitMix64::new(seed).permutation(table.rows());
+    let (test, train) = order.split_at(test);
     let rows = |array: &Literal, rows: &[usize]| {
         let width = array.len() / array.shape()[0];
         let elements = array.as_slice::<u8>().unwrap_or_default();

@@ -1,6 +1,9 @@
 //! What a user of Wengert writes. The programs are in `examples/`, the data they train on in `data/`; what is more than a screenful of a
 //! program stands here, so that tests can compare it with something else.
 //!
+//! - [`char_gpt`]: a GPT of characters, trained on two books.
+//! - [`characters`]: texts as numbers, and the books.
+//! - [`convnet`]: a convolutional network that reads MNIST's digits.
 //! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
 //! - [`deep_equilibrium`]: a network of infinite depth, whose state is the root of an equation.
 //! - [`digits`]: the images of handwritten digits that several examples learn to read.
@@ -12,6 +15,9 @@
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all trees.
 #![forbid(unsafe_code)]
 
+pub mod char_gpt;
+pub mod characters;
+pub mod convnet;
 pub mod crf;
 pub mod deep_equilibrium;
 pub mod digits;

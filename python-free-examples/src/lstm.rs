@@ -10,10 +10,11 @@
 //! Recurrences make gradients explode. Here they are clipped where that happens: the cotangent of the state is changed on its way back from each step to the
 //! one before ([`with_derivative`]), so it cannot grow from step to step, and what a window adds up stays in proportion.
 
-use std::collections::BTreeSet;
+use crate::characters;
+pub use crate::characters::Characters;
 use wengert::Recipe;
 use wengert::core::KeyPath;
-use wengert::data::{Arrays, text};
+use wengert::data::Arrays;
 use wengert::nn::{Lstm, LstmState};
 use wengert::optim::Rate;
 use wengert::prelude::*;
@@ -124,48 +125,10 @@ impl Model {
     }
 }
 
-/// A text as numbers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Characters {
-    /// The characters that occur, in order; their positions are their numbers.
-    pub alphabet: Vec<char>,
-    /// The text.
-    pub numbers: Vec<u8>,
-}
-
 impl Characters {
     /// The play.
     pub fn play() -> Result<Self> {
-        Characters::of(&text::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/asyoulik.txt.gz"))?)
-    }
-
-    /// A text of at most 256 different characters.
-    pub fn of(text: &str) -> Result<Self> {
-        let alphabet: Vec<char> = text.chars().collect::<BTreeSet<char>>().into_iter().collect();
-        if alphabet.len() > 256 {
-            return Err(Diagnostic::new(format!("the text has {} different characters", alphabet.len()))
-                .help("numbers of characters are bytes: at most 256"));
-        }
-        let number = |c: char| alphabet.binary_search(&c).expect("the alphabet is that of the text") as u8;
-        let numbers = text.chars().map(number).collect();
-        Ok(Characters { alphabet, numbers })
-    }
-
-    /// Numbers as text.
-    pub fn text(&self, numbers: &Literal) -> String {
-        let number = |n: wengert::Scalar| n.to_i64().and_then(|n| usize::try_from(n).ok());
-        let character = |n| number(n).and_then(|n| self.alphabet.get(n)).copied();
-        numbers.scalars().map(|n| character(n).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
-    }
-
-    /// A text as numbers of the model.
-    pub fn numbers_of(&self, text: &str) -> Result<Literal> {
-        let number = |c: char| match self.alphabet.binary_search(&c) {
-            Ok(n) => Ok(n as i32),
-            Err(_) => Err(Diagnostic::new(format!("the text that was learnt has no {c:?}"))),
-        };
-        let numbers = text.chars().map(number).collect::<Result<Vec<i32>>>()?;
-        Literal::from_vec(&[numbers.len()], numbers)
+        Characters::of(&characters::AS_YOU_LIKE_IT.read()?)
     }
 
     /// What the recipe trains on: `train_x`, `train_y`, `test_x` and `test_y`, u8.

@@ -1,6 +1,6 @@
 //! GPT-2 (Radford and others 2019), in any size.
 
-use crate::nn::{Embedding, LayerNorm, Linear, Mask, SelfAttention};
+use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention};
 use wengert_core::{DType, Differentiable, Initializer, Tensor, TensorType};
 
 /// How large it is.
@@ -118,6 +118,12 @@ impl Gpt {
     /// What the last norm gives for tokens, integers `[B, T]`: `[B, T, width]`. Positions behind the last that there is are taken for the last.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Tensor {
+        self.stream(tokens, &mut |x| x)
+    }
+
+    /// The stream from the embedding to the last norm; `drop` is done to what begins it and to all that is added to it.
+    #[track_caller]
+    fn stream(&self, tokens: &Tensor, drop: &mut dyn FnMut(Tensor) -> Tensor) -> Tensor {
         let embedded = self.wte.call(tokens);
         if embedded.error().is_some() {
             return embedded;
@@ -125,15 +131,33 @@ impl Gpt {
         let length = tokens.shape()[1].clone();
         let positions = self.wpe.call(&Tensor::iota(DType::I32, [length], 0));
         let positions = positions.broadcast_in_dim(embedded.shape().to_vec(), &[1, 2]);
-        let begin = embedded + positions;
-        let end = self.h.iter().fold(begin, |x, block| block.call(&x));
+        let begin = drop(embedded + positions);
+        let end = self.h.iter().fold(begin, |x, block| block.call_with(&x, drop));
         self.ln_f.call(&end)
+    }
+
+    /// Logits of what [`hidden`](Self::hidden) gives, `[…, width]`: `[…, vocabulary]`.
+    #[track_caller]
+    pub fn logits(&self, hidden: &Tensor) -> Tensor {
+        hidden.dot(&self.wte.weight.matrix_transpose())
     }
 
     /// Logits of the next token for tokens, integers `[B, T]`: `[B, T, vocabulary]`.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor) -> Tensor {
-        self.hidden(tokens).dot(&self.wte.weight.matrix_transpose())
+        self.logits(&self.hidden(tokens))
+    }
+
+    /// [`call`](Self::call) in training: elements of the embedded tokens and of what layers add to the stream are dropped out by the numbers of
+    /// `key`. (GPT-2 drops out shares of attention, too.)
+    #[track_caller]
+    pub fn call_dropping(&self, tokens: &Tensor, dropout: Dropout, key: &Tensor) -> Tensor {
+        let keys = key.split_key(1 + 2 * self.h.len());
+        let mut keys = keys.iter();
+        self.logits(&self.stream(tokens, &mut |x| {
+            dropout
+                .call(&x, Some(keys.next().expect("the embedding and two layers of each block have a key")))
+        }))
     }
 
     /// The mean cross-entropy of the tokens that follow, integers `[B, T]` both.
@@ -147,7 +171,12 @@ impl GptBlock {
     /// `[B, T, width]` to the same.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
-        let x = x + self.attn.call(&self.ln_1.call(x));
-        &x + self.mlp.c_proj.call(&self.mlp.c_fc.call(&self.ln_2.call(&x)).gelu_tanh())
+        self.call_with(x, &mut |x| x)
+    }
+
+    #[track_caller]
+    fn call_with(&self, x: &Tensor, drop: &mut dyn FnMut(Tensor) -> Tensor) -> Tensor {
+        let x = x + drop(self.attn.call(&self.ln_1.call(x)));
+        &x + drop(self.mlp.c_proj.call(&self.mlp.c_fc.call(&self.ln_2.call(&x)).gelu_tanh()))
     }
 }

@@ -1,7 +1,33 @@
 //! Whole networks, made of [layers](crate::nn): what is measured, and what a program may start from.
 //!
-//! Their variables have the names that the published weights have.
+//! | network | sizes with a name | its variables are called as |
+//! |---|---|---|
+//! | [`Gpt`] | [`GptSettings::SMALL`] to [`XL`](GptSettings::XL) | GPT-2's published weights |
+//! | [`Bert`] | [`BertSettings::MINILM_L6`], [`BASE`](BertSettings::BASE), [`LARGE`](BertSettings::LARGE) | those of Hugging Face's `BertModel` |
+//! | [`ResNet`] | [`ResNetSettings::RESNET_50`], [`RESNET_101`](ResNetSettings::RESNET_101), [`RESNET_152`](ResNetSettings::RESNET_152) | torchvision's |
+//! | [`UNet`] | [`UNetSettings::ORIGINAL`] | the fields say |
+//! | [`Convnet`] | [`ConvnetSettings::MNIST`] | the fields say |
+//! | [`Mlp`], [`LstmModel`] | | the fields say |
+//!
+//! Weights lie as the [layers](crate::nn) want them: matrices `[inputs, outputs]`, filters `[height, width, inputs, outputs]`. PyTorch has them the other way
+//! round; [`Bert::from_torch`] and [`ResNet::from_torch`] turn them. Each network's settings count its parameters.
 
+mod bert;
+mod convnet;
 mod gpt;
+mod lstm;
+mod mlp;
+mod resnet;
+mod torch;
+mod unet;
 
+pub use bert::{
+    Bert, BertAttention, BertDense, BertEmbeddings, BertEncoder, BertLayer, BertOutput, BertSelfAttention,
+    BertSettings,
+};
+pub use convnet::{Convnet, ConvnetSettings};
 pub use gpt::{Gpt, GptBlock, GptMlp, GptSettings};
+pub use lstm::{LstmModel, LstmModelSettings};
+pub use mlp::Mlp;
+pub use resnet::{Bottleneck, ResNet, ResNetSettings};
+pub use unet::{ConvPair, UNet, UNetSettings, Up};

@@ -8,21 +8,27 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod conv;
+mod conv_transpose;
 mod dropout;
 mod embedding;
 mod layer_norm;
 mod linear;
 mod lstm;
+mod rms_norm;
 
 pub use activation::Activation;
 pub use attention::{Mask, SelfAttention, dot_product_attention};
+pub use batch_norm::{BatchNorm, RunningStatistics, Statistics};
 pub use conv::Conv2d;
+pub use conv_transpose::ConvTranspose2d;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use lstm::{Lstm, LstmState};
+pub use rms_norm::RmsNorm;
 
 use wengert_core::{DType, Differentiable, Initializer, KeyPath, Tensor, TensorType};
 

@@ -1,0 +1,72 @@
+//! Trains a GPT on the characters of two books, says how well it guesses what it has not seen, and lets it write.
+//!
+//!     cargo run --release -p python-free-examples --example char_gpt [-- DEVICE [STEPS]]
+//!
+//! Writes into the current folder what `graphrun` needs to go on without Rust: `char_gpt.graph` (the functions `init`, `train_step`, `loss` and `sample`, and the
+//! recipe), `char_gpt.safetensors` (the trained weights) and `char_gpt.npz` (the data). The rest is in `src/char_gpt.rs`.
+
+#![allow(clippy::print_stdout)] // It is what the example is for.
+
+use python_free_examples::char_gpt::{Books, Settings, program, recipe};
+use std::time::{Duration, Instant};
+use wengert::data::npz;
+use wengert::prelude::*;
+use wengert::train::{Event, Options, train};
+use wengert::{GraphFile, Scalar};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let device = arguments.next().map_or_else(Device::best, |name| name.parse())?;
+    let mut settings = Settings::default();
+    if let Some(steps) = arguments.next() {
+        settings.steps = steps.parse()?;
+    }
+    let books = Books::two()?;
+    let characters = books.characters.alphabet.len();
+    let (program, recipe) = (program(characters, &settings)?, recipe(&settings));
+    let data = books.arrays(&settings)?;
+    let mut session = Session::open(device)?;
+    println!("{} parameters, training on {}", settings.gpt(characters).parameters(), session.device());
+
+    // Training steps only; evaluations take their time besides.
+    let (mut since, mut trained, mut loss, mut count) = (Instant::now(), Duration::ZERO, 0.0, 0.0);
+    let report = train(
+        &mut session,
+        &program,
+        &recipe,
+        &data,
+        Options::default(),
+        &mut |event| match event {
+            Event::Step { loss: of_step, .. } => {
+                trained += since.elapsed();
+                since = Instant::now();
+                (loss, count) = (loss + of_step, count + 1.0);
+            }
+            Event::Evaluation { step, metrics, .. } => {
+                let bits = metrics.iter().map(|(_, value)| *value).sum::<f64>();
+                let learnt = loss / count * std::f64::consts::LOG2_E;
+                let seconds = trained.as_secs_f64();
+                println!(
+                    "step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenths"
+                );
+                (since, loss, count) = (Instant::now(), 0.0, 0.0);
+            }
+            _ => {}
+        },
+    )?;
+    let bits = report.metrics.first().map_or(f64::NAN, |(_, bits)| *bits);
+    println!("bits per character after {} steps, {:.0} s: {bits:.4}", report.steps, trained.as_secs_f64());
+
+    let begin = "Alice ";
+    let [prompt, given] = books.prompt(begin, &settings)?;
+    let temperature = ("temperature", Literal::full(&[], Scalar::of(0.7f32)));
+    let mut sample = session.compile(&program, "sample", bind!())?;
+    let written = sample.run(&[prompt, given, temperature, ("key", recipe.key_for(1))])?;
+    println!("\n{begin}{}\n", books.characters.text(written.get("text")?).replace('\r', ""));
+
+    npz::write("char_gpt.npz", data.iter().map(|(name, array)| (name.as_str(), array)))?;
+    session.save_for("char_gpt.safetensors", &program, "sample")?;
+    GraphFile { recipe: Some(recipe), ..GraphFile::new(program) }.write("char_gpt.graph")?;
+    println!("wrote char_gpt.graph, char_gpt.safetensors, char_gpt.npz");
+    Ok(())
+}

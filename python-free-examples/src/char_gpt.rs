@@ -1,0 +1,243 @@
+//! A GPT that guesses the next character of two books, [`models::Gpt`] at 0.8 million parameters.
+//!
+//! It sees a window of characters and is trained to guess the one after each. Windows begin anywhere in the first nine tenths of a book. The last tenths are for
+//! testing: windows there overlap by half, and only the second half of each counts, so every character is guessed once, by a network that has seen
+//! at least half a window before it.
+//!
+//! To write, the network guesses what follows a text, one character is drawn, and so on: a `scan` whose state is the window so far.
+
+pub use crate::characters::Characters;
+
+use crate::characters::{ALICE, AS_YOU_LIKE_IT};
+use wengert::Recipe;
+use wengert::data::Arrays;
+use wengert::models::{Gpt, GptSettings};
+use wengert::optim::{Rate, clip_by_global_norm};
+use wengert::prelude::*;
+use wengert::recipe::{
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
+    Transform,
+};
+
+/// Everything that may be chosen.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// Numbers that stand for a character.
+    pub width: usize,
+    /// Heads of attention.
+    pub heads: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Characters that the network sees, an even number.
+    pub window: usize,
+    /// Windows of a training step.
+    pub batch: usize,
+    /// One window for training begins every so many characters.
+    pub stride: usize,
+    /// Probability of an element to be dropped out in training.
+    pub dropout: f64,
+    /// What the gradient's norm is clipped to.
+    pub clip: f64,
+    /// Highest learning rate.
+    pub rate: f64,
+    /// Weight decay of matrices.
+    pub decay: f64,
+    /// Training steps.
+    pub steps: u32,
+    /// Steps from one evaluation to the next.
+    pub evaluate: u64,
+    /// Characters of a sample.
+    pub sample: usize,
+}
+
+impl Default for Settings {
+    /// Those of the example.
+    fn default() -> Self {
+        Settings {
+            width: 128,
+            heads: 4,
+            layers: 4,
+            window: 128,
+            batch: 16,
+            stride: 8,
+            dropout: 0.1,
+            clip: 1.0,
+            rate: 3e-3,
+            decay: 0.1,
+            steps: 2000,
+            evaluate: 250,
+            sample: 500,
+        }
+    }
+}
+
+impl Settings {
+    /// The network's size for so many characters.
+    pub fn gpt(&self, characters: usize) -> GptSettings {
+        let Settings { width, heads, layers, window, .. } = *self;
+        GptSettings { vocabulary: characters, positions: window, width, heads, layers }
+    }
+}
+
+/// The books, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Books {
+    /// Their characters.
+    pub characters: Characters,
+    /// How many each has.
+    pub lengths: Vec<usize>,
+}
+
+impl Books {
+    /// *As You Like It* and *Alice's Adventures in Wonderland*.
+    pub fn two() -> Result<Self> {
+        Books::of(&[AS_YOU_LIKE_IT.read()?, ALICE.read()?])
+    }
+
+    /// Texts of at most 256 different characters.
+    pub fn of(texts: &[String]) -> Result<Self> {
+        let lengths = texts.iter().map(|text| text.chars().count()).collect();
+        Ok(Books { characters: Characters::of(&texts.concat())?, lengths })
+    }
+
+    /// What the recipe trains on, u8: `train_x` and `train_y`, `[windows, window]`, and `test_x`, `[windows, window]`, with `test_y`, the characters
+    /// behind the second half of each, `[windows, window/2]`.
+    ///
+    /// Of the last tenth of a book, less than half a window at its beginning is not guessed.
+    pub fn arrays(&self, settings: &Settings) -> Result<Arrays> {
+        let Settings { window, stride, .. } = *settings;
+        let half = window / 2;
+        let (mut train, mut test) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+        let mut rest = self.characters.numbers.as_slice();
+        for length in &self.lengths {
+            let (book, others) = rest.split_at(*length);
+            rest = others;
+            let learnt = length / 10 * 9;
+            if learnt <= window || length - learnt <= half {
+                return Err(Diagnostic::new(format!("a book of {length} characters is too short")).help(
+                    format!("windows of {window} fit into nine tenths, and half of one into the last"),
+                ));
+            }
+            for begin in (0..learnt - window).step_by(stride) {
+                train.0.extend_from_slice(&book[begin..begin + window]);
+                train.1.extend_from_slice(&book[begin + 1..begin + 1 + window]);
+            }
+            let halves = (length - learnt) / half;
+            for begin in (0..halves).map(|n| length - 1 - window - (halves - 1 - n) * half) {
+                test.0.extend_from_slice(&book[begin..begin + window]);
+                test.1.extend_from_slice(&book[begin + 1 + half..begin + 1 + window]);
+            }
+        }
+        let rows =
+            |numbers: Vec<u8>, width: usize| Literal::from_vec(&[numbers.len() / width, width], numbers);
+        Ok(Arrays::from([
+            ("train_x".into(), rows(train.0, window)?),
+            ("train_y".into(), rows(train.1, window)?),
+            ("test_x".into(), rows(test.0, window)?),
+            ("test_y".into(), rows(test.1, half)?),
+        ]))
+    }
+
+    /// The inputs `prompt` and `given` of `sample` for a text that begins; of a longer one than a window, its end.
+    pub fn prompt(&self, text: &str, settings: &Settings) -> Result<[(&'static str, Literal); 2]> {
+        let numbers = self.characters.numbers_of(text)?;
+        let numbers = numbers.as_slice::<i32>().unwrap_or_default();
+        if numbers.is_empty() {
+            return Err(Diagnostic::new("there is nothing to go on from").help("begin with a character"));
+        }
+        let mut window = numbers[numbers.len().saturating_sub(settings.window)..].to_vec();
+        let given = window.len() as i32;
+        window.resize(settings.window, 0);
+        Ok([("prompt", Literal::from_vec(&[settings.window], window)?), ("given", Literal::from(given))])
+    }
+}
+
+/// `length` characters that follow the first `given`, `i32[]`, of `prompt`, `i32[window]`, each drawn with the probability that the model gives it, raised
+/// to 1/`temperature`.
+pub fn sample(
+    model: &Gpt,
+    prompt: (&Tensor, &Tensor),
+    temperature: &Tensor,
+    key: &Tensor,
+    [window, width, length]: [usize; 3],
+) -> Tensor {
+    let begin = (prompt.0.clone(), prompt.1.clone());
+    let numbers = Tensor::iota(DType::I32, [length], 0);
+    let (_, text) = control::scan(&begin, &numbers, |(seen, count), number| {
+        // What stands behind the last character is not seen, as attention is causal.
+        let hidden = model.hidden(&seen.reshape([1, window])).reshape([window, width]);
+        let logits = model.logits(&hidden.dynamic_index_in_dim(&(count - 1), 0));
+        let next = key.fold_in(number).categorical(&(logits / temperature), 0);
+        let one = next.reshape([1usize]);
+        let written = seen.dynamic_update_slice_in_dim(&one, count, 0);
+        let moved = Tensor::concatenate(&[&seen.slice_axis(0, 1, window), &one], 0);
+        let seen = count.lt(window as i32).select(&written, &moved);
+        ((seen, (count + 1).min(window as i32)), next)
+    });
+    text
+}
+
+/// The functions `init`, `train_step`, `loss` and `sample` for so many characters.
+pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
+    let Settings { window, batch, width, .. } = *settings;
+    let model = || Gpt::new(&settings.gpt(characters));
+    let mut program = Program::new();
+    program.function("train_step", |f| {
+        let x = f.input("x", i32([batch, window]));
+        let y = f.input("y", i32([batch, window]));
+        let key = f.key("key");
+        let model = f.state("gpt", model());
+        let (loss, gradient) = value_and_grad(&model, |m| {
+            cross_entropy(&m.call_dropping(&x, Dropout::new(settings.dropout), &key), &y)
+        });
+        let (gradient, _) = clip_by_global_norm(&gradient, settings.clip);
+        let rate = Rate::warmup_cosine(settings.rate, 100, settings.steps, settings.rate / 50.0);
+        AdamW::new(rate)
+            .betas(0.9, 0.99)
+            .weight_decay(settings.decay)
+            .decay_where(|_, ty| ty.rank() > 1)
+            .step(f, &model, &gradient);
+        f.output("loss", loss);
+    })?;
+    program.function("loss", |f| {
+        let x = f.input("x", i32([Dim::variable("B"), window.into()]));
+        let y = f.input("y", i32([Dim::variable("B"), (window / 2).into()]));
+        let model = f.param("gpt", model());
+        let second = model.hidden(&x).slice_axis(1, window / 2, window);
+        f.output("bits", cross_entropy(&model.logits(&second), &y) * std::f64::consts::LOG2_E);
+    })?;
+    program.function("sample", |f| {
+        let (prompt, given) = (f.input("prompt", i32([window])), f.input("given", i32("")));
+        let temperature = f.input("temperature", f32(""));
+        let key = f.key("key");
+        let model = f.param("gpt", model());
+        let sizes = [window, width, settings.sample];
+        f.output("text", sample(&model, (&prompt, &given), &temperature, &key, sizes));
+    })?;
+    Ok(program)
+}
+
+/// How it is trained.
+pub fn recipe(settings: &Settings) -> Recipe {
+    let numbers =
+        |input: &str, array: &str| InputRecipe::new(input, array).then(Transform::Convert(DType::I32));
+    Recipe {
+        init: Some("init".into()),
+        step: StepRecipe {
+            function: "train_step".into(),
+            inputs: vec![numbers("x", "train_x"), numbers("y", "train_y")],
+            loss: "loss".into(),
+        },
+        evaluate: Some(EvaluateRecipe {
+            function: "loss".into(),
+            inputs: vec![numbers("x", "test_x"), numbers("y", "test_y")],
+            batch_size: 32,
+            metrics: vec![Metric { name: "bits".into(), output: "bits".into(), aggregate: Aggregate::Mean }],
+            every: Cadence::Steps(settings.evaluate),
+        }),
+        batches: Batches { size: settings.batch as u64, shuffle: Some(1), last: LastBatch::Drop },
+        length: Length::Steps(settings.steps.into()),
+        checkpoint: Cadence::Never,
+        key_seed: 1,
+    }
+}

@@ -1,0 +1,64 @@
+//! Texts as numbers, one for each character, and the books that examples learn from, which are in the public domain and as in the Canterbury
+//! corpus (Arnold and Bell 1997).
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use wengert::data::text;
+use wengert::prelude::*;
+
+/// A book in `data/`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Book(&'static str);
+
+/// Shakespeare's *As You Like It*, `asyoulik.txt`: 125,179 characters.
+pub const AS_YOU_LIKE_IT: Book = Book("asyoulik");
+
+/// Carroll's *Alice's Adventures in Wonderland*, `alice29.txt`: 152,089 characters, lines ending in two.
+pub const ALICE: Book = Book("alice29");
+
+impl Book {
+    /// Its text.
+    pub fn read(self) -> Result<String> {
+        text::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("data/{}.txt.gz", self.0)))
+    }
+}
+
+/// A text as numbers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Characters {
+    /// The characters that occur, in order; their positions are their numbers.
+    pub alphabet: Vec<char>,
+    /// The text.
+    pub numbers: Vec<u8>,
+}
+
+impl Characters {
+    /// A text of at most 256 different characters.
+    pub fn of(text: &str) -> Result<Self> {
+        let alphabet: Vec<char> = text.chars().collect::<BTreeSet<char>>().into_iter().collect();
+        if alphabet.len() > 256 {
+            return Err(Diagnostic::new(format!("the text has {} different characters", alphabet.len()))
+                .help("numbers of characters are bytes: at most 256"));
+        }
+        let number = |c: char| alphabet.binary_search(&c).expect("the alphabet is that of the text") as u8;
+        let numbers = text.chars().map(number).collect();
+        Ok(Characters { alphabet, numbers })
+    }
+
+    /// Numbers as text.
+    pub fn text(&self, numbers: &Literal) -> String {
+        let number = |n: wengert::Scalar| n.to_i64().and_then(|n| usize::try_from(n).ok());
+        let character = |n| number(n).and_then(|n| self.alphabet.get(n)).copied();
+        numbers.scalars().map(|n| character(n).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    }
+
+    /// A text as numbers of the model.
+    pub fn numbers_of(&self, text: &str) -> Result<Literal> {
+        let number = |c: char| match self.alphabet.binary_search(&c) {
+            Ok(n) => Ok(n as i32),
+            Err(_) => Err(Diagnostic::new(format!("the text that was learnt has no {c:?}"))),
+        };
+        let numbers = text.chars().map(number).collect::<Result<Vec<i32>>>()?;
+        Literal::from_vec(&[numbers.len()], numbers)
+    }
+}

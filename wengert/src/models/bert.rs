@@ -1,0 +1,309 @@
+//! BERT (Devlin, Chang, Lee and Toutanova 2019), in any size, and the vectors that stand for sentences.
+
+use super::torch::{Layout, turned};
+use crate::data::Arrays;
+use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention};
+use wengert_core::{DType, Differentiable, Dim, Initializer, KeyPath, Result, Tensor, TensorType};
+
+/// How large it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BertSettings {
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// The longest sequence.
+    pub positions: usize,
+    /// Kinds of segments of a sequence.
+    pub types: usize,
+    /// Numbers that stand for a token.
+    pub width: usize,
+    /// Numbers within a block's MLP.
+    pub intermediate: usize,
+    /// Heads of attention, which share the width.
+    pub heads: usize,
+    /// Blocks.
+    pub layers: usize,
+}
+
+impl BertSettings {
+    /// BERT base, 109 million parameters.
+    pub const BASE: Self = BertSettings {
+        vocabulary: 30522,
+        positions: 512,
+        types: 2,
+        width: 768,
+        intermediate: 3072,
+        heads: 12,
+        layers: 12,
+    };
+    /// BERT large, 335 million.
+    pub const LARGE: Self =
+        BertSettings { width: 1024, intermediate: 4096, heads: 16, layers: 24, ..Self::BASE };
+    /// MiniLM of six layers (Wang and others 2020), 23 million: the network of `all-MiniLM-L6-v2`.
+    pub const MINILM_L6: Self = BertSettings { width: 384, intermediate: 1536, layers: 6, ..Self::BASE };
+
+    /// Numbers that are learnt.
+    pub fn parameters(&self) -> usize {
+        let (c, norm) = (self.width, 2 * self.width);
+        let dense = |inputs: usize, outputs: usize| (inputs + 1) * outputs;
+        let mlp = dense(c, self.intermediate) + dense(self.intermediate, c);
+        let embeddings = (self.vocabulary + self.positions + self.types) * c + norm;
+        embeddings + self.layers * (4 * dense(c, c) + mlp + 2 * norm) + dense(c, c)
+    }
+}
+
+/// An encoder of BERT's kind. Its variables have the names of Hugging Face's `BertModel`.
+#[derive(Differentiable, Clone, Debug)]
+pub struct Bert {
+    /// Tokens, positions and segments.
+    pub embeddings: BertEmbeddings,
+    /// The blocks.
+    pub encoder: BertEncoder,
+    /// A layer over the first token.
+    pub pooler: BertDense,
+}
+
+/// What goes into the first block.
+#[derive(Differentiable, Clone, Debug)]
+#[allow(non_snake_case)] // As in published weights.
+pub struct BertEmbeddings {
+    /// Tokens.
+    pub word_embeddings: Embedding,
+    /// Positions.
+    pub position_embeddings: Embedding,
+    /// Segments.
+    pub token_type_embeddings: Embedding,
+    /// Of the sum.
+    pub LayerNorm: LayerNorm,
+}
+
+/// The blocks.
+#[derive(Differentiable, Clone, Debug)]
+pub struct BertEncoder {
+    /// One after the other.
+    pub layer: Vec<BertLayer>,
+}
+
+/// Attention, then an MLP, each added to what came in and normalised.
+#[derive(Differentiable, Clone, Debug)]
+pub struct BertLayer {
+    /// Attention.
+    pub attention: BertAttention,
+    /// The MLP's first layer, with a GELU behind it.
+    pub intermediate: BertDense,
+    /// Its second.
+    pub output: BertOutput,
+}
+
+/// Attention over the whole sequence.
+#[derive(Clone, Debug)]
+pub struct BertAttention {
+    /// Queries, keys and values; `self` in key paths, which is no name in Rust.
+    pub this: BertSelfAttention,
+    /// Of what the heads give.
+    pub output: BertOutput,
+    /// Heads; they share the width.
+    pub heads: usize,
+}
+
+/// Queries, keys and values.
+#[derive(Differentiable, Clone, Debug)]
+pub struct BertSelfAttention {
+    /// Queries.
+    pub query: Linear,
+    /// Keys.
+    pub key: Linear,
+    /// Values.
+    pub value: Linear,
+}
+
+/// A layer whose result is added to what came in and normalised.
+#[derive(Differentiable, Clone, Debug)]
+#[allow(non_snake_case)] // As in published weights.
+pub struct BertOutput {
+    /// The layer.
+    pub dense: Linear,
+    /// Of the sum.
+    pub LayerNorm: LayerNorm,
+}
+
+/// A layer alone.
+#[derive(Differentiable, Clone, Debug)]
+pub struct BertDense {
+    /// The layer.
+    pub dense: Linear,
+}
+
+impl Differentiable for BertAttention {
+    type TangentVector = Self;
+    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+        self.this.visit_tensors(&path.child("self"), visit);
+        self.output.visit_tensors(&path.child("output"), visit);
+    }
+    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+        let this = self.this.map_tensors(&path.child("self"), map);
+        BertAttention { this, output: self.output.map_tensors(&path.child("output"), map), heads: self.heads }
+    }
+    fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+        let this = self.this.tangent(&path.child("self"), make);
+        BertAttention { this, output: self.output.tangent(&path.child("output"), make), heads: self.heads }
+    }
+}
+
+/// A layer that begins as BERT's do.
+#[track_caller]
+fn linear(inputs: usize, outputs: usize) -> Linear {
+    let variable = |shape: &[usize], initializer| {
+        Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), initializer)
+    };
+    Linear {
+        weight: variable(&[inputs, outputs], Initializer::Normal { mean: 0.0, std: 0.02 }),
+        bias: Some(variable(&[outputs], Initializer::Zeros)),
+    }
+}
+
+#[track_caller]
+fn norm(width: usize) -> LayerNorm {
+    LayerNorm { epsilon: 1e-12, ..LayerNorm::new(width) }
+}
+
+#[track_caller]
+fn output(inputs: usize, width: usize) -> BertOutput {
+    BertOutput { dense: linear(inputs, width), LayerNorm: norm(width) }
+}
+
+impl Bert {
+    /// A network that begins as BERT's: weights of standard deviation 0.02.
+    ///
+    /// # Panics
+    ///
+    /// If the width is no multiple of the heads.
+    #[track_caller]
+    pub fn new(settings: &BertSettings) -> Self {
+        let BertSettings { vocabulary, positions, types, width, intermediate, heads, layers } = *settings;
+        assert!(heads > 0 && width % heads == 0, "a width of {width} is not shared by {heads} heads");
+        let layer = |_| BertLayer {
+            attention: BertAttention {
+                this: BertSelfAttention {
+                    query: linear(width, width),
+                    key: linear(width, width),
+                    value: linear(width, width),
+                },
+                output: output(width, width),
+                heads,
+            },
+            intermediate: BertDense { dense: linear(width, intermediate) },
+            output: output(intermediate, width),
+        };
+        Bert {
+            embeddings: BertEmbeddings {
+                word_embeddings: Embedding::new(vocabulary, width),
+                position_embeddings: Embedding::new(positions, width),
+                token_type_embeddings: Embedding::new(types, width),
+                LayerNorm: norm(width),
+            },
+            encoder: BertEncoder { layer: (0..layers).map(layer).collect() },
+            pooler: BertDense { dense: linear(width, width) },
+        }
+    }
+
+    /// What the last block gives for tokens, integers `[B, T]`: `[B, T, width]`. `mask`, bools `[B, T]`, says which tokens are there; nobody looks at the others, at least
+    /// one of each sequence being there. `types`, integers `[B, T]`, number the segments that tokens belong to; without them all belong to the first.
+    #[track_caller]
+    pub fn call(&self, tokens: &Tensor, mask: &Tensor, types: Option<&Tensor>) -> Tensor {
+        let x = self.embeddings.call(tokens, types);
+        if x.error().is_some() || mask.error().is_some() {
+            return x;
+        }
+        let zeros = Tensor::zeros(&TensorType { dtype: x.dtype(), shape: mask.shape().to_vec() });
+        let hidden = mask.select(&zeros, &zeros.full_like(f64::NEG_INFINITY));
+        let [batch, length] = [0, 1].map(|axis| tokens.shape()[axis].clone());
+        let hidden = hidden.reshape([batch, Dim::constant(1), Dim::constant(1), length]);
+        self.encoder.layer.iter().fold(x, |x, layer| layer.call(&x, &hidden))
+    }
+
+    /// What the pooler makes of the first token of what [`call`](Self::call) gives, `[B, T, width]`: `[B, width]`.
+    #[track_caller]
+    pub fn pool(&self, hidden: &Tensor) -> Tensor {
+        if hidden.error().is_some() {
+            return hidden.clone();
+        }
+        let shape = [hidden.shape()[0].clone(), hidden.shape()[2].clone()];
+        self.pooler.dense.call(&hidden.slice_axis(1, 0, 1).reshape(shape)).tanh()
+    }
+
+    /// A vector of length 1 for each sequence, `[B, width]`: the mean over the tokens that are there (Reimers and Gurevych 2019). The cosine of two is their product.
+    #[track_caller]
+    pub fn embed(&self, tokens: &Tensor, mask: &Tensor) -> Tensor {
+        let hidden = self.call(tokens, mask, None);
+        if hidden.error().is_some() {
+            return hidden;
+        }
+        let there = mask.broadcast_in_dim(hidden.shape().to_vec(), &[0, 1]);
+        // The length of the sum is that of the mean but for a factor, which goes.
+        let sum = there.select(&hidden, &hidden.zeros_like()).sum_axes(&[1]);
+        let length = sum.square().sum_axes(&[1]).sqrt();
+        &sum / length.restore_axes(sum.shape(), &[1])
+    }
+
+    /// The variables in a file of Hugging Face's `BertModel`.
+    ///
+    /// Errors: a tensor that is missing, or has another type than this network's.
+    pub fn from_torch(&self, arrays: &Arrays) -> Result<Arrays> {
+        turned(self, arrays, |path, rank| match rank == 2 && !path.starts_with("embeddings.") {
+            true => Layout::Matrix,
+            false => Layout::Same,
+        })
+    }
+}
+
+impl BertEmbeddings {
+    /// Integers `[B, T]` to `[B, T, width]`. Positions behind the last that there is are taken for the last.
+    #[track_caller]
+    pub fn call(&self, tokens: &Tensor, types: Option<&Tensor>) -> Tensor {
+        let words = self.word_embeddings.call(tokens);
+        if words.error().is_some() {
+            return words;
+        }
+        let positions =
+            self.position_embeddings.call(&Tensor::iota(DType::I32, [tokens.shape()[1].clone()], 0));
+        let segments = match types {
+            Some(types) => self.token_type_embeddings.call(types),
+            None => self.token_type_embeddings.call(&tokens.zeros_like()),
+        };
+        let positions = positions.broadcast_in_dim(words.shape().to_vec(), &[1, 2]);
+        self.LayerNorm.call(&(words + segments + positions))
+    }
+}
+
+impl BertLayer {
+    /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ where nobody looks.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
+        let x = self.attention.call(x, hidden);
+        self.output.call(&self.intermediate.dense.call(&x).gelu(), &x)
+    }
+}
+
+impl BertAttention {
+    /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ where nobody looks.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
+        let shape = x.shape().to_vec();
+        let Some(width) = shape.last().and_then(Dim::as_extent) else { return x.clone() };
+        let heads = |layer: &Linear| {
+            let heads = [Dim::from(self.heads), Dim::from(width / self.heads)];
+            layer.call(x).reshape(shape[..2].iter().cloned().chain(heads))
+        };
+        let BertSelfAttention { query, key, value } = &self.this;
+        let mixed =
+            dot_product_attention(&heads(query), &heads(key), &heads(value), Mask::None, Some(hidden));
+        self.output.call(&mixed.reshape(shape), x)
+    }
+}
+
+impl BertOutput {
+    #[track_caller]
+    fn call(&self, x: &Tensor, residual: &Tensor) -> Tensor {
+        self.LayerNorm.call(&(self.dense.call(x) + residual))
+    }
+}

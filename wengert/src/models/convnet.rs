@@ -1,0 +1,96 @@
+//! A small convolutional network.
+
+use crate::nn::{Conv2d, Dropout, Linear};
+use wengert_core::graph::Padding;
+use wengert_core::{Differentiable, Tensor};
+
+/// How large it is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ConvnetSettings {
+    /// Height and width of an image, multiples of 4.
+    pub image: [usize; 2],
+    /// Channels of an image.
+    pub channels: usize,
+    /// Channels that the two convolutions give.
+    pub features: [usize; 2],
+    /// Numbers between the two affine layers.
+    pub width: usize,
+    /// Classes.
+    pub classes: usize,
+    /// Probability of one of these numbers to be dropped out in training.
+    pub dropout: f64,
+}
+
+impl ConvnetSettings {
+    /// For the digits of MNIST: 28 × 28 pixels, ten classes.
+    pub const MNIST: Self = ConvnetSettings {
+        image: [28, 28],
+        channels: 1,
+        features: [16, 32],
+        width: 128,
+        classes: 10,
+        dropout: 0.5,
+    };
+
+    /// Numbers that the convolutions leave of an image.
+    fn flat(&self) -> usize {
+        self.image[0] / 4 * (self.image[1] / 4) * self.features[1]
+    }
+
+    /// Numbers that are learnt.
+    pub fn parameters(&self) -> usize {
+        let [first, second] = self.features;
+        let convolutions = (9 * self.channels + 1) * first + (9 * first + 1) * second;
+        convolutions + (self.flat() + 1) * self.width + (self.width + 1) * self.classes
+    }
+}
+
+/// Two convolutions of 3 × 3, each with a relu and a pooling by 2 × 2 behind it, then two affine layers: LeNet's form (LeCun, Bottou, Bengio and Haffner
+/// 1998) with what has come since.
+#[derive(Differentiable, Clone, Debug)]
+pub struct Convnet {
+    /// Of the image.
+    pub conv1: Conv2d,
+    /// Of what the first gives.
+    pub conv2: Conv2d,
+    /// Of all that is left.
+    pub fc1: Linear,
+    /// To the classes.
+    pub fc2: Linear,
+    #[no_derivative]
+    dropout: Dropout,
+}
+
+impl Convnet {
+    /// A network before training.
+    ///
+    /// # Panics
+    ///
+    /// If height or width of the images is no multiple of 4.
+    #[track_caller]
+    pub fn new(settings: &ConvnetSettings) -> Self {
+        let ConvnetSettings { image, channels, features, width, classes, dropout } = *settings;
+        assert!(
+            image.iter().all(|n| n % 4 == 0),
+            "images of {} × {} are not halved twice",
+            image[0],
+            image[1]
+        );
+        Convnet {
+            conv1: Conv2d::new(channels, features[0], [3, 3]).same(),
+            conv2: Conv2d::new(features[0], features[1], [3, 3]).same(),
+            fc1: Linear::kaiming(settings.flat(), width),
+            fc2: Linear::new(width, classes),
+            dropout: Dropout::new(dropout),
+        }
+    }
+
+    /// Logits of images `[B, height, width, channels]`: `[B, classes]`. With a key, in training, what is dropped out depends on it; without, nothing is.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor, key: Option<&Tensor>) -> Tensor {
+        let pool = |x: &Tensor| x.relu().max_pool(&[2, 2], &[2, 2], &Padding::Valid);
+        let x = pool(&self.conv2.call(&pool(&self.conv1.call(x))));
+        let hidden = self.fc1.call(&x.flatten(1)).relu();
+        self.fc2.call(&self.dropout.call(&hidden, key))
+    }
+}

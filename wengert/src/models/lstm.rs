@@ -1,0 +1,89 @@
+//! A language model of LSTMs.
+
+use crate::nn::{Dropout, Embedding, Linear, Lstm, LstmState};
+use wengert_core::{Differentiable, Dim, Tensor};
+
+/// How large it is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LstmModelSettings {
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// Numbers that stand for a token.
+    pub embedding: usize,
+    /// Cells of each layer.
+    pub width: usize,
+    /// LSTMs, each of which reads what the one before gives.
+    pub layers: usize,
+    /// Probability of an element to be dropped out in training: of the embedding and of what each layer gives.
+    pub dropout: f64,
+}
+
+impl LstmModelSettings {
+    /// Numbers that are learnt.
+    pub fn parameters(&self) -> usize {
+        let inputs = |layer: usize| if layer == 0 { self.embedding } else { self.width };
+        let lstm = |layer: usize| (inputs(layer) + self.width + 1) * 4 * self.width;
+        let last = (inputs(self.layers) + 1) * self.vocabulary;
+        self.vocabulary * self.embedding + (0..self.layers).map(lstm).sum::<usize>() + last
+    }
+}
+
+/// Tokens through LSTMs to the logits of the token that follows each (Zaremba, Sutskever and Vinyals 2014).
+#[derive(Differentiable, Clone, Debug)]
+pub struct LstmModel {
+    /// Tokens.
+    pub embedding: Embedding,
+    /// The layers.
+    pub lstm: Vec<Lstm>,
+    /// To the logits.
+    pub out: Linear,
+    #[no_derivative]
+    dropout: Dropout,
+}
+
+impl LstmModel {
+    /// A network before training.
+    #[track_caller]
+    pub fn new(settings: &LstmModelSettings) -> Self {
+        let LstmModelSettings { vocabulary, embedding, width, layers, dropout } = *settings;
+        let inputs = |layer: usize| if layer == 0 { embedding } else { width };
+        LstmModel {
+            embedding: Embedding::new(vocabulary, embedding),
+            lstm: (0..layers).map(|layer| Lstm::new(inputs(layer), width)).collect(),
+            out: Linear::new(inputs(layers), vocabulary),
+            dropout: Dropout::new(dropout),
+        }
+    }
+
+    /// States of zeros, one for each layer.
+    #[track_caller]
+    pub fn zero_state(&self, batch: impl Into<Dim>) -> Vec<LstmState> {
+        let batch = batch.into();
+        self.lstm.iter().map(|layer| layer.zero_state(batch.clone())).collect()
+    }
+
+    /// Logits of what follows each of the tokens, integers `[steps, batch]`, as `[steps, batch, vocabulary]`, and the layers' states after the last. With a
+    /// key, in training, what is dropped out depends on it; without, nothing is.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many states as layers.
+    #[track_caller]
+    pub fn call(
+        &self,
+        tokens: &Tensor,
+        begin: &[LstmState],
+        key: Option<&Tensor>,
+    ) -> (Tensor, Vec<LstmState>) {
+        assert_eq!(begin.len(), self.lstm.len(), "each layer begins with a state");
+        let keys = key.map(|key| key.split_key(1 + self.lstm.len()));
+        let drop = |x: &Tensor, n: usize| self.dropout.call(x, keys.as_ref().map(|keys| &keys[n]));
+        let (mut x, mut last) = (drop(&self.embedding.call(tokens), 0), Vec::new());
+        for (n, (layer, begin)) in self.lstm.iter().zip(begin).enumerate() {
+            let (all, end) = layer.call(&x, begin);
+            x = drop(&all, n + 1);
+            last.push(end);
+        }
+        (self.out.call(&x), last)
+    }
+}

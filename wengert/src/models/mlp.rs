@@ -1,0 +1,40 @@
+//! Affine layers, one after the other.
+
+use crate::nn::{Activation, Linear};
+use wengert_core::{Differentiable, Tensor};
+
+/// A multilayer perceptron (Rumelhart, Hinton and Williams 1986): affine layers with a function between them, and none behind the last.
+#[derive(Differentiable, Clone, Debug)]
+pub struct Mlp {
+    /// The layers.
+    pub layers: Vec<Linear>,
+    /// What is between them.
+    #[no_derivative]
+    pub activation: Activation,
+}
+
+impl Mlp {
+    /// A network from `widths[0]` numbers over the widths between to the last; layers before a relu begin as [`Linear::kaiming`], others as
+    /// [`Linear::new`].
+    #[track_caller]
+    pub fn new(widths: &[usize], activation: Activation) -> Self {
+        let last = widths.len().saturating_sub(2);
+        let layer = |(n, w): (usize, &[usize])| match n < last && activation == Activation::Relu {
+            true => Linear::kaiming(w[0], w[1]),
+            false => Linear::new(w[0], w[1]),
+        };
+        Mlp { layers: widths.windows(2).enumerate().map(layer).collect(), activation }
+    }
+
+    /// Numbers that a network of these widths learns.
+    pub fn parameters(widths: &[usize]) -> usize {
+        widths.windows(2).map(|w| (w[0] + 1) * w[1]).sum()
+    }
+
+    /// `[…, widths[0]]` to `[…, last of the widths]`.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        let Some((last, before)) = self.layers.split_last() else { return x.clone() };
+        last.call(&before.iter().fold(x.clone(), |x, layer| self.activation.call(&layer.call(&x))))
+    }
+}

@@ -1,0 +1,52 @@
+//! Weights that lie as PyTorch has them, turned to lie as the layers here want them.
+
+use crate::data::Arrays;
+use wengert_core::{Diagnostic, Differentiable, Literal, Result, with_native};
+
+/// How PyTorch has a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Layout {
+    /// As here.
+    Same,
+    /// A matrix `[outputs, inputs]`.
+    Matrix,
+    /// Filters `[outputs, inputs, height, width]`.
+    Filters,
+}
+
+/// What the variables of a model are in a file of PyTorch's that calls them the same. `layout` says how a tensor of this path and rank lies. Tensors of the file
+/// that the model does not have are left out.
+///
+/// Errors: a tensor that is missing, or has another type than the model's.
+pub(super) fn turned<M: Differentiable>(
+    model: &M,
+    arrays: &Arrays,
+    layout: impl Fn(&str, usize) -> Layout,
+) -> Result<Arrays> {
+    let mut turned = Arrays::new();
+    for (path, tensor) in model.tensors() {
+        let path = path.to_string();
+        let Some(array) = arrays.get(&path) else {
+            return Err(Diagnostic::new(format!("there are no weights for `{path}` ({})", tensor.ty())));
+        };
+        let axes: &[usize] = match layout(&path, array.shape().len()) {
+            Layout::Same => &[],
+            Layout::Matrix => &[1, 0],
+            Layout::Filters => &[2, 3, 1, 0],
+        };
+        let array = if axes.is_empty() { array.clone() } else { permuted(array, axes) };
+        if array.ty() != *tensor.ty() {
+            let message = format!("`{path}` is {} in the model, the weights are {}", tensor.ty(), array.ty());
+            return Err(Diagnostic::new(message).help("make the model of the settings that the weights have"));
+        }
+        turned.insert(path, array);
+    }
+    Ok(turned)
+}
+
+fn permuted(literal: &Literal, axes: &[usize]) -> Literal {
+    with_native!(literal.dtype(), T => {
+        let array = literal.as_array::<T>().expect("the dtype is its own");
+        Literal::from_array(&array.permuted_axes(axes))
+    })
+}

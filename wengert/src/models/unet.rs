@@ -1,0 +1,120 @@
+//! A U-Net.
+
+use crate::nn::{Conv2d, ConvTranspose2d};
+use wengert_core::graph::Padding;
+use wengert_core::{Differentiable, Tensor};
+
+/// How large it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct UNetSettings {
+    /// Channels of an image.
+    pub channels: usize,
+    /// Channels at full size; twice as many after each halving.
+    pub width: usize,
+    /// How often the image is halved.
+    pub depth: usize,
+    /// Classes of a pixel.
+    pub classes: usize,
+}
+
+impl UNetSettings {
+    /// That of the paper: 31 million parameters.
+    pub const ORIGINAL: Self = UNetSettings { channels: 1, width: 64, depth: 4, classes: 2 };
+
+    /// Numbers that are learnt.
+    pub fn parameters(&self) -> usize {
+        let pair = |inputs: usize, outputs: usize| (9 * inputs + 1) * outputs + (9 * outputs + 1) * outputs;
+        let level = |n: usize| self.width << n;
+        let down: usize =
+            (0..=self.depth).map(|n| pair(if n == 0 { self.channels } else { level(n - 1) }, level(n))).sum();
+        let up: usize =
+            (0..self.depth).map(|n| (4 * level(n + 1) + 1) * level(n) + pair(level(n + 1), level(n))).sum();
+        down + up + (self.width + 1) * self.classes
+    }
+}
+
+/// A network from images to images (Ronneberger, Fischer and Brox 2015): down to small images of many channels and up again, where each way up sees what the way
+/// down had at its size. Convolutions keep height and width, so that the result has those of the image.
+#[derive(Differentiable, Clone, Debug)]
+pub struct UNet {
+    /// At each size on the way down, the largest first.
+    pub down: Vec<ConvPair>,
+    /// At the smallest size.
+    pub bottom: ConvPair,
+    /// At each size on the way up, the smallest first.
+    pub up: Vec<Up>,
+    /// To the classes, pixel by pixel.
+    pub out: Conv2d,
+}
+
+/// Two convolutions of 3 × 3, each with a relu behind it.
+#[derive(Differentiable, Clone, Debug)]
+pub struct ConvPair {
+    /// The first.
+    pub conv1: Conv2d,
+    /// The second.
+    pub conv2: Conv2d,
+}
+
+/// Twice the size, and what the way down had there beside it.
+#[derive(Differentiable, Clone, Debug)]
+pub struct Up {
+    /// To twice the size and half the channels.
+    pub up: ConvTranspose2d,
+    /// Of both.
+    pub pair: ConvPair,
+}
+
+impl ConvPair {
+    #[track_caller]
+    fn new(inputs: usize, outputs: usize) -> Self {
+        ConvPair {
+            conv1: Conv2d::new(inputs, outputs, [3, 3]).same(),
+            conv2: Conv2d::new(outputs, outputs, [3, 3]).same(),
+        }
+    }
+
+    /// `[B, height, width, inputs]` to `[B, height, width, outputs]`.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        self.conv2.call(&self.conv1.call(x).relu()).relu()
+    }
+}
+
+impl UNet {
+    /// A network before training.
+    #[track_caller]
+    pub fn new(settings: &UNetSettings) -> Self {
+        let UNetSettings { channels, width, depth, classes } = *settings;
+        let level = |n: usize| width << n;
+        let before = |n: usize| if n == 0 { channels } else { level(n - 1) };
+        UNet {
+            down: (0..depth).map(|n| ConvPair::new(before(n), level(n))).collect(),
+            bottom: ConvPair::new(before(depth), level(depth)),
+            up: (0..depth)
+                .rev()
+                .map(|n| Up {
+                    up: ConvTranspose2d::new(level(n + 1), level(n), [2, 2]).stride([2, 2]),
+                    pair: ConvPair::new(level(n + 1), level(n)),
+                })
+                .collect(),
+            out: Conv2d::new(width, classes, [1, 1]),
+        }
+    }
+
+    /// Logits of each pixel of images `[B, height, width, channels]`: `[B, height, width, classes]`. Height and width are multiples of 2 to the depth.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        let (mut x, mut seen) = (x.clone(), Vec::new());
+        for pair in &self.down {
+            let features = pair.call(&x);
+            x = features.max_pool(&[2, 2], &[2, 2], &Padding::Valid);
+            seen.push(features);
+        }
+        x = self.bottom.call(&x);
+        for (up, seen) in self.up.iter().zip(seen.iter().rev()) {
+            x = up.pair.call(&Tensor::concatenate(&[seen, &up.up.call(&x)], 3));
+        }
+        self.out.call(&x)
+    }
+}
