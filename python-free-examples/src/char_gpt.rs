@@ -191,7 +191,8 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
             cross_entropy(&m.call_dropping(&x, Dropout::new(settings.dropout), &key), &y)
         });
         let (gradient, _) = clip_by_global_norm(&gradient, settings.clip);
-        let rate = Rate::warmup_cosine(settings.rate, 100, settings.steps, settings.rate / 50.0);
+        let rate =
+            Rate::warmup_cosine(settings.rate, settings.steps / 20, settings.steps, settings.rate / 50.0);
         AdamW::new(rate)
             .betas(0.9, 0.99)
             .weight_decay(settings.decay)

@@ -12,7 +12,9 @@
 //! - [`lstm`]: a language model of characters, an LSTM whose steps are a `scan`.
 //! - [`newton`]: Newton's method by products with a Hessian that nobody sees.
 //! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop with a condition.
+//! - [`semantic_search`]: finds passages of a book by their meaning, with the weights of MiniLM.
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all trees.
+//! - [`word_piece`]: the tokens that BERT reads.
 #![forbid(unsafe_code)]
 
 pub mod char_gpt;
@@ -26,4 +28,6 @@ pub mod kfac;
 pub mod lstm;
 pub mod neural_ode;
 pub mod newton;
+pub mod semantic_search;
 pub mod tree;
+pub mod word_piece;

@@ -16,8 +16,8 @@ fn small() -> Settings {
         batch: 8,
         stride: 16,
         dropout: 0.0,
-        rate: 1e-2,
-        steps: 200,
+        rate: 2e-2,
+        steps: 500,
         evaluate: 1000,
         sample: 30,
         ..Settings::default()
@@ -51,7 +51,14 @@ fn it_learns_and_writes() {
     // It begins without knowing anything.
     let uniform = (characters as f64).ln();
     assert!((losses[0] - uniform).abs() < 0.3, "{losses:?}");
-    assert!(report.metrics[0].1 < 4.2, "{:?} bits", report.metrics);
+    // In the end it knows more than how often each character comes.
+    let mut counts = vec![1.0f64; characters];
+    data["train_y"].as_slice::<u8>().unwrap().iter().for_each(|n| counts[usize::from(*n)] += 1.0);
+    let all: f64 = counts.iter().sum();
+    let guessed = data["test_y"].as_slice::<u8>().unwrap();
+    let bits = guessed.iter().map(|n| -(counts[usize::from(*n)] / all).log2()).sum::<f64>();
+    let often = bits / guessed.len() as f64;
+    assert!(report.metrics[0].1 < often - 0.2, "{:?} bits, {often}", report.metrics);
 
     let mut sample = session.compile(&program, "sample", bind!()).unwrap();
     let mut write = |key: u64, temperature: f32| {

@@ -3,13 +3,15 @@
 
 use python_free_examples::deep_equilibrium::{self, Depth};
 use python_free_examples::neural_ode::{self, Memory};
-use python_free_examples::{crf, graph_network, kfac, lstm, newton, tree};
+use python_free_examples::{char_gpt, convnet, crf, graph_network, kfac, lstm, newton, tree};
 use wengert::core::graph::{Body, Equation, Program, ValueId};
 
 /// The programs by name, each with the lines that its longest function may have.
 fn programs() -> Vec<(&'static str, usize, Program)> {
     let ode = |field, memory| neural_ode::program(field, 0.1.into(), memory).unwrap().into_inner();
     vec![
+        ("char_gpt", 2100, char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner()),
+        ("convnet", 400, convnet::program(&convnet::Settings::default()).unwrap().into_inner()),
         ("crf", 180, crf::program().unwrap().into_inner()),
         ("deep_equilibrium", 420, deep_equilibrium::program(48, Depth::Infinite(1e-5)).unwrap().into_inner()),
         (
