@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the cases of `wengert-bench` in PyTorch and JAX, whichever is installed.
+"""Measures the cases of `wengert-bench` in PyTorch, JAX and ONNX Runtime, whichever is installed.
 
     python3 bench/peers/gpu.py --device cuda:0 --json peers.json     every contender that is there, in turns
     python3 bench/peers/gpu.py --serve jax --device cuda:0           answers requests of `wengert-bench gpu --peer`
+    python3 bench/peers/gpu.py --serve jax --start CASE --cache FOLDER     starts a case, for `wengert-bench starts --peer`
 
 The cases are those of `cases.json` beside this file, the method is that of `bench/src/harness.rs`, and so is the record. The README here says what
 each contender does.
@@ -18,7 +19,11 @@ import time
 import types
 from pathlib import Path
 
-import transformer
+import drawing
+import inference
+import onnx_graphs
+import starts
+import steps
 
 FORMAT = 1
 MOST_RUNS = 5000
@@ -26,6 +31,13 @@ WARM_UP_STEPS = 3  # of a captured training step
 
 # Unit roundoffs, and how many of them a result may deviate relative to its greatest element.
 BOUNDS = {"f32": 1e-5, "bf16": 16 * 2.0**-8}
+
+
+# Kinds of cases that begin with the same numbers for everybody.
+BEGUN = ("training", "convolutional", "recurrent", "transformer", "inference")
+
+# From so many parameters on, only the first loss is computed in f64; the others are compared between contenders.
+LARGE = 1 << 20
 
 
 class Absent(Exception):
@@ -69,6 +81,11 @@ def operands(case):
         elif kind["epilogue"] != "none":
             arrays["b"] = ([n], (-1, 1))
         return arrays
+    if name == "product":
+        product = kind["product"]
+        of_w = [product["inner"], product["columns"]]
+        of_w = of_w[::-1] if product["transposed"] else of_w
+        return {"x": ([product["rows"], product["inner"]], (-1, 1)), "w": (of_w, (-1, 1))}
     if name == "training":
         network = kind["network"]
         return {"x": ([network["batch"], network["widths"][0]], (0, 1)), "y": ([network["batch"]], (None, network["widths"][-1]))}
@@ -77,9 +94,14 @@ def operands(case):
 
 def bound_of(case):
     """The deviation that a result may have, relative to its scale."""
-    if case["kind"]["is"] == "transformer":
+    if case["kind"]["is"] in BEGUN:
         return 1e-4
-    return 1e-3 if case["kind"]["is"] == "training" else BOUNDS[case["dtype"]]
+    return BOUNDS[case["dtype"]]
+
+
+def is_compared(case, device):
+    """Recurrent networks are compared on CPUs, and where they are a loop; unrolled, they are compared with themselves only."""
+    return device == "cpu" and case["kind"]["network"]["form"] == "scan"
 
 
 def scale_of(case, expected_greatest):
@@ -118,7 +140,10 @@ class Torch:
         return found
 
     def wants(self, case):
-        return self.name != "torch.graph" or case["group"] == "steps"
+        if self.name == "torch.graph":
+            return case["group"] == "steps"
+        # On CPUs the layer of LSTMs is one op that the compiler does not take; eager, it is the same.
+        return case["kind"]["is"] != "recurrent" or self.name == "torch" and is_compared(case, self.device)
 
     def synchronize(self):
         if self.device.startswith("cuda"):
@@ -174,6 +199,8 @@ class Torch:
             return lambda x: x.sum(0, dtype=torch.promote_types(x.dtype, torch.float32))
         if name == "transpose":
             return lambda x: x.t().contiguous()
+        if name == "product":
+            return (lambda x, w: x @ w.t()) if kind["product"]["transposed"] else (lambda x, w: x @ w)
         return {
             "none": lambda x, w: x @ w,
             "bias": lambda x, w, b: torch.addmm(b, x, w),
@@ -205,36 +232,6 @@ class Torch:
         inputs = list(arrays.values())
         return lambda: (function(*inputs),)
 
-    def step(self, case, arrays, dtype, compiled):
-        """A training step as a function that gives the loss."""
-        torch, network = self.torch, case["kind"]["network"]
-        functional = torch.nn.functional
-        torch.manual_seed(1)
-        layers = []
-        for wide, out in zip(network["widths"], network["widths"][1:]):
-            layers += [torch.nn.Linear(wide, out), torch.nn.ReLU()]
-        model = torch.nn.Sequential(*layers[:-1]).to(self.device, dtype)
-        settings = {"lr": 1e-3}
-        if self.device.startswith("cuda"):
-            settings.update(fused=True, capturable=True)
-        if network["algorithm"] == "adam_w":
-            optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, **settings)
-        else:
-            optimizer = torch.optim.Adam(model.parameters(), **settings)
-        x, y = arrays["x"].to(dtype), arrays["y"]
-        forward = lambda x, y: functional.cross_entropy(model(x), y)
-        if compiled:
-            forward = self.compiled(forward)
-
-        def run():
-            optimizer.zero_grad(set_to_none=True)
-            loss = forward(x, y)
-            loss.backward()
-            optimizer.step()
-            return (loss.detach(),)
-
-        return run
-
     def captured(self, run):
         """The step as one CUDA graph, after some runs of it."""
         torch = self.torch
@@ -254,37 +251,58 @@ class Torch:
 
         return replay
 
-    def transformer(self, case, parameters):
-        """A transformer's steps by name: one for each way that the optimiser can work."""
-        torch, network = self.torch, case["kind"]["network"]
-        x, y = (torch.from_numpy(a).long().to(self.device) for a in transformer.tokens(network))
-        loss = transformer.torch_loss(torch, network)
-        step = lambda loss, dtype, **settings: transformer.torch_step(
-            torch, loss, [torch.from_numpy(p).to(self.device, dtype, copy=True) for p in parameters()], x, y, **settings
-        )
-        compiled, f32 = self.compiled(loss), torch.float32
-        ways = {way: lambda way=way: step(compiled, f32, **{way: True}) for way in ("foreach", "fused")}
-        return ways, lambda: step(loss, torch.float64)
+    def steps(self, case):
+        """A network's training steps by name: one for each way in which it can be written."""
+        torch, network = self.torch, steps.of(case)
+        x, y = (torch.from_numpy(a).to(self.device) for a in network.data())
+        x, y = (a if a.is_floating_point() else a.long() for a in (x, y))
+
+        def step(loss, turn, dtype, **settings):
+            parameters = [torch.from_numpy(p).to(self.device, dtype, copy=True) for p in turn(list(drawing.parameters(network.shapes)))]
+            wide = x.to(dtype) if x.is_floating_point() else x
+            return steps.torch_step(torch, loss, parameters, wide, y, network.decay, **settings)
+
+        ways = {}
+        for form, (loss, turn) in network.torch_losses(torch).items():
+            compiled = self.compiled(loss)
+            # On a GPU, and where there is little to learn, the fused optimiser is the fastest.
+            large = case["work"]["elements"] >= LARGE and self.name != "torch.graph"
+            for optimiser in ("foreach", "fused") if large else ("fused",):
+                settings = {optimiser: True}
+                if self.name == "torch.graph":
+                    settings["capturable"] = True
+                ways[f"{form} {optimiser}".strip()] = lambda l=compiled, t=turn, s=settings: step(l, t, torch.float32, **s)
+        loss, turn = next(iter(network.torch_losses(torch).values()))
+        return ways, lambda: step(loss, turn, torch.float64)
+
+    def begun(self, case):
+        return starts.torch(self, case)
+
+    def infer(self, case):
+        """A network's results by name: one for each way in which it can be asked."""
+        torch, network = self.torch, inference.of(case)
+        inputs = [torch.from_numpy(a).to(self.device) for a in network.inputs().values()]
+        inputs = [a.long() if a.dtype == torch.int32 else a for a in inputs]
+        parameters = [torch.from_numpy(p).to(self.device) for p in drawing.parameters(network.shapes)]
+        function = self.compiled(network.torch_function(torch))
+
+        def run():
+            with torch.no_grad():
+                return (function(parameters, *inputs),)
+
+        return {"": lambda: run}, lambda result: result.cpu().numpy()
 
     def prepare(self, case):
-        torch = self.torch
-        if case["kind"]["is"] == "transformer":
-            return best(self, case, *self.transformer(case, lambda: transformer.drawn(case["kind"]["network"])))
+        if case["kind"]["is"] == "inference":
+            return answers(self, case, *self.infer(case))
+        if case["kind"]["is"] in BEGUN:
+            return self.captured_case(case) if self.name == "torch.graph" else best(self, case, *self.steps(case))
         arrays = self.draw(case)
-        if case["kind"]["is"] == "training":
-            run = self.step(case, arrays, torch.float32, True)
-            plain, steps = self.step(case, arrays, torch.float64, False), 1
-            if self.name == "torch.graph":
-                run, steps = self.captured(run), WARM_UP_STEPS + 1
-            found = run()
-            for _ in range(steps):
-                expected = plain()
-        else:
-            function = self.function(case)
-            run = self.runner(case, arrays, self.compiled(function))
-            found = run()
-            wide = {n: a.detach().double() if a.is_floating_point() else a for n, a in arrays.items()}
-            expected = self.runner(case, wide, function)()
+        function = self.function(case)
+        run = self.runner(case, arrays, self.compiled(function))
+        found = run()
+        wide = {n: a.detach().double() if a.is_floating_point() else a for n, a in arrays.items()}
+        expected = self.runner(case, wide, function)()
         worst, compared = 0.0, 0
         for f, e in zip(found, expected):
             deviation = (f.detach().double() - e.detach()).abs().max().item()
@@ -292,6 +310,15 @@ class Torch:
             compared += f.numel()
         self.cases[case["id"]] = run
         return verdict(case, worst, compared)
+
+    def captured_case(self, case):
+        """A step as a CUDA graph: the loss behind those that capturing took is compared."""
+        ways, plain = self.steps(case)
+        run, plain = self.captured(next(iter(ways.values()))()), plain()
+        found = float(run()[0])
+        expected = [float(plain()[0]) for _ in range(WARM_UP_STEPS + 1)][-1]
+        self.cases[case["id"]] = run
+        return verdict(case, abs(found - expected) / expected, 1)
 
     def time(self, case, runs):
         run = self.cases[case["id"]]
@@ -335,7 +362,7 @@ class Jax:
         return {"jax": self.jax.__version__}
 
     def wants(self, case):
-        return True
+        return case["kind"]["is"] != "recurrent" or is_compared(case, self.device)
 
     def wide(self):
         """A context in which there is f64."""
@@ -398,6 +425,8 @@ class Jax:
             return lambda x: (x.astype(jnp.promote_types(x.dtype, jnp.float32)).sum(0),)
         if name == "transpose":
             return lambda x: (x.T,)
+        if name == "product":
+            return (lambda x, w: (x @ w.T,)) if kind["product"]["transposed"] else (lambda x, w: (x @ w,))
         gelu = lambda y: jax.nn.gelu(y, approximate=True)
         return {
             "none": lambda x, w: (x @ w,),
@@ -407,46 +436,19 @@ class Jax:
             "residual": lambda x, w, r: (x @ w + r,),
         }[kind["epilogue"]]
 
-    def step(self, case):
-        """The first state of a training step, and the step: (state, x, y) to (state, loss)."""
-        jax, jnp, network = self.jax, self.jax.numpy, case["kind"]["network"]
-        decay = 0.01 if network["algorithm"] == "adam_w" else 0.0
-        key, parameters = jax.random.key(1), []
-        with jax.default_device(self.place):
-            for i, (wide, out) in enumerate(zip(network["widths"], network["widths"][1:])):
-                weight = jax.random.uniform(jax.random.fold_in(key, i), (wide, out), minval=-1, maxval=1)
-                parameters.append((weight * math.sqrt(6 / wide), jnp.zeros(out)))
-            zeros = jax.tree.map(jnp.zeros_like, parameters)
-            state = (parameters, zeros, jax.tree.map(jnp.zeros_like, parameters), jnp.zeros((), jnp.int32))
+    def steps(self, case):
+        """A network's training steps by name: one for each way in which it can be written."""
+        jax, jnp, network = self.jax, self.jax.numpy, steps.of(case)
+        losses = network.jax_losses(jax)
 
-        def loss(parameters, x, y):
-            for i, (weight, bias) in enumerate(parameters):
-                x = (jax.nn.relu(x) if i else x) @ weight + bias
-            return -jnp.take_along_axis(jax.nn.log_softmax(x, 1), y[:, None], 1).mean()
-
-        def step(state, x, y):
-            parameters, m, v, count = state
-            value, gradient = jax.value_and_grad(loss)(parameters, x, y)
-            count = count + 1
-            m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, gradient)
-            v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, gradient)
-            first, second = 1 - 0.9**count, 1 - 0.999**count
-            moved = lambda p, m, v: p * (1 - 1e-3 * decay) - 1e-3 * (m / first) / (jnp.sqrt(v / second) + 1e-8)
-            return (jax.tree.map(moved, parameters, m, v), m, v, count), value
-
-        return state, step
-
-    def transformer(self, case, parameters):
-        """A transformer's steps by name: one for each way that attention can be written."""
-        jax, jnp, network = self.jax, self.jax.numpy, case["kind"]["network"]
-
-        def step(fused, dtype, compiled):
+        def step(loss, dtype, compiled):
             with jax.default_device(self.place):
-                x, y = map(jnp.asarray, transformer.tokens(network))
-                parts = [jnp.asarray(p, dtype) for p in parameters()]
+                x, y = map(jnp.asarray, network.data())
+                x = x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+                parts = [jnp.asarray(p, dtype) for p in drawing.parameters(network.shapes)]
                 zeros = lambda: [jnp.zeros_like(p) for p in parts]
                 held = [(parts, zeros(), zeros(), jnp.zeros((), jnp.int32))]
-            function = transformer.jax_step(jax, network, fused)
+            function = steps.jax_step(jax, loss, network.decay)
             if compiled:
                 function = jax.jit(function, donate_argnums=0)
 
@@ -458,7 +460,7 @@ class Jax:
 
         def plain():
             with self.wide():
-                run = step(False, jnp.float64, False)
+                run = step(next(iter(losses.values())), jnp.float64, False)
 
             def wide():
                 with self.wide(), jax.default_device(self.place):
@@ -466,33 +468,38 @@ class Jax:
 
             return wide
 
-        ways = {name: lambda fused=fused: step(fused, jnp.float32, True) for name, fused in (("einsum", False), ("fused", True))}
-        return ways, plain
+        return {name: lambda loss=loss: step(loss, jnp.float32, True) for name, loss in losses.items()}, plain
+
+    def begun(self, case):
+        return starts.jax(self, case)
+
+    def infer(self, case):
+        """A network's results by name: one for each way that attention can be written."""
+        jax, jnp, network = self.jax, self.jax.numpy, inference.of(case)
+        with jax.default_device(self.place):
+            inputs = [jnp.asarray(a) for a in network.inputs().values()]
+            parameters = [jnp.asarray(p) for p in drawing.parameters(network.shapes)]
+
+        def way(fused):
+            function = jax.jit(network.jax_function(jax, fused))
+            return lambda: (function(parameters, *inputs),)
+
+        return {"einsum": lambda: way(False), "fused": lambda: way(True)}, lambda result: result
 
     def prepare(self, case):
         jax, jnp = self.jax, self.jax.numpy
-        if case["kind"]["is"] == "transformer":
-            return best(self, case, *self.transformer(case, lambda: transformer.drawn(case["kind"]["network"])))
+        if case["kind"]["is"] == "inference":
+            return answers(self, case, *self.infer(case))
+        if case["kind"]["is"] in BEGUN:
+            return best(self, case, *self.steps(case))
         arrays = self.draw(case)
         widened = lambda a: jnp.asarray(a, jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a
-        if case["kind"]["is"] == "training":
-            state, step = self.step(case)
-            with self.wide(), jax.default_device(self.place):
-                _, expected = step(jax.tree.map(widened, state), *map(widened, arrays.values()))
-            jitted, held = jax.jit(step, donate_argnums=0), [state]
-
-            def run():
-                held[0], loss = jitted(held[0], *arrays.values())
-                return (loss,)
-
-            found, expected = run(), (expected,)
-        else:
-            function = self.function(case)
-            jitted, inputs = jax.jit(function), list(arrays.values())
-            run = lambda: jitted(*inputs)
-            found = run()
-            with self.wide(), jax.default_device(self.place):
-                expected = function(*map(widened, inputs))
+        function = self.function(case)
+        jitted, inputs = jax.jit(function), list(arrays.values())
+        run = lambda: jitted(*inputs)
+        found = run()
+        with self.wide(), jax.default_device(self.place):
+            expected = function(*map(widened, inputs))
         worst, compared = 0.0, 0
         with self.wide():
             for f, e in zip(found, expected):
@@ -515,8 +522,75 @@ class Jax:
         self.cases.pop(case["id"], None)
 
 
-CONTENDERS = {"torch": Torch, "torch.compile": Torch, "torch.max-autotune": Torch, "torch.graph": Torch, "jax": Jax}
-USUAL = ["torch", "torch.compile", "torch.graph", "jax"]
+# -------------------------------------------------------------------------------------------------------- onnxruntime
+
+
+class OnnxRuntime:
+    """ONNX Runtime with its usual settings, on graphs of `onnx_graphs.py`: products and inference."""
+
+    def __init__(self, name, device):
+        try:
+            import onnx
+            import onnxruntime
+        except ImportError:
+            raise Absent("not installed") from None
+        if device != "cpu":
+            raise Absent("measured on CPUs only")
+        self.name, self.device, self.onnx, self.runtime = name, device, onnx, onnxruntime
+        self.cases = {}
+
+    def libraries(self):
+        return {"onnxruntime": self.runtime.__version__}
+
+    def wants(self, case):
+        kind = case["kind"]
+        is_product = kind["is"] == "product" or kind["is"] == "gemm" and kind["epilogue"] == "none"
+        return case["dtype"] == "f32" and (is_product or kind["is"] == "inference")
+
+    def begun(self, case):
+        raise Absent("it does not train")
+
+    def session(self, model):
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        return self.runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def product(self, case):
+        """The session of a product, its inputs, and the product in f64."""
+        graph = onnx_graphs.Graph(self.onnx)
+        inputs = {name: drawing.uniform(name, shape, low, high) for name, (shape, (low, high)) in operands(case).items()}
+        transposed = case["kind"].get("product", {}).get("transposed", False)
+        # A matrix that is an input each time, like x: a constant would be packed before.
+        y = graph.op("Gemm", "x", "w", transB=int(transposed))
+        x, w = (a.astype("float64") for a in inputs.values())
+        expected = x @ (w.T if transposed else w)
+        return self.session(graph.model(y, expected.shape, inputs)), inputs, expected
+
+    def prepare(self, case):
+        import numpy as np
+
+        if case["kind"]["is"] == "inference":
+            model, inputs = onnx_graphs.of(case)
+            session = self.session(model)
+            return answers(self, case, {"": lambda: lambda: session.run(None, inputs)}, lambda result: result)
+        session, inputs, expected = self.product(case)
+        self.cases[case["id"]] = run = lambda: session.run(None, inputs)
+        deviation = np.abs(run()[0] - expected).max() / np.abs(expected).max()
+        return verdict(case, float(deviation), expected.size)
+
+    def time(self, case, runs):
+        run = self.cases[case["id"]]
+        start = time.perf_counter()
+        for _ in range(runs):
+            run()
+        return time.perf_counter() - start
+
+    def release(self, case):
+        self.cases.pop(case["id"], None)
+
+
+CONTENDERS = {"torch": Torch, "torch.compile": Torch, "torch.max-autotune": Torch, "torch.graph": Torch, "jax": Jax, "onnxruntime": OnnxRuntime}
+USUAL = ["torch", "torch.compile", "torch.graph", "jax", "onnxruntime"]
 
 
 # ------------------------------------------------------------------------------------------------------------- harness
@@ -532,20 +606,48 @@ def verdict(case, worst, compared):
 
 def best(contender, case, ways, plain):
     """Makes a step ready in each way it can be written and keeps the fastest. Losses are compared with those of the plain step."""
-    steps = range(transformer.STEPS)
     run = plain()
-    expected = [float(run()[0]) for _ in steps]
-    fastest, parity = math.inf, None
+    expected = [float(run()[0]) for _ in range(1 if case["work"]["elements"] >= LARGE else steps.STEPS)]
+    del run
+
+    def judge(run):
+        losses = [float(run()[0]) for _ in range(steps.STEPS)]
+        worst = max((abs(l - e) / e for l, e in zip(losses, expected)), key=lambda v: math.inf if math.isnan(v) else v)
+        return verdict(case, worst, len(expected)) | {"losses": losses}
+
+    return fastest(contender, case, ways, judge)
+
+
+def answers(contender, case, ways, to_numpy):
+    """Makes inference ready in each way it can be asked and keeps the fastest. Results are compared with those of NumPy in f64."""
+    import numpy as np
+
+    network = inference.of(case)
+    parameters = [p.astype(np.float64) for p in drawing.parameters(network.shapes)]
+    expected = network.plain(parameters, *network.inputs().values())
+    del parameters
+
+    def judge(run):
+        found = np.asarray(to_numpy(run()[0]), np.float64).reshape(expected.shape)
+        deviation = np.abs(found - expected).max() / np.abs(expected).max()
+        return verdict(case, float(deviation), expected.size) | {"losses": inference.digest(found)}
+
+    return fastest(contender, case, ways, judge)
+
+
+def fastest(contender, case, ways, judge):
+    """Makes a case ready in each way and keeps the fastest of those that are right."""
+    least, parity = math.inf, None
     for name, make in ways.items():
         before = contender.cases.pop(case["id"], None)
         contender.cases[case["id"]] = run = make()
-        losses = [float(run()[0]) for _ in steps]
-        worst = max((abs(l - e) / e for l, e in zip(losses, expected)), key=lambda v: math.inf if math.isnan(v) else v)
+        found = judge(run)
+        if len(ways) == 1:
+            return found
         seconds = min(contender.time(case, 1) for _ in range(3))
         progress(f"{contender.name}: {name} takes {1e3 * seconds:.1f} ms")
-        found = verdict(case, worst, len(losses)) | {"losses": losses}
-        if seconds < fastest:
-            fastest, parity = seconds, found
+        if seconds < least:
+            least, parity = seconds, found
         else:
             contender.cases[case["id"]] = before
     return parity
@@ -663,19 +765,36 @@ def machine():
     return {"cpu": cpu, "threads": len(os.sched_getaffinity(0)), "gpus": gpus, "driver": driver, "libraries": {}}
 
 
-def serve(name, device, cases, answers):
-    """Answers requests, one JSON object a line, until they end."""
+def speaker(output):
+    """A function that writes one JSON object a line."""
 
     def answer(what):
-        answers.write(json.dumps(what) + "\n")
-        answers.flush()
+        output.write(json.dumps(what) + "\n")
+        output.flush()
 
+    return answer
+
+
+def start(name, device, case, cache, answer):
+    """Starts a case, as `bench/src/starts` asks for it."""
+    starts.prepare(cache)
+    try:
+        starts.measure(CONTENDERS[name](name, device), case, answer)
+    except Absent as absent:
+        answer({"absent": str(absent)})
+    except Exception as error:
+        answer({"error": why(error)})
+
+
+def serve(name, device, cases, answer):
+    """Answers requests, one JSON object a line, until they end."""
     try:
         contender = CONTENDERS[name](name, device)
     except Absent as absent:
         return answer({"absent": str(absent)})
-    answer({"contender": name, "device": device, "libraries": contender.libraries()})
     known = {case["id"]: case for case in cases}
+    wanted = [id for id, case in known.items() if contender.wants(case)]
+    answer({"contender": name, "device": device, "libraries": contender.libraries(), "cases": wanted})
     for line in sys.stdin:
         try:
             request = json.loads(line)
@@ -701,18 +820,25 @@ def main():
     parser.add_argument("--date", help="the day, for the record")
     parser.add_argument("--json", help="writes the record to this file instead of the standard output")
     parser.add_argument("--serve", choices=list(CONTENDERS), help="answer requests on standard input as this contender")
+    parser.add_argument("--start", metavar="CASE", help="with --serve: answer nothing, start this case and say what that took")
+    parser.add_argument("--cache", metavar="FOLDER", help="with --start: where to keep what is compiled")
     arguments = parser.parse_args()
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
 
     # Libraries print; the answers and the record are not to be mixed with that.
-    answers = os.fdopen(os.dup(1), "w")
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     listed = json.loads((Path(__file__).parent / "cases.json").read_text())
-    # Recurrent networks are compared with themselves, unrolled, and by what they learn: `lstm.py`.
-    listed = {name: [c for c in cases if c["kind"]["is"] != "recurrent"] for name, cases in listed.items()}
     if arguments.serve:
-        return serve(arguments.serve, arguments.device, sum(listed.values(), []), answers)
+        # On a GPU some groups have other names: what is asked for there is the catalogue's.
+        every = sum((listed[name] for name in ("cpu", "cpu_small", "full", "small")), [])
+        if not arguments.start:
+            return serve(arguments.serve, arguments.device, every, speaker(output))
+        case = next((case for case in every if case["id"] == arguments.start), None)
+        if case is None or arguments.cache is None:
+            parser.error("--start needs the name of a case and --cache")
+        return start(arguments.serve, arguments.device, case, arguments.cache, speaker(output))
     if arguments.cpu:
         arguments.device = "cpu"
         cases = listed["cpu_small" if arguments.small else "cpu"]
@@ -752,8 +878,8 @@ def main():
     if arguments.json:
         Path(arguments.json).write_text(text)
     else:
-        answers.write(text)
-        answers.flush()
+        output.write(text)
+        output.flush()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
-"""GPT-2's training step in PyTorch and JAX, for `gpu.py`: the network, loss and optimiser of `wengert::models::Gpt` trained by AdamW.
+"""GPT-2 in PyTorch and JAX, for `gpu.py`: the network and loss of `wengert::models::Gpt`.
 
-Parameters are a list of arrays in the order of `shapes`; both sides draw the same numbers, as `bench/src/data.rs` and `bench/src/case/transformer.rs`
-do, so that losses can be compared step by step.
+Parameters are a list of arrays in the order of `shapes`; both sides draw the same numbers (`drawing.py`), so that losses can be compared step by step.
 """
 
 import math
 
-RATE, FIRST, SECOND, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
-STEPS = 3  # whose losses are compared
-SEED = 0x5EED
-STEP = 0x9E3779B97F4A7C15
-MASK = (1 << 64) - 1
+import drawing
+
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
@@ -36,71 +32,16 @@ def shapes(network):
     return found
 
 
-def mix(z):
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
-
-
-def words(name, count):
-    """The first words of a name's stream: SplitMix64, all at once."""
-    import numpy as np
-
-    number = 0xCBF29CE484222325
-    for byte in name.encode():
-        number = ((number ^ byte) * 0x00000100000001B3) & MASK
-    begin = mix((SEED + STEP) & MASK) ^ mix(number)
-    with np.errstate(over="ignore"):
-        z = np.arange(1, count + 1, dtype=np.uint64)
-        z *= np.uint64(STEP)
-        z += np.uint64(begin)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            z ^= z >> np.uint64(shift)
-            z *= np.uint64(factor)
-        return z ^ (z >> np.uint64(31))
-
-
-def drawn(network):
-    """Parameters, the same numbers that `wengert-bench` draws."""
-    import numpy as np
-
-    for name, (shape, (low, high)) in shapes(network).items():
-        even = (words(f"model.{name}", math.prod(shape)) >> np.uint64(40)) / float(1 << 24)
-        yield (low + (high - low) * even).astype(np.float32).reshape(shape)
-
-
-def fresh(network):
-    """Parameters of the same kind, drawn as fast as can be."""
-    import numpy as np
-
-    generator = np.random.default_rng(1)
-    for shape, (low, high) in shapes(network).values():
-        even = generator.random(shape, dtype=np.float32)
-        even *= high - low
-        even += low
-        yield even
-
-
 def tokens(network):
     """Tokens, and those that follow them."""
-    import numpy as np
-
-    shape, bound = (network["batch"], network["steps"]), network["vocabulary"]
-    count = shape[0] * shape[1]
-    found = []
-    for name in ("x", "y"):
-        # Words that would be drawn once too often are left out; among so many spare ones there are enough.
-        some = words(name, count + 64)
-        some = some[some >= np.uint64((1 << 64) % bound)][:count]
-        found.append((some % np.uint64(bound)).astype(np.int32).reshape(shape))
-    return found
+    return [drawing.labels(name, (network["batch"], network["steps"]), network["vocabulary"]) for name in ("x", "y")]
 
 
 # --------------------------------------------------------------------------------------------------------------- torch
 
 
-def torch_loss(torch, network):
-    """The mean cross-entropy as a function of parameters in the order of `shapes`, tokens and targets."""
+def torch_logits(torch, network):
+    """Logits, a row for each token, as a function of parameters in the order of `shapes` and tokens."""
     functional = torch.nn.functional
     heads, c = network["heads"], network["width"]
 
@@ -110,7 +51,7 @@ def torch_loss(torch, network):
         mixed = functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
         return torch.addmm(out_bias, mixed.transpose(1, 2).reshape(-1, c), out).view(b, t, c)
 
-    def loss(parameters, x, y):
+    def logits(parameters, x):
         wte, wpe, *rest = parameters
         *rest, gamma_f, beta_f = rest
         h = functional.embedding(x, wte) + wpe
@@ -122,32 +63,22 @@ def torch_loss(torch, network):
             inner = functional.gelu(torch.addmm(fc_b, inner, fc), approximate="tanh")
             h = h + torch.addmm(back_b, inner, back).view(b, t, c)
         h = functional.layer_norm(h, (c,), gamma_f, beta_f)
-        return functional.cross_entropy(h.view(-1, c) @ wte.t(), y.flatten())
+        return h.view(-1, c) @ wte.t()
 
-    return loss
+    return logits
 
 
-def torch_step(torch, loss, parameters, x, y, **settings):
-    """A step as a function of nothing that gives the loss."""
-    leaves = [p.requires_grad_() for p in parameters]
-    optimizer = torch.optim.AdamW(leaves, lr=RATE, betas=(FIRST, SECOND), eps=EPSILON, weight_decay=DECAY, **settings)
-
-    def run():
-        optimizer.zero_grad(set_to_none=True)
-        value = loss(leaves, x, y)
-        value.backward()
-        optimizer.step()
-        return (value.detach(),)
-
-    return run
+def torch_loss(torch, network):
+    """The mean cross-entropy as a function of parameters in the order of `shapes`, tokens and targets."""
+    logits = torch_logits(torch, network)
+    return lambda parameters, x, y: torch.nn.functional.cross_entropy(logits(parameters, x), y.flatten())
 
 
 # ----------------------------------------------------------------------------------------------------------------- jax
 
 
-def jax_step(jax, network, fused):
-    """A step from a state (parameters, two moments, count), tokens and targets to the next state and the loss. `fused`: attention is
-    `jax.nn.dot_product_attention`, not einsums."""
+def jax_logits(jax, network, fused):
+    """Logits as a function of parameters and tokens. `fused`: attention is `jax.nn.dot_product_attention`, not einsums."""
     jnp = jax.numpy
     heads, c = network["heads"], network["width"]
 
@@ -163,7 +94,7 @@ def jax_step(jax, network, fused):
         scores = jnp.where(jnp.tril(jnp.ones((t, t), bool)), scores, -jnp.inf)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
 
-    def loss(parameters, x, y):
+    def logits(parameters, x):
         wte, wpe, *rest = parameters
         *rest, gamma_f, beta_f = rest
         b, t = x.shape
@@ -174,18 +105,18 @@ def jax_step(jax, network, fused):
             mixed = attention(*(a.reshape(b, t, heads, c // heads) for a in (q, k, v)))
             h = h + mixed.reshape(b, t, c) @ proj + proj_b
             h = h + jax.nn.gelu(norm(h, gamma_2, beta_2) @ fc + fc_b, approximate=True) @ back + back_b
-        logits = norm(h, gamma_f, beta_f) @ wte.T
-        chosen = jnp.take_along_axis(logits, y[..., None], -1)[..., 0]
-        return (jax.nn.logsumexp(logits, -1) - chosen).mean()
+        return norm(h, gamma_f, beta_f) @ wte.T
 
-    def step(state, x, y):
-        parameters, m, v, count = state
-        value, gradient = jax.value_and_grad(loss)(parameters, x, y)
-        count = count + 1
-        m = jax.tree.map(lambda m, g: FIRST * m + (1 - FIRST) * g, m, gradient)
-        v = jax.tree.map(lambda v, g: SECOND * v + (1 - SECOND) * g * g, v, gradient)
-        first, second = 1 - FIRST**count, 1 - SECOND**count
-        moved = lambda p, m, v: p * (1 - RATE * DECAY) - RATE * (m / first) / (jnp.sqrt(v / second) + EPSILON)
-        return (jax.tree.map(moved, parameters, m, v), m, v, count), value
+    return logits
 
-    return step
+
+def jax_loss(jax, network, fused):
+    """The mean cross-entropy as a function of parameters, tokens and targets."""
+    logits, jnp = jax_logits(jax, network, fused), jax.numpy
+
+    def loss(parameters, x, y):
+        found = logits(parameters, x)
+        chosen = jnp.take_along_axis(found, y[..., None], -1)[..., 0]
+        return (jax.nn.logsumexp(found, -1) - chosen).mean()
+
+    return loss

@@ -1,19 +1,19 @@
 //! The command: arguments in, a table and a record out.
 
 use crate::case::{Case, catalogue, catalogue_of_cpu};
-use crate::harness::{Contender, measure};
-use crate::machine::Machine;
+use crate::harness::Contender;
 use crate::native::Native;
-use crate::process::{Process, serve};
-use crate::record::{Absent, FORMAT, Record, Settings};
+use crate::process::serve;
+use crate::record::Record;
 use crate::resident::Local;
+use crate::starts::start;
+use crate::suite::{Choice, Own, Run};
 use crate::table::markdown;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::Command;
 use wengert::core::diagnostic::Kind;
-use wengert::{Device, DeviceOptions, Diagnostic, Result, Session};
+use wengert::{Device, DeviceOptions, Diagnostic, Result, atomic};
 
 /// Measures Wengert and merges the records of measurements.
 #[derive(Debug, Parser)]
@@ -33,16 +33,26 @@ enum Task {
         #[command(flatten)]
         measured: Measured,
     },
-    /// Chains, products and training steps on the CPU, at its extents, beside plain loops
+    /// The table of C1 to C9 on the CPU: products, chains, training steps, inference, starts; each contender in a process of its own
     Cpu {
+        /// Only these rows of the table: C1 to C6, or C7, C8 or C9 for starts
+        #[arg(long, value_name = "LABEL")]
+        suite: Vec<String>,
+        #[command(flatten)]
+        measured: Measured,
+    },
+    /// Starts alone (C7 to C9): fresh processes, from nothing to the end of their first training step, with their memory
+    Starts {
         #[command(flatten)]
         measured: Measured,
     },
     /// Merges records of several contenders to one markdown table
     Table {
-        /// Records, as `gpu --json` and `bench/peers/gpu.py --json` write them
+        /// Records, as `--json` of other commands and of `bench/peers/gpu.py` writes them
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        shown: Shown,
     },
     /// Prints all cases as JSON, which is what `bench/peers/cases.json` holds
     Cases,
@@ -54,7 +64,25 @@ enum Task {
         /// Cases of small extents
         #[arg(long)]
         small: bool,
+        /// Who answers
+        #[arg(long, value_enum, default_value = "wengert")]
+        contender: Who,
+        /// Answers nothing: starts this case and says what that took
+        #[arg(long, value_name = "CASE")]
+        start: Option<String>,
+        /// Where a start may keep what it has compiled; this library compiles so fast that it keeps nothing
+        #[arg(long, value_name = "FOLDER")]
+        cache: Option<PathBuf>,
     },
+}
+
+/// A contender of this program's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Who {
+    /// This library.
+    Wengert,
+    /// Plain loops, compiled by rustc.
+    RustLoop,
 }
 
 /// What is measured, and how.
@@ -69,15 +97,31 @@ struct Measured {
     /// Samples of each case
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// Measures even if other processes keep the machine busy
+    #[arg(long)]
+    busy: bool,
     /// Writes a record to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    shown: Shown,
     /// The day, for the record
     #[arg(long)]
     date: Option<String>,
     /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/gpu.py --serve jax"
     #[arg(long, value_name = "COMMAND")]
     peer: Vec<String>,
+}
+
+/// What records become besides the table that is printed.
+#[derive(Debug, Args)]
+struct Shown {
+    /// Writes all figures to this file, a line each
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draws a plot to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// How a command ended that has nothing more to say.
@@ -123,26 +167,44 @@ impl From<io::Error> for Failure {
 pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::Result<Status, Failure> {
     match &cli.command {
         Task::Gpu { device, measured } => {
-            measure_all(device.parse()?, vec![], &catalogue(measured.small), measured, out, err)
+            let (device, cases) = (device.parse()?, catalogue(measured.small));
+            let choice = Choice::of(&cases, &measured.only, &[], false)?;
+            measure(device, Own::Here, &choice, measured, out, err)
         }
-        Task::Cpu { measured } => {
-            let loops: Box<dyn Contender> = Box::new(Native::new(threads()?));
+        Task::Cpu { suite, measured } => {
             let cases = catalogue_of_cpu(measured.small);
-            measure_all(Device::Cpu, vec![loops], &cases, measured, out, err)
+            let choice = Choice::of(&cases, &measured.only, suite, true)?;
+            measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
-        Task::Table { files } => {
+        Task::Starts { measured } => {
+            let cases = catalogue_of_cpu(measured.small);
+            let labels = ["C7", "C8", "C9"].map(str::to_owned);
+            let choice = Choice::of(&cases, &measured.only, &labels, true)?;
+            measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
+        }
+        Task::Table { files, shown } => {
             let records = files.iter().map(|file| Record::read(file)).collect::<Result<Vec<_>>>()?;
-            write!(out, "{}", markdown(&records))?;
+            show(&records, shown, out)?;
             Ok(Status::Good)
         }
         Task::Cases => {
             write!(out, "{}", cases_json())?;
             Ok(Status::Good)
         }
-        Task::Serve { device, small } => {
-            let mut contender = Local::new("wengert", device.parse()?, DeviceOptions::default());
+        Task::Serve { device, small, contender, start: started, cache: _ } => {
+            let device = device.parse()?;
             let cases = [catalogue(*small), catalogue_of_cpu(*small)].concat();
-            serve(&mut contender, &cases, &mut io::stdin().lock(), out)?;
+            if let Some(id) = started {
+                let case = cases.iter().find(|case| case.id == *id);
+                let case = case.ok_or_else(|| Diagnostic::new(format!("there is no case `{id}`")))?;
+                start(case, device, out)?;
+                return Ok(Status::Good);
+            }
+            let mut contender: Box<dyn Contender> = match contender {
+                Who::Wengert => Box::new(Local::new("wengert", device, DeviceOptions::default())),
+                Who::RustLoop => Box::new(Native::new(threads()?)),
+            };
+            serve(contender.as_mut(), &cases, &mut io::stdin().lock(), out)?;
             Ok(Status::Good)
         }
     }
@@ -165,93 +227,39 @@ pub fn cases_json() -> String {
     format!("{{\n{}\n}}\n", lists.join(",\n"))
 }
 
-/// Measures cases on a device, by this library and by `others`.
-fn measure_all(
+/// Measures what was chosen, and shows it.
+fn measure(
     device: Device,
-    others: Vec<Box<dyn Contender>>,
-    cases: &[Case],
+    own: Own,
+    choice: &Choice<'_>,
     measured: &Measured,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> std::result::Result<Status, Failure> {
-    // Whether the device is there is found out once, not once for each case.
-    Session::open(device)?;
-    let chosen: Vec<&Case> = cases
-        .iter()
-        .filter(|c| measured.only.is_empty() || measured.only.iter().any(|text| c.id.contains(text.as_str())))
-        .collect();
-    if chosen.is_empty() {
-        return Err(Diagnostic::new(format!("no case has a name with {:?}", measured.only))
-            .help("`wengert-bench cases` lists them")
-            .into());
-    }
-    let mut settings = if measured.small { Settings::SMALL } else { Settings::FULL };
-    settings.rounds = measured.rounds.map_or(settings.rounds, |rounds| rounds as usize);
-    let mut record = Record {
-        format: FORMAT,
-        tool: format!("wengert-bench {}", env!("CARGO_PKG_VERSION")),
-        date: measured.date.clone(),
-        commit: option_env!("WENGERT_COMMIT").map(str::to_owned),
-        machine: Machine::here(),
-        settings,
-        measurements: Vec::new(),
-        failed: Vec::new(),
-        absent: Vec::new(),
-    };
-    let mut contenders: Vec<Box<dyn Contender>> =
-        vec![Box::new(Local::new("wengert", device, DeviceOptions::default()))];
-    if matches!(device, Device::Cuda(_)) {
-        let options = DeviceOptions { capture: false, ..DeviceOptions::default() };
-        contenders.push(Box::new(Local::new(WITHOUT_CAPTURE, device, options)));
-        let options = DeviceOptions { fast_products: true, ..DeviceOptions::default() };
-        contenders.push(Box::new(Local::new(FAST, device, options)));
-    }
-    contenders.extend(others);
-    for peer in &measured.peer {
-        let mut words = peer.split_whitespace();
-        let Some(program) = words.next() else {
-            return Err(Diagnostic::new("a peer is a command, this one is empty").into());
-        };
-        let mut command = Command::new(program);
-        command.args(words).args(["--device", &device.to_string()]);
-        command.args(measured.small.then_some("--small"));
-        enter(command, peer, &mut contenders, &mut record)?;
-    }
-    let mut groups: Vec<&str> = Vec::new();
-    for case in &chosen {
-        if !groups.contains(&case.group.as_str()) {
-            groups.push(&case.group);
-        }
-    }
-    for group in groups {
-        let of_group: Vec<&Case> = chosen.iter().copied().filter(|c| c.group == group).collect();
-        let wants = |contender: &dyn Contender, case: &Case| match contender.name() {
-            // Capture saves launches, so it is compared where launches are what a case costs.
-            WITHOUT_CAPTURE => case.group == "steps",
-            // In f32 it would round operands to tf32, which is another result.
-            FAST => case.group == "gemm bf16",
-            "rust loop" => Native::knows(case),
-            _ => true,
-        };
-        // If nobody reads the progress, there is still the record.
-        let mut progress = |line: &str| drop(writeln!(err, "{group}: {line}"));
-        let (measurements, failed) = measure(&mut contenders, &of_group, &settings, &wants, &mut progress);
-        record.measurements.extend(measurements);
-        record.failed.extend(failed);
-    }
-    if let Some(path) = &measured.json {
+    let Measured { small, busy, rounds, date, peer, json, shown, .. } = measured;
+    let rounds = rounds.map(|rounds| rounds as usize);
+    let run = Run { device, own, small: *small, busy: *busy, rounds, date: date.clone(), peers: peer };
+    // If nobody reads the progress, there is still the record.
+    let record = run.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
+    if let Some(path) = json {
         record.write(path)?;
     }
     let is_good = record.failed.is_empty();
-    write!(out, "{}", markdown(&[record]))?;
+    show(&[record], shown, out)?;
     Ok(if is_good { Status::Good } else { Status::Failed })
 }
 
-/// The name of this library without captured graphs.
-const WITHOUT_CAPTURE: &str = "wengert (no capture)";
-
-/// The name of this library with products and epilogues as cuBLASLt likes them.
-const FAST: &str = "wengert (fast products)";
+/// Prints the table, and writes what else was asked for.
+fn show(records: &[Record], shown: &Shown, out: &mut dyn Write) -> std::result::Result<(), Failure> {
+    write!(out, "{}", markdown(records))?;
+    if let Some(path) = &shown.csv {
+        atomic::write_bytes(path, crate::csv::text(records)?.as_bytes())?;
+    }
+    if let Some(path) = &shown.svg {
+        atomic::write_bytes(path, crate::plot::svg(records).as_bytes())?;
+    }
+    Ok(())
+}
 
 /// Threads of plain loops: as many as the library takes.
 fn threads() -> Result<usize> {
@@ -259,21 +267,4 @@ fn threads() -> Result<usize> {
         return Ok(std::thread::available_parallelism().map_or(1, usize::from));
     };
     text.parse().map_err(|_| Diagnostic::new(format!("WENGERT_THREADS is `{text}`, not a number of threads")))
-}
-
-/// Starts a contender in a process (`shown` is its command); one that is not there is noted in the record.
-fn enter(
-    command: Command,
-    shown: &str,
-    contenders: &mut Vec<Box<dyn Contender>>,
-    record: &mut Record,
-) -> Result<()> {
-    match Process::start(command)? {
-        Ok(process) => {
-            record.machine.libraries.extend(process.libraries().clone());
-            contenders.push(Box::new(process));
-        }
-        Err(why) => record.absent.push(Absent { contender: shown.into(), why }),
-    }
-    Ok(())
 }

@@ -9,6 +9,8 @@ use crate::case::Case;
 use crate::parity::Parity;
 use crate::record::{Failed, Measurement, Settings};
 use crate::statistics::Spread;
+use std::thread::sleep;
+use std::time::Duration;
 use wengert::Result;
 
 /// What computes cases: this library on a device, or another one.
@@ -18,6 +20,11 @@ pub trait Contender {
 
     /// What it runs on.
     fn device(&self) -> String;
+
+    /// True if it can compute the case; who cannot is not asked.
+    fn takes_part(&self, _case: &Case) -> bool {
+        true
+    }
 
     /// Makes a case ready, and compares its result with a plain loop.
     ///
@@ -31,19 +38,36 @@ pub trait Contender {
     fn release(&mut self, case: &Case);
 }
 
+/// How long everybody rests between two samples, if samples have a length: threads that wait actively for more work have given up by then.
+const REST: Duration = Duration::from_millis(20);
+
 /// Greatest number of runs in a sample: the queue of a device is finite.
 const MOST_RUNS: f64 = 5000.0;
 
+/// Least number of rounds of a group that takes long: with fewer, percentiles say nothing.
+const LEAST_ROUNDS: usize = 7;
+
 impl Settings {
     /// For figures: 21 samples of 20 ms, after 100 ms of warm-up.
-    pub const FULL: Settings = Settings { rounds: 21, sample_seconds: 0.02, warm_up_seconds: 0.1 };
+    pub const FULL: Settings =
+        Settings { rounds: 21, sample_seconds: 0.02, warm_up_seconds: 0.1, group_seconds: None };
+
+    /// For the CPU's table: the same, but no group takes much longer than half a minute.
+    pub const TABLE: Settings = Settings { group_seconds: Some(40.0), ..Settings::FULL };
 
     /// To see that all runs: 3 samples of one run.
-    pub const SMALL: Settings = Settings { rounds: 3, sample_seconds: 0.0, warm_up_seconds: 0.0 };
+    pub const SMALL: Settings =
+        Settings { rounds: 3, sample_seconds: 0.0, warm_up_seconds: 0.0, group_seconds: None };
 
     /// Runs in a sample for a case that takes `seconds` a run.
     fn runs(&self, seconds: f64) -> u64 {
         (self.sample_seconds / seconds.max(1e-9)).ceil().clamp(1.0, MOST_RUNS) as u64
+    }
+
+    /// Rounds for a group of which one takes `seconds`.
+    fn rounds(&self, seconds: f64) -> usize {
+        let fitting = self.group_seconds.map(|all| (all / seconds.max(1e-9)) as usize);
+        fitting.map_or(self.rounds, |fitting| fitting.max(LEAST_ROUNDS).min(self.rounds))
     }
 }
 
@@ -53,6 +77,8 @@ struct Entrant<'a> {
     case: &'a Case,
     parity: Parity,
     runs: u64,
+    /// What a run took when the case was warm.
+    seconds: f64,
     times: Vec<f64>,
     latencies: Vec<f64>,
     failure: Option<String>,
@@ -71,7 +97,7 @@ pub fn measure(
     let mut entrants = Vec::new();
     for case in cases {
         for (i, contender) in contenders.iter_mut().enumerate() {
-            if !wants(contender.as_ref(), case) {
+            if !contender.takes_part(case) || !wants(contender.as_ref(), case) {
                 continue;
             }
             progress(&format!("{}: preparing {}", contender.name(), case.id));
@@ -81,11 +107,12 @@ pub fn measure(
                 Ok((parity, warm(contender, case, settings)?))
             });
             match ready {
-                Ok((parity, runs)) => entrants.push(Entrant {
+                Ok((parity, (runs, seconds))) => entrants.push(Entrant {
                     contender: i,
                     case,
                     parity,
                     runs,
+                    seconds,
                     times: Vec::new(),
                     latencies: Vec::new(),
                     failure: None,
@@ -98,16 +125,27 @@ pub fn measure(
             }
         }
     }
-    for round in 0..settings.rounds {
-        progress(&format!("round {} of {}, {} entrants", round + 1, settings.rounds, entrants.len()));
+    let rested = entrants.len() as f64 * REST.as_secs_f64();
+    let timed: f64 = entrants.iter().map(|e| e.seconds * (e.runs + 1) as f64).sum();
+    let rounds = settings.rounds(timed + rested);
+    for round in 0..rounds {
+        progress(&format!("round {} of {rounds}, {} entrants", round + 1, entrants.len()));
         let mut order: Vec<&mut Entrant> = entrants.iter_mut().collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for entrant in order.into_iter().filter(|e| e.failure.is_none()) {
+            if settings.sample_seconds > 0.0 {
+                sleep(REST);
+            }
             let contender = &mut contenders[entrant.contender];
             let sample = contender.time(entrant.case, entrant.runs);
-            match sample.and_then(|many| Ok((many, contender.time(entrant.case, 1)?))) {
+            // A sample of one run is what it takes alone.
+            let alone = |many| match entrant.runs {
+                1 => Ok((many, many)),
+                _ => Ok((many, contender.time(entrant.case, 1)?)),
+            };
+            match sample.and_then(alone) {
                 Ok((many, one)) => {
                     entrant.times.push(many / entrant.runs as f64);
                     entrant.latencies.push(one);
@@ -144,8 +182,8 @@ pub fn measure(
     (measurements, failed)
 }
 
-/// Runs a case until it is warm, and gives the number of runs that make a sample.
-fn warm(contender: &mut Box<dyn Contender>, case: &Case, settings: &Settings) -> Result<u64> {
+/// Runs a case until it is warm, and gives the number of runs that make a sample, and what a run takes.
+fn warm(contender: &mut Box<dyn Contender>, case: &Case, settings: &Settings) -> Result<(u64, f64)> {
     let mut times = Vec::new();
     while times.len() < 3 || times.iter().sum::<f64>() < settings.warm_up_seconds {
         times.push(contender.time(case, 1)?);
@@ -153,7 +191,11 @@ fn warm(contender: &mut Box<dyn Contender>, case: &Case, settings: &Settings) ->
     // The first runs are not like the others; single runs are slower than runs behind each other, so the sample is timed once more.
     let single = times[times.len() / 2..].iter().copied().fold(f64::INFINITY, f64::min);
     let runs = settings.runs(single);
-    Ok(if runs == 1 { 1 } else { settings.runs(contender.time(case, runs)? / runs as f64) })
+    if runs == 1 {
+        return Ok((1, single));
+    }
+    let seconds = contender.time(case, runs)? / runs as f64;
+    Ok((settings.runs(seconds), seconds))
 }
 
 #[cfg(test)]
@@ -218,7 +260,7 @@ mod tests {
             _ => (two[0], two[1]),
         };
         let calls = Rc::default();
-        let settings = Settings { rounds: 3, sample_seconds: 0.02, warm_up_seconds: 0.0 };
+        let settings = Settings { warm_up_seconds: 0.0, rounds: 3, ..Settings::FULL };
         let (measured, failed) =
             measure(&mut contenders(&calls, None), &two, &settings, &|_, _| true, &mut |_| {});
         assert_eq!(failed.len(), 1);
@@ -243,10 +285,18 @@ mod tests {
     }
 
     #[test]
+    fn long_groups_get_fewer_rounds() {
+        let rounds = |seconds| Settings::TABLE.rounds(seconds);
+        assert_eq!((rounds(0.01), rounds(4.0), rounds(100.0)), (21, 10, LEAST_ROUNDS));
+        assert_eq!(Settings::FULL.rounds(100.0), 21);
+        assert_eq!(Settings { rounds: 2, ..Settings::TABLE }.rounds(100.0), 2);
+    }
+
+    #[test]
     fn what_breaks_between_rounds_is_a_failure() {
         let cases = catalogue(true);
         let one: Vec<&Case> = cases.iter().filter(|c| matches!(c.kind, Kind::Sum { .. })).take(1).collect();
-        let settings = Settings { rounds: 5, sample_seconds: 0.0, warm_up_seconds: 0.0 };
+        let settings = Settings { rounds: 5, ..Settings::SMALL };
         let calls = Rc::default();
         let (measured, failed) =
             measure(&mut contenders(&calls, Some(12)), &one, &settings, &|_, _| true, &mut |_| {});

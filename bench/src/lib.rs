@@ -23,15 +23,21 @@
 //! many runs and one fence, divided by the runs; a *latency* is one run and its fence.
 #![forbid(unsafe_code)]
 
+pub mod busy;
 pub mod case;
 pub mod cli;
+pub mod csv;
 pub mod data;
+pub mod floor;
 pub mod harness;
 pub mod machine;
 pub mod native;
 pub mod parity;
+pub mod plot;
 pub mod process;
 pub mod record;
 pub mod resident;
+pub mod starts;
 pub mod statistics;
+pub mod suite;
 pub mod table;

@@ -121,6 +121,10 @@ impl Contender for Native {
         "cpu".into()
     }
 
+    fn takes_part(&self, case: &Case) -> bool {
+        Native::knows(case)
+    }
+
     fn prepare(&mut self, case: &Case) -> Result<Parity> {
         let Kind::Chain { chain, elements } = case.kind else {
             return Err(Diagnostic::new(format!("there is no plain loop for `{}`", case.id)));

@@ -16,7 +16,7 @@ pub struct Parity {
     pub worst: f64,
     /// Greatest deviation that is allowed.
     pub bound: f64,
-    /// Losses of the first steps of a case whose contenders all begin with the same numbers.
+    /// Losses of the first steps of a case whose contenders all begin with the same numbers; of inference, the result's [`digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub losses: Option<[f64; STEPS]>,
 }
@@ -39,12 +39,24 @@ impl Parity {
             if deviation.is_nan() || deviation > BOUND_OF_LOSSES {
                 let step = step + 1;
                 return Err(Diagnostic::new(format!(
-                    "the result is wrong: the loss of step {step} is {found}, another contender's {expected}"
+                    "the result is wrong: loss (or digest) {step} is {found}, another contender's {expected}"
                 )));
             }
         }
         Ok(())
     }
+}
+
+/// Three numbers of a result, one of each third of it: the mean of the squares, the later ones weighing more. Other numbers, or the same in another
+/// order, have another digest.
+pub fn digest(values: &[f64]) -> [f64; STEPS] {
+    let mut found = [0.0; STEPS];
+    for (third, found) in found.iter_mut().enumerate() {
+        let part = &values[third * values.len() / STEPS..(third + 1) * values.len() / STEPS];
+        let sum: f64 = part.iter().enumerate().map(|(n, v)| (n + 1) as f64 * v * v).sum();
+        *found = sum / (part.len().max(1) as f64).powi(2);
+    }
+    found
 }
 
 /// A comparison under way.
@@ -90,6 +102,35 @@ pub fn rounding(dtype: DType) -> f64 {
     }
 }
 
+/// Compares a plain gradient with differences of its loss, a parameter at a time.
+///
+/// # Panics
+///
+/// If a slope deviates by more than `bound`.
+#[cfg(test)]
+pub(crate) fn assert_gradient(
+    mut parameters: Vec<Vec<f64>>,
+    bound: f64,
+    loss_and_gradient: impl Fn(&[Vec<f64>]) -> (f64, Vec<Vec<f64>>),
+) {
+    const STEP: f64 = 1e-5;
+    let (_, gradients) = loss_and_gradient(&parameters);
+    assert_eq!(gradients.len(), parameters.len());
+    for (p, gradient) in gradients.iter().enumerate() {
+        assert_eq!(gradient.len(), parameters[p].len());
+        for (i, found) in gradient.iter().enumerate() {
+            let value = parameters[p][i];
+            let mut at = |v: f64| {
+                parameters[p][i] = v;
+                loss_and_gradient(&parameters).0
+            };
+            let slope = (at(value + STEP) - at(value - STEP)) / (2.0 * STEP);
+            parameters[p][i] = value;
+            assert!((slope - found).abs() < bound, "{p} {i}: {slope}, {found}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,8 +162,32 @@ mod tests {
         assert!(ours.agree(&of(None)).is_ok() && of(None).agree(&ours).is_ok());
         assert!(of(Some([8.0, 7.5001, 7.0])).agree(&ours).is_ok());
         let error = of(Some([8.0, 7.5, 7.01])).agree(&ours).unwrap_err().message;
-        assert!(error.contains("the loss of step 3 is 7.01, another contender's 7"), "{error}");
+        assert!(error.contains("loss (or digest) 3 is 7.01, another contender's 7"), "{error}");
         assert!(of(Some([f64::NAN, 7.5, 7.0])).agree(&ours).is_err());
+    }
+
+    #[test]
+    fn digests_tell_results_apart() {
+        assert_eq!(digest(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), [9.0 / 4.0, 41.0 / 4.0, 97.0 / 4.0]);
+        assert_ne!(digest(&[1.0, 2.0, 3.0, 4.0]), digest(&[1.0, 2.0, 4.0, 3.0]));
+        assert_eq!(digest(&[]), [0.0; STEPS]);
+    }
+
+    /// Of x²·y, and of what is not its gradient.
+    #[test]
+    fn gradients_are_compared_with_differences() {
+        let parameters = || vec![vec![1.5, -2.0], vec![0.5]];
+        let of = |factor: f64| {
+            move |p: &[Vec<f64>]| {
+                let (x, y) = (&p[0], p[1][0]);
+                let loss: f64 = x.iter().map(|x| x * x * y).sum();
+                let by_x = x.iter().map(|x| factor * x * y).collect();
+                (loss, vec![by_x, vec![x.iter().map(|x| x * x).sum()]])
+            }
+        };
+        assert_gradient(parameters(), 1e-9, of(2.0));
+        let wrong = std::panic::catch_unwind(|| assert_gradient(parameters(), 1e-9, of(2.01)));
+        assert!(wrong.is_err());
     }
 
     #[test]

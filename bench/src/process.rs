@@ -2,7 +2,7 @@
 //! in turns with this one instead of minutes later.
 //!
 //! The process first says who it is, `{"contender": "jax", "device": "cuda:0", "libraries": {"jax": "0.10"}}`, or `{"absent": "not
-//! installed"}`. Then each request gets one answer:
+//! installed"}`. If it takes part in some cases only, `"cases"` lists their names. Then each request gets one answer:
 //!
 //! | request | answer |
 //! |---|---|
@@ -17,7 +17,7 @@ use crate::harness::Contender;
 use crate::parity::Parity;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use wengert::{Diagnostic, Result};
@@ -34,6 +34,9 @@ pub enum Hello {
         device: String,
         /// Libraries and their versions.
         libraries: BTreeMap<String, String>,
+        /// Names of the cases that it takes part in; None: all.
+        #[serde(default)]
+        cases: Option<BTreeSet<String>>,
     },
     /// It cannot take part, and says why.
     Absent {
@@ -67,6 +70,7 @@ pub struct Process {
     name: String,
     device: String,
     libraries: BTreeMap<String, String>,
+    cases: Option<BTreeSet<String>>,
     child: Child,
     /// None once the process has been told to end.
     requests: Option<ChildStdin>,
@@ -84,11 +88,12 @@ impl Process {
         let requests = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("the output was asked to be a pipe"));
         let (name, device, libraries) = (shown, String::new(), BTreeMap::new());
-        let mut process = Process { name, device, libraries, child, requests, answers };
+        let mut process = Process { name, device, libraries, cases: None, child, requests, answers };
         match process.answer::<Hello>()? {
             Hello::Absent { absent } => Ok(Err(absent)),
-            Hello::Here { contender, device, libraries } => {
+            Hello::Here { contender, device, libraries, cases } => {
                 (process.name, process.device, process.libraries) = (contender, device, libraries);
+                process.cases = cases;
                 Ok(Ok(process))
             }
         }
@@ -148,6 +153,10 @@ impl Contender for Process {
         self.device.clone()
     }
 
+    fn takes_part(&self, case: &Case) -> bool {
+        self.cases.as_ref().is_none_or(|cases| cases.contains(&case.id))
+    }
+
     fn prepare(&mut self, case: &Case) -> Result<Parity> {
         match self.ask(&Request::Prepare { prepare: case.id.clone() })? {
             Answer::Parity(parity) => Ok(parity),
@@ -178,10 +187,12 @@ pub fn serve(
     answers: &mut dyn Write,
 ) -> io::Result<()> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
+    let wanted = cases.iter().filter(|case| contender.takes_part(case)).map(|case| case.id.clone());
     let hello = Hello::Here {
         contender: contender.name().into(),
         device: contender.device(),
         libraries: [("wengert".to_owned(), version)].into(),
+        cases: Some(wanted.collect()),
     };
     writeln!(answers, "{}", serde_json::to_string(&hello)?)?;
     answers.flush()?;
@@ -262,7 +273,7 @@ mod tests {
     #[test]
     fn processes_are_asked() {
         let cases = catalogue(true);
-        let script = r#"echo '{"contender": "script", "device": "none", "libraries": {"sh": "1"}}'
+        let script = r#"echo '{"contender": "script", "device": "none", "libraries": {"sh": "1"}, "cases": ["empty"]}'
             read line; echo '{"parity": {"compared": 2, "worst": 0.5, "bound": 1.0}}'
             read line; echo '{"seconds": 0.25}'
             read line; echo '{"error": "broken"}'
@@ -271,6 +282,7 @@ mod tests {
         let mut process = Process::start(shell(script)).unwrap().unwrap();
         assert_eq!((process.name(), process.device()), ("script", "none".into()));
         assert_eq!(process.libraries()["sh"], "1");
+        assert!(process.takes_part(&cases[0]) && !process.takes_part(&cases[1]));
         assert_eq!(
             process.prepare(&cases[0]).unwrap(),
             Parity { compared: 2, worst: 0.5, bound: 1.0, losses: None }

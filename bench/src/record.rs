@@ -3,8 +3,10 @@
 //! A record holds what was measured and nothing derived: ns an element, GB/s, GFLOP/s and shares are computed where they are
 //! shown ([`crate::table`]), from the times and the case's counts. `bench/record/README.md` says what each field is.
 
+use crate::busy::Busy;
 use crate::machine::Machine;
 use crate::parity::Parity;
+use crate::starts::Start;
 use crate::statistics::Spread;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -30,8 +32,14 @@ pub struct Record {
     pub machine: Machine,
     /// How.
     pub settings: Settings,
+    /// What others used of the machine when measuring began; None where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
     /// What was measured.
     pub measurements: Vec<Measurement>,
+    /// Starts of processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<Start>,
     /// What was wanted and failed.
     pub failed: Vec<Failed>,
     /// Contenders that are not there, and why.
@@ -48,6 +56,9 @@ pub struct Settings {
     pub sample_seconds: f64,
     /// Each case runs for this long before it is timed, in seconds, but at least three times.
     pub warm_up_seconds: f64,
+    /// A group whose rounds would take longer gets fewer, in seconds; None: all groups get all rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_seconds: Option<f64>,
 }
 
 /// The work of a case, counted by hand.
@@ -157,10 +168,10 @@ impl Record {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn record() -> Record {
+    pub(crate) fn record() -> Record {
         let spread = Spread { samples: 3, min: 1e-6, p10: 1.1e-6, median: 1.25e-6, p90: 0.1 + 0.2 };
         Record {
             format: FORMAT,
@@ -168,7 +179,20 @@ mod tests {
             date: Some("2026-01-02".into()),
             commit: None,
             machine: Machine { gpus: vec!["G".into()], ..Machine::default() },
-            settings: Settings::FULL,
+            settings: Settings::TABLE,
+            busy: Some(Busy { cores: 0.25, load: 1.5 }),
+            starts: vec![Start {
+                case: "step".into(),
+                contender: "wengert".into(),
+                device: "cpu".into(),
+                warm: None,
+                seconds: spread,
+                compile_seconds: Some(spread),
+                peak_bytes: 1 << 31,
+                state_bytes: 1 << 30,
+                arena_bytes: Some(1 << 29),
+                bound_bytes: None,
+            }],
             measurements: vec![Measurement {
                 case: "copy f32 1M".into(),
                 group: "memory".into(),
@@ -195,6 +219,18 @@ mod tests {
         let read = Record::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(read, record);
+    }
+
+    /// Fields that came later are optional: what was written before is read.
+    #[test]
+    fn records_that_claims_rest_on_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("record");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let records: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
+        assert!(records.len() >= 2);
+        for path in records {
+            assert!(!Record::read(&path).unwrap().measurements.is_empty());
+        }
     }
 
     #[test]

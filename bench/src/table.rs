@@ -1,39 +1,75 @@
 //! Tables of one or several records.
 
+mod starts;
+
+use crate::busy;
+use crate::floor::{Floors, LOOP};
 use crate::record::{Measurement, Record};
 use crate::statistics::geometric_mean;
+use crate::suite::label;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Whose figures the others are ratios to.
 const OURS: &str = "wengert";
 
-/// All figures of some records as one markdown table, with the machines above it and what failed or is absent below it.
+/// All figures of some records as markdown tables, with the machines above them and what failed or is absent below.
 ///
 /// A row is a case. Each contender has a column with the median of its time and half the distance of its tenth and ninetieth percentile.
+/// `floor` is what nobody can be much below ([`Floors`]), `of floor` the shown time by it.
 /// Rates are of this library, or where it has no figure of the fastest; the share is that of the best copy bandwidth that
 /// anybody measured in the case's reference. `ratio` is the time of the fastest other contender divided by this library's: above 1,
-/// this library is faster.
+/// this library is faster. Plain loops are a floor and no contender.
 pub fn markdown(records: &[Record]) -> String {
     let mut text = String::new();
     for record in records {
         text.push_str(&heading(record));
     }
     let measurements: Vec<&Measurement> = records.iter().flat_map(|r| &r.measurements).collect();
+    if !measurements.is_empty() {
+        text.push_str(&times(records, &measurements));
+    }
+    text.push_str(&starts::markdown(records));
+    for absent in records.iter().flat_map(|r| &r.absent) {
+        _ = writeln!(text, "\n{}: {}.", absent.contender, absent.why);
+    }
+    for failed in records.iter().flat_map(|r| &r.failed) {
+        let why = failed.why.replace('\n', " ");
+        _ = writeln!(text, "\nFailed: {} by {}: {why}", failed.case, failed.contender);
+    }
+    text
+}
+
+/// The table of cases that were timed.
+fn times(records: &[Record], measurements: &[&Measurement]) -> String {
+    let floors = Floors::of(records);
     let contenders = in_order(measurements.iter().map(|m| m.contender.as_str()));
     let cases = in_order(measurements.iter().map(|m| m.case.as_str()));
-    let copies = bandwidths(&measurements);
-    let mut header = String::from("| case |");
-    let mut rule = String::from("|---|");
+    let copies = bandwidths(measurements);
+    let has_labels = measurements.iter().any(|m| label(&m.group).is_some());
+    let mut header = String::from(if has_labels { "| suite | case | floor |" } else { "| case | floor |" });
+    let mut rule = String::from(if has_labels { "|---|---|---:|" } else { "|---|---:|" });
     for contender in &contenders {
         _ = write!(header, " {contender} |");
         rule.push_str("---:|");
     }
-    text.push_str(&format!("\n{header} latency | ns/element | GB/s | of copy | GFLOP/s | ratio |\n{rule}---:|---:|---:|---:|---:|---:|\n"));
+    let mut text = format!(
+        "\n{header} of floor | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |\n{rule}---:|---:|---:|---:|---:|---:|---:|\n"
+    );
     let mut ratios = Vec::new();
     for case in cases {
         let of_case: Vec<&Measurement> = measurements.iter().copied().filter(|m| m.case == case).collect();
-        _ = write!(text, "| {case} |");
+        let fastest = |ours: bool| {
+            let some = of_case.iter().filter(|m| is_ours(&m.contender) == ours && m.contender != LOOP);
+            some.min_by(|a, b| a.time.median.total_cmp(&b.time.median))
+        };
+        let ours = of_case.iter().find(|m| m.contender == OURS).or(fastest(true));
+        let Some(shown) = ours.or(fastest(false)).or(of_case.first()) else { continue };
+        let floor = floors.of_case(shown);
+        if has_labels {
+            _ = write!(text, "| {} ", label(&shown.group).unwrap_or_default());
+        }
+        _ = write!(text, "| {case} | {} |", floor.map_or(String::new(), duration));
         for contender in &contenders {
             match of_case.iter().find(|m| m.contender == *contender) {
                 Some(m) => {
@@ -42,12 +78,6 @@ pub fn markdown(records: &[Record]) -> String {
                 None => text.push_str(" |"),
             }
         }
-        let fastest = |ours: bool| {
-            let some = of_case.iter().filter(|m| is_ours(&m.contender) == ours);
-            some.min_by(|a, b| a.time.median.total_cmp(&b.time.median))
-        };
-        let ours = of_case.iter().find(|m| m.contender == OURS).or(fastest(true));
-        let Some(shown) = ours.or(fastest(false)) else { continue };
         let rates = Rates::of(shown);
         let reference = shown.reference.as_ref().and_then(|r| copies.get(r.as_str()));
         let share = reference.map_or(String::new(), |copy| format!("{:.0}%", 100.0 * rates.bytes / copy));
@@ -56,7 +86,8 @@ pub fn markdown(records: &[Record]) -> String {
         let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
         _ = writeln!(
             text,
-            " {} | {} | {} | {share} | {flops} | {} |",
+            " {} | {} | {} | {} | {share} | {flops} | {} |",
+            floor.map_or(String::new(), |floor| format!("{:.2}", shown.time.median / floor)),
             duration(shown.latency.median),
             figures(1e9 * rates.seconds_per_element),
             figures(rates.bytes / 1e9),
@@ -69,13 +100,6 @@ pub fn markdown(records: &[Record]) -> String {
             "\nGeometric mean of {} ratios to the fastest other contender: {mean:.2}.",
             ratios.len()
         );
-    }
-    for absent in records.iter().flat_map(|r| &r.absent) {
-        _ = writeln!(text, "\n{}: {}.", absent.contender, absent.why);
-    }
-    for failed in records.iter().flat_map(|r| &r.failed) {
-        let why = failed.why.replace('\n', " ");
-        _ = writeln!(text, "\nFailed: {} by {}: {why}", failed.case, failed.contender);
     }
     text
 }
@@ -101,7 +125,7 @@ impl Rates {
 }
 
 /// This library with any setting: `wengert`, `wengert (no capture)`.
-fn is_ours(contender: &str) -> bool {
+pub(crate) fn is_ours(contender: &str) -> bool {
     contender.split(' ').next() == Some(OURS)
 }
 
@@ -120,7 +144,7 @@ fn bandwidths<'a>(measurements: &[&'a Measurement]) -> BTreeMap<&'a str, f64> {
 }
 
 /// The different names, in the order of their first appearance, this library's first.
-fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(crate) fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen: Vec<&str> = Vec::new();
     for name in names {
         if !seen.contains(&name) {
@@ -145,6 +169,9 @@ fn heading(record: &Record) -> String {
     parts.extend(machine.libraries.iter().map(|(name, version)| format!("{name} {version}")));
     let settings = &record.settings;
     parts.push(format!("{} rounds of {:.0} ms", settings.rounds, 1e3 * settings.sample_seconds));
+    if let Some(busy) = record.busy.filter(|busy| busy.cores > busy::MOST) {
+        parts.push(format!("**on a busy machine** (others used {:.2} cores)", busy.cores));
+    }
     format!("- {}\n", parts.join(", "))
 }
 
@@ -159,7 +186,7 @@ fn figures(value: f64) -> String {
 }
 
 /// Seconds with a fitting unit.
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{} s", figures(s)),
         s if s >= 1e-3 => format!("{} ms", figures(1e3 * s)),
@@ -168,7 +195,7 @@ fn duration(seconds: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::parity::Parity;
@@ -193,7 +220,7 @@ mod tests {
         }
     }
 
-    fn record(tool: &str, measurements: Vec<Measurement>) -> Record {
+    pub(in crate::table) fn record(tool: &str, measurements: Vec<Measurement>) -> Record {
         let gpus = vec!["NVIDIA H200".to_owned(); 2];
         Record {
             format: FORMAT,
@@ -202,6 +229,8 @@ mod tests {
             commit: Some("abc".into()),
             machine: Machine { gpus, driver: Some("580.1".into()), ..Machine::default() },
             settings: Settings::FULL,
+            busy: None,
+            starts: vec![],
             measurements,
             failed: vec![],
             absent: vec![],
@@ -242,13 +271,13 @@ mod tests {
 - ours, 2026-01-02, commit abc, NVIDIA H200, driver 580.1, 21 rounds of 20 ms
 - theirs, 2026-01-02, commit abc, NVIDIA H200, driver 580.1, 21 rounds of 20 ms
 
-| case | wengert | wengert (no capture) | torch | torch.compile | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
-| copy f32 64M | 200 µs ±10% | | | | 210 µs | 0.0030 | 2684 | 62% |  |  |
-| copy plain f32 64M | 125 µs ±10% | | | | 135 µs | 0.0019 | 4295 | 100% |  |  |
-| gelu(x+b)+r f32 64M | 300 µs ±10% | | 900 µs ±10% | 450 µs ±10% | 310 µs | 0.0045 | 3579 | 83% |  | 1.50 |
-| gemm f32 1024 | 50.0 µs ±10% | 60.0 µs ±10% | 25.0 µs ±10% | | 60.0 µs | 0.0477 | 252 |  | 42950 | 0.50 |
-| only theirs | | | 1.50 s ±10% | | 1.50 s | 1431 | 0.0084 |  | 1.43 |  |
+| case | floor | wengert | wengert (no capture) | torch | torch.compile | of floor | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| copy f32 64M |  | 200 µs ±10% | | | |  | 210 µs | 0.0030 | 2684 | 62% |  |  |
+| copy plain f32 64M |  | 125 µs ±10% | | | |  | 135 µs | 0.0019 | 4295 | 100% |  |  |
+| gelu(x+b)+r f32 64M |  | 300 µs ±10% | | 900 µs ±10% | 450 µs ±10% |  | 310 µs | 0.0045 | 3579 | 83% |  | 1.50 |
+| gemm f32 1024 |  | 50.0 µs ±10% | 60.0 µs ±10% | 25.0 µs ±10% | |  | 60.0 µs | 0.0477 | 252 |  | 42950 | 0.50 |
+| only theirs |  | | | 1.50 s ±10% | |  | 1.50 s | 1431 | 0.0084 |  | 1.43 |  |
 
 Geometric mean of 2 ratios to the fastest other contender: 0.87.
 
@@ -257,6 +286,40 @@ jax: not installed.
 Failed: sum by torch: out of memory
 ";
         assert_eq!(text, expected);
+    }
+
+    /// On a CPU: the plain loop is the floor and no contender, a network's floor is made of the best product and the largest copy.
+    #[test]
+    fn the_cpus_table_has_labels_and_floors() {
+        let on_cpu = |contender: &str, group: &str, case: &str, seconds, bytes, flops| {
+            let work = Work { elements: 1 << 20, bytes, flops };
+            let mut m = measurement(contender, case, seconds, work);
+            (m.device, m.group) = ("cpu".into(), group.into());
+            m.reference = (flops == 0).then(|| "copy f32 16M".into());
+            m
+        };
+        let mut measured = record(
+            "ours",
+            vec![
+                on_cpu("wengert", "C1 products", "gemm f32 1024", 0.010, 1 << 20, 5_000_000_000),
+                on_cpu("jax", "C1 products", "gemm f32 1024", 0.020, 1 << 20, 5_000_000_000),
+                on_cpu("wengert", "C2 chains", "copy f32 16M", 0.002, 100_000_000, 0),
+                on_cpu("rust loop", "C2 chains", "copy f32 16M", 0.001, 100_000_000, 0),
+                on_cpu("wengert", "C3 GPT", "step gpt", 0.300, 1_000_000_000, 50_000_000_000),
+            ],
+        );
+        measured.busy = Some(busy::Busy { cores: 1.5, load: 2.0 });
+        let text = markdown(&[measured]);
+        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| C") || l.starts_with("- ")).collect();
+        assert!(rows[0].ends_with("**on a busy machine** (others used 1.50 cores)"), "{}", rows[0]);
+        assert_eq!(
+            rows[1..],
+            [
+                "| C1 | gemm f32 1024 | 10.0 ms | 10.0 ms ±10% | 20.0 ms ±10% | | 1.00 | 10.0 ms | 9.54 | 0.1049 |  | 500 | 2.00 |",
+                "| C2 | copy f32 16M | 1.00 ms | 2.00 ms ±10% | | 1.00 ms ±10% | 2.00 | 2.01 ms | 1.91 | 50.0 | 50% |  |  |",
+                "| C3 | step gpt | 110 ms | 300 ms ±10% | | | 2.73 | 300 ms | 286 | 3.33 |  | 167 |  |",
+            ]
+        );
     }
 
     #[test]

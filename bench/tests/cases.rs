@@ -10,10 +10,21 @@ use wengert_bench::harness::Contender;
 use wengert_bench::record::Record;
 use wengert_bench::resident::{Local, Resident};
 
+/// Every case of both catalogues, once.
+fn both(small: bool) -> Vec<Case> {
+    let mut cases = catalogue(small);
+    for case in catalogue_of_cpu(small) {
+        if !cases.iter().any(|c| c.id == case.id) {
+            cases.push(case);
+        }
+    }
+    cases
+}
+
 #[test]
 fn every_case_runs_on_the_cpu_and_is_right() {
     let mut local = Local::new("wengert", Device::Cpu, DeviceOptions::default());
-    for case in catalogue(true) {
+    for case in both(true) {
         let parity = local.prepare(&case).unwrap_or_else(|e| panic!("{}: {e}", case.id));
         assert!(parity.compared > 0 && parity.worst <= parity.bound, "{}: {parity:?}", case.id);
         // Again, and more than once: the data of a case stay what they were.
@@ -26,7 +37,7 @@ fn every_case_runs_on_the_cpu_and_is_right() {
 /// The check is given other data than the case ran on.
 #[test]
 fn a_wrong_result_is_found_out() {
-    for case in catalogue(true) {
+    for case in both(true) {
         let made = case.make().unwrap();
         let mut other = made.variables.clone();
         for (_, value) in other.iter_mut().filter(|(_, v)| v.dtype().is_float()) {
@@ -51,14 +62,19 @@ fn names_are_different_and_references_exist() {
             assert!(reference.is_none_or(|r| names.contains(r)), "{}: {reference:?}", case.id);
             assert_eq!(reference.is_some(), case.group == "memory", "{}", case.id);
         }
-        let kinds = |c: &Case| std::mem::discriminant(&c.kind);
+    }
+    for small in [false, true] {
         let mut seen = Vec::new();
-        cases.iter().for_each(|c| {
-            if !seen.contains(&kinds(c)) {
-                seen.push(kinds(c))
+        for kind in both(small).iter().map(|c| std::mem::discriminant(&c.kind)) {
+            if !seen.contains(&kind) {
+                seen.push(kind);
             }
-        });
-        assert_eq!(seen.len(), 10, "every kind has a case");
+        }
+        assert_eq!(seen.len(), 13, "every kind has a case");
+        let groups: BTreeSet<String> = catalogue_of_cpu(small).into_iter().map(|c| c.group).collect();
+        let numbered = groups.iter().filter_map(|g| g.split(' ').next()).collect::<BTreeSet<_>>();
+        let wanted = if small { "C1 C2 C3 C5 C6 steps" } else { "C1 C2 C3 C4 C5 C6 steps" };
+        assert_eq!(numbered.into_iter().collect::<Vec<_>>().join(" "), wanted);
     }
     let dtypes: Vec<DType> = catalogue(false).iter().map(|c| c.dtype.dtype()).collect();
     assert!(dtypes.contains(&DType::F32) && dtypes.contains(&DType::BF16));

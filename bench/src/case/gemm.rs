@@ -1,4 +1,4 @@
-//! Products of square matrices with what usually follows them.
+//! Products: of square matrices with what usually follows them, and of the shapes that networks have.
 //!
 //! An epilogue that is fused costs no time; one that is not costs reading and writing the product once more, which is a third of
 //! the time at 512 and nothing at 8192. f32 is f32: contenders must not round operands to fewer bits.
@@ -10,6 +10,20 @@ use crate::record::Work;
 use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
 use wengert::{DType, Literal, Result};
+
+/// A product of matrices that are not square: x·w, or x·wᵀ, as behind the last layer of a network whose table of tokens is that layer's matrix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Product {
+    /// Rows of x and of the result.
+    pub rows: usize,
+    /// Columns of x.
+    pub inner: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// w lies as `[columns, inner]`.
+    pub transposed: bool,
+}
 
 /// What follows the product x·w.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -97,6 +111,80 @@ pub(super) fn make(epilogue: Epilogue, dtype: DType, extent: usize) -> Result<Ma
     Ok(Made { program, variables, init: None, check })
 }
 
+impl Product {
+    fn of_w(&self) -> [usize; 2] {
+        if self.transposed { [self.columns, self.inner] } else { [self.inner, self.columns] }
+    }
+}
+
+/// Products of GPT's layers: of 1024 tokens and a width of 384, of 256 and 768; the head's is the one over all tokens that there are.
+pub(super) fn products(small: bool) -> Vec<Case> {
+    let sizes: &[([usize; 3], bool)] = if small {
+        &[([24, 40, 16], false), ([24, 16, 40], true)]
+    } else {
+        &[
+            ([1024, 384, 1536], false),
+            ([1024, 1536, 384], false),
+            ([1024, 384, 4096], false),
+            ([256, 768, 3072], false),
+            ([256, 768, 50257], false),
+            ([256, 768, 50257], true),
+        ]
+    };
+    let of = |([rows, inner, columns], transposed): &([usize; 3], bool)| {
+        product(Product { rows: *rows, inner: *inner, columns: *columns, transposed: *transposed })
+    };
+    sizes.iter().map(of).collect()
+}
+
+fn product(product: Product) -> Case {
+    let Product { rows, inner, columns, transposed } = product;
+    let [m, k, n] = [rows, inner, columns].map(|n| n as u64);
+    Case {
+        id: format!("gemm f32 {m}x{k}x{n}{}", if transposed { " transposed" } else { "" }),
+        group: "gemm f32".into(),
+        kind: Kind::Product { product },
+        dtype: Float::F32,
+        work: Work { elements: m * n, bytes: 4 * (m * k + k * n + m * n), flops: 2 * m * k * n },
+        reference: None,
+    }
+}
+
+pub(super) fn make_product(product: &Product) -> Result<Made> {
+    let (of_x, of_w) = ([product.rows, product.inner], product.of_w());
+    let program = program(|f| {
+        let (x, w) = (read(f, "x", DType::F32, &of_x), read(f, "w", DType::F32, &of_w));
+        f.update("y", &x.dot(&if product.transposed { w.matrix_transpose() } else { w }));
+    })?;
+    let variables = vec![
+        ("x".to_owned(), uniform("x", DType::F32, &of_x, -1.0, 1.0)?),
+        ("w".to_owned(), uniform("w", DType::F32, &of_w, -1.0, 1.0)?),
+    ];
+    Ok(Made { program, variables, init: None, check: check_product })
+}
+
+/// As [`check`] does in f32.
+fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
+    resident.run()?;
+    resident.finish()?;
+    let Kind::Product { product } = case.kind else { unreachable!("this is the check of products") };
+    let (x, w, y) = (first(variables, "x"), first(variables, "w"), resident.variable("y")?);
+    let [_, stride] = product.of_w();
+    let mut comparison = Comparison::default();
+    for i in sampled(product.rows * product.columns, 256) {
+        let (row, column) = (i / product.columns, i % product.columns);
+        let (mut sum, mut size) = (0.0, 1.0);
+        for k in 0..product.inner {
+            let at = if product.transposed { column * stride + k } else { k * stride + column };
+            let term = x.get(row * product.inner + k).to_f64() * w.get(at).to_f64();
+            sum += term;
+            size += term.abs();
+        }
+        comparison.add(y.get(i).to_f64(), sum, size);
+    }
+    comparison.finish(32.0 * rounding(DType::F32))
+}
+
 /// Compares up to 256 elements.
 ///
 /// In f32 deviations count relative to Σ|x·w|, whose every term may be rounded; a product of operands rounded to fewer bits (TF32)
@@ -146,5 +234,9 @@ mod tests {
         let work = case(Epilogue::Residual, Float::Bf16, 512).work;
         assert_eq!((work.flops, work.bytes), (268_435_456, 4 * 512 * 512 * 2));
         assert_eq!(case(Epilogue::Bias, Float::F32, 512).work.bytes, 3 * 512 * 512 * 4 + 2048);
+        let head = product(Product { rows: 256, inner: 768, columns: 50257, transposed: true });
+        assert_eq!(head.id, "gemm f32 256x768x50257 transposed");
+        assert_eq!(head.work.flops, 19_761_856_512);
+        assert_eq!(head.work.bytes, 4 * (256 * 768 + 768 * 50257 + 256 * 50257));
     }
 }

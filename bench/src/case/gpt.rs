@@ -4,19 +4,15 @@
 //! the last norm.
 
 use super::Transformer;
-use super::plain::{add_product, add_product_transposed, repeated, transposed};
-
-/// Parameters of a block.
-const OF_BLOCK: usize = 12;
+use super::plain::{
+    Norm, add, add_product, add_product_transposed, cross_entropy, linear, linear_back, norm, norm_back,
+    transposed,
+};
 
 const EPSILON: f64 = 1e-5;
 
-/// What a norm remembers.
-struct Norm {
-    normal: Vec<f64>,
-    /// One by the standard deviation of each row.
-    scale: Vec<f64>,
-}
+/// Parameters of a block.
+const OF_BLOCK: usize = 12;
 
 /// What a block remembers.
 struct Block {
@@ -38,58 +34,6 @@ pub(super) struct Trace {
     hidden: Vec<f64>,
     /// The loss' derivative by the logits.
     cotangent: Vec<f64>,
-}
-
-fn norm(x: &[f64], gamma: &[f64], beta: &[f64]) -> (Vec<f64>, Norm) {
-    let width = gamma.len();
-    let (mut normal, mut scale) = (x.to_vec(), Vec::new());
-    for row in normal.chunks_exact_mut(width) {
-        let mean = row.iter().sum::<f64>() / width as f64;
-        row.iter_mut().for_each(|v| *v -= mean);
-        let factor = (row.iter().map(|v| v * v).sum::<f64>() / width as f64 + EPSILON).sqrt().recip();
-        row.iter_mut().for_each(|v| *v *= factor);
-        scale.push(factor);
-    }
-    let y = normal.iter().enumerate().map(|(i, v)| v * gamma[i % width] + beta[i % width]).collect();
-    (y, Norm { normal, scale })
-}
-
-/// The cotangent of a norm's operand; those of its parameters go to `gradients`.
-fn norm_back(norm: &Norm, gamma: &[f64], cotangent: &[f64], gradients: &mut [Vec<f64>]) -> Vec<f64> {
-    let width = gamma.len();
-    let mut back = Vec::with_capacity(cotangent.len());
-    let rows = norm.normal.chunks_exact(width).zip(cotangent.chunks_exact(width));
-    for ((normal, cotangent), scale) in rows.zip(&norm.scale) {
-        let (mut mean, mut slope) = (0.0, 0.0);
-        for i in 0..width {
-            gradients[0][i] += cotangent[i] * normal[i];
-            gradients[1][i] += cotangent[i];
-            let through = cotangent[i] * gamma[i];
-            mean += through / width as f64;
-            slope += through * normal[i] / width as f64;
-        }
-        back.extend((0..width).map(|i| scale * (cotangent[i] * gamma[i] - mean - normal[i] * slope)));
-    }
-    back
-}
-
-fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
-    let (inputs, outputs) = (weight.len() / bias.len(), bias.len());
-    let rows = x.len() / inputs;
-    let mut y = repeated(bias, rows);
-    add_product(&mut y, x, weight, [rows, inputs, outputs]);
-    y
-}
-
-/// The cotangent of an affine layer's operand; those of its parameters go to `gradients`.
-fn linear_back(x: &[f64], weight: &[f64], cotangent: &[f64], gradients: &mut [Vec<f64>]) -> Vec<f64> {
-    let outputs = gradients[1].len();
-    let (inputs, rows) = (weight.len() / outputs, cotangent.len() / outputs);
-    add_product(&mut gradients[0], &transposed(x, [rows, inputs]), cotangent, [inputs, rows, outputs]);
-    add_product(&mut gradients[1], &vec![1.0; rows], cotangent, [1, rows, outputs]);
-    let mut back = vec![0.0; rows * inputs];
-    add_product_transposed(&mut back, cotangent, weight, [rows, outputs, inputs]);
-    back
 }
 
 /// Where queries, keys and values of a sequence's token and head begin in rows of thrice the width, and the extent of a head.
@@ -169,19 +113,9 @@ fn gelu_slope(x: f64) -> f64 {
     0.5 * (1.0 + bent) + 0.5 * x * (1.0 - bent * bent) * BEND[0] * (1.0 + 3.0 * BEND[1] * x * x)
 }
 
-fn add(a: &mut [f64], b: &[f64]) {
-    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-}
-
-/// The mean cross-entropy of the tokens `y` behind the tokens `x`, and what [`backward`] needs.
-pub(super) fn forward(
-    network: &Transformer,
-    parameters: &[Vec<f64>],
-    x: &[usize],
-    y: &[usize],
-) -> (f64, Trace) {
-    let Transformer { width, vocabulary, steps, .. } = *network;
-    let rows = x.len();
+/// What the last norm gives, and what the blocks and that norm remember.
+fn through(network: &Transformer, parameters: &[Vec<f64>], x: &[usize]) -> (Vec<f64>, Vec<Block>, Norm) {
+    let Transformer { width, steps, .. } = *network;
     let embedded = |(i, token): (usize, &usize)| {
         let (token, position) = (&parameters[0][token * width..], &parameters[1][i % steps * width..]);
         token[..width].iter().zip(position).map(|(t, p)| t + p).collect::<Vec<_>>()
@@ -191,26 +125,44 @@ pub(super) fn forward(
         parameters[2..].split_last_chunk::<2>().map(|(b, l)| (l, b)).expect("two of the norm");
     let mut blocks = Vec::new();
     for p in of_blocks.chunks_exact(OF_BLOCK) {
-        let (attended, norm_1) = norm(&stream, &p[0], &p[1]);
+        let (attended, norm_1) = norm(&stream, &p[0], &p[1], EPSILON);
         let qkv = linear(&attended, &p[2], &p[3]);
         let (shares, mixed) = attend(network, &qkv);
         add(&mut stream, &linear(&mixed, &p[4], &p[5]));
-        let (inner, norm_2) = norm(&stream, &p[6], &p[7]);
+        let (inner, norm_2) = norm(&stream, &p[6], &p[7], EPSILON);
         let wide = linear(&inner, &p[8], &p[9]);
         let bent: Vec<f64> = wide.iter().map(|v| gelu(*v)).collect();
         add(&mut stream, &linear(&bent, &p[10], &p[11]));
         blocks.push(Block { norm_1, attended, qkv, shares, mixed, norm_2, inner, wide, bent });
     }
-    let (hidden, norm) = norm(&stream, &last[0], &last[1]);
-    let mut cotangent = vec![0.0; rows * vocabulary];
-    add_product_transposed(&mut cotangent, &hidden, &parameters[0], [rows, width, vocabulary]);
-    let mut loss = 0.0;
-    for (logits, label) in cotangent.chunks_exact_mut(vocabulary).zip(y) {
-        let sum: f64 = logits.iter().map(|v| v.exp()).sum();
-        loss += (sum.ln() - logits[*label]) / rows as f64;
-        logits.iter_mut().for_each(|v| *v = v.exp() / sum / rows as f64);
-        logits[*label] -= 1.0 / rows as f64;
-    }
+    let (hidden, norm) = norm(&stream, &last[0], &last[1], EPSILON);
+    (hidden, blocks, norm)
+}
+
+/// The table of tokens is the last layer's matrix too.
+fn head(network: &Transformer, parameters: &[Vec<f64>], hidden: &[f64]) -> Vec<f64> {
+    let Transformer { width, vocabulary, .. } = *network;
+    let rows = hidden.len() / width;
+    let mut logits = vec![0.0; rows * vocabulary];
+    add_product_transposed(&mut logits, hidden, &parameters[0], [rows, width, vocabulary]);
+    logits
+}
+
+/// Logits of what follows each of the tokens `x`.
+pub(super) fn logits(network: &Transformer, parameters: &[Vec<f64>], x: &[usize]) -> Vec<f64> {
+    head(network, parameters, &through(network, parameters, x).0)
+}
+
+/// The mean cross-entropy of the tokens `y` behind the tokens `x`, and what [`backward`] needs.
+pub(super) fn forward(
+    network: &Transformer,
+    parameters: &[Vec<f64>],
+    x: &[usize],
+    y: &[usize],
+) -> (f64, Trace) {
+    let (hidden, blocks, norm) = through(network, parameters, x);
+    let mut cotangent = head(network, parameters, &hidden);
+    let loss = cross_entropy(&mut cotangent, y);
     (loss, Trace { blocks, norm, hidden, cotangent })
 }
 
@@ -253,6 +205,7 @@ pub(super) fn backward(
 mod tests {
     use super::*;
     use crate::data::uniform;
+    use crate::parity::assert_gradient;
     use wengert::DType;
 
     /// The plain gradient against differences of the plain loss.
@@ -263,21 +216,11 @@ mod tests {
             let drawn = uniform(&name, DType::F32, &shape, -1.0, 1.0).unwrap();
             drawn.scalars().map(|s| s.to_f64()).collect()
         };
-        let mut parameters: Vec<Vec<f64>> = network.parameters().into_iter().map(drawn).collect();
+        let parameters = network.parameters().into_iter().map(drawn).collect();
         let (x, y) = ([0, 3, 3, 1, 4, 0], [3, 3, 1, 4, 0, 2]);
-        let (_, trace) = forward(&network, &parameters, &x, &y);
-        let gradients = backward(&network, &parameters, &x, &trace);
-        for p in 0..parameters.len() {
-            for i in 0..parameters[p].len() {
-                let value = parameters[p][i];
-                let mut at = |v: f64| {
-                    parameters[p][i] = v;
-                    forward(&network, &parameters, &x, &y).0
-                };
-                let slope = (at(value + 1e-5) - at(value - 1e-5)) / 2e-5;
-                at(value);
-                assert!((slope - gradients[p][i]).abs() < 1e-8, "{p} {i}: {slope}, {}", gradients[p][i]);
-            }
-        }
+        assert_gradient(parameters, 1e-8, |parameters| {
+            let (loss, trace) = forward(&network, parameters, &x, &y);
+            (loss, backward(&network, parameters, &x, &trace))
+        });
     }
 }

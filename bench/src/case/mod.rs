@@ -7,9 +7,12 @@
 //! Counts are of the work that must be done, whoever does it: each input read once, each result written once; 2·m·n·k operations for
 //! a product. Who moves more gets a lower rate.
 
+mod bert;
 mod chain;
+mod convolutional;
 mod gemm;
 mod gpt;
+mod inference;
 mod plain;
 mod recurrent;
 mod rows;
@@ -19,12 +22,15 @@ mod transformer;
 mod transpose;
 
 pub use chain::{Chain, compare_chain};
-pub use gemm::Epilogue;
+pub use convolutional::Convolutional;
+pub use gemm::{Epilogue, Product};
+pub use inference::{Encoder, Inference};
 pub use recurrent::{Form, Recurrent};
 pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
-pub use transformer::{Drawn, Transformer};
+pub use transformer::Transformer;
 
+use crate::data::uniform;
 use crate::parity::Parity;
 use crate::record::Work;
 use crate::resident::{FUNCTION, Resident};
@@ -130,6 +136,11 @@ pub enum Kind {
         /// What follows.
         epilogue: Epilogue,
     },
+    /// A product of matrices that are not square.
+    Product {
+        /// Its extents.
+        product: Product,
+    },
     /// A training step.
     Training {
         /// The network.
@@ -145,7 +156,20 @@ pub enum Kind {
         /// The network.
         network: Transformer,
     },
+    /// A training step of a convolutional network.
+    Convolutional {
+        /// The network.
+        network: Convolutional,
+    },
+    /// A network's results.
+    Inference {
+        /// The network.
+        network: Inference,
+    },
 }
+
+/// A parameter: its name, its shape, and the bounds between which the numbers that it begins with are drawn.
+pub type Drawn = (String, Vec<usize>, [f64; 2]);
 
 /// A case made: everything a device needs to run it.
 pub struct Made {
@@ -176,18 +200,46 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases
 }
 
-/// The cases of `wengert-bench cpu`: chains of f32 in the caches and in memory, products, training steps.
+/// The cases of `wengert-bench cpu`, all in f32, in the groups of the table that it makes: C1 products, C2 chains in the caches and in memory, C3
+/// to C5 training steps, C6 inference. (C7 to C9 are [starts](crate::starts).) Where a step's fixed costs are shown, the group has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
-    let is_of_cpu = |case: &Case| match &case.kind {
-        Kind::Empty | Kind::Training { .. } | Kind::Recurrent { .. } | Kind::Transformer { .. } => true,
-        Kind::Gemm { extent, .. } => *extent <= 2048 && case.dtype == Float::F32,
-        _ => false,
-    };
-    let mut cases = chain::of_sizes(Float::F32, &sizes);
-    cases.extend(catalogue(small).into_iter().filter(is_of_cpu));
+    let is_product =
+        |kind: &Kind| matches!(kind, Kind::Gemm { epilogue: Epilogue::None, extent } if *extent <= LARGEST);
+    let mut cases = gemm::cases(small);
+    cases.retain(|case| is_product(&case.kind) && case.dtype == Float::F32);
+    cases.extend(gemm::products(small));
+    cases.extend(chain::of_sizes(Float::F32, &sizes));
+    cases.extend(transformer::cases(small));
+    cases.extend(training::cases(small));
+    cases.extend(convolutional::cases(small));
+    // Unrolled, it is compared with itself; that is no row of the table.
+    cases.extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
+    cases.extend(inference::cases(small));
+    cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
+    for case in &mut cases {
+        let group = match &case.kind {
+            Kind::Gemm { .. } | Kind::Product { .. } => "C1 products",
+            Kind::Chain { .. } => "C2 chains",
+            // The larger network is GPT-2, whose vocabulary nobody else has. Each has a group: two sets of states at a time are more than many
+            // machines hold.
+            Kind::Transformer { network } if network.vocabulary == GPT_2 => "C4 GPT-2",
+            Kind::Transformer { .. } => "C3 GPT",
+            Kind::Training { .. } | Kind::Convolutional { .. } | Kind::Recurrent { .. } => "C5 small steps",
+            Kind::Inference { network: Inference::Gpt { .. } } => "C6 inference of GPT-2",
+            Kind::Inference { .. } => "C6 inference",
+            _ => continue,
+        };
+        case.group = group.into();
+    }
     cases
 }
+
+/// The greatest extent of a square product on a CPU.
+const LARGEST: usize = 2048;
+
+/// Tokens of GPT-2.
+const GPT_2: usize = 50257;
 
 impl Case {
     /// Makes program and data.
@@ -201,9 +253,12 @@ impl Case {
             Kind::Sum { elements } => sums::make(dtype, &[*elements]),
             Kind::Transpose { extent } => transpose::make(dtype, *extent),
             Kind::Gemm { extent, epilogue } => gemm::make(*epilogue, dtype, *extent),
+            Kind::Product { product } => gemm::make_product(product),
             Kind::Training { network } => training::make(network),
             Kind::Recurrent { network } => recurrent::make(network),
             Kind::Transformer { network } => transformer::make(network),
+            Kind::Convolutional { network } => convolutional::make(network),
+            Kind::Inference { network } => inference::make(network),
         }
     }
 
@@ -227,6 +282,16 @@ fn program(build: impl FnOnce(&mut FunctionBuilder)) -> Result<Program> {
 fn read(f: &mut FunctionBuilder, name: &str, dtype: DType, shape: &[usize]) -> Tensor {
     let ty = TensorType::new(dtype, shape.iter().copied());
     f.param(name, Tensor::variable(ty, Initializer::Zeros))
+}
+
+/// The numbers that a model begins with, as variables of the name `model`.
+fn drawn(parameters: Vec<Drawn>) -> Result<Vec<(String, Literal)>> {
+    let draw = |(name, shape, [low, high]): Drawn| {
+        let path = format!("model.{name}");
+        let value = uniform(&path, DType::F32, &shape, low, high)?;
+        Ok((path, value))
+    };
+    parameters.into_iter().map(draw).collect()
 }
 
 /// The first value of a variable.

@@ -1,4 +1,4 @@
-//! Products of matrices in f64, for checks: plain loops, over all threads where that is worth one.
+//! Products, layers and losses in f64, for checks: plain loops, products over all threads where that is worth one.
 
 use std::num::NonZero;
 use std::thread;
@@ -69,6 +69,95 @@ pub(super) fn transposed(a: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
 /// `rows` rows that are all the bias.
 pub(super) fn repeated(bias: &[f64], rows: usize) -> Vec<f64> {
     bias.iter().copied().cycle().take(rows * bias.len()).collect()
+}
+
+/// `a += b`.
+pub(super) fn add(a: &mut [f64], b: &[f64]) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+}
+
+/// What a norm of rows remembers.
+pub(super) struct Norm {
+    normal: Vec<f64>,
+    /// One by the standard deviation of each row.
+    scale: Vec<f64>,
+}
+
+/// Rows less their mean and by their standard deviation, then by gamma and plus beta.
+pub(super) fn norm(x: &[f64], gamma: &[f64], beta: &[f64], epsilon: f64) -> (Vec<f64>, Norm) {
+    let width = gamma.len();
+    let (mut normal, mut scale) = (x.to_vec(), Vec::new());
+    for row in normal.chunks_exact_mut(width) {
+        let mean = row.iter().sum::<f64>() / width as f64;
+        row.iter_mut().for_each(|v| *v -= mean);
+        let factor = (row.iter().map(|v| v * v).sum::<f64>() / width as f64 + epsilon).sqrt().recip();
+        row.iter_mut().for_each(|v| *v *= factor);
+        scale.push(factor);
+    }
+    let y = normal.iter().enumerate().map(|(i, v)| v * gamma[i % width] + beta[i % width]).collect();
+    (y, Norm { normal, scale })
+}
+
+/// The cotangent of a norm's operand; those of its parameters go to `gradients`.
+pub(super) fn norm_back(
+    norm: &Norm,
+    gamma: &[f64],
+    cotangent: &[f64],
+    gradients: &mut [Vec<f64>],
+) -> Vec<f64> {
+    let width = gamma.len();
+    let mut back = Vec::with_capacity(cotangent.len());
+    let rows = norm.normal.chunks_exact(width).zip(cotangent.chunks_exact(width));
+    for ((normal, cotangent), scale) in rows.zip(&norm.scale) {
+        let (mut mean, mut slope) = (0.0, 0.0);
+        for i in 0..width {
+            gradients[0][i] += cotangent[i] * normal[i];
+            gradients[1][i] += cotangent[i];
+            let through = cotangent[i] * gamma[i];
+            mean += through / width as f64;
+            slope += through * normal[i] / width as f64;
+        }
+        back.extend((0..width).map(|i| scale * (cotangent[i] * gamma[i] - mean - normal[i] * slope)));
+    }
+    back
+}
+
+/// x · weight + bias, as many rows as x has.
+pub(super) fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
+    let (inputs, outputs) = (weight.len() / bias.len(), bias.len());
+    let rows = x.len() / inputs;
+    let mut y = repeated(bias, rows);
+    add_product(&mut y, x, weight, [rows, inputs, outputs]);
+    y
+}
+
+/// The cotangent of an affine layer's operand; those of its parameters go to `gradients`.
+pub(super) fn linear_back(
+    x: &[f64],
+    weight: &[f64],
+    cotangent: &[f64],
+    gradients: &mut [Vec<f64>],
+) -> Vec<f64> {
+    let outputs = gradients[1].len();
+    let (inputs, rows) = (weight.len() / outputs, cotangent.len() / outputs);
+    add_product(&mut gradients[0], &transposed(x, [rows, inputs]), cotangent, [inputs, rows, outputs]);
+    add_product(&mut gradients[1], &vec![1.0; rows], cotangent, [1, rows, outputs]);
+    let mut back = vec![0.0; rows * inputs];
+    add_product_transposed(&mut back, cotangent, weight, [rows, outputs, inputs]);
+    back
+}
+
+/// The mean cross-entropy of some rows' labels; the logits become its derivative by them.
+pub(super) fn cross_entropy(logits: &mut [f64], labels: &[usize]) -> f64 {
+    let (rows, classes) = (labels.len(), logits.len() / labels.len());
+    let mut loss = 0.0;
+    for (logits, label) in logits.chunks_exact_mut(classes).zip(labels) {
+        let sum: f64 = logits.iter().map(|v| v.exp()).sum();
+        loss += (sum.ln() - logits[*label]) / rows as f64;
+        logits.iter_mut().for_each(|v| *v = v.exp() / sum / rows as f64);
+        logits[*label] -= 1.0 / rows as f64;
+    }
+    loss
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::plain::{add_product, repeated, transposed};
 use super::training::{Algorithm, check_steps};
-use super::{Case, Float, Kind, Made, first, program, read};
+use super::{Case, Drawn, Float, Kind, Made, drawn, first, program, read};
 use crate::data::{labels, uniform};
 use crate::parity::Parity;
 use crate::record::Work;
@@ -50,8 +50,7 @@ struct Model {
 }
 
 /// Its variables, in the order in which [`plain`] takes and gives them.
-const PARAMETERS: [&str; 5] =
-    ["model.lstm.input", "model.lstm.recurrent", "model.lstm.bias", "model.out.weight", "model.out.bias"];
+const PARAMETERS: [&str; 5] = ["lstm.input", "lstm.recurrent", "lstm.bias", "out.weight", "out.bias"];
 
 impl Model {
     /// `[steps, batch, inputs]` to `[steps, batch, classes]`.
@@ -105,6 +104,20 @@ fn case(network: Recurrent) -> Case {
     }
 }
 
+/// What the network begins with; the weights' bounds are PyTorch's.
+fn parameters(network: &Recurrent) -> Vec<Drawn> {
+    let Recurrent { inputs, width, classes, .. } = *network;
+    let bound = 1.0 / (width as f64).sqrt();
+    let shapes = [
+        vec![inputs, 4 * width],
+        vec![width, 4 * width],
+        vec![4 * width],
+        vec![width, classes],
+        vec![classes],
+    ];
+    PARAMETERS.iter().zip(shapes).map(|(name, shape)| (name.to_string(), shape, [-bound, bound])).collect()
+}
+
 pub(super) fn make(network: &Recurrent) -> Result<Made> {
     let Recurrent { inputs, width, classes, steps, batch, .. } = *network;
     let program = program(|f| {
@@ -118,10 +131,9 @@ pub(super) fn make(network: &Recurrent) -> Result<Made> {
     })?;
     let rows = labels("y", steps * batch, classes)?;
     let rows: Vec<i32> = rows.scalars().map(|s| s.to_f64() as i32).collect();
-    let variables = vec![
-        ("x".to_owned(), uniform("x", DType::F32, &[steps, batch, inputs], 0.0, 1.0)?),
-        ("y".to_owned(), Literal::from_vec(&[steps, batch], rows)?),
-    ];
+    let mut variables = drawn(parameters(network))?;
+    variables.push(("x".into(), uniform("x", DType::F32, &[steps, batch, inputs], 0.0, 1.0)?));
+    variables.push(("y".into(), Literal::from_vec(&[steps, batch], rows)?));
     Ok(Made { program, variables, init: Some(1), check })
 }
 
@@ -131,7 +143,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     };
     let values = |name: &str| -> Vec<f64> { first(variables, name).scalars().map(|s| s.to_f64()).collect() };
     let (x, y) = (values("x"), values("y"));
-    let names = PARAMETERS.map(str::to_owned);
+    let names = PARAMETERS.map(|name| format!("model.{name}"));
     check_steps(resident, &names, Algorithm::AdamW, &|parameters| plain(network, parameters, &x, &y))
 }
 
@@ -229,6 +241,7 @@ fn plain(network: &Recurrent, parameters: &[Vec<f64>], x: &[f64], y: &[f64]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parity::assert_gradient;
 
     #[test]
     fn steps_are_counted_by_hand() {
@@ -248,22 +261,10 @@ mod tests {
             let drawn = uniform(name, DType::F32, &[count], -1.0, 1.0).unwrap();
             drawn.scalars().map(|s| s.to_f64()).collect()
         };
-        let mut parameters =
+        let parameters =
             vec![values("a", 24), values("b", 36), values("c", 12), values("d", 9), values("e", 3)];
         let x = values("x", 16);
         let y: Vec<f64> = (0..8).map(|n| f64::from(n * n % 3)).collect();
-        let (_, gradient) = plain(&network, &parameters, &x, &y);
-        for p in 0..5 {
-            for i in 0..parameters[p].len() {
-                let value = parameters[p][i];
-                let mut at = |v: f64| {
-                    parameters[p][i] = v;
-                    plain(&network, &parameters, &x, &y).0
-                };
-                let slope = (at(value + 1e-5) - at(value - 1e-5)) / 2e-5;
-                at(value);
-                assert!((slope - gradient[p][i]).abs() < 1e-9, "{p} {i}: {slope}, {}", gradient[p][i]);
-            }
-        }
+        assert_gradient(parameters, 1e-9, |parameters| plain(&network, parameters, &x, &y));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! On a GPU these are short of work, not of bandwidth: they show what a launch costs, and what capturing a step as one graph saves.
 
-use super::{Case, Float, Kind, Made, first, program, read};
+use super::{Case, Drawn, Float, Kind, Made, drawn, first, program, read};
 use crate::data::{labels, uniform};
-use crate::parity::{Comparison, Parity};
+use crate::parity::{Comparison, Parity, STEPS};
 use crate::record::Work;
 use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,17 @@ fn case(network: Network) -> Case {
     }
 }
 
+/// What affine layers with relu between begin with: weights of Kaiming's bounds, and biases other than zeros, so that one that is forgotten is
+/// found out.
+pub(super) fn parameters(widths: &[usize]) -> Vec<Drawn> {
+    let of_layer = |(n, w): (usize, &[usize])| {
+        let bound = (6.0 / w[0] as f64).sqrt();
+        let weight = (format!("layers.{n}.weight"), w.to_vec(), [-bound, bound]);
+        [weight, (format!("layers.{n}.bias"), vec![w[1]], [-0.1, 0.1])]
+    };
+    widths.windows(2).enumerate().flat_map(of_layer).collect()
+}
+
 pub(super) fn make(network: &Network) -> Result<Made> {
     let Network { widths, batch, algorithm } = network;
     let (input, classes) = (widths[0], widths[widths.len() - 1]);
@@ -112,26 +123,25 @@ pub(super) fn make(network: &Network) -> Result<Made> {
         }
         f.update("loss", &loss);
     })?;
-    let variables = vec![
-        ("x".to_owned(), uniform("x", DType::F32, &[*batch, input], 0.0, 1.0)?),
-        ("y".to_owned(), labels("y", *batch, classes)?),
-    ];
+    let mut variables = drawn(parameters(widths))?;
+    variables.push(("x".into(), uniform("x", DType::F32, &[*batch, input], 0.0, 1.0)?));
+    variables.push(("y".into(), labels("y", *batch, classes)?));
     Ok(Made { program, variables, init: Some(1), check })
 }
 
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     let Kind::Training { network } = &case.kind else { unreachable!("this is the check of training steps") };
     let (x, y) = (first(variables, "x"), first(variables, "y"));
-    let layers = 0..network.widths.len() - 1;
-    let of_layer = |layer| ["weight", "bias"].map(|part| format!("model.layers.{layer}.{part}"));
-    let names: Vec<String> = layers.flat_map(of_layer).collect();
-    check_steps(resident, &names, network.algorithm, &|parameters| plain(network, parameters, x, y))
+    let names = parameters(&network.widths).into_iter().map(|(name, ..)| format!("model.{name}"));
+    check_steps(resident, &names.collect::<Vec<_>>(), network.algorithm, &|parameters| {
+        plain(network, parameters, x, y)
+    })
 }
 
 /// Loss and gradients of a step from its parameters.
 pub(super) type Plain<'a> = dyn Fn(&[Vec<f64>]) -> (f64, Vec<Vec<f64>>) + 'a;
 
-/// Runs two steps. After each, the loss, both moments and the weights are compared with a plain step from what was there before it; the
+/// Runs [`STEPS`] steps. After each, the loss, both moments and the weights are compared with a plain step from what was there before it; the
 /// weights' update starts from the device's own moments, since it divides by them.
 pub(super) fn check_steps(
     resident: &mut Resident,
@@ -140,8 +150,8 @@ pub(super) fn check_steps(
     plain: &Plain<'_>,
 ) -> Result<Parity> {
     let name = algorithm.name();
-    let mut comparison = Comparison::default();
-    for step in 1..=2 {
+    let (mut comparison, mut losses) = (Comparison::default(), [0.0; STEPS]);
+    for (step, of_step) in (1..).zip(&mut losses) {
         let parameters = |resident: &Resident, prefix: &str| -> Result<Vec<Vec<f64>>> {
             let value = |name: &String| {
                 let literal = resident.variable(&format!("{prefix}{name}"))?;
@@ -157,7 +167,8 @@ pub(super) fn check_steps(
         resident.finish()?;
         let (after, (found_m, found_v)) = (parameters(resident, "")?, moments(resident)?);
         let (loss, gradient) = plain(&before);
-        comparison.add(resident.variable("loss")?.get(0).to_f64(), loss, loss);
+        *of_step = resident.variable("loss")?.get(0).to_f64();
+        comparison.add(*of_step, loss, loss);
         for (p, gradient) in gradient.iter().enumerate() {
             let largest = gradient.iter().fold(0.0f64, |a, g| a.max(g.abs()));
             for (i, g) in gradient.iter().enumerate() {
@@ -171,7 +182,7 @@ pub(super) fn check_steps(
             }
         }
     }
-    comparison.finish(2e-5)
+    Ok(Parity { losses: Some(losses), ..comparison.finish(2e-5)? })
 }
 
 /// Loss and gradients of a step, parameters in the order weight, bias of each layer.
@@ -240,6 +251,7 @@ fn plain(network: &Network, parameters: &[Vec<f64>], x: &Literal, y: &Literal) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parity::assert_gradient;
 
     #[test]
     fn steps_are_counted_by_hand() {
@@ -259,21 +271,9 @@ mod tests {
             let drawn = uniform(name, DType::F32, &[count], -1.0, 1.0).unwrap();
             drawn.scalars().map(|s| s.to_f64()).collect()
         };
-        let mut parameters = vec![values("a", 12), values("b", 4), values("c", 8), values("d", 2)];
+        let parameters = vec![values("a", 12), values("b", 4), values("c", 8), values("d", 2)];
         let x = uniform("x", DType::F32, &[5, 3], 0.0, 1.0).unwrap();
         let y = labels("y", 5, 2).unwrap();
-        let (_, gradient) = plain(&network, &parameters, &x, &y);
-        for p in 0..4 {
-            for i in 0..parameters[p].len() {
-                let value = parameters[p][i];
-                let mut at = |v: f64| {
-                    parameters[p][i] = v;
-                    plain(&network, &parameters, &x, &y).0
-                };
-                let slope = (at(value + 1e-5) - at(value - 1e-5)) / 2e-5;
-                parameters[p][i] = value;
-                assert!((slope - gradient[p][i]).abs() < 1e-9, "{slope} and {}", gradient[p][i]);
-            }
-        }
+        assert_gradient(parameters, 1e-9, |parameters| plain(&network, parameters, &x, &y));
     }
 }

@@ -6,8 +6,8 @@
 //! A small network is compared with a plain step in f64 number by number. Of a large one, whose plain gradients would take minutes, the first loss is,
 //! and the other losses are compared between contenders.
 
-use super::{Case, Float, Kind, Made, first, gpt, program, read};
-use crate::data::{labels, uniform};
+use super::{Case, Drawn, Float, Kind, Made, drawn, first, gpt, program, read};
+use crate::data::labels;
 use crate::parity::{Comparison, Parity, STEPS};
 use crate::record::Work;
 use crate::resident::Resident;
@@ -33,9 +33,6 @@ pub struct Transformer {
     /// Tokens of a sequence, and positions that there are.
     pub steps: usize,
 }
-
-/// The names and bounds of the numbers that a parameter begins with.
-pub type Drawn = (String, Vec<usize>, [f64; 2]);
 
 const RATE: f64 = 1e-3;
 const DECAY: f64 = 0.01;
@@ -73,7 +70,7 @@ impl Transformer {
         found
     }
 
-    fn settings(&self) -> GptSettings {
+    pub(super) fn settings(&self) -> GptSettings {
         let Transformer { layers, width, heads, vocabulary, steps, .. } = *self;
         GptSettings { vocabulary, positions: steps, width, heads, layers }
     }
@@ -90,7 +87,8 @@ impl Transformer {
         })
     }
 
-    fn tokens(&self) -> Result<Vec<(String, Literal)>> {
+    /// Tokens `x`, and those `y` that follow them.
+    pub(super) fn tokens(&self) -> Result<Vec<(String, Literal)>> {
         let of = |name: &str| {
             let drawn = labels(name, self.batch * self.steps, self.vocabulary)?;
             let drawn = drawn.scalars().map(|s| s.to_f64() as i32).collect();
@@ -132,10 +130,7 @@ fn case(network: Transformer) -> Case {
 
 pub(super) fn make(network: &Transformer) -> Result<Made> {
     let mut variables = network.tokens()?;
-    for (name, shape, [low, high]) in network.parameters() {
-        let path = format!("model.{name}");
-        variables.push((path.clone(), uniform(&path, DType::F32, &shape, low, high)?));
-    }
+    variables.extend(drawn(network.parameters())?);
     Ok(Made { program: network.program()?, variables, init: Some(1), check })
 }
 

@@ -1,0 +1,68 @@
+"""The numbers that everybody begins with: those that `bench/src/data.rs` draws."""
+
+import math
+
+SEED = 0x5EED
+STEP = 0x9E3779B97F4A7C15
+MASK = (1 << 64) - 1
+
+
+def mix(z):
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def words(name, count):
+    """The first words of a name's stream: SplitMix64, all at once."""
+    import numpy as np
+
+    number = 0xCBF29CE484222325
+    for byte in name.encode():
+        number = ((number ^ byte) * 0x00000100000001B3) & MASK
+    begin = mix((SEED + STEP) & MASK) ^ mix(number)
+    with np.errstate(over="ignore"):
+        z = np.arange(1, count + 1, dtype=np.uint64)
+        z *= np.uint64(STEP)
+        z += np.uint64(begin)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z ^= z >> np.uint64(shift)
+            z *= np.uint64(factor)
+        return z ^ (z >> np.uint64(31))
+
+
+def uniform(name, shape, low, high):
+    """Numbers of f32, evenly from low to high."""
+    import numpy as np
+
+    even = (words(name, math.prod(shape)) >> np.uint64(40)) / float(1 << 24)
+    return (low + (high - low) * even).astype(np.float32).reshape(shape)
+
+
+def labels(name, shape, bound):
+    """Integers from 0 to a bound."""
+    import numpy as np
+
+    count = math.prod(shape)
+    # Words that would be drawn once too often are left out; among so many spare ones there are enough.
+    some = words(name, count + 64)
+    some = some[some >= np.uint64((1 << 64) % bound)][:count]
+    return (some % np.uint64(bound)).astype(np.int32).reshape(shape)
+
+
+def parameters(shapes):
+    """Parameters by names, shapes and bounds, the same numbers that `wengert-bench` draws, one after the other."""
+    for name, (shape, (low, high)) in shapes.items():
+        yield uniform(f"model.{name}", shape, low, high)
+
+
+def fresh(shapes):
+    """Parameters of the same kind, drawn as fast as can be."""
+    import numpy as np
+
+    generator = np.random.default_rng(1)
+    for shape, (low, high) in shapes.values():
+        even = generator.random(shape, dtype=np.float32)
+        even *= high - low
+        even += low
+        yield even

@@ -1,0 +1,84 @@
+"""A start for `wengert-bench starts`: one training step of a transformer in a fresh process, as `bench/src/starts` asks for it."""
+
+import math
+import os
+import time
+from pathlib import Path
+
+import drawing
+import steps
+import transformer
+
+STEPS = 3  # in all: the first is what a start is about, the others show what memory training needs
+
+
+def prepare(cache):
+    """Says where to keep what is compiled. Libraries read this when they are imported."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def peak():
+    """The greatest resident memory of this process so far, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def measure(contender, case, answer):
+    """Answers twice: the first step's loss, then what only this process knows. `contender.begun(case)` gives the step and the seconds of compiling, or
+    None, where they are the first step's less the second's."""
+    step, compile_seconds = contender.begun(case)
+    times = []
+    for n in range(STEPS):
+        begin = time.perf_counter()
+        loss = float(step()[0])
+        times.append(time.perf_counter() - begin)
+        if n == 0:
+            answer({"stepped": loss})
+    if compile_seconds is None and contender.name != "torch":
+        compile_seconds = max(times[0] - times[1], 0.0)
+    count = sum(math.prod(shape) for shape, _ in transformer.shapes(case["kind"]["network"]).values())
+    answer(
+        {
+            "contender": contender.name,
+            "device": contender.device,
+            "libraries": contender.libraries(),
+            "caches": contender.name != "torch",
+            "compile_seconds": compile_seconds,
+            "peak_bytes": peak(),
+            "state_bytes": 12 * count,
+        }
+    )
+
+
+def torch(contender, case):
+    """The step in PyTorch, with the fused optimiser."""
+    network = steps.of(case)
+    loss, _ = network.torch_losses(contender.torch)[""]
+    x, y = (contender.torch.from_numpy(a).long().to(contender.device) for a in network.data())
+    parameters = [contender.torch.from_numpy(p).to(contender.device) for p in drawing.fresh(network.shapes)]
+    return steps.torch_step(contender.torch, contender.compiled(loss), parameters, x, y, network.decay, fused=True), None
+
+
+def jax(contender, case):
+    """The step in JAX, attention by einsum, its state donated."""
+    jax, jnp = contender.jax, contender.jax.numpy
+    network = steps.of(case)
+    with jax.default_device(contender.place):
+        x, y = map(jnp.asarray, network.data())
+        parameters = [jnp.asarray(p) for p in drawing.fresh(network.shapes)]
+        zeros = lambda: [jnp.zeros_like(p) for p in parameters]
+        held = [(parameters, zeros(), zeros(), jnp.zeros((), jnp.int32))]
+        del parameters
+        begin = time.perf_counter()
+        function = jax.jit(steps.jax_step(jax, network.jax_losses(jax)["einsum"], network.decay), donate_argnums=0)
+        function = function.lower(held[0], x, y).compile()
+        compile_seconds = time.perf_counter() - begin
+
+    def run():
+        held[0], loss = function(held[0], x, y)
+        return (loss,)
+
+    return run, compile_seconds

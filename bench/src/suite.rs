@@ -1,0 +1,297 @@
+//! A run of measurements: who takes part in what, from the look at the machine to the record.
+//!
+//! On the CPU each contender is a process of its own, this library and the plain loops too: what the threads, caches and allocators of one have been through
+//! is no other's affair. On a GPU this library stays within the process that measures, where its settings can be chosen.
+
+use crate::busy;
+use crate::case::Case;
+use crate::harness::{Contender, measure};
+use crate::machine::Machine;
+use crate::process::Process;
+use crate::record::{Absent, FORMAT, Record, Settings};
+use crate::resident::Local;
+use crate::starts::{self, Starter};
+use std::env;
+use std::process::Command;
+use wengert::{Device, DeviceOptions, Diagnostic, Result, Session};
+
+/// Labels of the table whose figures are starts.
+const STARTS: [&str; 3] = ["C7", "C8", "C9"];
+
+/// Starts of the largest case; smaller ones are asked for their memory only, which hardly varies.
+const ROUNDS_OF_STARTS: usize = 2;
+
+/// The name of this library without captured graphs.
+const WITHOUT_CAPTURE: &str = "wengert (no capture)";
+
+/// The name of this library with products and epilogues as cuBLASLt likes them.
+const FAST: &str = "wengert (fast products)";
+
+/// The label of a group, `C3` of `C3 GPT`; None of groups that have none.
+pub fn label(group: &str) -> Option<&str> {
+    let word = group.split(' ').next()?;
+    let number = word.strip_prefix('C')?;
+    (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(word)
+}
+
+/// What a run is about.
+#[derive(Debug)]
+pub struct Choice<'a> {
+    /// Cases that are timed.
+    cases: Vec<&'a Case>,
+    /// Cases that are started.
+    starts: Vec<&'a Case>,
+}
+
+impl<'a> Choice<'a> {
+    /// The cases whose names contain one of `only`, in groups with one of these labels; all where a list is empty. `with_starts`: transformers are
+    /// started, too, if one of their labels is wanted.
+    ///
+    /// Errors: a label that there is not; nothing is left.
+    pub fn of(
+        cases: &'a [Case],
+        only: &[String],
+        labels: &[String],
+        with_starts: bool,
+    ) -> Result<Choice<'a>> {
+        let known = |wanted: &String| {
+            STARTS.contains(&wanted.as_str()) || cases.iter().any(|c| label(&c.group) == Some(wanted))
+        };
+        if let Some(unknown) = labels.iter().find(|wanted| !known(wanted)) {
+            return Err(Diagnostic::new(format!("no row of the table is called `{unknown}`"))
+                .help("rows are C1 to C9; those of C4 are not among small extents"));
+        }
+        let named = |case: &&Case| only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()));
+        let of_label = |case: &&Case| {
+            labels.is_empty() || labels.iter().any(|wanted| label(&case.group) == Some(wanted))
+        };
+        let is_started = labels.is_empty() || labels.iter().any(|wanted| STARTS.contains(&wanted.as_str()));
+        let all = || cases.iter().filter(named);
+        let choice = Choice {
+            cases: all().filter(of_label).collect(),
+            starts: all().filter(|c| with_starts && is_started && starts::can_start(c)).collect(),
+        };
+        if choice.cases.is_empty() && choice.starts.is_empty() {
+            return Err(Diagnostic::new(format!("no case has a name with {only:?}"))
+                .help("`wengert-bench cases` lists them"));
+        }
+        Ok(choice)
+    }
+}
+
+/// Where this library runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Own {
+    /// In this process.
+    Here,
+    /// In a process of its own, and the plain loops in another.
+    Processes,
+}
+
+/// How it is measured.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The device.
+    pub device: Device,
+    /// Where this library runs.
+    pub own: Own,
+    /// Few, short rounds.
+    pub small: bool,
+    /// A busy machine is measured on anyway.
+    pub busy: bool,
+    /// Rounds, if not the usual.
+    pub rounds: Option<usize>,
+    /// The day.
+    pub date: Option<String>,
+    /// Commands of other contenders.
+    pub peers: &'a [String],
+}
+
+impl Run<'_> {
+    /// Measures.
+    ///
+    /// Errors: the device is not there, the machine is busy, a contender does not start. What fails later is told in the record.
+    pub fn measure(&self, choice: &Choice<'_>, progress: &mut dyn FnMut(&str)) -> Result<Record> {
+        // Whether the device is there is found out once, not once for each case.
+        Session::open(self.device)?;
+        let mut record = self.begin()?;
+        let mut contenders = Vec::new();
+        if !choice.cases.is_empty() {
+            contenders = self.contenders(&mut record)?;
+        }
+        let mut groups: Vec<&str> = Vec::new();
+        for case in &choice.cases {
+            if !groups.contains(&case.group.as_str()) {
+                groups.push(&case.group);
+            }
+        }
+        for group in groups {
+            let of_group: Vec<&Case> = choice.cases.iter().copied().filter(|c| c.group == group).collect();
+            let mut told = |line: &str| progress(&format!("{group}: {line}"));
+            let (measurements, failed) =
+                measure(&mut contenders, &of_group, &record.settings, &wants, &mut told);
+            record.measurements.extend(measurements);
+            record.failed.extend(failed);
+        }
+        // Starts need the memory that the others hold.
+        drop(contenders);
+        if !choice.starts.is_empty() {
+            self.start(choice, &mut record, progress)?;
+        }
+        Ok(record)
+    }
+
+    /// The record of a run in which nothing has been measured yet.
+    fn begin(&self) -> Result<Record> {
+        let mut settings = match (self.small, self.own) {
+            (true, _) => Settings::SMALL,
+            (false, Own::Processes) => Settings::TABLE,
+            (false, Own::Here) => Settings::FULL,
+        };
+        settings.rounds = self.rounds.unwrap_or(settings.rounds);
+        // What a GPU does is no matter of who uses the CPU, and small extents are no matter of time.
+        let is_looked_at = self.device == Device::Cpu && !self.small;
+        Ok(Record {
+            format: FORMAT,
+            tool: format!("wengert-bench {}", env!("CARGO_PKG_VERSION")),
+            date: self.date.clone(),
+            commit: option_env!("WENGERT_COMMIT").map(str::to_owned),
+            machine: Machine::here(),
+            settings,
+            busy: if is_looked_at { busy::look(self.busy)? } else { None },
+            measurements: Vec::new(),
+            starts: Vec::new(),
+            failed: Vec::new(),
+            absent: Vec::new(),
+        })
+    }
+
+    /// Everybody who takes part; who cannot is noted in the record.
+    fn contenders(&self, record: &mut Record) -> Result<Vec<Box<dyn Contender>>> {
+        let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
+        match self.own {
+            Own::Processes => {
+                for who in ["wengert", "rust-loop"] {
+                    let mut starter = self.own_starter()?;
+                    starter.arguments.extend(["--contender".to_owned(), who.to_owned()]);
+                    enter(&starter, &mut contenders, record)?;
+                }
+            }
+            Own::Here => {
+                let mut add = |name: &str, options: DeviceOptions| {
+                    contenders.push(Box::new(Local::new(name, self.device, options)));
+                };
+                add("wengert", DeviceOptions::default());
+                if matches!(self.device, Device::Cuda(_)) {
+                    add(WITHOUT_CAPTURE, DeviceOptions { capture: false, ..DeviceOptions::default() });
+                    add(FAST, DeviceOptions { fast_products: true, ..DeviceOptions::default() });
+                }
+            }
+        }
+        for peer in self.peers {
+            enter(&self.starter(peer)?, &mut contenders, record)?;
+        }
+        Ok(contenders)
+    }
+
+    /// The command of a peer on this run's device.
+    fn starter(&self, peer: &str) -> Result<Starter> {
+        let mut words = peer.split_whitespace().map(str::to_owned);
+        let program =
+            words.next().ok_or_else(|| Diagnostic::new("a peer is a command, this one is empty"))?;
+        Ok(Starter { program, arguments: words.chain(self.arguments()).collect() })
+    }
+
+    fn own_starter(&self) -> Result<Starter> {
+        let program = env::current_exe()
+            .map_err(|e| Diagnostic::new(format!("the program that runs cannot be found again: {e}")))?;
+        let arguments = std::iter::once("serve".to_owned()).chain(self.arguments()).collect();
+        Ok(Starter { program: program.to_string_lossy().into_owned(), arguments })
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = String> {
+        let small = self.small.then(|| "--small".to_owned());
+        ["--device".to_owned(), self.device.to_string()].into_iter().chain(small)
+    }
+
+    /// Starts this library and the peers.
+    fn start(&self, choice: &Choice<'_>, record: &mut Record, progress: &mut dyn FnMut(&str)) -> Result<()> {
+        let mut starters = vec![self.own_starter()?];
+        for peer in self.peers {
+            starters.push(self.starter(peer)?);
+        }
+        let largest = choice.starts.iter().map(|case| case.work.elements).max();
+        let rounds = |case: &Case| match Some(case.work.elements) == largest {
+            true => self.rounds.unwrap_or(ROUNDS_OF_STARTS).min(ROUNDS_OF_STARTS),
+            false => 1,
+        };
+        let cases: Vec<(&Case, usize)> = choice.starts.iter().map(|case| (*case, rounds(case))).collect();
+        let found = starts::measure(&starters, &cases, &mut |line| progress(&format!("starts: {line}")))?;
+        record.machine.libraries.extend(found.libraries);
+        record.starts.extend(found.starts);
+        record.failed.extend(found.failed);
+        for absent in found.absent {
+            if !record.absent.contains(&absent) {
+                record.absent.push(absent);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who takes part in which case.
+fn wants(contender: &dyn Contender, case: &Case) -> bool {
+    match contender.name() {
+        // Capture saves launches, so it is compared where launches are what a case costs.
+        WITHOUT_CAPTURE => case.group == "steps",
+        // In f32 it would round operands to tf32, which is another result.
+        FAST => case.group == "gemm bf16",
+        _ => true,
+    }
+}
+
+/// Starts a contender in a process; one that is not there is noted in the record.
+fn enter(starter: &Starter, contenders: &mut Vec<Box<dyn Contender>>, record: &mut Record) -> Result<()> {
+    let mut command = Command::new(&starter.program);
+    command.args(&starter.arguments);
+    match Process::start(command)? {
+        Ok(process) => {
+            record.machine.libraries.extend(process.libraries().clone());
+            contenders.push(Box::new(process));
+        }
+        Err(why) => record.absent.push(Absent { contender: starter.shown(), why }),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{catalogue, catalogue_of_cpu};
+
+    #[test]
+    fn groups_have_labels() {
+        assert_eq!([label("C3 GPT"), label("C10 halves")], [Some("C3"), Some("C10")]);
+        assert_eq!([label("memory"), label("C"), label("Cx y"), label("")], [None; 4]);
+        assert!(catalogue(true).iter().all(|case| label(&case.group).is_none()));
+    }
+
+    #[test]
+    fn what_is_chosen_is_measured() {
+        let cases = catalogue_of_cpu(false);
+        let of = |only: &[&str], labels: &[&str]| {
+            let owned = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+            Choice::of(&cases, &owned(only), &owned(labels), true)
+        };
+        let counts = |only: &[&str], labels: &[&str]| {
+            let choice = of(only, labels).unwrap();
+            (choice.cases.len(), choice.starts.len())
+        };
+        assert_eq!(counts(&[], &[]), (cases.len(), 2));
+        assert_eq!(counts(&[], &["C3"]), (1, 0));
+        assert_eq!(counts(&[], &["C8"]), (0, 2));
+        assert_eq!(counts(&["C768"], &["C4", "C7"]), (1, 1));
+        assert!(of(&["nothing"], &[]).unwrap_err().message.contains("no case has a name"));
+        assert!(of(&[], &["C12"]).unwrap_err().message.contains("`C12`"));
+    }
+}
