@@ -4,6 +4,7 @@ pub mod call;
 pub mod executable;
 mod kernels;
 pub mod memory;
+mod native;
 pub mod nest;
 pub mod pool;
 pub mod simd;

@@ -134,6 +134,8 @@ impl<'a, 'n> Analysis<'a, 'n> {
         let registers = &mut self.registers;
         let reach = match (uniform, op.is_arithmetic()) {
             (true, _) => Reach::Chunk,
+            // Native code reads what is the same everywhere once.
+            (false, false) if matches!(op, Op::Group(_)) => Reach::Chunk,
             (false, true) => Reach::Turn,
             (false, false) => Reach::Block,
         };
@@ -154,6 +156,9 @@ impl<'a, 'n> Analysis<'a, 'n> {
     /// Whether all lanes of an instruction are the same, and its level.
     pub fn nature(&self, p: usize, op: &Op<'_>) -> (bool, usize) {
         let innermost = self.innermost(p);
+        if matches!(op, Op::Group(_)) {
+            return (false, innermost);
+        }
         let mut uniform = true;
         let mut level = 0;
         let mut meet = |reg: Reg| {
@@ -204,6 +209,6 @@ impl<'a, 'n> Analysis<'a, 'n> {
     /// Whether a phase stores to a buffer.
     pub fn stores_to(&self, phase: usize, buffer: BufferId) -> bool {
         let body = &self.nest.phases[phase].body;
-        body.iter().any(|op| matches!(op, Op::Store { place, .. } if place.buffer == buffer))
+        body.iter().any(|op| op.stores_to(buffer))
     }
 }

@@ -278,6 +278,18 @@ impl Reduction {
         }
     }
 
+    /// Where native code takes the block's values to: an accumulator for each lane of the tree or, if lanes are rows, for each row those of
+    /// the lane that is next.
+    pub fn native(&self, frame: &Frame<'_>, progress: &[Progress]) -> *mut u8 {
+        let lane = if self.rows { progress[self.number].elements % self.tree_lanes() } else { 0 };
+        self.accumulator(frame, 0, lane)
+    }
+
+    /// Notes that native code has taken the block's values.
+    pub fn taken(&self, frame: &Frame<'_>, progress: &mut [Progress]) {
+        progress[self.number].elements += if self.rows { 1 } else { frame.count };
+    }
+
     /// Starts a row, or a block of rows.
     pub fn begin(&self, frame: &Frame<'_>, progress: &mut [Progress]) {
         progress[self.number] = Progress::default();

@@ -5,17 +5,19 @@ use super::address::{Condition, Offset, OffsetBuilder, Tables, VectorAxes};
 use super::analyse::{Analysis, Reach};
 use super::combine::{self, Reduction};
 use super::fuse;
+use super::group::{self, Entry, Group};
 use super::layout::Layout;
 use super::lower::{Guard, Lowered, Op, Phase, Place};
 use super::product;
-use super::program::{Direct, Load, Loop, Memory, PhaseProgram, Prefix, Step, Store};
+use super::program::{Direct, Load, Loop, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
 use super::schedule::{Schedule, plain};
 use super::sum::Sum;
 use crate::kernels::chain::{LONGEST, chain};
 use crate::kernels::{self, CHUNK, Kernel, TURN};
 use crate::simd::Simd;
-use wengert_core::Id;
+use std::sync::Arc;
 use wengert_core::nest::{AxisId, BufferRole, Reg};
+use wengert_core::{Diagnostic, Id};
 
 /// Bytes of registers' blocks that a core's first cache holds beside the streams of a nest.
 const REGISTER_BYTES: usize = 24 << 10;
@@ -43,8 +45,20 @@ pub(super) struct Compiled {
     pub layout: Layout,
 }
 
-/// Compiles a nest for the schedule that suits it.
-pub(super) fn compile(lowered: &Lowered<'_>, simd: Simd, schedule: Option<bool>) -> Compiled {
+/// Lanes of a block that has no blocks of registers to speak of, since native code does its arithmetic.
+const NATIVE_LANES: [usize; 3] = [8192, 4096, 2048];
+/// Blocks of rows that there should be at least, for threads to share.
+const BLOCKS: usize = 32;
+
+/// Compiles a nest for the schedule that suits it, with native code or without.
+///
+/// Error: there is no memory for code.
+pub(super) fn compile(
+    lowered: &Lowered<'_>,
+    simd: Simd,
+    schedule: Option<bool>,
+    native: bool,
+) -> Result<Compiled, Diagnostic> {
     let lowered = &product::products(lowered);
     let pick = |lanes: usize| {
         let chosen = Schedule::choose(lowered, lanes, ROW_LIMIT);
@@ -54,25 +68,38 @@ pub(super) fn compile(lowered: &Lowered<'_>, simd: Simd, schedule: Option<bool>)
             None => chosen,
         }
     };
+    let is_rows = |schedule: &Schedule| matches!(schedule, Schedule::Rows(_));
+    let usual = is_rows(&pick(LANES[0]));
     let mut last = None;
-    for most in LANES {
+    let mut known: Option<(bool, Lowered<'_>)> = None;
+    for most in NATIVE_LANES.into_iter().filter(|_| native).chain(LANES) {
         let schedule = pick(most);
+        let rows = is_rows(&schedule);
         let positions = match &schedule {
             Schedule::Rows(vector) => vector.positions(),
             Schedule::Elements(vectors) => vectors.iter().map(VectorAxes::positions).max().unwrap_or(1),
         };
+        if most > LANES[0] && (rows != usual || (rows && positions < BLOCKS * most)) {
+            continue;
+        }
         // Blocks of about the same length, rather than full ones and a short one.
         let blocks = positions.div_ceil(most).max(1);
         let lanes = positions.div_ceil(blocks).max(1).next_multiple_of(CHUNK);
-        let fused = fuse::chains(lowered, &schedule);
+        // Whether lanes are rows is all that matters to what is fused.
+        let fused = match known.take() {
+            Some((same, fused)) if same == rows => fused,
+            _ if native => group::groups(lowered, &schedule)?,
+            _ => fuse::chains(lowered, &schedule),
+        };
         let (compiled, registers) = Compiler::new(&fused, &schedule, lanes, simd).compile();
+        known = Some((rows, fused));
         let fits = registers <= REGISTER_BYTES || lanes <= LANES[LANES.len() - 1];
         last = Some(compiled);
         if fits {
             break;
         }
     }
-    last.expect("there is a number of lanes to try")
+    Ok(last.expect("there is a number of lanes to try"))
 }
 
 struct Compiler<'a, 'n> {
@@ -258,7 +285,10 @@ impl<'a, 'n> Compiler<'a, 'n> {
             self.reductions += 1;
             program.reductions.push(compiled);
             let innermost = self.analysis.innermost(p);
-            program.levels[innermost].push(Step::Accumulate(k));
+            let taken = |op: &Op<'_>| matches!(op, Op::Group(group) if group.folds.contains(&k));
+            if !phase.body.iter().any(taken) {
+                program.levels[innermost].push(Step::Accumulate(k));
+            }
         }
         program
     }
@@ -281,6 +311,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 let (chain, repeat) = (chain(links, self.simd), self.repeated(operands));
                 vec![Step::Chain { chain, result: result.0, arguments, repeat }]
             }
+            Op::Group(group) => vec![Step::Native(Box::new(self.native(p, group)))],
             Op::Index { result, value } => vec![Step::Index {
                 result: result.0,
                 value: self.offset(p, value),
@@ -334,6 +365,24 @@ impl<'a, 'n> Compiler<'a, 'n> {
                     reverse: prefix.reverse,
                 }))]
             }
+        }
+    }
+
+    fn native(&mut self, p: usize, group: &Group) -> Native {
+        let entries = group.entries.iter().map(|entry| match entry {
+            Entry::Register(reg) => Pointer::Register(reg.0),
+            Entry::Memory { place, dtype, .. } => {
+                let (memory, offset) = self.memory(p, place);
+                Pointer::Memory { memory, offset, size: dtype.size() }
+            }
+            Entry::Accumulators(k) => Pointer::Accumulators(*k),
+        });
+        Native {
+            entries: entries.collect(),
+            function: Arc::clone(&group.function),
+            table: self.layout.bytes(group.entries.len() * size_of::<*mut u8>()),
+            folds: group.folds.clone(),
+            size: group.size,
         }
     }
 
@@ -420,7 +469,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             }
             let mut direct = Direct::Always;
             for between in &phase.body[defined..at] {
-                if let Op::Load { place: other, .. } = between {
+                for other in between.loaded() {
                     if other.buffer == place.buffer {
                         direct = Direct::Never;
                     } else if direct == Direct::Always && !self.analysis.is_row(place.buffer) {
@@ -449,16 +498,19 @@ impl<'a, 'n> Compiler<'a, 'n> {
             return Direct::Never;
         }
         for (at, op) in self.analysis.nest.phases[p].body.iter().enumerate() {
-            let Op::Store { place: written, .. } = op else { continue };
-            let early = forwarded.iter().find(|(_, store, _)| *store == at).map_or(at, |(d, ..)| *d);
-            if register.reusable && register.used.1 <= early {
-                continue;
-            }
-            if written.buffer == place.buffer {
-                return Direct::Never;
-            }
-            if !self.analysis.is_row(written.buffer) && !self.analysis.is_row(place.buffer) {
-                direct = Direct::Unaliased;
+            // A group may read what it is given after it has stored something; other stores read first.
+            let grouped = usize::from(matches!(op, Op::Group(_)));
+            for written in op.stored() {
+                let early = forwarded.iter().find(|(_, store, _)| *store == at).map_or(at, |(d, ..)| *d);
+                if register.reusable && register.used.1 + grouped <= early {
+                    continue;
+                }
+                if written.buffer == place.buffer {
+                    return Direct::Never;
+                }
+                if !self.analysis.is_row(written.buffer) && !self.analysis.is_row(place.buffer) {
+                    direct = Direct::Unaliased;
+                }
             }
         }
         direct

@@ -4,6 +4,7 @@
 //! in all expressions only as `i·extent(j) + j` are one axis; axes of extent 1 are none. What is left of an elementwise nest of
 //! any rank is often a single axis.
 
+use super::group::Group;
 use super::sum::{Sum, Term};
 use crate::kernels::chain::Link;
 use wengert_core::nest::bounds::Ranges;
@@ -71,6 +72,8 @@ pub(super) enum Op<'n> {
         value: Reg,
     },
     Prefix(&'n Prefix),
+    /// Several of the others, as native code.
+    Group(Box<Group>),
 }
 
 /// An element of a buffer, under conditions.
@@ -193,6 +196,7 @@ impl Op<'_> {
             Op::Load { place, .. } | Op::Store { place, .. } => {
                 Box::new(std::iter::once(&place.offset).chain(place.guards.iter().map(|g| &g.value)))
             }
+            Op::Group(group) => Box::new(group.places().map(|(place, _)| &place.offset)),
             _ => Box::new(std::iter::empty()),
         }
     }
@@ -204,6 +208,18 @@ impl Op<'_> {
             Op::Load { place, .. } | Op::Store { place, .. } => Box::new(
                 std::iter::once(&mut place.offset).chain(place.guards.iter_mut().map(|g| &mut g.value)),
             ),
+            Op::Group(group) => Box::new(group.places_mut().map(|place| &mut place.offset)),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// What it loads.
+    pub fn loaded(&self) -> Box<dyn Iterator<Item = &Place> + '_> {
+        match self {
+            Op::Load { place, .. } => Box::new(std::iter::once(place)),
+            Op::Group(group) => {
+                Box::new(group.places().filter(|(_, written)| !*written).map(|(place, _)| place))
+            }
             _ => Box::new(std::iter::empty()),
         }
     }
@@ -220,6 +236,23 @@ impl Op<'_> {
             | Op::Load { result, .. } => std::slice::from_ref(result),
             Op::Store { .. } => &[],
             Op::Prefix(prefix) => &prefix.results,
+            Op::Group(group) => &group.results,
+        }
+    }
+
+    /// Whether it stores to a buffer.
+    pub fn stores_to(&self, buffer: nest::BufferId) -> bool {
+        self.stored().any(|place| place.buffer == buffer)
+    }
+
+    /// Where it stores.
+    pub fn stored(&self) -> Box<dyn Iterator<Item = &Place> + '_> {
+        match self {
+            Op::Store { place, .. } => Box::new(std::iter::once(place)),
+            Op::Group(group) => {
+                Box::new(group.places().filter(|(_, written)| *written).map(|(place, _)| place))
+            }
+            _ => Box::new(std::iter::empty()),
         }
     }
 
@@ -237,6 +270,7 @@ impl Op<'_> {
             Op::Load { fill, .. } => fill.iter().for_each(|r| f(*r)),
             Op::Store { value, .. } => f(*value),
             Op::Prefix(prefix) => prefix.values.iter().for_each(|r| f(*r)),
+            Op::Group(group) => group.inputs.iter().for_each(|r| f(*r)),
             Op::Const { .. } | Op::Index { .. } | Op::Test { .. } => {}
         }
     }

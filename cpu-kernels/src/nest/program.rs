@@ -4,6 +4,8 @@ use super::address::{Condition, Offset, VectorAxes};
 use super::combine::{Program, Reduction};
 use crate::kernels::Kernel;
 use crate::kernels::chain::{Chain, LONGEST};
+use crate::native::Function;
+use std::sync::Arc;
 use wengert_core::{DType, Scalar};
 
 /// What runs once for a block.
@@ -33,6 +35,33 @@ pub(super) enum Step {
     Prefix(Box<Prefix>),
     /// Hands the block's values to a reduction of the phase.
     Accumulate(usize),
+    /// Runs native code on the block.
+    Native(Box<Native>),
+}
+
+/// A compiled [group](super::group).
+#[derive(Debug)]
+pub(super) struct Native {
+    pub function: Arc<Function>,
+    /// What each pointer of the table is.
+    pub entries: Vec<Pointer>,
+    /// Where the table lies.
+    pub table: usize,
+    /// Reductions of the phase that it takes the block's values into.
+    pub folds: Vec<usize>,
+    /// Vector instructions of sixteen lanes.
+    pub size: usize,
+}
+
+/// What a pointer of native code is.
+#[derive(Debug)]
+pub(super) enum Pointer {
+    /// A register's block.
+    Register(u32),
+    /// An element of memory, and those that follow.
+    Memory { memory: Memory, offset: Offset, size: usize },
+    /// Accumulators of a reduction of the phase.
+    Accumulators(usize),
 }
 
 /// Where an access goes.

@@ -9,7 +9,7 @@ use super::CompiledNest;
 use super::address::{Passing, passing};
 use super::combine::{Progress, splat_scalar};
 use super::frame::Frame;
-use super::program::{Direct, Load, Memory, PhaseProgram, Prefix, Step, Store};
+use super::program::{Direct, Load, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
 use crate::kernels::{CHUNK, moves};
 use wengert_core::DType;
 
@@ -245,8 +245,35 @@ impl Runner<'_> {
                     let reductions = phase.map_or(&[][..], |p| &p.reductions);
                     reductions[*k].accumulate(&self.frame, self.progress);
                 }
+                Step::Native(native) => self.native(native, phase),
             }
         }
+    }
+
+    fn native(&mut self, native: &Native, phase: Option<&PhaseProgram>) {
+        let reductions = phase.map_or(&[][..], |p| &p.reductions);
+        debug_assert_eq!(native.entries.len(), native.function.pointers());
+        let table = self.frame.at(native.table).cast::<*mut u8>();
+        for (k, entry) in native.entries.iter().enumerate() {
+            let pointer = match entry {
+                Pointer::Register(reg) => self.frame.pointers[*reg as usize],
+                Pointer::Memory { memory, offset, size } => {
+                    let (start, parameter) = self.memory(memory);
+                    let first = offset.base(&self.frame);
+                    self.assert_inside(parameter, first, *size);
+                    self.assert_inside(parameter, first + self.frame.count as i64 - 1, *size);
+                    start.wrapping_offset(first.wrapping_mul(*size as i64) as isize)
+                }
+                Pointer::Accumulators(k) => reductions[*k].native(&self.frame, self.progress),
+            };
+            // SAFETY: the table has room for as many pointers.
+            unsafe { table.add(k).write(pointer) };
+        }
+        // SAFETY: the machine has AVX-512, or there would be no native code. Registers have blocks of at least as many elements, one where
+        // they are uniform; the elements of memory are in bounds, as the verifier proved; accumulators are sixteen, or a block.
+        // Memory is shared only where the nest reads an element before it writes it, and native code does that in the same order.
+        unsafe { native.function.run(table, self.frame.count) };
+        native.folds.iter().for_each(|k| reductions[*k].taken(&self.frame, self.progress));
     }
 
     /// Whether a buffer may stand in for a register's block now.

@@ -100,6 +100,8 @@ fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize,
             Op::Load { place, .. } | Op::Store { place, .. } => block(6.0, access_cost(vector, place)),
             Op::Prefix(_) if is_inner => block(10.0, 2.0),
             Op::Prefix(_) => block(5.0, 0.1),
+            // There are none before a schedule is chosen.
+            Op::Group(_) => 0.0,
         };
     }
     for reduction in phase.reductions {

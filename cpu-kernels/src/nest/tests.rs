@@ -92,10 +92,12 @@ fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
     let Ok(wanted) = interpret(nest, inputs) else { return false };
     for workspace in &mut machines.0 {
         let simd = workspace.simd();
-        for schedule in [None, Some(true), Some(false)] {
+        let code = [false, true].into_iter().filter(|native| !native || simd == Simd::Avx512);
+        for (native, schedule) in code.flat_map(|n| [None, Some(true), Some(false)].map(|s| (n, s))) {
             let compiled =
-                CompiledNest::with_schedule(nest, simd, schedule).expect("a verified nest compiles");
-            let what = format!("{simd:?}, {} threads, by rows {schedule:?}", workspace.pool().threads());
+                CompiledNest::with_options(nest, simd, schedule, native).expect("a verified nest compiles");
+            let threads = workspace.pool().threads();
+            let what = format!("{simd:?}, {threads} threads, by rows {schedule:?}, native {native}");
             let got = execute(&compiled, nest, workspace, inputs, &[]).expect("runs");
             compare(nest, &wanted, &got, &what);
             for (operand, result, wanted) in aliases(nest, inputs) {

@@ -1,0 +1,552 @@
+//! Giving out registers, while the code of one turn of a loop is written.
+//!
+//! The code is straight, so every later use of a value is known. A register is taken from the value that is used last of
+//! all; an invariant that loses its register is read again from where it lies, another value is put on the stack, once. An operand
+//! in memory costs nothing more where the instruction takes one: invariants are spread over the lanes by the instruction that reads them.
+
+use super::encode::{Address, Assembler, Code, Gpr, Place, Vector, Width};
+use super::instruction::*;
+use std::collections::BTreeMap;
+
+/// The mask of the last lanes, and of the upper eight of them.
+pub(super) const TAIL: u8 = 1;
+pub(super) const TAIL_UPPER: u8 = 7;
+/// Masks that values lie in.
+const MASKS: std::ops::Range<u8> = 2..7;
+/// Vector registers.
+pub(super) const VECTORS: usize = 32;
+
+/// What stays the same in all turns.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    /// Registers that hold an invariant or what is carried from turn to turn, all the time.
+    pub pinned: BTreeMap<Value, u8>,
+    /// Values that are carried, and whether they are the upper eight lanes.
+    pub carried: BTreeMap<Value, bool>,
+    pub invariants: BTreeMap<Value, Invariant>,
+    /// Where the elements of invariants lie.
+    pub elements: BTreeMap<Value, Address>,
+    /// Registers with the pointers of the table, for streams, as far as there are any.
+    pub pointers: Vec<Option<Gpr>>,
+    /// Bytes of the stack that are in use below spilled values.
+    pub stack: i32,
+}
+
+/// The number of the element that a turn begins with.
+pub(super) const INDEX: Gpr = Gpr::Rax;
+/// The table of pointers.
+pub(super) const TABLE: Gpr = Gpr::Rdi;
+/// Free to use at any time.
+pub(super) const SCRATCH: Gpr = Gpr::Rdx;
+
+/// An address on the stack.
+pub(super) fn on_stack(displacement: i32) -> Address {
+    Address::Based { base: Gpr::Rsp, index: None, displacement }
+}
+
+/// The address of the n-th pointer of the table.
+pub(super) fn in_table(pointer: usize) -> Address {
+    Address::Based { base: TABLE, index: None, displacement: pointer as i32 * 8 }
+}
+
+/// Writes the code of a turn; `tail` for one whose lanes end within it. Gives the number of values on the stack.
+pub(super) fn write(
+    assembler: &mut Assembler,
+    around: &Surroundings,
+    instructions: &[Instruction],
+    classes: &[Class],
+    tail: bool,
+) -> usize {
+    let mut uses = vec![vec![]; classes.len()];
+    for (at, instruction) in instructions.iter().enumerate() {
+        instruction.reads().for_each(|value| uses[value as usize].push(at));
+    }
+    let mut vectors = vec![Holder::Free; VECTORS];
+    around.pinned.iter().for_each(|(value, register)| {
+        if classes[*value as usize] == Class::Vector {
+            vectors[usize::from(*register)] = Holder::Pinned;
+        }
+    });
+    let masks = (0..8).map(|k| if MASKS.contains(&k) { Holder::Free } else { Holder::Pinned }).collect();
+    let mut writer = Writer {
+        assembler,
+        around,
+        classes,
+        tail,
+        uses,
+        at: 0,
+        registers: vec![None; classes.len()],
+        slots: vec![None; classes.len()],
+        used_slots: 0,
+        holders: [vectors, masks],
+        locked: vec![],
+    };
+    for (at, instruction) in instructions.iter().enumerate() {
+        writer.at = at;
+        writer.instruction(instruction);
+    }
+    writer.used_slots
+}
+
+/// The most vector registers that values other than invariants need at once.
+pub(super) fn pressure(
+    instructions: &[Instruction],
+    classes: &[Class],
+    invariant: impl Fn(Value) -> bool,
+) -> usize {
+    let mut last = vec![0; classes.len()];
+    for (at, instruction) in instructions.iter().enumerate() {
+        instruction.reads().for_each(|value| last[value as usize] = at);
+    }
+    let counts = |value: Value| classes[value as usize] == Class::Vector && !invariant(value);
+    let (mut live, mut most) = (0usize, 0);
+    for (at, instruction) in instructions.iter().enumerate() {
+        let mut dying: Vec<Value> =
+            instruction.reads().filter(|v| counts(*v) && last[*v as usize] == at).collect();
+        dying.sort_unstable();
+        dying.dedup();
+        live -= dying.len().min(live);
+        live += usize::from(instruction.result.is_some_and(counts));
+        most = most.max(live + usize::from(matches!(instruction.form, Form::Fma)));
+    }
+    most
+}
+
+/// Who has a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holder {
+    Free,
+    Pinned,
+    Value(Value),
+}
+
+struct Writer<'a> {
+    assembler: &'a mut Assembler,
+    around: &'a Surroundings,
+    classes: &'a [Class],
+    tail: bool,
+    /// Where each value is read.
+    uses: Vec<Vec<usize>>,
+    at: usize,
+    registers: Vec<Option<u8>>,
+    slots: Vec<Option<usize>>,
+    used_slots: usize,
+    /// Of vectors, and of masks.
+    holders: [Vec<Holder>; 2],
+    /// Registers that the present instruction needs, by class.
+    locked: Vec<(Class, u8)>,
+}
+
+impl Writer<'_> {
+    fn class(&self, value: Value) -> Class {
+        self.classes[value as usize]
+    }
+
+    fn holders(&mut self, class: Class) -> &mut Vec<Holder> {
+        &mut self.holders[usize::from(class == Class::Mask)]
+    }
+
+    /// Where a value is read after the present instruction.
+    fn next_use(&self, value: Value) -> Option<usize> {
+        let uses = &self.uses[value as usize];
+        uses.get(uses.partition_point(|at| *at <= self.at)).copied()
+    }
+
+    fn is_invariant(&self, value: Value) -> bool {
+        self.around.invariants.contains_key(&value)
+    }
+
+    /// Where a value lies now, if in a register.
+    fn register(&self, value: Value) -> Option<u8> {
+        self.around.pinned.get(&value).copied().or(self.registers[value as usize])
+    }
+
+    fn slot(&self, slot: usize) -> Address {
+        on_stack(self.around.stack + 64 * slot as i32)
+    }
+
+    /// A register for a value; the one that loses it is needed last.
+    fn take(&mut self, value: Value) -> u8 {
+        let class = self.class(value);
+        let mut chosen: Option<(usize, usize)> = None;
+        for register in 0..self.holders(class).len() {
+            let distance = match self.holders(class)[register] {
+                Holder::Pinned => continue,
+                Holder::Free => usize::MAX,
+                Holder::Value(other) => {
+                    if self.locked.contains(&(class, register as u8)) {
+                        continue;
+                    }
+                    let next = self.next_use(other).unwrap_or(usize::MAX - 1);
+                    // Reading an invariant again costs less than putting another value on the stack.
+                    if self.is_invariant(other) { next.saturating_mul(2).min(usize::MAX - 1) } else { next }
+                }
+            };
+            if chosen.is_none_or(|(best, _)| distance > best) {
+                chosen = Some((distance, register));
+            }
+        }
+        let (_, register) = chosen.expect("an instruction needs fewer registers than there are");
+        if let Holder::Value(other) = self.holders(class)[register] {
+            self.evict(other, register as u8);
+        }
+        self.holders(class)[register] = Holder::Value(value);
+        self.registers[value as usize] = Some(register as u8);
+        self.locked.push((class, register as u8));
+        register as u8
+    }
+
+    fn evict(&mut self, value: Value, register: u8) {
+        self.registers[value as usize] = None;
+        let needed = self.next_use(value).is_some() || self.reads_now(value);
+        if !needed || self.is_invariant(value) || self.slots[value as usize].is_some() {
+            return;
+        }
+        let slot = self.used_slots;
+        self.used_slots += 1;
+        self.slots[value as usize] = Some(slot);
+        let address = self.slot(slot);
+        match self.class(value) {
+            Class::Vector => self.plain(MOVE_OUT_WIDE, Width::Zmm, register, Place::Memory(address, 64)),
+            Class::Mask => {
+                self.assembler.mask(MASK_MOVE_OUT, false, register, 0, Place::Memory(address, 1), None);
+            }
+        }
+    }
+
+    fn reads_now(&self, value: Value) -> bool {
+        self.uses[value as usize].binary_search(&self.at).is_ok()
+    }
+
+    /// An instruction of two operands without masks.
+    fn plain(&mut self, code: Code, width: Width, reg: u8, place: Place) {
+        self.assembler.vector(Vector {
+            code,
+            width,
+            reg,
+            second: 0,
+            place,
+            mask: 0,
+            zeroing: false,
+            immediate: None,
+        });
+    }
+
+    /// A value in a register.
+    fn source(&mut self, value: Value) -> u8 {
+        let class = self.class(value);
+        if let Some(register) = self.register(value) {
+            self.locked.push((class, register));
+            return register;
+        }
+        let register = self.take(value);
+        match self.around.invariants.get(&value) {
+            Some(invariant) => {
+                let address = self.around.elements[&value];
+                spread(self.assembler, invariant.lane, register, address);
+            }
+            None => {
+                let slot =
+                    self.slots[value as usize].expect("a value that lost its register is on the stack");
+                let address = self.slot(slot);
+                match class {
+                    Class::Vector => self.plain(MOVE_WIDE, Width::Zmm, register, Place::Memory(address, 64)),
+                    Class::Mask => {
+                        let place = Place::Memory(address, 1);
+                        self.assembler.mask(MASK_MOVE, false, register, 0, place, None);
+                    }
+                }
+            }
+        }
+        register
+    }
+
+    /// Whether an instruction may read a value where it lies in memory.
+    fn in_memory(&self, value: Value, width: Width) -> bool {
+        if self.register(value).is_some() || self.class(value) == Class::Mask {
+            return false;
+        }
+        match self.around.invariants.get(&value) {
+            Some(invariant) => {
+                matches!(invariant.lane, Lane::Wide | Lane::Narrow { .. }) && width == Width::Zmm
+            }
+            None => self.next_use(value).is_none(),
+        }
+    }
+
+    /// The last operand of an instruction whose elements have so many bytes: in memory if it lies there.
+    fn operand(&mut self, value: Value, code: Code, width: Width) -> Place {
+        if !self.in_memory(value, width) {
+            return Place::Register(self.source(value));
+        }
+        match self.around.invariants.get(&value) {
+            Some(invariant) => {
+                let bytes = if invariant.lane == Lane::Wide { 8 } else { 4 };
+                if bytes != if code.wide { 8 } else { 4 } {
+                    return Place::Register(self.source(value));
+                }
+                Place::Broadcast(self.around.elements[&value], bytes)
+            }
+            None => {
+                let slot =
+                    self.slots[value as usize].expect("a value that lost its register is on the stack");
+                let unit = match width {
+                    Width::Xmm => 16,
+                    Width::Ymm => 32,
+                    Width::Zmm => 64,
+                };
+                Place::Memory(self.slot(slot), unit)
+            }
+        }
+    }
+
+    /// Frees the registers of what is read for the last time.
+    fn release(&mut self, instruction: &Instruction) {
+        for value in instruction.reads() {
+            if self.next_use(value).is_some() || self.around.pinned.contains_key(&value) {
+                continue;
+            }
+            if let Some(register) = self.registers[value as usize].take() {
+                let class = self.class(value);
+                self.holders(class)[usize::from(register)] = Holder::Free;
+            }
+        }
+    }
+
+    /// The register of a result.
+    fn result(&mut self, instruction: &Instruction) -> u8 {
+        let value = instruction.result.expect("the form has a result");
+        match self.around.pinned.get(&value) {
+            Some(register) => *register,
+            None => self.take(value),
+        }
+    }
+
+    /// The mask of an instruction, and whether other lanes become 0.
+    fn masking(&mut self, instruction: &Instruction) -> (u8, bool) {
+        if let Some(mask) = instruction.mask {
+            return (self.source(mask), !instruction.blends);
+        }
+        // What is carried keeps its lanes beyond the last.
+        match instruction.result.and_then(|result| self.around.carried.get(&result)) {
+            Some(upper) if self.tail => (if *upper { TAIL_UPPER } else { TAIL }, false),
+            _ => (0, false),
+        }
+    }
+
+    /// The address of the elements of a stream.
+    fn stream(&mut self, stream: Stream) -> Place {
+        let base = match self.around.pointers[stream.pointer] {
+            Some(register) => register,
+            None => {
+                self.assembler.load(SCRATCH, in_table(stream.pointer));
+                SCRATCH
+            }
+        };
+        let index = Some((INDEX, stream.size.trailing_zeros() as u8));
+        let address = Address::Based { base, index, displacement: stream.offset as i32 };
+        Place::Memory(address, stream.bytes as i32)
+    }
+
+    fn instruction(&mut self, instruction: &Instruction) {
+        self.locked.clear();
+        let Instruction { code, width, immediate, sources: [a, b, _], .. } = *instruction;
+        match instruction.form {
+            Form::Load(stream) => {
+                let place = self.stream(stream);
+                let reg = self.result(instruction);
+                let mask = self.tail_mask(stream);
+                self.assembler.vector(Vector {
+                    code,
+                    width,
+                    reg,
+                    second: 0,
+                    place,
+                    mask,
+                    zeroing: mask != 0,
+                    immediate,
+                });
+            }
+            Form::Store(stream) => {
+                let reg = self.source(a);
+                let place = self.stream(stream);
+                let mask = self.tail_mask(stream);
+                self.release(instruction);
+                let code = match code {
+                    STREAM_OUT if self.tail => MOVE_OUT,
+                    STREAM_OUT_WIDE if self.tail => MOVE_OUT_WIDE,
+                    _ => code,
+                };
+                self.assembler.vector(Vector {
+                    code,
+                    width,
+                    reg,
+                    second: 0,
+                    place,
+                    mask,
+                    zeroing: false,
+                    immediate,
+                });
+            }
+            Form::Masks { long } => {
+                let (second, place) = (self.source(a), Place::Register(self.source(b)));
+                self.release(instruction);
+                let reg = self.result(instruction);
+                self.assembler.mask(code, long, reg, second, place, immediate);
+            }
+            Form::MaskUnary { long } => {
+                let place = Place::Register(self.source(a));
+                self.release(instruction);
+                let reg = self.result(instruction);
+                self.assembler.mask(code, long, reg, 0, place, immediate);
+            }
+            Form::Fma => self.fma(instruction),
+            Form::Reversed => {
+                let reg = self.source(a);
+                let (mask, zeroing) = self.masking(instruction);
+                self.release(instruction);
+                let place = Place::Register(self.result(instruction));
+                let second = 0;
+                self.assembler.vector(Vector { code, width, reg, second, place, mask, zeroing, immediate });
+            }
+            Form::Unary | Form::FromMask => {
+                let place = Place::Register(self.source(a));
+                let (mask, zeroing) = self.masking(instruction);
+                self.release(instruction);
+                let reg = self.result(instruction);
+                let second = 0;
+                self.assembler.vector(Vector { code, width, reg, second, place, mask, zeroing, immediate });
+            }
+            Form::Binary { commutes } | Form::Compare { commutes } => {
+                let swap = commutes && self.in_memory(a, width) && !self.in_memory(b, width);
+                let (a, b) = if swap { (b, a) } else { (a, b) };
+                let second = self.source(a);
+                let place = match code {
+                    WITH_UPPER_HALF => Place::Register(self.source(b)),
+                    _ => self.operand(b, code, width),
+                };
+                let (mask, zeroing) = self.masking(instruction);
+                self.release(instruction);
+                let reg = self.result(instruction);
+                self.assembler.vector(Vector { code, width, reg, second, place, mask, zeroing, immediate });
+            }
+        }
+    }
+
+    fn tail_mask(&self, stream: Stream) -> u8 {
+        match (self.tail, stream.upper) {
+            (false, _) => 0,
+            (true, false) => TAIL,
+            (true, true) => TAIL_UPPER,
+        }
+    }
+
+    /// `a · b + c` overwrites one of the three, which should be one that nobody reads again.
+    fn fma(&mut self, instruction: &Instruction) {
+        let [a, b, c] = instruction.sources;
+        let Instruction { code, width, .. } = *instruction;
+        // What must not be read from memory, since it is overwritten or only one operand may be.
+        let dies = |w: &Self, value: Value| {
+            w.registers[value as usize].is_some() && !w.is_invariant(value) && w.next_use(value).is_none()
+        };
+        let (mask, _) = self.masking(instruction);
+        let carried = instruction.result.is_some_and(|r| self.around.carried.contains_key(&r) && r == c);
+        let write = |w: &mut Self, byte: u8, reg: u8, second: u8, place: Place| {
+            let code = Code { byte, ..code };
+            w.assembler.vector(Vector {
+                code,
+                width,
+                reg,
+                second,
+                place,
+                mask,
+                zeroing: false,
+                immediate: None,
+            });
+        };
+        let overwritten = if carried || dies(self, c) {
+            Some(c)
+        } else if dies(self, a) {
+            Some(a)
+        } else if dies(self, b) {
+            Some(b)
+        } else {
+            None
+        };
+        if overwritten.is_none_or(|value| value == c) {
+            // c = a · b + c, a copy of c if it is needed again.
+            let (a, b) = if self.in_memory(a, width) { (b, a) } else { (a, b) };
+            let second = self.source(a);
+            let place = self.operand(b, code, width);
+            let old = self.source(c);
+            let result = if overwritten.is_some() {
+                if carried {
+                    old
+                } else {
+                    self.release(instruction);
+                    self.give(instruction, old)
+                }
+            } else {
+                // First, since the register of a factor must not be overwritten yet.
+                let result = self.result(instruction);
+                self.release(instruction);
+                self.plain(MOVE, Width::Zmm, result, Place::Register(old));
+                result
+            };
+            write(self, 0xb8, result, second, place);
+            return;
+        }
+        let (a, b) = if overwritten == Some(a) { (a, b) } else { (b, a) };
+        let old = self.source(a);
+        if self.in_memory(b, width) && !self.in_memory(c, width) {
+            // a = a · b + c with b in memory.
+            let second = self.source(c);
+            let place = self.operand(b, code, width);
+            self.release(instruction);
+            let result = self.give(instruction, old);
+            write(self, 0x98, result, second, place);
+        } else {
+            let second = self.source(b);
+            let place = self.operand(c, code, width);
+            self.release(instruction);
+            let result = self.give(instruction, old);
+            write(self, 0xa8, result, second, place);
+        }
+    }
+
+    /// Gives a result a register that was just released.
+    fn give(&mut self, instruction: &Instruction, register: u8) -> u8 {
+        let value = instruction.result.expect("the form has a result");
+        if let Some(pinned) = self.around.pinned.get(&value) {
+            let pinned = *pinned;
+            self.plain(MOVE, Width::Zmm, pinned, Place::Register(register));
+            return pinned;
+        }
+        self.holders(Class::Vector)[usize::from(register)] = Holder::Value(value);
+        self.registers[value as usize] = Some(register);
+        register
+    }
+}
+
+/// Fills a register with an element.
+pub(super) fn spread(assembler: &mut Assembler, lane: Lane, register: u8, address: Address) {
+    let (code, width, unit) = match lane {
+        Lane::Narrow { .. } => (SPREAD, Width::Zmm, 4),
+        Lane::Wide => (SPREAD_WIDE, Width::Zmm, 8),
+        Lane::Half => (SPREAD_HALVES, Width::Ymm, 2),
+        Lane::Mask => {
+            assembler.mask(MASK_MOVE, false, register, 0, Place::Memory(address, 1), None);
+            return;
+        }
+    };
+    assembler.vector(Vector {
+        code,
+        width,
+        reg: register,
+        second: 0,
+        place: Place::Memory(address, unit),
+        mask: 0,
+        zeroing: false,
+        immediate: None,
+    });
+}

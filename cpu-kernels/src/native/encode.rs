@@ -1,0 +1,401 @@
+//! An assembler: bytes of the few x86-64 instructions that native nests are made of.
+//!
+//! Vector instructions are encoded by EVEX, instructions on masks by VEX, and the loop around them by what there was before. Each
+//! method appends one instruction. Constants lie behind the code, addressed relative to the instruction; where they lie is known at
+//! the end, so [`Assembler::finish`] fills their addresses in.
+
+/// A general register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub(super) enum Gpr {
+    Rax,
+    Rcx,
+    Rdx,
+    Rbx,
+    Rsp,
+    Rbp,
+    Rsi,
+    Rdi,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+}
+
+/// Bits of a vector register that an instruction works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Width {
+    /// 128 bits.
+    Xmm,
+    /// 256 bits.
+    Ymm,
+    /// 512 bits.
+    Zmm,
+}
+
+/// What selects an instruction: prefix (0 none, 1 `66`, 2 `F3`, 3 `F2`), map (1 `0F`, 2 `0F38`, 3 `0F3A`), W, and the byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Code {
+    pub prefix: u8,
+    pub map: u8,
+    pub wide: bool,
+    pub byte: u8,
+}
+
+impl Code {
+    pub const fn new(prefix: u8, map: u8, wide: bool, byte: u8) -> Code {
+        Code { prefix, map, wide, byte }
+    }
+}
+
+/// An address in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Address {
+    /// `base + index · 2^scale + displacement`.
+    Based { base: Gpr, index: Option<(Gpr, u8)>, displacement: i32 },
+    /// A place among the constants.
+    Constant(usize),
+}
+
+/// The operand that may be in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// A register.
+    Register(u8),
+    /// Memory of so many bytes (what short displacements are multiples of).
+    Memory(Address, i32),
+    /// An element of so many bytes, for all lanes.
+    Broadcast(Address, i32),
+}
+
+/// An EVEX instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vector {
+    pub code: Code,
+    pub width: Width,
+    pub reg: u8,
+    /// The operand between the two others; 0 if there is none.
+    pub second: u8,
+    pub place: Place,
+    /// The mask, 0 for none.
+    pub mask: u8,
+    /// Whether lanes outside the mask become 0, rather than stay.
+    pub zeroing: bool,
+    pub immediate: Option<u8>,
+}
+
+/// A place in the code that a jump goes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label(usize);
+
+/// When a jump is taken, of two compared registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Condition {
+    /// The first is below the second, without signs.
+    Below = 2,
+    /// It is not.
+    NotBelow = 3,
+}
+
+/// Code as it grows.
+#[derive(Default, Debug)]
+pub(super) struct Assembler {
+    code: Vec<u8>,
+    constants: Vec<u8>,
+    /// Where displacements of constants lie, and behind which byte their instruction ends; by offset.
+    patches: Vec<(usize, usize, usize)>,
+    /// Where displacements of jumps to labels that have no place yet lie.
+    jumps: Vec<(usize, usize)>,
+    labels: Vec<usize>,
+}
+
+const NOWHERE: usize = usize::MAX;
+
+impl Assembler {
+    /// The place of a constant, which is put down once.
+    pub fn constant(&mut self, bits: u64, bytes: usize) -> Address {
+        let wanted = &bits.to_le_bytes()[..bytes];
+        let found = self.constants.chunks_exact(bytes).position(|chunk| chunk == wanted);
+        let at = found.map_or_else(
+            || {
+                self.constants.resize(self.constants.len().next_multiple_of(bytes), 0);
+                self.constants.extend_from_slice(wanted);
+                self.constants.len() - bytes
+            },
+            |k| k * bytes,
+        );
+        Address::Constant(at)
+    }
+
+    /// A label that has no place yet.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(NOWHERE);
+        Label(self.labels.len() - 1)
+    }
+
+    /// Puts a label here.
+    pub fn place(&mut self, label: Label) {
+        self.labels[label.0] = self.code.len();
+    }
+
+    /// Fills the code up to a multiple of 32 bytes, which it runs through.
+    pub fn align(&mut self) {
+        while !self.code.len().is_multiple_of(32) {
+            match 32 - self.code.len() % 32 {
+                1 => self.code.push(0x90),
+                2 => self.code.extend([0x66, 0x90]),
+                3..=7 => self.code.extend([0x0f, 0x1f, 0x00]),
+                _ => self.code.extend([0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]),
+            }
+        }
+    }
+
+    /// The code, and behind it the constants.
+    pub fn finish(mut self) -> Vec<u8> {
+        for (at, label) in &self.jumps {
+            let target = self.labels[*label];
+            assert!(target != NOWHERE, "every label that is jumped to has a place");
+            let distance = target as i64 - (*at as i64 + 4);
+            self.code[*at..*at + 4].copy_from_slice(&(distance as i32).to_le_bytes());
+        }
+        let start = self.code.len().next_multiple_of(64);
+        self.code.resize(start, 0xcc);
+        for (at, end, offset) in &self.patches {
+            let distance = (start + offset) as i64 - *end as i64;
+            self.code[*at..*at + 4].copy_from_slice(&(distance as i32).to_le_bytes());
+        }
+        self.code.extend(self.constants);
+        self.code
+    }
+
+    /// A vector instruction.
+    pub fn vector(&mut self, v: Vector) {
+        let (index, base, broadcast, unit) = match v.place {
+            Place::Register(r) => (r >> 4, r >> 3, false, 1),
+            Place::Memory(address, unit) => (address.index() >> 3, address.base() >> 3, false, unit),
+            Place::Broadcast(address, unit) => (address.index() >> 3, address.base() >> 3, true, unit),
+        };
+        let not = |bit: u8| !bit & 1;
+        let Code { prefix, map, wide, byte } = v.code;
+        let length = match v.width {
+            Width::Xmm => 0,
+            Width::Ymm => 1,
+            Width::Zmm => 2u8,
+        };
+        self.code.push(0x62);
+        self.code.push(not(v.reg >> 3) << 7 | not(index) << 6 | not(base) << 5 | not(v.reg >> 4) << 4 | map);
+        self.code.push(u8::from(wide) << 7 | (!v.second & 15) << 3 | 4 | prefix);
+        self.code.push(
+            u8::from(v.zeroing) << 7
+                | length << 5
+                | u8::from(broadcast) << 4
+                | not(v.second >> 4) << 3
+                | v.mask,
+        );
+        self.code.push(byte);
+        self.operands(v.reg, v.place, unit, v.immediate);
+    }
+
+    /// An instruction on masks: VEX, of the map `0F` where it is short.
+    pub fn mask(&mut self, code: Code, long: bool, reg: u8, second: u8, place: Place, immediate: Option<u8>) {
+        let last = (!second & 15) << 3 | u8::from(long) << 2 | code.prefix;
+        if code.map == 1 && !code.wide {
+            self.code.extend([0xc5, 0x80 | last]);
+        } else {
+            self.code.extend([0xc4, 0xe0 | code.map, u8::from(code.wide) << 7 | last]);
+        }
+        self.code.push(code.byte);
+        self.operands(reg, place, 1, immediate);
+    }
+
+    fn operands(&mut self, reg: u8, place: Place, unit: i32, immediate: Option<u8>) {
+        let reg = (reg & 7) << 3;
+        let mut patch = None;
+        match place {
+            Place::Register(r) => self.code.push(0xc0 | reg | (r & 7)),
+            Place::Memory(Address::Constant(offset), _) | Place::Broadcast(Address::Constant(offset), _) => {
+                self.code.push(reg | 5);
+                patch = Some((self.code.len(), offset));
+                self.code.extend([0; 4]);
+            }
+            Place::Memory(Address::Based { base, index, displacement }, _)
+            | Place::Broadcast(Address::Based { base, index, displacement }, _) => {
+                let base = base as u8 & 7;
+                let short = displacement % unit == 0 && i8::try_from(displacement / unit).is_ok();
+                let mode = match displacement {
+                    0 if base != 5 => 0,
+                    _ if short => 1,
+                    _ => 2u8,
+                };
+                match index {
+                    Some((index, scale)) => {
+                        self.code.extend([mode << 6 | reg | 4, scale << 6 | (index as u8 & 7) << 3 | base]);
+                    }
+                    None if base == 4 => self.code.extend([mode << 6 | reg | 4, 0x24]),
+                    None => self.code.push(mode << 6 | reg | base),
+                }
+                match mode {
+                    0 => {}
+                    1 => self.code.push((displacement / unit) as i8 as u8),
+                    _ => self.code.extend(displacement.to_le_bytes()),
+                }
+            }
+        }
+        self.code.extend(immediate);
+        if let Some((at, offset)) = patch {
+            self.patches.push((at, self.code.len(), offset));
+        }
+    }
+
+    /// An instruction on whole general registers, or on 32 bits of them.
+    fn general(&mut self, wide: bool, bytes: &[u8], reg: u8, place: Place) {
+        let (index, base) = match place {
+            Place::Register(r) => (0, r >> 3),
+            Place::Memory(a, _) | Place::Broadcast(a, _) => (a.index() >> 3, a.base() >> 3),
+        };
+        let rex = u8::from(wide) << 3 | (reg >> 3) << 2 | index << 1 | base;
+        if rex != 0 {
+            self.code.push(0x40 | rex);
+        }
+        self.code.extend(bytes);
+        self.operands(reg, place, 1, None);
+    }
+
+    /// `to = from`
+    pub fn copy(&mut self, to: Gpr, from: Gpr) {
+        self.general(true, &[0x8b], to as u8, Place::Register(from as u8));
+    }
+
+    /// `to = 64 bits at the address`
+    pub fn load(&mut self, to: Gpr, address: Address) {
+        self.general(true, &[0x8b], to as u8, Place::Memory(address, 1));
+    }
+
+    /// `to = an element of so many bytes at the address`, with zeros or its sign above it.
+    pub fn load_element(&mut self, to: Gpr, address: Address, bytes: usize, signed: bool) {
+        let place = Place::Memory(address, 1);
+        match (bytes, signed) {
+            (1, false) => self.general(false, &[0x0f, 0xb6], to as u8, place),
+            (1, true) => self.general(false, &[0x0f, 0xbe], to as u8, place),
+            (2, _) => self.general(false, &[0x0f, 0xb7], to as u8, place),
+            (4, _) => self.general(false, &[0x8b], to as u8, place),
+            _ => self.general(true, &[0x8b], to as u8, place),
+        }
+    }
+
+    /// `64 bits at the address = from`
+    pub fn store(&mut self, address: Address, from: Gpr) {
+        self.general(true, &[0x89], from as u8, Place::Memory(address, 1));
+    }
+
+    /// `to = the address`
+    pub fn address(&mut self, to: Gpr, address: Address) {
+        self.general(true, &[0x8d], to as u8, Place::Memory(address, 1));
+    }
+
+    /// `to = value`, the upper 32 bits 0.
+    pub fn set(&mut self, to: Gpr, value: u32) {
+        if to as u8 >= 8 {
+            self.code.push(0x41);
+        }
+        self.code.push(0xb8 | (to as u8 & 7));
+        self.code.extend(value.to_le_bytes());
+    }
+
+    /// `to += value`
+    pub fn add(&mut self, to: Gpr, value: i32) {
+        self.general(true, &[0x81], 0, Place::Register(to as u8));
+        self.code.extend(value.to_le_bytes());
+    }
+
+    /// `to += a number that is filled in later`; gives the place of the number.
+    pub fn reserve(&mut self, to: Gpr) -> usize {
+        self.add(to, 0);
+        self.code.len() - 4
+    }
+
+    /// Fills a reserved number in.
+    pub fn fill(&mut self, at: usize, value: i32) {
+        self.code[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// `to &= value`, with the sign of the value above it.
+    pub fn and(&mut self, to: Gpr, value: i32) {
+        self.general(true, &[0x81], 4, Place::Register(to as u8));
+        self.code.extend(value.to_le_bytes());
+    }
+
+    /// `to -= other`
+    pub fn subtract(&mut self, to: Gpr, other: Gpr) {
+        self.general(true, &[0x2b], to as u8, Place::Register(other as u8));
+    }
+
+    /// `to = −to`
+    pub fn negate(&mut self, to: Gpr) {
+        self.general(true, &[0xf7], 3, Place::Register(to as u8));
+    }
+
+    /// `to <<= cl`
+    pub fn shift_left(&mut self, to: Gpr) {
+        self.general(true, &[0xd3], 4, Place::Register(to as u8));
+    }
+
+    /// Compares two registers.
+    pub fn compare(&mut self, a: Gpr, b: Gpr) {
+        self.general(true, &[0x3b], a as u8, Place::Register(b as u8));
+    }
+
+    /// Jumps to the label if the condition holds.
+    pub fn jump(&mut self, condition: Condition, label: Label) {
+        self.code.extend([0x0f, 0x80 | condition as u8]);
+        self.jumps.push((self.code.len(), label.0));
+        self.code.extend([0; 4]);
+    }
+
+    /// Puts a register on the stack.
+    pub fn push(&mut self, register: Gpr) {
+        if register as u8 >= 8 {
+            self.code.push(0x41);
+        }
+        self.code.push(0x50 | (register as u8 & 7));
+    }
+
+    /// Takes a register from the stack.
+    pub fn pop(&mut self, register: Gpr) {
+        if register as u8 >= 8 {
+            self.code.push(0x41);
+        }
+        self.code.push(0x58 | (register as u8 & 7));
+    }
+
+    /// Returns, with clean upper halves of vector registers.
+    pub fn return_clean(&mut self) {
+        self.code.extend([0xc5, 0xf8, 0x77, 0xc3]);
+    }
+
+    /// Makes what was stored past the caches visible in order.
+    pub fn fence(&mut self) {
+        self.code.extend([0x0f, 0xae, 0xf8]);
+    }
+}
+
+impl Address {
+    fn base(self) -> u8 {
+        match self {
+            Address::Based { base, .. } => base as u8,
+            Address::Constant(_) => 0,
+        }
+    }
+
+    fn index(self) -> u8 {
+        match self {
+            Address::Based { index: Some((index, _)), .. } => index as u8,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! A loop around vector code: sixteen elements a turn, several turns at once, and the last few under a mask.
+
+use super::allocate::{
+    INDEX, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure, spread, write,
+};
+use super::encode::{Address, Assembler, Condition, Gpr, Place, Vector, Width};
+use super::instruction::*;
+use super::lower::{Builder, Lanes};
+use super::memory::Executable;
+use std::collections::BTreeMap;
+use wengert_core::nest::ScalarOp;
+use wengert_core::{DType, Diagnostic};
+
+/// What a function does with each element, as it is written down.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Program {
+    builder: Builder,
+    /// Instructions that must run in order, turn after turn.
+    folds: Vec<Instruction>,
+    /// Accumulators: the pointer, the dtype and the value.
+    carried: Vec<(usize, Accumulator)>,
+    pointers: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Accumulator {
+    value: Value,
+    wide: bool,
+    upper: bool,
+}
+
+/// Sixteen lanes of a value of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Register(Lanes);
+
+impl Program {
+    /// The elements of a new pointer of the table; returns its number, too.
+    pub fn load(&mut self, dtype: DType) -> (Register, usize) {
+        let pointer = self.pointer();
+        (Register(self.builder.load(pointer, dtype)), pointer)
+    }
+
+    /// The one element of a new pointer of the table.
+    pub fn uniform(&mut self, dtype: DType) -> (Register, usize) {
+        let pointer = self.pointer();
+        (Register(self.builder.uniform(Source::Uniform(pointer), dtype)), pointer)
+    }
+
+    /// A number.
+    pub fn constant(&mut self, value: wengert_core::Scalar) -> Register {
+        Register(self.builder.constant(value))
+    }
+
+    /// A scalar instruction; nothing if it has no rule, and then the program is as it was.
+    pub fn scalar(
+        &mut self,
+        op: ScalarOp,
+        operands: &[Register],
+        dtypes: &[DType],
+        result: DType,
+    ) -> Option<Register> {
+        let lanes: Vec<Lanes> = operands.iter().map(|r| r.0).collect();
+        let length = self.builder.instructions.len();
+        let made = self.builder.scalar(op, &lanes, dtypes, result);
+        if made.is_none() {
+            self.builder.instructions.truncate(length);
+        }
+        made.map(Register)
+    }
+
+    /// 0 where the first operand is, else the product of the others; of f32.
+    pub fn product(&mut self, operands: [Register; 3]) -> Option<Register> {
+        self.builder.product(operands.map(|r| r.0)).map(Register)
+    }
+
+    /// Writes elements at a new pointer of the table, which it returns.
+    pub fn store(&mut self, dtype: DType, value: Register, past: bool) -> usize {
+        let pointer = self.pointer();
+        self.builder.store(pointer, dtype, value.0, past);
+        pointer
+    }
+
+    /// Writes elements where others were read from.
+    pub fn store_at(&mut self, pointer: usize, dtype: DType, value: Register) {
+        self.builder.store(pointer, dtype, value.0, false);
+    }
+
+    /// Combines element e with accumulator e mod 16 at a new pointer of the table, which it returns; nothing if the instruction has no
+    /// rule, or works on masks.
+    pub fn fold(&mut self, op: ScalarOp, dtype: DType, value: Register) -> Option<usize> {
+        if dtype.is_half() || dtype.size() < 4 {
+            return None;
+        }
+        let pointer = self.pointers;
+        let upper = [false, true];
+        let accumulators = match value.0 {
+            Lanes::One(_) => Lanes::One(self.builder.value(Class::Vector)),
+            Lanes::Two(_) => Lanes::Two(upper.map(|_| self.builder.value(Class::Vector))),
+            Lanes::Mask(_) => return None,
+        };
+        let start = self.builder.instructions.len();
+        let made = self.builder.scalar(op, &[accumulators, value.0], &[dtype; 2], dtype);
+        let mut folded = self.builder.instructions.split_off(start);
+        let of = |lanes: Lanes| match lanes {
+            Lanes::One(v) | Lanes::Mask(v) => vec![v],
+            Lanes::Two(both) => both.to_vec(),
+        };
+        let (results, values) = (of(made?), of(accumulators));
+        for (k, (result, value)) in results.iter().zip(&values).enumerate() {
+            let accumulator = Accumulator { value: *value, wide: values.len() == 2, upper: k == 1 };
+            self.carried.push((pointer, accumulator));
+            match folded.iter_mut().find(|i| i.result == Some(*result)) {
+                Some(last) if last.mask.is_none() => last.result = Some(*value),
+                _ => folded.push(Instruction {
+                    form: Form::Unary,
+                    // Masks are of lanes as wide.
+                    code: if values.len() == 2 { MOVE_WIDE } else { MOVE },
+                    width: Width::Zmm,
+                    immediate: None,
+                    result: Some(*value),
+                    sources: [*result, 0, 0],
+                    count: 1,
+                    mask: None,
+                    blends: false,
+                }),
+            }
+        }
+        self.folds.extend(folded);
+        self.pointers += 1;
+        Some(pointer)
+    }
+
+    /// Whether it writes anything.
+    pub fn has_effects(&self) -> bool {
+        let stores = self.builder.instructions.iter().any(|i| matches!(i.form, Form::Store(_)));
+        stores || !self.folds.is_empty()
+    }
+
+    /// Number of vector instructions of a turn.
+    pub fn size(&self) -> usize {
+        self.builder.instructions.len() + self.folds.len()
+    }
+
+    fn pointer(&mut self) -> usize {
+        self.pointers += 1;
+        self.pointers - 1
+    }
+
+    /// The code of so many turns: instructions of different turns alternate, so that their latencies overlap.
+    fn turns(&self, count: usize) -> (Vec<Instruction>, Vec<Class>) {
+        let values = self.builder.classes.len();
+        let mut classes = vec![];
+        (0..count).for_each(|_| classes.extend_from_slice(&self.builder.classes));
+        let shared = |value: Value| {
+            self.builder.invariants.contains_key(&value)
+                || self.carried.iter().any(|(_, accumulator)| accumulator.value == value)
+        };
+        let renamed = |instruction: &Instruction, turn: usize| {
+            let name = |value: Value| if shared(value) { value } else { value + (turn * values) as Value };
+            let mut renamed = *instruction;
+            renamed.sources = renamed.sources.map(name);
+            renamed.result = renamed.result.map(name);
+            renamed.mask = renamed.mask.map(name);
+            match &mut renamed.form {
+                Form::Load(stream) | Form::Store(stream) => stream.offset += turn * 16 * stream.size,
+                _ => {}
+            }
+            renamed
+        };
+        let mut instructions = vec![];
+        for instruction in &self.builder.instructions {
+            instructions.extend((0..count).map(|turn| renamed(instruction, turn)));
+        }
+        for turn in 0..count {
+            instructions.extend(self.folds.iter().map(|i| renamed(i, turn)));
+        }
+        (instructions, classes)
+    }
+
+    /// Compiles the program.
+    ///
+    /// Error: there is no memory for code.
+    pub fn compile(&self) -> Result<Function, Diagnostic> {
+        Executable::new(&self.code()).map(|code| Function { code, pointers: self.pointers })
+    }
+
+    /// How many turns to run at once.
+    fn interleaved(&self) -> usize {
+        let accumulators = self.carried.len();
+        let invariant = |value: Value| {
+            self.builder.invariants.contains_key(&value)
+                || self.carried.iter().any(|(_, accumulator)| accumulator.value == value)
+        };
+        let fits = |turns: &usize| {
+            let (instructions, classes) = self.turns(*turns);
+            let values = self.builder.classes.len() as Value;
+            let most = pressure(&instructions, &classes, |v| invariant(v % values.max(1)));
+            most + accumulators + 3 <= VECTORS
+        };
+        let most = match self.size() {
+            0..=12 => 2,
+            13..=150 => 4,
+            151..=400 => 2,
+            _ => 1,
+        };
+        [4, 2].into_iter().filter(|turns| *turns <= most).find(fits).unwrap_or(1)
+    }
+
+    fn code(&self) -> Vec<u8> {
+        let turns = self.interleaved();
+        let (main, main_classes) = self.turns(turns);
+        let (tail, tail_classes) = self.turns(1);
+        let mut a = Assembler::default();
+        let mut around = self.surroundings(&mut a, &main, &main_classes);
+
+        a.push(Gpr::Rbp);
+        a.copy(Gpr::Rbp, Gpr::Rsp);
+        let saved: Vec<Gpr> = SAVED.into_iter().filter(|r| around.pointers.contains(&Some(*r))).collect();
+        saved.iter().for_each(|r| a.push(*r));
+        a.and(Gpr::Rsp, -64);
+        let stack = a.reserve(Gpr::Rsp);
+        self.prepare(&mut a, &around);
+        a.set(INDEX, 0);
+
+        let (main_loop, rest, tail_loop, done) = (a.label(), a.label(), a.label(), a.label());
+        let step = 16 * turns as i32;
+        a.copy(Gpr::Rcx, Gpr::Rsi);
+        a.and(Gpr::Rcx, -step);
+        a.compare(INDEX, Gpr::Rcx);
+        a.jump(Condition::NotBelow, rest);
+        a.align();
+        a.place(main_loop);
+        let slots = write(&mut a, &around, &main, &main_classes, false);
+        a.add(INDEX, step);
+        a.compare(INDEX, Gpr::Rcx);
+        a.jump(Condition::Below, main_loop);
+
+        a.place(rest);
+        a.compare(INDEX, Gpr::Rsi);
+        a.jump(Condition::NotBelow, done);
+        a.place(tail_loop);
+        // As many ones as elements are left, of which a mask takes sixteen.
+        a.copy(Gpr::Rcx, Gpr::Rsi);
+        a.subtract(Gpr::Rcx, INDEX);
+        a.set(SCRATCH, 1);
+        a.shift_left(SCRATCH);
+        a.add(SCRATCH, -1);
+        a.mask(MASK_OF_GENERAL, false, TAIL, 0, Place::Register(SCRATCH as u8), None);
+        a.mask(MASK_SHIFT_RIGHT, false, TAIL_UPPER, 0, Place::Register(TAIL), Some(8));
+        let tail_slots = write(&mut a, &around, &tail, &tail_classes, true);
+        a.add(INDEX, 16);
+        a.compare(INDEX, Gpr::Rsi);
+        a.jump(Condition::Below, tail_loop);
+
+        a.place(done);
+        self.finish(&mut a, &around);
+        around.stack += 64 * slots.max(tail_slots) as i32;
+        a.fill(stack, -around.stack);
+        let saved_bytes = saved.len() as i32 * 8;
+        a.address(Gpr::Rsp, Address::Based { base: Gpr::Rbp, index: None, displacement: -saved_bytes });
+        saved.iter().rev().for_each(|r| a.pop(*r));
+        a.pop(Gpr::Rbp);
+        a.return_clean();
+        a.finish()
+    }
+
+    /// Decides which registers hold what all the time, and where the elements of invariants lie.
+    fn surroundings(&self, a: &mut Assembler, main: &[Instruction], classes: &[Class]) -> Surroundings {
+        let builder = &self.builder;
+        let values = builder.classes.len() as Value;
+        let mut pinned = BTreeMap::new();
+        let mut next = 0u8;
+        for (_, accumulator) in &self.carried {
+            pinned.insert(accumulator.value, next);
+            next += 1;
+        }
+        let shared = |v: Value| builder.invariants.contains_key(&v) || pinned.contains_key(&v);
+        let most = pressure(main, classes, |v| shared(v % values.max(1)));
+        // Some stay free for what an instruction cannot read from memory.
+        let free = VECTORS.saturating_sub(most + pinned.len() + 3);
+        let mut counts: BTreeMap<Value, usize> = BTreeMap::new();
+        for value in main.iter().flat_map(Instruction::reads) {
+            if builder.invariants.get(&value).is_some_and(|i| i.lane != Lane::Mask) {
+                *counts.entry(value).or_default() += 1;
+            }
+        }
+        let mut often: Vec<(Value, usize)> = counts.into_iter().collect();
+        often.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
+        for (value, _) in often.into_iter().take(free) {
+            pinned.insert(value, next);
+            next += 1;
+        }
+        let mut cells = 0;
+        let mut elements = BTreeMap::new();
+        for (value, invariant) in &builder.invariants {
+            let address = match (invariant.source, invariant.lane) {
+                (Source::Constant(bits), Lane::Narrow { .. }) => a.constant(bits, 4),
+                (Source::Constant(bits), Lane::Wide) => a.constant(bits, 8),
+                (Source::Constant(bits), Lane::Half) => a.constant(bits, 2),
+                (Source::Constant(_), Lane::Mask) | (Source::Uniform(_), _) => {
+                    cells += 1;
+                    on_stack(8 * (cells - 1))
+                }
+            };
+            elements.insert(*value, address);
+        }
+        let mut streams: Vec<usize> = main
+            .iter()
+            .filter_map(|i| match i.form {
+                Form::Load(stream) | Form::Store(stream) => Some(stream.pointer),
+                _ => None,
+            })
+            .collect();
+        streams.sort_unstable();
+        streams.dedup();
+        let mut pointers = vec![None; self.pointers];
+        for (pointer, register) in streams.into_iter().zip(POINTERS) {
+            pointers[pointer] = Some(register);
+        }
+        let carried = self.carried.iter().map(|(_, accumulator)| (accumulator.value, accumulator.upper));
+        Surroundings {
+            pinned,
+            carried: carried.collect(),
+            invariants: builder.invariants.clone(),
+            elements,
+            pointers,
+            // Whole vectors.
+            stack: (8 * cells + 63) & !63,
+        }
+    }
+
+    /// Fills registers and cells before the loop.
+    fn prepare(&self, a: &mut Assembler, around: &Surroundings) {
+        for (value, invariant) in &around.invariants {
+            let cell = around.elements[value];
+            match (invariant.source, invariant.lane) {
+                (Source::Constant(bits), Lane::Mask) => {
+                    a.set(SCRATCH, if bits == 0 { 0 } else { 0xffff });
+                    a.store(cell, SCRATCH);
+                }
+                (Source::Constant(_), _) => {}
+                (Source::Uniform(pointer), lane) => {
+                    a.load(SCRATCH, in_table(pointer));
+                    let element = Address::Based { base: SCRATCH, index: None, displacement: 0 };
+                    let (bytes, signed) = match lane {
+                        Lane::Narrow { bytes, signed } => (bytes, signed),
+                        Lane::Wide => (8, false),
+                        Lane::Half => (2, false),
+                        Lane::Mask => (1, false),
+                    };
+                    a.load_element(SCRATCH, element, bytes, signed);
+                    if lane == Lane::Mask {
+                        a.negate(SCRATCH);
+                    }
+                    a.store(cell, SCRATCH);
+                }
+            }
+            if let Some(register) = around.pinned.get(value) {
+                spread(a, invariant.lane, *register, cell);
+            }
+        }
+        for (pointer, register) in around.pointers.iter().enumerate() {
+            if let Some(register) = register {
+                a.load(*register, in_table(pointer));
+            }
+        }
+        self.accumulators(a, around, false);
+    }
+
+    fn finish(&self, a: &mut Assembler, around: &Surroundings) {
+        self.accumulators(a, around, true);
+        let past = |i: &Instruction| i.code == STREAM_OUT || i.code == STREAM_OUT_WIDE;
+        if self.builder.instructions.iter().any(past) {
+            a.fence();
+        }
+    }
+
+    /// Reads or writes what is carried.
+    fn accumulators(&self, a: &mut Assembler, around: &Surroundings, out: bool) {
+        for (pointer, accumulator) in &self.carried {
+            a.load(SCRATCH, in_table(*pointer));
+            let displacement = if accumulator.upper { 64 } else { 0 };
+            let code = match (out, accumulator.wide) {
+                (false, false) => MOVE,
+                (false, true) => MOVE_WIDE,
+                (true, false) => MOVE_OUT,
+                (true, true) => MOVE_OUT_WIDE,
+            };
+            a.vector(Vector {
+                code,
+                width: Width::Zmm,
+                reg: around.pinned[&accumulator.value],
+                second: 0,
+                place: Place::Memory(Address::Based { base: SCRATCH, index: None, displacement }, 64),
+                mask: 0,
+                zeroing: false,
+                immediate: None,
+            });
+        }
+    }
+}
+
+/// Registers for pointers; those that the caller wants back come last.
+const POINTERS: [Gpr; 9] =
+    [Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
+const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
+
+/// A compiled program.
+#[derive(Debug)]
+pub(crate) struct Function {
+    code: Executable,
+    pointers: usize,
+}
+
+impl Function {
+    /// Number of pointers in the table.
+    pub fn pointers(&self) -> usize {
+        self.pointers
+    }
+
+    /// Runs the program on `count` elements.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the instructions of [`Simd::Avx512`](crate::simd::Simd::Avx512). The table has as many pointers as the program:
+    /// to `count` elements of the dtypes that it loads and stores, to one element where that is all it reads, to sixteen accumulators; all
+    /// valid to read or write, and initialised; a bool is 0 or 1. What is written overlaps nothing that is read but, element for element,
+    /// what the program reads before. Where it writes past the caches, elements lie at multiples of 64 bytes.
+    #[cfg(target_arch = "x86_64")]
+    pub unsafe fn run(&self, table: *const *mut u8, count: usize) {
+        // SAFETY: the code is a function of this signature: it was assembled so, and begins where the pages begin. It keeps
+        // the registers that a function keeps, and touches what the caller vouches for.
+        unsafe {
+            let function: unsafe extern "sysv64" fn(*const *mut u8, usize) =
+                std::mem::transmute(self.code.start());
+            function(table, count);
+        }
+    }
+
+    /// There is no such machine.
+    ///
+    /// # Safety
+    ///
+    /// None is needed.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub unsafe fn run(&self, _: *const *mut u8, _: usize) {
+        unreachable!("native nests are compiled only where the machine has AVX-512")
+    }
+}

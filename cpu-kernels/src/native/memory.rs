@@ -1,0 +1,27 @@
+//! Memory that holds code: written first, then made executable and never written again.
+
+use memmap2::{Mmap, MmapMut};
+use wengert_core::Diagnostic;
+
+/// Code that can be run.
+#[derive(Debug)]
+pub(super) struct Executable(Mmap);
+
+impl Executable {
+    /// Puts code into pages of its own.
+    ///
+    /// Error: the system gives no memory, or does not let it be executed.
+    pub fn new(code: &[u8]) -> Result<Self, Diagnostic> {
+        let failed = |what: &str, e: std::io::Error| {
+            Diagnostic::new(format!("cannot {what} {} bytes of code: {e}", code.len()))
+        };
+        let mut pages = MmapMut::map_anon(code.len().max(1)).map_err(|e| failed("allocate", e))?;
+        pages[..code.len()].copy_from_slice(code);
+        pages.make_exec().map(Executable).map_err(|e| failed("make executable", e))
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+}
