@@ -74,15 +74,15 @@ impl Program {
     }
 
     /// Writes elements at a new pointer of the table, which it returns.
-    pub fn store(&mut self, dtype: DType, value: Register, past: bool) -> usize {
+    pub fn store(&mut self, dtype: DType, value: Register) -> usize {
         let pointer = self.pointer();
-        self.builder.store(pointer, dtype, value.0, past);
+        self.builder.store(pointer, dtype, value.0);
         pointer
     }
 
     /// Writes elements where others were read from.
     pub fn store_at(&mut self, pointer: usize, dtype: DType, value: Register) {
-        self.builder.store(pointer, dtype, value.0, false);
+        self.builder.store(pointer, dtype, value.0);
     }
 
     /// Combines element e with accumulator e mod 16 at a new pointer of the table, which it returns; nothing if the instruction has no
@@ -128,6 +128,22 @@ impl Program {
         self.folds.extend(folded);
         self.pointers += 1;
         Some(pointer)
+    }
+
+    /// The same program, whose stores to these pointers go past the caches, where their elements fill vectors.
+    pub fn past_caches(&self, pointers: &[usize]) -> Program {
+        let mut program = self.clone();
+        for instruction in &mut program.builder.instructions {
+            let Form::Store(stream) = instruction.form else { continue };
+            if pointers.contains(&stream.pointer) {
+                instruction.code = match instruction.code {
+                    MOVE_OUT => STREAM_OUT,
+                    MOVE_OUT_WIDE => STREAM_OUT_WIDE,
+                    other => other,
+                };
+            }
+        }
+        program
     }
 
     /// Whether it writes anything.
@@ -342,6 +358,11 @@ impl Program {
                 (Source::Uniform(pointer), lane) => {
                     a.load(SCRATCH, in_table(pointer));
                     let element = Address::Based { base: SCRATCH, index: None, displacement: 0 };
+                    let whole = matches!(lane, Lane::Narrow { bytes: 4, .. } | Lane::Wide | Lane::Half);
+                    if let Some(register) = around.pinned.get(value).filter(|_| whole) {
+                        spread(a, lane, *register, element);
+                        continue;
+                    }
                     let (bytes, signed) = match lane {
                         Lane::Narrow { bytes, signed } => (bytes, signed),
                         Lane::Wide => (8, false),

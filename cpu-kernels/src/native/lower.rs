@@ -216,8 +216,8 @@ impl Builder {
         }
     }
 
-    /// Writes the elements of a stream; `past` the caches, which needs whole aligned vectors.
-    pub fn store(&mut self, pointer: usize, dtype: DType, lanes: Lanes, past: bool) {
+    /// Writes the elements of a stream.
+    pub fn store(&mut self, pointer: usize, dtype: DType, lanes: Lanes) {
         let size = dtype.size();
         let stream = Stream { pointer, size, offset: 0, bytes: 16 * size, upper: false };
         let mut store = |code: Code, width: Width, stream: Stream, value: Value| {
@@ -228,16 +228,13 @@ impl Builder {
         match (lanes, dtype) {
             (Lanes::Two([lower, upper]), _) => {
                 let half = Stream { bytes: 64, ..stream };
-                let code = if past { STREAM_OUT_WIDE } else { MOVE_OUT_WIDE };
-                store(code, Width::Zmm, half, lower);
-                store(code, Width::Zmm, Stream { offset: 64, upper: true, ..half }, upper);
+                store(MOVE_OUT_WIDE, Width::Zmm, half, lower);
+                store(MOVE_OUT_WIDE, Width::Zmm, Stream { offset: 64, upper: true, ..half }, upper);
             }
             (Lanes::One(value), DType::BF16) => store(TRUNCATE_HALVES, Width::Zmm, stream, value),
             (Lanes::One(value), DType::F16) => store(MOVE_HALVES_OUT, Width::Ymm, stream, value),
             (Lanes::One(value), DType::U8 | DType::I8) => store(TRUNCATE_BYTES, Width::Zmm, stream, value),
-            (Lanes::One(value), _) => {
-                store(if past { STREAM_OUT } else { MOVE_OUT }, Width::Zmm, stream, value);
-            }
+            (Lanes::One(value), _) => store(MOVE_OUT, Width::Zmm, stream, value),
             (Lanes::Mask(mask), _) => {
                 let bytes = self.push(Form::FromMask, BYTES_OF_MASK, Class::Vector, &[mask]);
                 self.last().width = Width::Xmm;

@@ -380,6 +380,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
         Native {
             entries: entries.collect(),
             function: Arc::clone(&group.function),
+            past: group.past.clone(),
             table: self.layout.bytes(group.entries.len() * size_of::<*mut u8>()),
             folds: group.folds.clone(),
             size: group.size,

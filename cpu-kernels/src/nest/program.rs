@@ -43,6 +43,8 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Native {
     pub function: Arc<Function>,
+    /// The same, writing results past the caches; and the numbers of their pointers.
+    pub past: Option<(Arc<Function>, Vec<usize>)>,
     /// What each pointer of the table is.
     pub entries: Vec<Pointer>,
     /// Where the table lies.

@@ -11,6 +11,7 @@ use super::combine::{Progress, splat_scalar};
 use super::frame::Frame;
 use super::program::{Direct, Load, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
 use crate::kernels::{CHUNK, moves};
+use crate::memory::ALIGNMENT;
 use wengert_core::DType;
 
 /// A frame, and the state of reductions.
@@ -269,10 +270,21 @@ impl Runner<'_> {
             // SAFETY: the table has room for as many pointers.
             unsafe { table.add(k).write(pointer) };
         }
+        // Memory that is read, too, is in the caches already.
+        let apart = |k: usize| match &native.entries[k] {
+            Pointer::Memory { memory: Memory::Parameter(p), .. } => {
+                self.is_direct(Direct::Unaliased, Some(*p))
+                    // SAFETY: the table has been filled.
+                    && unsafe { table.add(k).read() }.addr().is_multiple_of(ALIGNMENT)
+            }
+            _ => false,
+        };
+        let past = native.past.as_ref().filter(|(_, pointers)| pointers.iter().all(|k| apart(*k)));
+        let function = past.map_or(&native.function, |(function, _)| function);
         // SAFETY: the machine has AVX-512, or there would be no native code. Registers have blocks of at least as many elements, one where
         // they are uniform; the elements of memory are in bounds, as the verifier proved; accumulators are sixteen, or a block.
         // Memory is shared only where the nest reads an element before it writes it, and native code does that in the same order.
-        unsafe { native.function.run(table, self.frame.count) };
+        unsafe { function.run(table, self.frame.count) };
         native.folds.iter().for_each(|k| reductions[*k].taken(&self.frame, self.progress));
     }
 

@@ -103,7 +103,7 @@ fn check(op: ScalarOp, operands: &[DType], result: DType, uniform: usize) -> boo
         .collect();
     let registers: Vec<Register> = inputs.iter().map(|(r, _)| *r).collect();
     let Some(value) = program.scalar(op, &registers, operands, result) else { return false };
-    program.store(result, value, false);
+    program.store(result, value);
     let function = program.compile().expect("there is memory");
     for (count, skip) in [(COUNT, 0), (COUNT - 3, 1), (16, 3), (5, 0), (1, 7), (0, 0), (17, 2), (64, 0)] {
         let bits: Vec<Vec<u64>> =
@@ -264,7 +264,7 @@ fn random_programs() {
         }
         let mut stored = vec![];
         for (k, (register, dtype, bits)) in values.iter().enumerate().rev().take(12) {
-            program.store(*dtype, *register, false);
+            program.store(*dtype, *register);
             stored.push((blocks.len(), k, bits.clone()));
             blocks.push(Block::new(*dtype, &vec![0; COUNT], below(3)));
         }
