@@ -1,6 +1,7 @@
 //! The command: arguments in, a table and a record out.
 
-use crate::case::{Case, catalogue, catalogue_of_cpu};
+use crate::case::{Case, catalogue, catalogue_of_cpu, random_chains};
+use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
 use crate::harness::Contender;
 use crate::native::Native;
 use crate::process::serve;
@@ -12,6 +13,7 @@ use crate::table::markdown;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 use wengert::core::diagnostic::Kind;
 use wengert::{Device, DeviceOptions, Diagnostic, Result, atomic};
 
@@ -38,6 +40,14 @@ enum Task {
         /// Only these rows of the table: C1 to C6, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
+        #[command(flatten)]
+        measured: Measured,
+    },
+    /// Chains drawn at random on the CPU, beside loops that rustc compiles for them when they are drawn
+    Chains {
+        /// What they are drawn from; the time if it is not given. It is in the cases' names
+        #[arg(long)]
+        seed: Option<u64>,
         #[command(flatten)]
         measured: Measured,
     },
@@ -113,6 +123,14 @@ struct Measured {
     peer: Vec<String>,
 }
 
+impl Measured {
+    fn run(&self, device: Device, own: Own) -> Run<'_> {
+        let Measured { small, busy, rounds, date, peer, .. } = self;
+        let rounds = rounds.map(|rounds| rounds as usize);
+        Run { device, own, small: *small, busy: *busy, rounds, date: date.clone(), peers: peer }
+    }
+}
+
 /// What records become besides the table that is printed.
 #[derive(Debug, Args)]
 struct Shown {
@@ -176,6 +194,23 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
             let choice = Choice::of(&cases, &measured.only, suite, true)?;
             measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
+        Task::Chains { seed, measured } => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            let seed = seed.unwrap_or_else(|| since.map_or(0, |time| time.as_secs()));
+            let cases = random_chains(seed, measured.small);
+            let wanted = |case: &&Case| {
+                measured.only.is_empty() || measured.only.iter().any(|text| case.id.contains(text.as_str()))
+            };
+            let chosen: Vec<&Case> = cases.iter().filter(wanted).collect();
+            let run = measured.run(Device::Cpu, Own::Here);
+            let mut progress = |line: &str| drop(writeln!(err, "{line}"));
+            let record = measure_random_chains(&run, &chosen, threads()?, &mut progress)?;
+            let status = finish(&record, measured, out)?;
+            if let Some((multiple, count)) = multiple_of_loops(&record) {
+                writeln!(out, "\nGeometric mean over {count} chains: {multiple:.3} × the compiled loop.")?;
+            }
+            Ok(status)
+        }
         Task::Starts { measured } => {
             let cases = catalogue_of_cpu(measured.small);
             let labels = ["C7", "C8", "C9"].map(str::to_owned);
@@ -236,17 +271,18 @@ fn measure(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> std::result::Result<Status, Failure> {
-    let Measured { small, busy, rounds, date, peer, json, shown, .. } = measured;
-    let rounds = rounds.map(|rounds| rounds as usize);
-    let run = Run { device, own, small: *small, busy: *busy, rounds, date: date.clone(), peers: peer };
     // If nobody reads the progress, there is still the record.
-    let record = run.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
-    if let Some(path) = json {
+    let record = measured.run(device, own).measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
+    finish(&record, measured, out)
+}
+
+/// Writes what was measured, and shows it.
+fn finish(record: &Record, measured: &Measured, out: &mut dyn Write) -> std::result::Result<Status, Failure> {
+    if let Some(path) = &measured.json {
         record.write(path)?;
     }
-    let is_good = record.failed.is_empty();
-    show(&[record], shown, out)?;
-    Ok(if is_good { Status::Good } else { Status::Failed })
+    show(std::slice::from_ref(record), &measured.shown, out)?;
+    Ok(if record.failed.is_empty() { Status::Good } else { Status::Failed })
 }
 
 /// Prints the table, and writes what else was asked for.

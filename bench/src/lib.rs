@@ -26,6 +26,7 @@
 pub mod busy;
 pub mod case;
 pub mod cli;
+pub mod compiled_loop;
 pub mod csv;
 pub mod data;
 pub mod floor;

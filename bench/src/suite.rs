@@ -142,7 +142,7 @@ impl Run<'_> {
     }
 
     /// The record of a run in which nothing has been measured yet.
-    fn begin(&self) -> Result<Record> {
+    pub(crate) fn begin(&self) -> Result<Record> {
         let mut settings = match (self.small, self.own) {
             (true, _) => Settings::SMALL,
             (false, Own::Processes) => Settings::TABLE,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use wengert::{DType, Device, DeviceOptions, Literal};
-use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu};
+use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu, random_chains};
 use wengert_bench::cli::cases_json;
 use wengert_bench::harness::Contender;
 use wengert_bench::record::Record;
@@ -18,6 +18,7 @@ fn both(small: bool) -> Vec<Case> {
             cases.push(case);
         }
     }
+    cases.extend(random_chains(7, small));
     cases
 }
 
@@ -70,7 +71,7 @@ fn names_are_different_and_references_exist() {
                 seen.push(kind);
             }
         }
-        assert_eq!(seen.len(), 13, "every kind has a case");
+        assert_eq!(seen.len(), 14, "every kind has a case");
         let groups: BTreeSet<String> = catalogue_of_cpu(small).into_iter().map(|c| c.group).collect();
         let numbered = groups.iter().filter_map(|g| g.split(' ').next()).collect::<BTreeSet<_>>();
         let wanted = if small { "C1 C2 C3 C5 C6 steps" } else { "C1 C2 C3 C4 C5 C6 steps" };

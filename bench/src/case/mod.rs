@@ -14,6 +14,7 @@ mod gemm;
 mod gpt;
 mod inference;
 mod plain;
+mod random_chain;
 mod recurrent;
 mod rows;
 mod sums;
@@ -25,6 +26,7 @@ pub use chain::{Chain, compare_chain};
 pub use convolutional::Convolutional;
 pub use gemm::{Epilogue, Product};
 pub use inference::{Encoder, Inference};
+pub use random_chain::{compare_random_chain, random_chains};
 pub use recurrent::{Form, Recurrent};
 pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
@@ -100,6 +102,15 @@ pub enum Kind {
     Chain {
         /// Which.
         chain: Chain,
+        /// Elements of each array.
+        elements: usize,
+    },
+    /// A chain drawn at random.
+    RandomChain {
+        /// What it is drawn from.
+        seed: u64,
+        /// Its number among the chains of the seed.
+        number: u64,
         /// Elements of each array.
         elements: usize,
     },
@@ -248,6 +259,7 @@ impl Case {
         match &self.kind {
             Kind::Empty => chain::make(Chain::Copy, dtype, 1),
             Kind::Chain { chain, elements } => chain::make(*chain, dtype, *elements),
+            Kind::RandomChain { seed, number, elements } => random_chain::make(*seed, *number, *elements),
             Kind::Rows { kernel, rows, columns } => rows::make(*kernel, dtype, *rows, *columns),
             Kind::ColumnSum { rows, columns } => sums::make(dtype, &[*rows, *columns]),
             Kind::Sum { elements } => sums::make(dtype, &[*elements]),
@@ -269,6 +281,11 @@ impl Case {
             _ => self.make(),
         }
     }
+}
+
+/// The body of a random chain's loop in Rust, over elements `x`, `w`, `b` and `r`.
+pub(crate) fn rust_of_random_chain(seed: u64, number: u64) -> String {
+    random_chain::RandomChain::draw(seed, number).rust()
 }
 
 /// A program whose only function is the case.
