@@ -47,6 +47,8 @@ pub struct Target {
     pub calls: Vec<CallKind>,
     /// Whether a GEMM's epilogue is done by the call.
     pub gemm_epilogue: bool,
+    /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of it as soon as that is made.
+    pub joins: bool,
     /// Whether calls get memory of their own in the arena while they run: as much as [`Target::workspace`] says.
     pub workspace: bool,
 }
@@ -143,6 +145,7 @@ impl Target {
             row_bytes: 1 << 20,
             calls: CallKind::ALL.to_vec(),
             gemm_epilogue: true,
+            joins: true,
             workspace: false,
         }
     }
@@ -168,6 +171,8 @@ impl Target {
             // Attention is decomposed: products, and a nest for the softmax.
             calls: CallKind::ALL.into_iter().filter(|kind| *kind != CallKind::Attention).collect(),
             gemm_epilogue: true,
+            // Products are a library's.
+            joins: false,
             workspace: true,
         }
     }
@@ -225,6 +230,9 @@ impl Target {
                 attributes.insert(name, number(value.into()));
             }
         }
+        if self.joins {
+            attributes.insert("joins", Attribute::Bool(true));
+        }
         if self.workspace {
             attributes.insert("workspace", Attribute::Bool(true));
         }
@@ -249,6 +257,7 @@ impl Target {
         let least_part = narrow(number("least_part", Some(reduction_block))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let workspace = take(map, "workspace", Some(false))?;
+        let joins = take(map, "joins", Some(false))?;
         let gemm_epilogue = take(map, "gemm_epilogue", None)?;
         let Some(Attribute::List(calls)) = map.remove("calls") else {
             return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
@@ -275,6 +284,7 @@ impl Target {
             row_bytes,
             calls,
             gemm_epilogue,
+            joins,
             workspace,
         })
     }

@@ -6,8 +6,10 @@
 pub mod control;
 pub mod cost;
 pub mod interpret;
+pub mod joined;
 pub mod print;
 
+pub use joined::Joined;
 use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};
@@ -59,9 +61,10 @@ pub struct Buffer {
 pub struct Kernel {
     /// What it computes.
     pub work: Work,
-    /// Buffers read: for a nest its In parameters in order, for a call its operands, for control flow see [`control`].
+    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a joined pair see [`joined`], for control flow
+    /// [`control`].
     pub reads: Vec<BufferId>,
-    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow its results.
+    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow its results, for a joined pair both.
     pub writes: Vec<BufferId>,
     /// Equations it was made from.
     pub locations: Vec<LocationId>,
@@ -74,11 +77,31 @@ pub enum Work {
     Nest(Box<Nest>),
     /// A call.
     Call(Call),
+    /// A call and the nest that takes up its result part by part.
+    Joined(Box<Joined>),
     /// Kernels that run some number of times.
     Control(Box<control::Control>),
 }
 
 impl Kernel {
+    /// Its nest, alone or behind a call.
+    pub fn nest(&self) -> Option<&Nest> {
+        match &self.work {
+            Work::Nest(nest) => Some(nest),
+            Work::Joined(joined) => Some(&joined.nest),
+            Work::Call(_) | Work::Control(_) => None,
+        }
+    }
+
+    /// Its call, alone or with a nest behind it.
+    pub fn call(&self) -> Option<&Call> {
+        match &self.work {
+            Work::Call(call) => Some(call),
+            Work::Joined(joined) => Some(&joined.call),
+            Work::Nest(_) | Work::Control(_) => None,
+        }
+    }
+
     /// The buffers read, each once.
     pub fn distinct_reads(&self) -> impl Iterator<Item = BufferId> + '_ {
         let first = |n: usize| !self.reads[..n].contains(&self.reads[n]);
@@ -94,7 +117,8 @@ impl Kernels {
     /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name are defined.
     /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes for each parameter of its nest
     ///   (In before Out, no InOut), or for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for
-    ///   each input and output of the regions of its control flow, which are kernels that fit together.
+    ///   each input and output of the regions of its control flow, which are kernels that fit together. The nest of a joined pair
+    ///   [follows](nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
@@ -158,52 +182,61 @@ impl Kernels {
     }
 
     fn verify_kernel(&self, kernel: &Kernel) -> Result<()> {
-        let fits = |what: &str, id: BufferId, wanted: &TensorType, larger: bool| {
-            let ty = &self.buffers[id].ty;
-            let enough = if larger { ty.bytes() >= wanted.bytes() } else { ty.bytes() == wanted.bytes() };
-            if ty.dtype == wanted.dtype && enough {
-                Ok(())
-            } else {
-                Err(Diagnostic::new(format!("buffer {} of type {ty} for {what} of type {wanted}", id.0)))
-            }
-        };
         match &kernel.work {
-            Work::Nest(nest) => {
-                nest::verify(nest)?;
-                let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
-                let wanted = [BufferRole::In].repeat(kernel.reads.len());
-                let wanted: Vec<_> =
-                    wanted.into_iter().chain([BufferRole::Out].repeat(kernel.writes.len())).collect();
-                if roles != wanted {
-                    return Err(Diagnostic::new(format!(
-                        "nest @{} has other parameters than its kernel",
-                        nest.name
-                    )));
-                }
-                for ((_, parameter), id) in nest.parameters().zip(kernel.reads.iter().chain(&kernel.writes)) {
-                    let ty = TensorType::new(parameter.dtype, parameter.shape.iter().copied());
-                    fits(&format!("parameter `%{}`", parameter.name), *id, &ty, false)?;
-                }
-            }
-            Work::Call(call) => {
-                call.verify()?;
-                let operands = call.operands();
-                let results = call.results();
-                if operands.len() != kernel.reads.len() || results.len() != kernel.writes.len() {
-                    return Err(Diagnostic::new("a call has other operands than its kernel"));
-                }
-                for (n, (id, ty)) in kernel.reads.iter().zip(&operands).enumerate() {
-                    fits("an operand", *id, ty, call.may_be_larger(n))?;
-                }
-                for (id, ty) in kernel.writes.iter().zip(&results) {
-                    fits("a result", *id, ty, false)?;
-                }
+            Work::Nest(nest) => self.verify_nest(nest, &kernel.reads, &kernel.writes)?,
+            Work::Call(call) => self.verify_call(call, &kernel.reads, &kernel.writes)?,
+            Work::Joined(joined) => {
+                joined.verify(kernel)?;
+                let parts = joined.split(kernel);
+                self.verify_call(&joined.call, parts.operands, parts.result)?;
+                self.verify_nest(&joined.nest, &parts.reads, parts.writes)?;
             }
             Work::Control(control) => {
                 let types =
                     |ids: &[BufferId]| ids.iter().map(|id| self.buffers[*id].ty.clone()).collect::<Vec<_>>();
                 control.verify(kernel, &types(&kernel.reads), &types(&kernel.writes))?;
             }
+        }
+        Ok(())
+    }
+
+    fn fits(&self, what: &str, id: BufferId, wanted: &TensorType, larger: bool) -> Result<()> {
+        let ty = &self.buffers[id].ty;
+        let enough = if larger { ty.bytes() >= wanted.bytes() } else { ty.bytes() == wanted.bytes() };
+        if ty.dtype == wanted.dtype && enough {
+            Ok(())
+        } else {
+            Err(Diagnostic::new(format!("buffer {} of type {ty} for {what} of type {wanted}", id.0)))
+        }
+    }
+
+    fn verify_nest(&self, nest: &Nest, reads: &[BufferId], writes: &[BufferId]) -> Result<()> {
+        nest::verify(nest)?;
+        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
+        let wanted = [BufferRole::In].repeat(reads.len());
+        let wanted: Vec<_> = wanted.into_iter().chain([BufferRole::Out].repeat(writes.len())).collect();
+        if roles != wanted {
+            return Err(Diagnostic::new(format!("nest @{} has other parameters than its kernel", nest.name)));
+        }
+        for ((_, parameter), id) in nest.parameters().zip(reads.iter().chain(writes)) {
+            let ty = TensorType::new(parameter.dtype, parameter.shape.iter().copied());
+            self.fits(&format!("parameter `%{}`", parameter.name), *id, &ty, false)?;
+        }
+        Ok(())
+    }
+
+    fn verify_call(&self, call: &Call, reads: &[BufferId], writes: &[BufferId]) -> Result<()> {
+        call.verify()?;
+        let operands = call.operands();
+        let results = call.results();
+        if operands.len() != reads.len() || results.len() != writes.len() {
+            return Err(Diagnostic::new("a call has other operands than its kernel"));
+        }
+        for (n, (id, ty)) in reads.iter().zip(&operands).enumerate() {
+            self.fits("an operand", *id, ty, call.may_be_larger(n))?;
+        }
+        for (id, ty) in writes.iter().zip(&results) {
+            self.fits("a result", *id, ty, false)?;
         }
         Ok(())
     }

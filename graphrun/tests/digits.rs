@@ -127,9 +127,9 @@ fn every_stage_of_every_function_reads_back() {
         let bound = function.bind(&binding).unwrap();
         let kernels = compile_kernels(&bound, &Target::cpu(), &Options::default()).unwrap().kernels;
         for kernel in &kernels.kernels {
-            if let wengert::kernels::Work::Nest(nest) = &kernel.work {
+            if let Some(nest) = kernel.nest() {
                 let text = nest.to_string();
-                assert_eq!(parse_nests("x", &text).unwrap()[0].0, **nest, "{text}");
+                assert_eq!(parse_nests("x", &text).unwrap()[0].0, *nest, "{text}");
             }
         }
         let plan = compile(&program, &function.name, &binding, &Target::cpu(), &Options::default()).unwrap();

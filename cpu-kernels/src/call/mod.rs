@@ -19,6 +19,7 @@ mod scatter;
 mod sort;
 
 use crate::memory::{ALIGNMENT, Buffer, Workspace};
+use crate::nest::Follower;
 use attention::CompiledAttention;
 use convolution::CompiledConvolution;
 use gemm::CompiledGemm;
@@ -92,6 +93,11 @@ impl CompiledCall {
         })
     }
 
+    /// How many operands and results it has.
+    pub(crate) fn arguments(&self) -> usize {
+        self.parameters.len()
+    }
+
     /// Bytes of scratch memory that each thread needs: to be [reserved](Workspace::reserve) before a run.
     pub fn scratch_bytes(&self) -> usize {
         match &self.kind {
@@ -118,11 +124,35 @@ impl CompiledCall {
     /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not aligned to its elements, is
     /// not writable, or overlaps a result; the workspace has too little scratch memory; or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<(), Diagnostic> {
+        self.run_followed(workspace, buffers, None)
+    }
+
+    /// Whether a nest may follow it ([`run_followed`](Self::run_followed)).
+    pub(crate) fn may_be_followed(&self) -> bool {
+        matches!(self.kind, Kind::Gemm(_))
+    }
+
+    /// [`scratch_bytes`](Self::scratch_bytes) with a nest that follows and needs so many bytes.
+    pub(crate) fn scratch_followed(&self, follower: usize) -> usize {
+        room(self.scratch_bytes()) + follower
+    }
+
+    /// [`run`](Self::run), with a nest that runs on each part of the result as soon as it is made. It writes nothing that the call reads, and reads
+    /// nothing that the call writes but, for each row, its own element of the result.
+    ///
+    /// Error: as for `run`; or there is a nest, and the call is none that [may be followed](Self::may_be_followed).
+    pub(crate) fn run_followed(
+        &self,
+        workspace: &Workspace,
+        buffers: &[Buffer<'_>],
+        follower: Option<&Follower<'_>>,
+    ) -> Result<(), Diagnostic> {
         let run = || {
-            self.check(workspace, buffers)?;
+            self.check(workspace, buffers, follower)?;
             let arguments = Arguments(buffers);
             match &self.kind {
-                Kind::Gemm(gemm) => gemm.run(workspace, &arguments),
+                Kind::Gemm(gemm) => gemm.run(workspace, &arguments, follower),
+                _ if follower.is_some() => Err(Diagnostic::new("no nest can follow it")),
                 Kind::Convolution(convolution) => convolution.run(workspace, &arguments),
                 Kind::Scatter(scatter) => scatter.run(workspace, &arguments),
                 Kind::Sort(sort) => sort.run(workspace, &arguments),
@@ -132,13 +162,18 @@ impl CompiledCall {
         run().map_err(|e| e.context(format!("call `{}`", self.name)))
     }
 
-    fn check(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<(), Diagnostic> {
+    fn check(
+        &self,
+        workspace: &Workspace,
+        buffers: &[Buffer<'_>],
+        follower: Option<&Follower<'_>>,
+    ) -> Result<(), Diagnostic> {
         if buffers.len() != self.parameters.len() {
             let (wanted, given) = (self.parameters.len(), buffers.len());
             return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
         }
-        if workspace.scratch(0).len() < self.scratch_bytes() {
-            let bytes = self.scratch_bytes();
+        let bytes = follower.map_or(self.scratch_bytes(), |f| self.scratch_followed(f.scratch()));
+        if workspace.scratch(0).len() < bytes {
             return Err(Diagnostic::new(format!("the workspace has less scratch memory than {bytes} bytes"))
                 .help("reserve `scratch_bytes()` first"));
         }

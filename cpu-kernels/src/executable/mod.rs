@@ -69,6 +69,8 @@ struct Place {
 enum Action {
     Nest { nest: usize, arguments: Vec<Place> },
     Call { call: usize, arguments: Vec<Place> },
+    /// A call and the nest that follows it, on each part of the call's result as it is made; the call's arguments come first.
+    Followed { call: usize, nest: usize, arguments: Vec<Place> },
     Copy { from: Place, to: Place },
     Loop { counter: usize, trip: Trip, reverse: bool, body: Vec<Action> },
     If { predicate: Place, then: Vec<Action>, otherwise: Vec<Action> },
@@ -112,6 +114,21 @@ impl Executable {
     /// How often each nest of the plan has been run, in all runs so far: what a loop costs, and a branch saves, is counted, not guessed.
     pub fn launches(&self) -> &[u64] {
         &self.launches
+    }
+
+    /// How many nests of the plan run on each part of the product before them as it is made.
+    pub fn followed(&self) -> usize {
+        fn count(actions: &[Action]) -> usize {
+            let of = |action: &Action| match action {
+                Action::Followed { .. } => 1,
+                Action::Nest { .. } | Action::Call { .. } | Action::Copy { .. } => 0,
+                Action::Loop { body, .. } => count(body),
+                Action::If { then, otherwise, .. } => count(then) + count(otherwise),
+                Action::Switch { arms, .. } => arms.iter().map(|arm| count(arm)).sum(),
+            };
+            actions.iter().map(of).sum()
+        }
+        count(&self.actions)
     }
 
     /// Measures from now on what each kernel takes, and forgets what was measured before.

@@ -4,8 +4,8 @@ use super::{Action, Executable, Place, Trip};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Buffer, Workspace};
 use crate::nest::CompiledNest;
-use wengert_core::nest::BufferRole;
-use wengert_core::plan::{self, Address, Argument, Plan, Step, ValueId};
+use wengert_core::nest::{self, BufferRole};
+use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId};
 use wengert_core::{DType, Diagnostic, Id};
 
 pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executable, Diagnostic> {
@@ -17,12 +17,12 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
     let simd = workspace.simd();
     let nests: Vec<CompiledNest> =
         plan.nests.iter().map(|(_, nest)| CompiledNest::new(nest, simd)).collect::<Result<_, _>>()?;
-    let mut preparing = Preparing { plan, calls: Vec::new(), most: 0, loops: 0 };
+    let mut preparing = Preparing { plan, nests: &nests, calls: Vec::new(), most: 0, loops: 0, scratch: 0 };
     let actions = preparing.steps(&plan.steps)?;
-    let calls = preparing.calls;
-    let scratch =
+    let Preparing { calls, most, loops, scratch, .. } = preparing;
+    let alone =
         nests.iter().map(CompiledNest::scratch_bytes).chain(calls.iter().map(CompiledCall::scratch_bytes));
-    workspace.reserve(scratch.max().unwrap_or(0))?;
+    workspace.reserve(alone.max().unwrap_or(0).max(scratch))?;
     let mut constants = Vec::new();
     for constant in &plan.constants {
         let bytes = constant.literal.to_bytes();
@@ -42,23 +42,72 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
         arena,
         constants,
         workspace,
-        counters: vec![0; preparing.loops],
+        counters: vec![0; loops],
         launches: vec![0; plan.nests.len()],
         profile: None,
-        buffers: vec![Buffer::reading::<u8>(&[]); preparing.most],
+        buffers: vec![Buffer::reading::<u8>(&[]); most],
     })
 }
 
 struct Preparing<'a> {
     plan: &'a Plan,
+    nests: &'a [CompiledNest],
     calls: Vec<CompiledCall>,
     most: usize,
     loops: usize,
+    /// Bytes of scratch memory of calls with nests that follow them.
+    scratch: usize,
 }
 
 impl Preparing<'_> {
     fn steps(&mut self, steps: &[Step]) -> Result<Vec<Action>, Diagnostic> {
-        steps.iter().map(|step| self.step(step)).collect()
+        let mut actions = Vec::with_capacity(steps.len());
+        let mut rest = steps;
+        while let [step, behind @ ..] = rest {
+            rest = behind;
+            let action = self.step(step)?;
+            actions.push(match behind {
+                [Step::Nest { nest, arguments }, after @ ..] => match self.follow(action, *nest, arguments) {
+                    Ok(followed) => {
+                        rest = after;
+                        followed
+                    }
+                    Err(alone) => alone,
+                },
+                _ => action,
+            });
+        }
+        Ok(actions)
+    }
+
+    /// A call together with the nest behind it, if that can run on each part of the call's result as it is made: it reads each element at its own row
+    /// and nothing else of what the call writes, and writes nothing that the call reads. Otherwise the call alone.
+    ///
+    /// The planner lays such pairs out so; the plan is right either way.
+    fn follow(&mut self, call: Action, nest: NestId, of_nest: &[Argument]) -> Result<Action, Action> {
+        let Action::Call { call: number, arguments } = call else { return Err(call) };
+        let alone = |arguments| Err(Action::Call { call: number, arguments });
+        let Some((result, operands)) = arguments.split_last() else { return alone(arguments) };
+        let nest_of = &self.plan.nests[nest];
+        let roles = nest_of.parameters().map(|(_, b)| b.role != BufferRole::In);
+        let places: Vec<Place> = of_nest.iter().zip(roles).map(|(a, written)| self.place(a, written)).collect();
+        let reads = || (0..places.len()).filter(|n| !places[*n].written && places[*n].meets(result));
+        let mut made = reads();
+        let follows = match (made.next(), made.next()) {
+            (Some(n), None) => {
+                places[n].is_same(result) && nest::follows(nest_of, nest::BufferId::new(n))
+            }
+            _ => false,
+        };
+        let writes = || places.iter().filter(|p| p.written);
+        let apart = writes().all(|w| !operands.iter().any(|o| o.meets(w)) && (!w.meets(result) || w.is_same(result)));
+        if !self.calls[number].may_be_followed() || !follows || !apart {
+            return alone(arguments);
+        }
+        let bytes = self.nests[nest.index()].scratch_bytes();
+        self.scratch = self.scratch.max(self.calls[number].scratch_followed(bytes));
+        let arguments = arguments.into_iter().chain(places).collect();
+        Ok(self.with(Action::Followed { call: number, nest: nest.index(), arguments }))
     }
 
     fn step(&mut self, step: &Step) -> Result<Action, Diagnostic> {
@@ -109,7 +158,10 @@ impl Preparing<'_> {
 
     /// Remembers how many buffers the step has.
     fn with(&mut self, action: Action) -> Action {
-        if let Action::Nest { arguments, .. } | Action::Call { arguments, .. } = &action {
+        if let Action::Nest { arguments, .. }
+        | Action::Call { arguments, .. }
+        | Action::Followed { arguments, .. } = &action
+        {
             self.most = self.most.max(arguments.len());
         }
         action
@@ -128,5 +180,21 @@ impl Preparing<'_> {
             bytes: size(self.plan.values[value].bytes()),
             written,
         }
+    }
+}
+
+impl Place {
+    /// True if it is the same bytes.
+    fn is_same(&self, other: &Place) -> bool {
+        (self.space, self.offset, self.bytes) == (other.space, other.offset, other.bytes)
+            && self.strides == other.strides
+    }
+
+    /// True if it may share bytes with the other.
+    fn meets(&self, other: &Place) -> bool {
+        let some = self.space == other.space && self.bytes > 0 && other.bytes > 0;
+        let within = self.offset < other.offset + other.bytes && other.offset < self.offset + self.bytes;
+        // With other strides it may be anywhere.
+        some && (within || self.strides != other.strides)
     }
 }

@@ -80,6 +80,17 @@ impl Runner<'_> {
                 self.spent(since, |profile| &mut profile.calls[*call]);
                 Ok(())
             }
+            Action::Followed { call, nest, arguments } => {
+                self.launches[*nest] += 1;
+                self.gather(arguments);
+                let since = self.since();
+                let call_of = &self.calls[*call];
+                let (of_call, of_nest) = self.buffers[..arguments.len()].split_at(call_of.arguments());
+                let follower = self.nests[*nest].follower(self.workspace, of_nest)?;
+                call_of.run_followed(self.workspace, of_call, Some(&follower))?;
+                self.spent(since, |profile| &mut profile.calls[*call]);
+                Ok(())
+            }
             Action::Copy { from, to } => {
                 let (from, to) = (self.buffer(from), self.buffer(to));
                 assert!(from.bytes() == to.bytes(), "both places hold the same value");

@@ -29,6 +29,7 @@ mod address;
 mod analyse;
 mod combine;
 mod compile;
+mod follow;
 mod frame;
 mod fuse;
 mod group;
@@ -40,11 +41,12 @@ mod run;
 mod schedule;
 mod sum;
 
-use crate::memory::{AlignedBytes, Buffer, Workspace};
+use crate::memory::{ALIGNMENT, Buffer, Workspace};
 use crate::native;
 use crate::simd::Simd;
 use address::VectorAxes;
 use combine::Progress;
+pub(crate) use follow::{Follower, Part};
 use frame::Frame;
 use layout::Layout;
 use lower::Lowered;
@@ -251,12 +253,13 @@ impl CompiledNest {
     /// A thread's view of its scratch memory.
     fn runner<'a>(
         &'a self,
-        scratch: &'a mut AlignedBytes,
+        scratch: &'a mut [u8],
         buffers: &'a [Buffer<'a>],
         aliased: u64,
     ) -> run::Runner<'a> {
-        assert!(scratch.len() >= self.scratch, "checked before the run");
         let base = scratch.as_mut_ptr();
+        let fits = scratch.len() >= self.scratch && base.addr().is_multiple_of(ALIGNMENT);
+        assert!(fits, "checked before the run");
         let at = |offset: usize| base.wrapping_add(offset);
         // SAFETY: the layout gave each of these its own bytes of the scratch memory, aligned to 64, and of the homes of registers
         // and the like, which are reached by `base`, none is among them. All bytes are initialised, and every pattern

@@ -41,32 +41,42 @@ impl Runner<'_> {
 
     /// Runs some units: rows, or blocks of rows.
     pub fn units(&mut self, units: std::ops::Range<usize>) {
-        let (positions, period, axis) = match &self.nest.rows {
-            Some(vector) => (vector.positions(), vector.period(), Some(vector.axes[0])),
-            None => (1, 1, None),
+        let (positions, period) = match &self.nest.rows {
+            Some(vector) => (vector.positions(), vector.period()),
+            None => (1, 1),
         };
         let lanes = self.nest.lanes;
         let blocks = positions.div_ceil(lanes);
         let mut block = units.start % blocks;
-        let mut rest = units.start / blocks;
-        for outer in self.nest.outer.iter().rev() {
-            self.frame.counters[outer.axis as usize] = (rest % outer.extent) as i64;
-            rest /= outer.extent;
-        }
+        self.enter(units.start / blocks);
         for _ in units {
             let position = block * lanes;
-            self.frame.set_block(position, lanes.min(positions - position), period);
-            if let Some(axis) = axis.filter(|_| period > 1) {
-                self.frame.counters[axis.0 as usize] = (position / period) as i64;
-            }
-            for phase in &self.nest.phases {
-                self.phase(phase);
-            }
+            self.block_of_rows(position, lanes.min(positions - position), period);
             block += 1;
             if block == blocks {
                 block = 0;
                 self.advance();
             }
+        }
+    }
+
+    /// Goes to an iteration of the outer axes, by its number.
+    pub fn enter(&mut self, outer: usize) {
+        let mut rest = outer;
+        for outer in self.nest.outer.iter().rev() {
+            self.frame.counters[outer.axis as usize] = (rest % outer.extent) as i64;
+            rest /= outer.extent;
+        }
+    }
+
+    /// Runs the phases for a block of rows (for one, if lanes are elements), of this iteration of the outer axes.
+    pub fn block_of_rows(&mut self, position: usize, count: usize, period: usize) {
+        self.frame.set_block(position, count, period);
+        if let Some(vector) = self.nest.rows.as_ref().filter(|_| period > 1) {
+            self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
+        }
+        for phase in &self.nest.phases {
+            self.phase(phase);
         }
     }
 

@@ -6,6 +6,8 @@
 
 mod decompose;
 mod epilogue;
+mod join;
 
 pub(crate) use decompose::{decompose, inline_regions};
 pub(crate) use epilogue::epilogues;
+pub(crate) use join::join;

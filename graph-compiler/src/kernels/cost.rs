@@ -60,9 +60,13 @@ impl Kernels {
     /// Seconds that a kernel of this function takes at such rates: those of its bytes, or of its operations if these are more.
     pub fn seconds(&self, kernel: &Kernel, rates: &Rates) -> f64 {
         let cost = self.cost(kernel);
-        let rate = if matches!(kernel.work, Work::Call(_)) { rates.calls } else { rates.nests };
+        let (calls, nests) = match &kernel.work {
+            Work::Call(_) => (cost.operations, 0),
+            Work::Joined(joined) => (joined.call.flops(), cost.operations - joined.call.flops()),
+            Work::Nest(_) | Work::Control(_) => (0, cost.operations),
+        };
         let bytes = (cost.read as f64 + cost.written as f64) / rates.bytes;
-        bytes.max(cost.operations as f64 / rate)
+        bytes.max(calls as f64 / rates.calls + nests as f64 / rates.nests)
     }
 
     /// The cost of a kernel of this function.
@@ -72,6 +76,7 @@ impl Kernels {
             operations: match &kernel.work {
                 Work::Nest(nest) => operations(nest),
                 Work::Call(call) => call.flops(),
+                Work::Joined(joined) => joined.call.flops().saturating_add(operations(&joined.nest)),
                 Work::Control(control) => of_control(control, kernel),
             },
             read: kernel.distinct_reads().map(bytes).fold(0, u64::saturating_add),

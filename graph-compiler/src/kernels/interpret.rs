@@ -38,6 +38,12 @@ pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) 
         let results = match &kernel.work {
             Work::Nest(nest) => run(nest, &reads)?,
             Work::Call(c) => call(c, &reads)?,
+            Work::Joined(joined) => {
+                let (operands, rest) = reads.split_at(joined.call.operands().len());
+                let mut results = call(&joined.call, operands)?;
+                results.extend(run(&joined.nest, &joined.reads(rest, &results[0]))?);
+                results
+            }
             Work::Control(control) => match control.form(kernel) {
                 Form::Branch => branch(control, &reads, call)?,
                 Form::Loop(form) => repeat(control, form, kernel, kernels, &reads, call)?,

@@ -22,10 +22,13 @@ impl Kernels {
                 Work::Nest(nest) if printed.insert(&nest.name) => {
                     writeln!(f, "{}\n", nest.to_string().trim_end())?;
                 }
+                Work::Joined(joined) if printed.insert(&joined.nest.name) => {
+                    writeln!(f, "{}\n", joined.nest.to_string().trim_end())?;
+                }
                 Work::Control(control) => {
                     control.regions.iter().try_for_each(|region| region.nests(printed, f))?;
                 }
-                Work::Nest(_) | Work::Call(_) => {}
+                Work::Nest(_) | Work::Call(_) | Work::Joined(_) => {}
             }
         }
         Ok(())
@@ -50,6 +53,10 @@ impl Kernels {
             let work = match &kernel.work {
                 Work::Nest(nest) => format!("@{}", nest.name),
                 Work::Call(call) => format!("call {}", wengert_core::target::CallKind::of(call).name()),
+                Work::Joined(joined) => {
+                    let call = wengert_core::target::CallKind::of(&joined.call).name();
+                    format!("call {call}, then @{}", joined.nest.name)
+                }
                 Work::Control(control) => {
                     let (mut name, attributes) = (control.op.name().to_string(), control.op.attributes());
                     if !attributes.is_empty() {

@@ -58,7 +58,11 @@ fn of(
         let regions = regions.collect::<Result<_>>()?;
         controls.insert(n, Control { op: equation.op.clone(), regions });
     }
-    assemble(function, locations, &view, &fused, target, controls, names)
+    let mut kernels = assemble(function, locations, &view, &fused, target, controls, names)?;
+    if fuse && target.joins {
+        calls::join(&mut kernels);
+    }
+    Ok(kernels)
 }
 
 /// What has a name outside keeps it in the region: a capture as it is, a carry or a slice with what it is in front.

@@ -135,7 +135,10 @@ impl<'a> Writer<'a> {
         let decided = self.decided;
         let kernel = &decided.kernels.kernels[k];
         kernel.writes.iter().for_each(|buffer| self.define(*buffer));
-        let arguments = || kernel.reads.iter().chain(&kernel.writes).map(|b| self.argument(*b)).collect();
+        let list = |reads: &[BufferId], writes: &[BufferId]| -> Vec<Argument> {
+            reads.iter().chain(writes).map(|b| self.argument(*b)).collect()
+        };
+        let arguments = || list(&kernel.reads, &kernel.writes);
         let step = match &kernel.work {
             Work::Nest(_) => {
                 let nest = decided.nests[k].expect("every nest kernel has its nest in the table");
@@ -144,6 +147,16 @@ impl<'a> Writer<'a> {
             Work::Call(call) => {
                 let workspace = decided.slots.workspace(decided.arena, k);
                 Step::Call { call: call.clone(), arguments: arguments(), workspace }
+            }
+            Work::Joined(joined) => {
+                let parts = joined.split(kernel);
+                let workspace = decided.slots.workspace(decided.arena, k);
+                let arguments = list(parts.operands, parts.result);
+                let nest = decided.nests[k].expect("every joined kernel has its nest in the table");
+                let follower = Step::Nest { nest, arguments: list(&parts.reads, parts.writes) };
+                steps.push(Step::Call { call: joined.call.clone(), arguments, workspace });
+                self.source(&kernel.locations);
+                follower
             }
             Work::Control(control) => return self.control(k, control, steps),
         };

@@ -26,7 +26,7 @@ pub mod problem;
 mod regions;
 mod slots;
 
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Work};
 use crate::schedule;
 use homes::Homes;
 use nests::{Nests, Table};
@@ -55,8 +55,10 @@ pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Re
     let mut planned = part(kernels, target, binding, nests)?;
     let plan = &mut planned.plan;
     plan.nests = table.distinct;
-    if plan.steps.iter().any(|step| !step.blocks().is_empty()) {
-        // The max load of the slots takes what regions need as one, at its greatest; the bound of a plan looks at each of their steps.
+    let joined = kernels.kernels.iter().any(|k| matches!(k.work, Work::Joined(_)));
+    if joined || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
+        // The max load of the slots takes what regions need as one, at its greatest, and a product and its nest; the bound of a plan looks at
+        // each of their steps.
         plan.lower_bound = account(plan).peak.bytes;
     }
     Ok(planned)

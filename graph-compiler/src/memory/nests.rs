@@ -4,6 +4,7 @@ use crate::kernels::control::Form;
 use crate::kernels::{BufferId, Kernels, Work};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use wengert_core::call::Call;
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{self, Nest};
 use wengert_core::plan::NestId;
@@ -45,6 +46,7 @@ impl<'t> Nests<'t> {
     pub fn new(kernels: &Kernels, table: &'t mut Table) -> Nests<'t> {
         let of_kernel = kernels.kernels.iter().map(|kernel| match &kernel.work {
             Work::Nest(nest) => Some(table.add(nest)),
+            Work::Joined(joined) => Some(table.add(&joined.nest)),
             Work::Call(_) | Work::Control(_) => None,
         });
         let of_kernel = of_kernel.collect();
@@ -63,12 +65,27 @@ impl<'t> Nests<'t> {
         if operand.dtype != result.dtype || operand.bytes() != result.bytes() {
             return false;
         }
-        let places: Vec<usize> = (0..kernel.reads.len()).filter(|n| kernel.reads[*n] == read).collect();
-        let id = match (&kernel.work, self.of_kernel[k]) {
-            (Work::Nest(_), Some(id)) => id,
-            (Work::Call(call), _) => {
-                let allowed = call.in_place();
-                return places.len() == 1 && allowed.contains(&places[0]);
+        let at = |reads: &[BufferId]| -> Vec<usize> {
+            (0..reads.len()).filter(|n| reads[*n] == read).collect()
+        };
+        let of_call = |call: &Call, places: &[usize]| {
+            let allowed = call.in_place();
+            places.len() == 1 && allowed.contains(&places[0])
+        };
+        let places = at(&kernel.reads);
+        let (id, places, reads, write) = match (&kernel.work, self.of_kernel[k]) {
+            (Work::Nest(_), Some(id)) => (id, places, kernel.reads.len(), write),
+            (Work::Call(call), _) => return of_call(call, &places),
+            (Work::Joined(joined), Some(id)) => {
+                let parts = joined.split(kernel);
+                let (of_operands, of_nest) = (at(parts.operands), at(&parts.reads));
+                match (of_operands.is_empty(), of_nest.is_empty()) {
+                    // What the one reads while the other has begun to write stays.
+                    (false, false) => return false,
+                    (false, true) => return write == 0 && of_call(&joined.call, &of_operands),
+                    _ if write == 0 => return false,
+                    _ => (id, of_nest, parts.reads.len(), write - 1),
+                }
             }
             (Work::Control(control), _) => {
                 let Form::Loop(form) = control.form(kernel) else { return false };
@@ -80,10 +97,9 @@ impl<'t> Nests<'t> {
                 return places.iter().all(|n| carries.contains(n))
                     && places.contains(&(carries.start + write));
             }
-            (Work::Nest(_), None) => unreachable!("every nest is in the table"),
+            (Work::Nest(_) | Work::Joined(_), None) => unreachable!("every nest is in the table"),
         };
         let nest = &self.table.distinct[id];
-        let reads = kernel.reads.len();
         *self.table.aliases.entry((id, places.clone(), write)).or_insert_with(|| {
             let pairs: Vec<_> = places
                 .iter()

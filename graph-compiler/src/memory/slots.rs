@@ -87,6 +87,7 @@ impl Slots {
             }
             let bytes = match &kernels.kernels[*k].work {
                 Work::Call(call) => target.workspace(call),
+                Work::Joined(joined) => target.workspace(&joined.call),
                 Work::Nest(_) => 0,
                 Work::Control(_) => regions[*k].workspace,
             };
@@ -126,7 +127,13 @@ impl Slots {
             Place::Outside(space) => Some(space),
             _ => None,
         };
-        let dying = kernels.kernels[k].distinct_reads().find_map(|read| match self.place[read] {
+        // The product of a joined pair is an operand of the nest's results.
+        let product = match &kernels.kernels[k].work {
+            Work::Joined(_) if write > 0 => kernels.kernels[k].writes.first(),
+            _ => None,
+        };
+        let candidates = product.copied().into_iter().chain(kernels.kernels[k].distinct_reads());
+        let dying = candidates.into_iter().find_map(|read| match self.place[read] {
             Place::Slot(slot) if last[read] == moment && self.slots[slot].tail == Some(read) => {
                 let fits = self.slots[slot].bytes == bytes && self.slots[slot].outside.is_none();
                 (fits && nests.may_alias(kernels, k, read, write)).then_some(slot)

@@ -3,6 +3,7 @@
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Contents, Source, bindings, pair, target};
+use std::borrow::Cow;
 use wengert::core::Target;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
@@ -109,17 +110,20 @@ fn comment(text: &str) -> String {
 
 /// What each kernel costs, and its share of the time that all take at these rates.
 fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
-    let mut rows: Vec<(&str, Cost, f64)> = Vec::new();
+    let mut rows: Vec<(Cow<'_, str>, Cost, f64)> = Vec::new();
     for kernel in &kernels.kernels {
         let name = match &kernel.work {
-            Work::Nest(nest) => nest.name.as_str(),
-            Work::Call(call) => CallKind::of(call).name(),
-            Work::Control(control) => control.op.name(),
+            Work::Nest(nest) => nest.name.as_str().into(),
+            Work::Call(call) => CallKind::of(call).name().into(),
+            Work::Joined(joined) => {
+                format!("{}, {}", CallKind::of(&joined.call).name(), joined.nest.name).into()
+            }
+            Work::Control(control) => control.op.name().into(),
         };
         rows.push((name, kernels.cost(kernel), kernels.seconds(kernel, rates)));
     }
     let seconds: f64 = rows.iter().map(|(_, _, seconds)| seconds).sum();
-    rows.push(("total", rows.iter().map(|(_, cost, _)| *cost).sum(), seconds));
+    rows.push(("total".into(), rows.iter().map(|(_, cost, _)| *cost).sum(), seconds));
     let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
     let mut table = format!(
         "{:<width$} {:>14} {:>12} {:>13} {:>16} {:>15}\n",

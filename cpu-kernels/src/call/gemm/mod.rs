@@ -11,7 +11,9 @@ use super::epilogue::{Places, finish};
 use super::panel::View;
 use super::product::{self, Order, Product, multiply};
 use super::{Arguments, room, take};
+use crate::simd::Simd;
 use crate::memory::Workspace;
+use crate::nest::{Follower, Part};
 use tiling::{APART, Grain, Tiling};
 use wengert_core::Diagnostic;
 use wengert_core::call::{Epilogue, Gemm, Matrix};
@@ -21,6 +23,17 @@ use wengert_core::call::{Epilogue, Gemm, Matrix};
 pub(super) struct CompiledGemm {
     call: Gemm,
     order: Order,
+}
+
+/// A part of out.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// In which product of the batch.
+    batch: usize,
+    /// The first row and column.
+    first: [usize; 2],
+    /// Rows and columns.
+    size: [usize; 2],
 }
 
 /// Products with one rhs are one product of more rows, if the rows of lhs follow each other.
@@ -53,12 +66,18 @@ impl CompiledGemm {
         self.call.result != self.call.accumulate || (self.call.epilogue.residual && in_place)
     }
 
-    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+    /// Runs the product, and on each part of it that is made the nest that follows it, which takes its scratch memory behind that of the product.
+    pub fn run(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+        follower: Option<&Follower<'_>>,
+    ) -> Result<(), Diagnostic> {
         with_element!(self.call.operand, T => {
             if self.call.result == self.call.operand {
-                self.run_with::<T, T>(workspace, arguments)
+                self.run_with::<T, T>(workspace, arguments, follower)
             } else {
-                self.run_with::<T, <T as Element>::Wide>(workspace, arguments)
+                self.run_with::<T, <T as Element>::Wide>(workspace, arguments, follower)
             }
         })
     }
@@ -67,6 +86,7 @@ impl CompiledGemm {
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,
+        follower: Option<&Follower<'_>>,
     ) -> Result<(), Diagnostic> {
         let call = &self.call;
         if call.batch * call.m * call.n == 0 {
@@ -83,9 +103,13 @@ impl CompiledGemm {
             // Tiles of one column follow each other: threads at work side by side read the same part of rhs.
             let (i, j) = (tile % down * rows, tile / down * columns);
             let extents = [rows.min(call.m - i), columns.min(call.n - j)];
+            let mut scratch = workspace.scratch(thread);
             for batch in batch * batches..call.batch.min((batch + 1) * batches) {
                 // SAFETY: the tile lies within out, and no other task has a part of it.
-                unsafe { self.tile::<T, R>(workspace, thread, arguments, batch, [i, j], extents) };
+                unsafe {
+                    let tile = Tile { batch, first: [i, j], size: extents };
+                    self.tile::<T, R>(workspace.simd(), &mut scratch, arguments, follower, tile);
+                }
             }
         };
         workspace.pool().parallel_for(tasks, task).map_err(|e| Diagnostic::new(e.to_string()))
@@ -95,15 +119,15 @@ impl CompiledGemm {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked. The tile lies within out, and no other thread uses that part of it.
+    /// The arguments are those of the call, checked. The tile lies within out, and no other thread uses that part of it, nor the same rows of the
+    /// follower, which writes nothing that the product reads.
     unsafe fn tile<T: Element, R: Element<Wide = T::Wide>>(
         &self,
-        workspace: &Workspace,
-        thread: usize,
+        simd: Simd,
+        scratch: &mut [u8],
         arguments: &Arguments<'_>,
-        batch: usize,
-        [i, j]: [usize; 2],
-        [m, n]: [usize; 2],
+        follower: Option<&Follower<'_>>,
+        Tile { batch, first: [i, j], size: [m, n] }: Tile,
     ) {
         let call = &self.call;
         let Epilogue { bias, residual, .. } = call.epilogue;
@@ -119,8 +143,8 @@ impl CompiledGemm {
         let apart = self.sums_apart(std::ptr::eq(residual_at, arguments.result::<R>()));
         let residual = residual_at.wrapping_add(at);
         let bias = if bias { arguments.operand::<R>(2).wrapping_add(j) } else { std::ptr::null() };
-        let mut scratch = workspace.scratch(thread);
-        let mut free = &mut scratch[..];
+        let own = room(self.scratch()).min(scratch.len());
+        let (mut free, behind) = scratch.split_at_mut(own);
         let (sums, sums_row) = if apart {
             (take::<T::Wide>(&mut free, m * n).as_mut_ptr(), n)
         } else {
@@ -136,23 +160,30 @@ impl CompiledGemm {
             row: sums_row,
             add: false,
         };
-        let simd = workspace.simd();
         // SAFETY: the view's elements exist, since the arguments were checked; the sums are this task's own, and so is its scratch memory.
         unsafe {
             multiply(simd, free, &product, |rows, columns| {
-                if !apart && call.epilogue == Epilogue::default() {
-                    return;
+                let within = rows.start * call.n + columns.start;
+                if apart || call.epilogue != Epilogue::default() {
+                    let places = Places {
+                        sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
+                        sums_row,
+                        out: out.add(within),
+                        out_row: call.n,
+                        bias: bias.wrapping_add(columns.start),
+                        residual: residual.wrapping_add(within),
+                    };
+                    finish(simd, call.epilogue, [rows.len(), columns.len()], &places);
                 }
-                let at = rows.start * call.n + columns.start;
-                let places = Places {
-                    sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
-                    sums_row,
-                    out: out.add(at),
-                    out_row: call.n,
-                    bias: bias.wrapping_add(columns.start),
-                    residual: residual.wrapping_add(at),
-                };
-                finish(simd, call.epilogue, [rows.len(), columns.len()], &places);
+                if let Some(follower) = follower {
+                    let part = Part {
+                        first: at + within,
+                        lines: rows.len(),
+                        distance: call.n,
+                        rows: columns.len(),
+                    };
+                    follower.run(behind, part);
+                }
             });
         }
     }

@@ -132,7 +132,7 @@ fn direct(kernels: &Kernels, plan: &Plan) -> Run {
         let results = match &kernel.work {
             Work::Nest(nest) => nest::interpret(nest, &operands).unwrap(),
             Work::Call(call) => call.references(&operands).unwrap().iter().map(|r| r.literal()).collect(),
-            Work::Control(_) => unreachable!("these kernels have no regions"),
+            Work::Joined(_) | Work::Control(_) => unreachable!("these kernels are nests and calls"),
         };
         for (buffer, result) in kernel.writes.iter().zip(results) {
             let shape = kernels.buffers[*buffer].ty.extents().unwrap();

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // It is a test.
 
+mod followed;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use wengert_core::plan::{Plan, interpret, parse_plan, verify};
+use wengert_core::plan::{Plan, Run, interpret, parse_plan, verify};
 use wengert_core::{DType, Literal, Scalar};
 use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
 
@@ -98,6 +100,31 @@ impl Host {
     }
 }
 
+/// Runs a plan, and compares what it leaves bit for bit; how often it allocated.
+fn compare(
+    executable: &mut Executable,
+    inputs: &[Literal],
+    variables: &[Option<Literal>],
+    expected: &Run,
+) -> usize {
+    let plan = executable.plan().clone();
+    let mut host = Host::new(&plan, inputs, variables);
+    let read: Vec<Buffer<'_>> = host.inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
+    let outputs: Vec<Buffer<'_>> = host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+    let held: Vec<Buffer<'_>> = host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    executable.run(Memory { inputs: &read, outputs: &outputs, variables: &held }).unwrap();
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let found = |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
+    for (memory, literal) in host.outputs.iter().zip(&expected.outputs) {
+        assert_eq!(found(memory, literal), *literal, "{plan}");
+    }
+    for (memory, literal) in host.variables.iter().zip(&expected.variables) {
+        assert_eq!(found(memory, literal), *literal, "{plan}");
+    }
+    allocations
+}
+
 #[test]
 fn the_executor_equals_the_interpreter_and_allocates_nothing() {
     let simd = Simd::available().last().unwrap();
@@ -121,26 +148,10 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
                     .map(|v| v.before.map(|_| random(v.dtype, &v.shape, &mut state)))
                     .collect();
                 let expected = interpret(&plan, &inputs, &variables).unwrap();
-                let mut host = Host::new(&plan, &inputs, &variables);
-                let read: Vec<Buffer<'_>> = host.inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
-                let outputs: Vec<Buffer<'_>> =
-                    host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-                let held: Vec<Buffer<'_>> =
-                    host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-                let before = ALLOCATIONS.load(Ordering::Relaxed);
-                executable.run(Memory { inputs: &read, outputs: &outputs, variables: &held }).unwrap();
-                let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+                let allocations = compare(&mut executable, &inputs, &variables, &expected);
                 // The GEMM library allocates; nothing else may.
                 if !plan.to_string().contains("gemm") {
                     assert_eq!(allocations, 0, "{plan}");
-                }
-                let found =
-                    |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
-                for (memory, literal) in host.outputs.iter().zip(&expected.outputs) {
-                    assert_eq!(found(memory, literal), *literal, "{plan}");
-                }
-                for (memory, literal) in host.variables.iter().zip(&expected.variables) {
-                    assert_eq!(found(memory, literal), *literal, "{plan}");
                 }
                 compared += 1;
             }

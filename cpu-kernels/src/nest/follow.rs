@@ -1,0 +1,88 @@
+//! A nest that follows a product: it runs on each part of it that is made, by the thread that made it.
+//!
+//! Rows are independent, so their order is free; each is run once. That a row needs of the product its own element only is what
+//! [`wengert_core::nest::follows`] says.
+
+use super::{CompiledNest, Shared};
+use crate::memory::{Buffer, Workspace};
+use std::ops::Range;
+use wengert_core::Diagnostic;
+
+/// A nest with its buffers, checked, to be run part by part.
+pub(crate) struct Follower<'a> {
+    nest: &'a CompiledNest,
+    buffers: Shared<'a>,
+    aliased: u64,
+}
+
+/// Rows of a nest: some of each line of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The first row.
+    pub first: usize,
+    /// Lines of the matrix.
+    pub lines: usize,
+    /// Rows of the nest from one line to the next.
+    pub distance: usize,
+    /// Rows of the nest in each line.
+    pub rows: usize,
+}
+
+impl CompiledNest {
+    /// Makes ready for a run by parts; together they must be all rows, each once.
+    ///
+    /// Errors: those of [`run`](CompiledNest::run).
+    pub(crate) fn follower<'a>(
+        &'a self,
+        workspace: &Workspace,
+        buffers: &'a [Buffer<'a>],
+    ) -> Result<Follower<'a>, Diagnostic> {
+        let aliased =
+            self.check(workspace, buffers).map_err(|e| e.context(format!("nest @{}", self.name)))?;
+        Ok(Follower { nest: self, buffers: Shared(buffers), aliased })
+    }
+}
+
+impl Follower<'_> {
+    /// Bytes of scratch memory.
+    pub fn scratch(&self) -> usize {
+        self.nest.scratch_bytes()
+    }
+
+    /// Runs some rows; `scratch` begins at a multiple of [`crate::memory::ALIGNMENT`].
+    ///
+    /// # Safety
+    ///
+    /// Nobody else runs these rows, or writes, while they run, what they read, or uses what they write.
+    pub unsafe fn run(&self, scratch: &mut [u8], part: Part) {
+        let mut runner = self.nest.runner(scratch, self.buffers.buffers(), self.aliased);
+        runner.begin();
+        if part.rows == part.distance {
+            runner.rows(part.first..part.first + part.lines * part.rows);
+        } else {
+            for line in 0..part.lines {
+                let first = part.first + line * part.distance;
+                runner.rows(first..first + part.rows);
+            }
+        }
+    }
+}
+
+impl super::run::Runner<'_> {
+    /// Runs some rows, in the order of the parallel axes.
+    fn rows(&mut self, rows: Range<usize>) {
+        let nest = self.nest;
+        let Some(vector) = &nest.rows else { return self.units(rows) };
+        let (positions, period, lanes) = (vector.positions(), vector.period(), nest.lanes);
+        let mut at = rows.start;
+        while at < rows.end {
+            let (outer, from) = (at / positions, at % positions);
+            let to = positions.min(from + rows.end - at);
+            self.enter(outer);
+            for position in (from..to).step_by(lanes) {
+                self.block_of_rows(position, lanes.min(to - position), period);
+            }
+            at += to - from;
+        }
+    }
+}
