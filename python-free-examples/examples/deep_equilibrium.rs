@@ -6,13 +6,19 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Running, run};
 use python_free_examples::deep_equilibrium::{Depth, program};
 use python_free_examples::digits::{digits, inputs};
+use std::process::ExitCode;
 use wengert::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let program = program(48, Depth::Infinite(1e-5))?;
-    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+    let device = Running::from_command_line()?;
     let mut session = Session::open(device)?;
     program.save("deep_equilibrium.graph")?;
     println!("training on {}, wrote deep_equilibrium.graph", session.device());

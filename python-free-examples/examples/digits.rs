@@ -10,7 +10,9 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Running, run};
 use python_free_examples::digits::{TEST, digits};
+use std::process::ExitCode;
 use wengert::data::{npy, npz};
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
@@ -105,9 +107,13 @@ fn recipe() -> Recipe {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (program, recipe, data) = (program()?, recipe(), digits()?);
-    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+    let device = Running::from_command_line()?;
     let mut session = Session::open(device)?;
     println!("training on {}", session.device());
 

@@ -6,11 +6,17 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Running, run};
 use python_free_examples::graph_network::{MEMBERS, club, friendships, program, sides};
+use std::process::ExitCode;
 use wengert::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let device = Running::from_command_line()?;
     let program = program(&[MEMBERS, 8, 8, 2])?;
     program.save("graph_network.graph")?;
     let mut session = Session::open(device)?;

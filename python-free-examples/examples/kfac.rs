@@ -6,15 +6,21 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Running, run};
 use python_free_examples::digits::{TEST, digits, inputs};
 use python_free_examples::kfac::program;
+use std::process::ExitCode;
 use wengert::prelude::*;
 
 /// Training ends below this loss.
 const GOAL: f64 = 1e-3;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let device = Running::from_command_line()?;
     let digits = digits()?;
     let (train, test) = (inputs(&digits, "train")?, inputs(&digits, "test")?);
     let binding = bind!(B = train[1].1.len() as i64);

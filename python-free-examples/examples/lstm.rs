@@ -7,54 +7,38 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Progress, Training, run};
 use python_free_examples::lstm::{Characters, Settings, program, recipe};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
 use wengert::data::npz;
 use wengert::prelude::*;
-use wengert::train::{Event, Options, train};
+use wengert::train::{Options, train};
 use wengert::{GraphFile, Scalar};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let device = arguments.next().map_or_else(Device::best, |name| name.parse())?;
-    let mut settings = Settings::default();
-    if let Some(steps) = arguments.next() {
-        settings.steps = steps.parse()?;
-    }
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let usual = Settings::default();
+    let (device, steps) = Training::from_command_line(usual.steps)?;
+    let settings = Settings { steps, ..usual };
     let play = Characters::play()?;
     let (program, recipe) = (program(play.alphabet.len(), &settings)?, recipe(&settings));
     let data = play.arrays(&settings)?;
     let mut session = Session::open(device)?;
     println!("training on {}", session.device());
 
-    // Training steps only; evaluations take their time besides.
-    let (mut since, mut trained, mut loss, mut count) = (Instant::now(), Duration::ZERO, 0.0, 0.0);
-    let report = train(
-        &mut session,
-        &program,
-        &recipe,
-        &data,
-        Options::default(),
-        &mut |event| match event {
-            Event::Step { loss: of_step, .. } => {
-                trained += since.elapsed();
-                since = Instant::now();
-                (loss, count) = (loss + of_step, count + 1.0);
-            }
-            Event::Evaluation { step, metrics, .. } => {
-                let bits = metrics.iter().map(|(_, value)| *value).sum::<f64>();
-                let learnt = loss / count * std::f64::consts::LOG2_E;
-                let seconds = trained.as_secs_f64();
-                println!(
-                    "step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenth"
-                );
-                (since, loss, count) = (Instant::now(), 0.0, 0.0);
-            }
-            _ => {}
-        },
-    )?;
+    let mut progress = Progress::begin();
+    let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut |event| {
+        progress.hear(event, |progress, step, loss, metrics| {
+            let bits = metrics.iter().map(|(_, value)| *value).sum::<f64>();
+            let (learnt, seconds) = (loss * std::f64::consts::LOG2_E, progress.seconds());
+            println!("step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenth");
+        });
+    })?;
     let bits = report.metrics.first().map_or(f64::NAN, |(_, bits)| *bits);
-    println!("bits per character after {} steps, {:.0} s: {bits:.4}", report.steps, trained.as_secs_f64());
+    println!("bits per character after {} steps, {:.0} s: {bits:.4}", report.steps, progress.seconds());
 
     let prompt = play.numbers_of("ROSALIND\t")?;
     let binding = bind!(T = prompt.len() as i64);

@@ -7,9 +7,11 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Running, run};
 use python_free_examples::neural_ode::{
     Field, GAP, LotkaVolterra, Memory, Network, RATES, observed, program, series, windows,
 };
+use std::process::ExitCode;
 use wengert::prelude::*;
 
 /// Observations, 10 units of time; the field is trained on all windows of 4 further observations.
@@ -45,8 +47,12 @@ fn train<F: Field + Clone>(
     Ok((session, solution.get("series")?.clone()))
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let device = Running::from_command_line()?;
 
     let equations = LotkaVolterra::new();
     let (session, known) =

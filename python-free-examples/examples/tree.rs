@@ -6,14 +6,20 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::{Running, run};
 use python_free_examples::tree::{Tree, batch, forest, program};
+use std::process::ExitCode;
 use wengert::prelude::*;
 
 const BATCH: usize = 64;
 const STEPS: u64 = 300;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = std::env::args().nth(1).map_or_else(Device::best, |name| name.parse())?;
+fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let device = Running::from_command_line()?;
     let program = program(16)?;
     program.save("tree.graph")?;
     let mut session = Session::open(device)?;

@@ -4,6 +4,8 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
+use python_free_examples::command::run;
+use std::process::ExitCode;
 use wengert::prelude::*;
 
 /// xⁿ. The loop is over a number of Rust, so a list has the products only.
@@ -59,7 +61,11 @@ pub fn report() -> Result<String> {
 }
 
 /// Prints the report.
-pub fn main() -> Result<()> {
+pub fn main() -> ExitCode {
+    run(example)
+}
+
+fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     print!("{}", report()?);
     Ok(())
 }

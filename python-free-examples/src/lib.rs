@@ -3,6 +3,7 @@
 //!
 //! - [`char_gpt`]: a GPT of characters, trained on two books.
 //! - [`characters`]: texts as numbers, and the books.
+//! - [`command`]: the command line that the programs share.
 //! - [`convnet`]: a convolutional network that reads MNIST's digits.
 //! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
 //! - [`deep_equilibrium`]: a network of infinite depth, whose state is the root of an equation.
@@ -19,6 +20,7 @@
 
 pub mod char_gpt;
 pub mod characters;
+pub mod command;
 pub mod convnet;
 pub mod crf;
 pub mod deep_equilibrium;

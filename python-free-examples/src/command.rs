@@ -1,0 +1,144 @@
+//! The command line that the examples share: `EXAMPLE [DEVICE [STEPS]]`, progress of a training, and errors as people read them.
+
+use clap::Parser;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use wengert::prelude::*;
+use wengert::train::Event;
+
+/// The command line of a program that trains.
+#[derive(Clone, PartialEq, Debug, Parser)]
+pub struct Training {
+    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is not given
+    device: Option<Device>,
+    /// Training steps, instead of the usual number
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
+}
+
+/// The command line of a program whose length is its own.
+#[derive(Clone, PartialEq, Debug, Parser)]
+pub struct Running {
+    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is not given
+    device: Option<Device>,
+}
+
+impl Training {
+    /// The device, and how many steps: `usual`, if the command line does not say. Ends the process where it is wrong or asks for help.
+    ///
+    /// Error: no device is given, and the machine's GPU cannot be used.
+    pub fn from_command_line(usual: u32) -> Result<(Device, u32)> {
+        Training::parse().or(usual)
+    }
+
+    fn or(self, usual: u32) -> Result<(Device, u32)> {
+        Ok((self.device.map_or_else(Device::best, Ok)?, self.steps.unwrap_or(usual)))
+    }
+}
+
+impl Running {
+    /// The device. Ends the process where the command line is wrong or asks for help.
+    ///
+    /// Error: as for [`Training::from_command_line`].
+    pub fn from_command_line() -> Result<Device> {
+        Running::parse().device.map_or_else(Device::best, Ok)
+    }
+}
+
+/// Runs an example; what goes wrong is told as a sentence, with where it is and how to mend it, and the exit status is 1.
+pub fn run(example: impl FnOnce() -> std::result::Result<(), Box<dyn Error>>) -> ExitCode {
+    match example() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How far a training is: the mean loss since the last evaluation, and the time that steps took; evaluations take their time besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    since: Instant,
+    trained: Duration,
+    loss: f64,
+    count: u32,
+}
+
+impl Progress {
+    /// Before the first step.
+    pub fn begin() -> Self {
+        Progress { since: Instant::now(), trained: Duration::ZERO, loss: 0.0, count: 0 }
+    }
+
+    /// Takes note of an event; at an evaluation calls `show` with its step, the mean loss of the steps since the last one, and the metrics.
+    pub fn hear(&mut self, event: Event<'_>, show: impl FnOnce(&Progress, u64, f64, &[(String, f64)])) {
+        match event {
+            Event::Step { loss, .. } => {
+                let now = Instant::now();
+                self.trained += now - self.since;
+                (self.since, self.loss, self.count) = (now, self.loss + loss, self.count + 1);
+            }
+            Event::Evaluation { step, metrics, .. } => {
+                let loss = self.loss / f64::from(self.count);
+                show(self, step, loss, metrics);
+                (self.since, self.loss, self.count) = (Instant::now(), 0.0, 0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Seconds that steps have taken so far.
+    pub fn seconds(&self) -> f64 {
+        self.trained.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> std::result::Result<Training, clap::Error> {
+        Training::try_parse_from([&["example"], words].concat())
+    }
+
+    #[test]
+    fn device_and_steps_may_be_left_out() {
+        assert_eq!(parsed(&["cpu", "5"]).unwrap().or(9).unwrap(), (Device::Cpu, 5));
+        assert_eq!(parsed(&["emulator"]).unwrap().or(9).unwrap().1, 9);
+        assert_eq!(parsed(&[]).unwrap().or(9).unwrap().0, Device::best().unwrap());
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        let refused = |words: &[&str]| parsed(words).unwrap_err().to_string();
+        assert!(refused(&["gpu7"]).contains("gpu7"));
+        assert!(refused(&["cpu", "0"]).contains('0'));
+        assert!(refused(&["cpu", "many"]).contains("many"));
+        assert!(refused(&["cpu", "5", "6"]).contains('6'));
+        assert!(refused(&["--help"]).contains("Training steps"));
+    }
+
+    #[test]
+    fn losses_are_means_between_evaluations() {
+        let mut progress = Progress::begin();
+        let mut found = Vec::new();
+        for losses in [[4.0, 2.0], [1.0, 2.0]] {
+            for loss in losses {
+                progress.hear(Event::Step { step: 1, epoch: 0, loss }, |..| panic!("a step is no evaluation"));
+            }
+            let metrics = [("bits".to_owned(), 0.5)];
+            let event = Event::Evaluation { step: 2, epoch: 0, metrics: &metrics };
+            progress.hear(event, |_, step, loss, metrics| found.push((step, loss, metrics[0].1)));
+        }
+        assert_eq!(found, [(2, 3.0, 0.5), (2, 1.5, 0.5)]);
+        assert!(progress.seconds() >= 0.0);
+    }
+
+    #[test]
+    fn errors_are_a_failure() {
+        assert_eq!(run(|| Ok(())), ExitCode::SUCCESS);
+        assert_eq!(run(|| Err(Diagnostic::new("no").into())), ExitCode::FAILURE);
+    }
+}
