@@ -60,11 +60,11 @@ impl Default for Settings {
             window: 128,
             batch: 16,
             stride: 8,
-            dropout: 0.1,
+            dropout: 0.05,
             clip: 1.0,
-            rate: 3e-3,
+            rate: 0.015,
             decay: 0.1,
-            steps: 2000,
+            steps: 1000,
             evaluate: 250,
             sample: 500,
         }
@@ -193,10 +193,15 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
         let (gradient, _) = clip_by_global_norm(&gradient, settings.clip);
         let rate =
             Rate::warmup_cosine(settings.rate, settings.steps / 20, settings.steps, settings.rate / 50.0);
-        AdamW::new(rate)
-            .betas(0.9, 0.99)
+        // What lies between layers; embeddings and vectors are AdamW's.
+        let rest = AdamW::new(rate.clone())
+            .betas(0.9, 0.95)
             .weight_decay(settings.decay)
-            .decay_where(|_, ty| ty.rank() > 1)
+            .decay_where(|_, ty| ty.rank() > 1);
+        Muon::new(rate)
+            .weight_decay(settings.decay)
+            .matrices(|path, _| path.contains(".h."))
+            .rest(rest)
             .step(f, &model, &gradient);
         f.output("loss", loss);
     })?;

@@ -183,3 +183,87 @@ fn only_state_can_be_updated() {
     let text = error.unwrap_err().to_string();
     assert!(text.contains("it is no state") && text.contains("optimisers.rs:"), "{text}");
 }
+
+/// `rows × inner` times `inner × columns`, by plain loops.
+fn product(a: &[f64], b: &[f64], [rows, inner, columns]: [usize; 3]) -> Vec<f64> {
+    let element = |n: usize| (0..inner).map(|k| a[n / columns * inner + k] * b[k * columns + n % columns]).sum();
+    (0..rows * columns).map(element).collect()
+}
+
+fn transposed(a: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
+    (0..rows * columns).map(|n| a[n % rows * columns + n / rows]).collect()
+}
+
+/// The formulas of Muon with those numbers; a matrix has no more rows than columns.
+fn muon_by_hand(p: &mut [f64], m: &mut [f64], g: &[f64], [rows, columns]: [usize; 2], rate: f64, decay: f64) {
+    m.iter_mut().zip(g).for_each(|(m, g)| *m = 0.95 * *m + g);
+    let u: Vec<f64> = m.iter().zip(g).map(|(m, g)| g + 0.95 * m).collect();
+    let norm = u.iter().map(|u| u * u).sum::<f64>().sqrt() + 1e-7;
+    let mut x: Vec<f64> = u.iter().map(|u| u / norm).collect();
+    for _ in 0..5 {
+        let a = product(&x, &transposed(&x, [rows, columns]), [rows, columns, rows]);
+        let a2 = product(&a, &a, [rows, rows, rows]);
+        let odd: Vec<f64> = a.iter().zip(&a2).map(|(a, a2)| -4.7750 * a + 2.0315 * a2).collect();
+        let odd = product(&odd, &x, [rows, rows, columns]);
+        x.iter_mut().zip(&odd).for_each(|(x, odd)| *x = 3.4445 * *x + odd);
+    }
+    let scale = 0.2 * (columns as f64).sqrt();
+    p.iter_mut().zip(&x).for_each(|(p, x)| *p -= rate * (decay * *p + scale * x));
+}
+
+/// A wide and a tall matrix, and a vector that is AdamW's.
+#[test]
+fn muon() {
+    let shapes = [("wide", [2, 3]), ("tall", [3, 2])];
+    let start = [0.5, -1.0, 2.0, 0.25, 1.5, -0.75];
+    let mut program = Program::new();
+    program
+        .function("step", |f| {
+            let [wide, tall] = shapes.map(|(name, shape)| {
+                f.state(name, Tensor::variable(TensorType::new(DType::F64, shape), Initializer::Zeros))
+            });
+            let p = f.state("p", Tensor::variable(TensorType::new(DType::F64, [N]), Initializer::Ones));
+            let model = (wide, (tall, p));
+            let quartic = |t: &Tensor| (t.square().square() * 0.25).sum();
+            let gradient = grad(&model, |(wide, (tall, p))| {
+                quartic(wide) + quartic(tall) + ((p - target()).square().square() * 0.25).sum()
+            });
+            Muon::new(0.01).weight_decay(0.1).rest(AdamW::new(0.02).weight_decay(0.0)).step(f, &model, &gradient);
+        })
+        .unwrap();
+    let mut session = Session::open(Device::Interpreter).unwrap();
+    let none: [(&str, Literal); 0] = [];
+    session.compile(&program, "init", bind!()).unwrap().run(&none).unwrap();
+    for (name, shape) in shapes {
+        session.set_variable(name, &Literal::from_vec(&shape, start.to_vec()).unwrap()).unwrap();
+    }
+    let mut step = session.compile(&program, "step", bind!()).unwrap();
+    let vectors = adam_by_hand(4, 0.0);
+    let mut by_hand = [start.to_vec(), transposed(&start, [3, 2])].map(|p| (p, vec![0.0; 6]));
+    for vector in &vectors {
+        step.run(&none).unwrap();
+        for (p, m) in &mut by_hand {
+            let g: Vec<f64> = p.iter().map(|p| p.powi(3)).collect();
+            muon_by_hand(p, m, &g, [2, 3], 0.01, 0.1);
+        }
+        let found = |name: &str| session.variable(name).unwrap().as_slice::<f64>().unwrap().to_vec();
+        assert_same(&[found("wide")], &[by_hand[0].0.clone()]);
+        assert_same(&[transposed(&found("tall"), [3, 2])], &[by_hand[1].0.clone()]);
+        assert_same(&[found("p")], std::slice::from_ref(vector));
+    }
+    let state = program.get("step").unwrap();
+    let names: Vec<&str> = state.inputs.iter().map(|i| i.name.as_str()).collect();
+    for name in ["muon.step", "muon.momentum.wide", "muon.momentum.tall", "adamw.m.p", "adamw.v.p"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
+
+/// Steps of Muon are nearly orthogonal: of `oᵀo`, the diagonal is near one.
+#[test]
+fn steps_of_muon_are_nearly_orthogonal() {
+    let (mut p, mut m) = (vec![0.0; 6], vec![0.0; 6]);
+    muon_by_hand(&mut p, &mut m, &[0.3, 2.0, -0.1, 1.0, 0.2, 0.7], [2, 3], 1.0, 0.0);
+    let o: Vec<f64> = p.iter().map(|p| -p / (0.2 * 3f64.sqrt())).collect();
+    let gram = product(&o, &transposed(&o, [2, 3]), [2, 3, 2]);
+    assert!(gram[1].abs() < 0.35 && (gram[0] - 1.0).abs() < 0.6 && (gram[3] - 1.0).abs() < 0.6, "{gram:?}");
+}

@@ -4,6 +4,9 @@
 //! activation whose operand the backward pass wants too, the derivative of one, an update of the weights by their gradient. Here such a nest is put
 //! behind its product. The pair stands where the first reader of the product stood, so everything that comes between must not wait for it, and
 //! what the nest reads besides must be there by then.
+//!
+//! A product keeps parts of its operands in the caches. A nest that moves much more than the product itself (an Adam's update reads three tensors and writes
+//! three) would push them out, which costs more than reading the product once saves; it stays alone.
 
 use crate::kernels::{BufferId, Joined, Kernel, Kernels, Work};
 use wengert_core::call::Call;
@@ -31,6 +34,9 @@ pub(crate) fn join(kernels: &mut Kernels) {
         }
     }
 }
+
+/// Tensors as large as the product that a nest may read and write beside it.
+const BESIDE: usize = 2;
 
 /// What a kernel has become.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +91,10 @@ impl Joining {
             // What both read, the nest could not write over, as it does with state.
             let apart = others().all(|b| !operands.contains(&b));
             let there = others().all(|b| self.there[b] <= at);
-            apart && there && nest::follows(nest, nest::BufferId::new(place))
+            let bytes = |b: BufferId| kernels.buffers[b].ty.bytes().unwrap_or(usize::MAX);
+            let moved = others().chain(kernel.writes.iter().copied()).map(bytes);
+            let little = moved.fold(0, usize::saturating_add) <= bytes(made).saturating_mul(BESIDE);
+            apart && there && little && nest::follows(nest, nest::BufferId::new(place))
         };
         Some((at, readers.iter().copied().find(follows)?))
     }

@@ -56,6 +56,20 @@ fn weights_are_updated_where_their_gradient_is_made() {
 }
 
 #[test]
+fn what_moves_much_more_than_the_product_stays_alone() {
+    let kernels = fused(|f| {
+        let x = f.input("x", f32s(&[16, 8]));
+        let (w, m) = (f.input("w", f32s(&[8, 4])), f.input("m", f32s(&[8, 4])));
+        let y = f.input("y", f32s(&[16, 4]));
+        let gradient = x.permute(&[1, 0]).dot(&y);
+        let momentum = &m * 0.9 + gradient;
+        f.output("w", &w - &momentum * 0.1);
+        f.output("m", momentum);
+    });
+    assert!(pairs(&kernels).is_empty(), "{kernels}");
+}
+
+#[test]
 fn what_needs_more_of_the_product_waits_for_it() {
     // All elements of a row, and another element besides the row's own.
     let kernels = fused(|f| {

@@ -1,6 +1,6 @@
 //! Adam and AdamW.
 
-use super::{Rate, advance, count, moment, no_decay, variables, wide};
+use super::{Rate, Variable, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
 use std::rc::Rc;
 use wengert_core::graph::build::FunctionBuilder;
@@ -57,33 +57,44 @@ impl Core {
     #[track_caller]
     fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
         let step = count(f, &self.name);
-        let (first, second) = self.betas;
         let variables = variables(f, model, gradient);
         let (mut decays, mut steps) = (Vec::new(), Vec::new());
         for variable in &variables {
-            let dtype = wide(&variable.value);
-            let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
-            let (m_path, m) = moment(f, &self.name, "m", variable);
-            let (v_path, v) = moment(f, &self.name, "v", variable);
-            let m = m * first + &g * (1.0 - first);
-            let v = v * second + g.square() * (1.0 - second);
-            f.update(&m_path, &m);
-            f.update(&v_path, &v);
-            let decays_too = self.weight_decay != 0.0 && (self.decays)(&variable.path, variable.value.ty());
-            decays.push(match decays_too {
-                true if value.ty() != g.ty() => return no_decay(f, variable),
-                true => -self.rate.times(&(&value * self.weight_decay), Some(&step)),
-                // To add −0 changes nothing, not even the sign of 0, and compiles to nothing.
-                false => g.full_like(-0.0),
-            });
-            let denominator = (v / correction(&step, second, dtype)).sqrt() + self.epsilon;
-            let direction = m / correction(&step, first, dtype) / denominator;
-            steps.push(-self.rate.times(&direction, Some(&step)));
+            let Some([decay, direction]) = self.moves(f, &step, variable) else { return };
+            decays.push(decay);
+            steps.push(direction);
         }
         match self.weight_decay == 0.0 {
             true => advance(f, model, gradient, &variables, &[steps]),
             false => advance(f, model, gradient, &variables, &[decays, steps]),
         }
+    }
+
+    /// By how much the decay and the step move a variable; None if it cannot decay, which the function reports.
+    #[track_caller]
+    fn moves(&self, f: &mut FunctionBuilder, step: &Tensor, variable: &Variable) -> Option<[Tensor; 2]> {
+        let (first, second) = self.betas;
+        let dtype = wide(&variable.value);
+        let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
+        let (m_path, m) = moment(f, &self.name, "m", variable);
+        let (v_path, v) = moment(f, &self.name, "v", variable);
+        let m = m * first + &g * (1.0 - first);
+        let v = v * second + g.square() * (1.0 - second);
+        f.update(&m_path, &m);
+        f.update(&v_path, &v);
+        let decays = self.weight_decay != 0.0 && (self.decays)(&variable.path, variable.value.ty());
+        let decay = match decays {
+            true if value.ty() != g.ty() => {
+                no_decay(f, variable);
+                return None;
+            }
+            true => -self.rate.times(&(&value * self.weight_decay), Some(step)),
+            // To add −0 changes nothing, not even the sign of 0, and compiles to nothing.
+            false => g.full_like(-0.0),
+        };
+        let denominator = (v / correction(step, second, dtype)).sqrt() + self.epsilon;
+        let direction = m / correction(step, first, dtype) / denominator;
+        Some([decay, -self.rate.times(&direction, Some(step))])
     }
 }
 
@@ -144,6 +155,17 @@ impl AdamW {
     /// AdamW with β₁ = 0.9, β₂ = 0.999, ε = 1e-8 and a weight decay of 0.01.
     pub fn new(rate: impl Into<Rate>) -> Self {
         AdamW(Core::new("adamw", rate.into(), 0.01))
+    }
+
+    /// By how much the decay and the step move a variable, for an optimiser that leaves some to this one.
+    #[track_caller]
+    pub(super) fn moves(
+        &self,
+        f: &mut FunctionBuilder,
+        step: &Tensor,
+        variable: &Variable,
+    ) -> Option<[Tensor; 2]> {
+        self.0.moves(f, step, variable)
     }
 
     /// The weight decay.

@@ -12,11 +12,13 @@
 
 mod adam;
 mod clip;
+mod muon;
 mod rate;
 mod sgd;
 
 pub use adam::{Adam, AdamW};
 pub use clip::clip_by_global_norm;
+pub use muon::Muon;
 pub use rate::Rate;
 pub use sgd::Sgd;
 

@@ -1,0 +1,154 @@
+//! Muon: steps of matrices made orthogonal.
+
+use super::{AdamW, Rate, advance, count, moment, no_decay, variables, wide};
+use std::fmt;
+use std::rc::Rc;
+use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::{Differentiable, Tensor, TensorType};
+
+/// Muon (Jordan et al. 2024), momentum whose step is made orthogonal, scaled as by Liu et al. (2025), so that a rate of AdamW's fits:
+///
+/// ```text
+/// m = β · m + gradient
+/// u = gradient + β · m
+/// o = an orthogonal matrix near u: UVᵀ, if u = U·S·Vᵀ
+/// p = p − rate · weight_decay · p − rate · 0.2 · √max(rows, columns) · o
+/// ```
+///
+/// The orthogonal matrix comes of five steps of a Newton-Schulz iteration, which brings all singular values between about 0.7 and 1.2, and is nothing but products.
+/// Of a weight with few large singular values, all directions are learnt at one speed.
+///
+/// It moves matrices between layers. Everything else (vectors, embeddings, the last layer) is moved by an AdamW of its own ([`rest`](Muon::rest)); which is
+/// which says [`matrices`](Muon::matrices).
+///
+/// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>` and `adamw.v.<path>`.
+#[derive(Clone)]
+pub struct Muon {
+    rate: Rate,
+    momentum: f64,
+    weight_decay: f64,
+    matrices: Rc<dyn Fn(&str, &TensorType) -> bool>,
+    rest: AdamW,
+    name: String,
+}
+
+impl fmt::Debug for Muon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(&self.name)
+            .field("rate", &self.rate)
+            .field("momentum", &self.momentum)
+            .field("weight_decay", &self.weight_decay)
+            .field("rest", &self.rest)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Coefficients of X, XXᵀX and (XXᵀ)²X: as steep as can be at 0, where singular values are small, at the price of not converging to 1 exactly.
+const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
+const STEPS: usize = 5;
+/// The root mean square of AdamW's steps is about so much of its rate.
+const SCALE: f64 = 0.2;
+
+/// A matrix near an orthogonal one with the singular vectors of `u`; of zeros, zeros.
+#[track_caller]
+fn orthogonal(u: &Tensor, [rows, columns]: [usize; 2]) -> Tensor {
+    // The smaller of the two products of the matrix with itself.
+    let turned = rows > columns;
+    let u = if turned { u.permute(&[1, 0]) } else { u.clone() };
+    let norm = u.square().sum().sqrt() + 1e-7;
+    let mut x = u / norm;
+    let [a, b, c] = COEFFICIENTS;
+    for _ in 0..STEPS {
+        let square = x.dot(&x.permute(&[1, 0]));
+        let odd = &square * b + square.dot(&square) * c;
+        x = &x * a + odd.dot(&x);
+    }
+    if turned { x.permute(&[1, 0]) } else { x }
+}
+
+/// The extents of a matrix.
+fn extents(ty: &TensorType) -> Option<[usize; 2]> {
+    ty.extents()?.try_into().ok()
+}
+
+impl Muon {
+    /// Muon with a momentum of 0.95 and a weight decay of 0.01, for all matrices; AdamW of the same rate for the rest.
+    pub fn new(rate: impl Into<Rate>) -> Self {
+        let rate = rate.into();
+        Muon {
+            rest: AdamW::new(rate.clone()),
+            rate,
+            momentum: 0.95,
+            weight_decay: 0.01,
+            matrices: Rc::new(|_, _| true),
+            name: "muon".into(),
+        }
+    }
+
+    /// β.
+    #[must_use]
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// The weight decay of matrices; of the rest, AdamW's own counts.
+    #[must_use]
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.weight_decay = weight_decay;
+        self
+    }
+
+    /// Of the variables with two axes of known extents, those that `matrices` says, by key path and type, e.g. all but the embeddings.
+    #[must_use]
+    pub fn matrices(mut self, matrices: impl Fn(&str, &TensorType) -> bool + 'static) -> Self {
+        self.matrices = Rc::new(matrices);
+        self
+    }
+
+    /// What moves everything else.
+    #[must_use]
+    pub fn rest(mut self, rest: AdamW) -> Self {
+        self.rest = rest;
+        self
+    }
+
+    /// With another name for its state; two optimisers in one function need two.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Updates the model's state with its gradient.
+    #[track_caller]
+    pub fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
+        let step = count(f, &self.name);
+        let variables = variables(f, model, gradient);
+        let (mut decays, mut steps) = (Vec::new(), Vec::new());
+        for variable in &variables {
+            let extents = extents(variable.gradient.ty())
+                .filter(|_| (self.matrices)(&variable.path, variable.value.ty()));
+            let Some([rows, columns]) = extents else {
+                let Some([decay, direction]) = self.rest.moves(f, &step, variable) else { return };
+                decays.push(decay);
+                steps.push(direction);
+                continue;
+            };
+            let dtype = wide(&variable.value);
+            let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
+            let (path, m) = moment(f, &self.name, "momentum", variable);
+            let m = m * self.momentum + &g;
+            f.update(&path, &m);
+            let direction = orthogonal(&(&g + &m * self.momentum), [rows, columns]);
+            let scale = SCALE * (rows.max(columns) as f64).sqrt();
+            steps.push(-self.rate.times(&(direction * scale), Some(&step)));
+            decays.push(match self.weight_decay != 0.0 {
+                true if value.ty() != g.ty() => return no_decay(f, variable),
+                true => -self.rate.times(&(&value * self.weight_decay), Some(&step)),
+                false => g.full_like(-0.0),
+            });
+        }
+        advance(f, model, gradient, &variables, &[decays, steps]);
+    }
+}
