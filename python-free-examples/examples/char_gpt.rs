@@ -7,8 +7,8 @@
 
 #![allow(clippy::print_stdout)] // It is what the example is for.
 
-use python_free_examples::command::{Progress, Training, run};
 use python_free_examples::char_gpt::{Books, Settings, program, recipe};
+use python_free_examples::command::{Progress, Training, run};
 use std::process::ExitCode;
 use wengert::data::npz;
 use wengert::prelude::*;
@@ -35,7 +35,9 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         progress.hear(event, |progress, step, loss, metrics| {
             let bits = metrics.iter().map(|(_, value)| *value).sum::<f64>();
             let (learnt, seconds) = (loss * std::f64::consts::LOG2_E, progress.seconds());
-            println!("step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenths");
+            println!(
+                "step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenths"
+            );
         });
     })?;
     let bits = report.metrics.first().map_or(f64::NAN, |(_, bits)| *bits);

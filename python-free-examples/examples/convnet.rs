@@ -30,7 +30,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut progress = Progress::begin();
     let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut |event| {
         progress.hear(event, |progress, step, loss, metrics| {
-            let metrics: Vec<String> = metrics.iter().map(|(name, v)| format!("test {name} {v:.4}")).collect();
+            let metrics: Vec<String> =
+                metrics.iter().map(|(name, v)| format!("test {name} {v:.4}")).collect();
             println!("step {step:4}, {:3.0} s: loss {loss:.4}, {}", progress.seconds(), metrics.join(", "));
         });
     })?;

@@ -34,7 +34,9 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         progress.hear(event, |progress, step, loss, metrics| {
             let bits = metrics.iter().map(|(_, value)| *value).sum::<f64>();
             let (learnt, seconds) = (loss * std::f64::consts::LOG2_E, progress.seconds());
-            println!("step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenth");
+            println!(
+                "step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenth"
+            );
         });
     })?;
     let bits = report.metrics.first().map_or(f64::NAN, |(_, bits)| *bits);

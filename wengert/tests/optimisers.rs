@@ -186,7 +186,8 @@ fn only_state_can_be_updated() {
 
 /// `rows × inner` times `inner × columns`, by plain loops.
 fn product(a: &[f64], b: &[f64], [rows, inner, columns]: [usize; 3]) -> Vec<f64> {
-    let element = |n: usize| (0..inner).map(|k| a[n / columns * inner + k] * b[k * columns + n % columns]).sum();
+    let element =
+        |n: usize| (0..inner).map(|k| a[n / columns * inner + k] * b[k * columns + n % columns]).sum();
     (0..rows * columns).map(element).collect()
 }
 
@@ -228,7 +229,10 @@ fn muon() {
             let gradient = grad(&model, |(wide, (tall, p))| {
                 quartic(wide) + quartic(tall) + ((p - target()).square().square() * 0.25).sum()
             });
-            Muon::new(0.01).weight_decay(0.1).rest(AdamW::new(0.02).weight_decay(0.0)).step(f, &model, &gradient);
+            Muon::new(0.01)
+                .weight_decay(0.1)
+                .rest(AdamW::new(0.02).weight_decay(0.0))
+                .step(f, &model, &gradient);
         })
         .unwrap();
     let mut session = Session::open(Device::Interpreter).unwrap();

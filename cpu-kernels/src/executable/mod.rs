@@ -67,14 +67,39 @@ struct Place {
 /// A step, resolved.
 #[derive(Debug)]
 enum Action {
-    Nest { nest: usize, arguments: Vec<Place> },
-    Call { call: usize, arguments: Vec<Place> },
+    Nest {
+        nest: usize,
+        arguments: Vec<Place>,
+    },
+    Call {
+        call: usize,
+        arguments: Vec<Place>,
+    },
     /// A call and the nest that follows it, on each part of the call's result as it is made; the call's arguments come first.
-    Followed { call: usize, nest: usize, arguments: Vec<Place> },
-    Copy { from: Place, to: Place },
-    Loop { counter: usize, trip: Trip, reverse: bool, body: Vec<Action> },
-    If { predicate: Place, then: Vec<Action>, otherwise: Vec<Action> },
-    Switch { index: Place, arms: Vec<Vec<Action>> },
+    Followed {
+        call: usize,
+        nest: usize,
+        arguments: Vec<Place>,
+    },
+    Copy {
+        from: Place,
+        to: Place,
+    },
+    Loop {
+        counter: usize,
+        trip: Trip,
+        reverse: bool,
+        body: Vec<Action>,
+    },
+    If {
+        predicate: Place,
+        then: Vec<Action>,
+        otherwise: Vec<Action>,
+    },
+    Switch {
+        index: Place,
+        arms: Vec<Vec<Action>>,
+    },
 }
 
 /// How often a loop runs, resolved.

@@ -90,17 +90,17 @@ impl Preparing<'_> {
         let Some((result, operands)) = arguments.split_last() else { return alone(arguments) };
         let nest_of = &self.plan.nests[nest];
         let roles = nest_of.parameters().map(|(_, b)| b.role != BufferRole::In);
-        let places: Vec<Place> = of_nest.iter().zip(roles).map(|(a, written)| self.place(a, written)).collect();
+        let places: Vec<Place> =
+            of_nest.iter().zip(roles).map(|(a, written)| self.place(a, written)).collect();
         let reads = || (0..places.len()).filter(|n| !places[*n].written && places[*n].meets(result));
         let mut made = reads();
         let follows = match (made.next(), made.next()) {
-            (Some(n), None) => {
-                places[n].is_same(result) && nest::follows(nest_of, nest::BufferId::new(n))
-            }
+            (Some(n), None) => places[n].is_same(result) && nest::follows(nest_of, nest::BufferId::new(n)),
             _ => false,
         };
         let writes = || places.iter().filter(|p| p.written);
-        let apart = writes().all(|w| !operands.iter().any(|o| o.meets(w)) && (!w.meets(result) || w.is_same(result)));
+        let apart =
+            writes().all(|w| !operands.iter().any(|o| o.meets(w)) && (!w.meets(result) || w.is_same(result)));
         if !self.calls[number].may_be_followed() || !follows || !apart {
             return alone(arguments);
         }

@@ -16,11 +16,11 @@
 //! - `run`: the loops.
 //!
 //! **Why native code.** A kernel a step writes and reads a block for every value. Beside a loop that rustc compiles for the same chain (512K
-//! elements of f32, and 16K, which lie in the second cache; interleaved runs on one core), steps of kernels took 1.09 and 1.15 times as long for
-//! `(x·w + b)·x + r`, which is one super-instruction, but 1.63 and 3.3 times for a chain of eight operations that is none. No list of
-//! super-instructions covers chains of any kind. Native code takes 1.05 and 1.14 times as long for both, and half the time for a
-//! GELU, whose polynomials need not leave the registers. What it has no rule for stays a step of kernels, in the same block: so there are
-//! no nests of either kind, and everything that finds addresses is there once.
+//! elements of f32, and 16K, which lie in the second cache), steps of kernels took 1.09 and 1.15 times as long for `(x·w + b)·x + r`, which is one
+//! super-instruction, but 1.63 and 3.3 times for a chain of eight operations that is none; native code takes 1.05 and 1.14 times as long for
+//! the latter. No list of super-instructions covers chains of any kind; and a GELU, whose polynomials need not leave the registers, takes half the time. What
+//! native code has no rule for stays a step of kernels, in the same block: so there are no nests of either kind, and everything that finds addresses is
+//! there once.
 //!
 //! The bits are those of the nest interpreter, whatever the schedule, the vector instructions and the number of threads:
 //! a lane never meets another one but in reductions, and those follow the nest's tree.

@@ -65,9 +65,8 @@ impl<'t> Nests<'t> {
         if operand.dtype != result.dtype || operand.bytes() != result.bytes() {
             return false;
         }
-        let at = |reads: &[BufferId]| -> Vec<usize> {
-            (0..reads.len()).filter(|n| reads[*n] == read).collect()
-        };
+        let at =
+            |reads: &[BufferId]| -> Vec<usize> { (0..reads.len()).filter(|n| reads[*n] == read).collect() };
         let of_call = |call: &Call, places: &[usize]| {
             let allowed = call.in_place();
             places.len() == 1 && allowed.contains(&places[0])

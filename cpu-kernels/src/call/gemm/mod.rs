@@ -11,9 +11,9 @@ use super::epilogue::{Places, finish};
 use super::panel::View;
 use super::product::{self, Order, Product, multiply};
 use super::{Arguments, room, take};
-use crate::simd::Simd;
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
+use crate::simd::Simd;
 use tiling::{APART, Grain, Tiling};
 use wengert_core::Diagnostic;
 use wengert_core::call::{Epilogue, Gemm, Matrix};
@@ -176,12 +176,8 @@ impl CompiledGemm {
                     finish(simd, call.epilogue, [rows.len(), columns.len()], &places);
                 }
                 if let Some(follower) = follower {
-                    let part = Part {
-                        first: at + within,
-                        lines: rows.len(),
-                        distance: call.n,
-                        rows: columns.len(),
-                    };
+                    let part =
+                        Part { first: at + within, lines: rows.len(), distance: call.n, rows: columns.len() };
                     follower.run(behind, part);
                 }
             });
