@@ -129,11 +129,11 @@ struct Part { x: Vec<f32>, w: Vec<f32>, b: Vec<f32>, r: Vec<f32>, y: Vec<f32> }
 
 fn read(folder: &str, name: &str) -> Vec<f32> {
     let bytes = std::fs::read(format!("{folder}/{name}")).unwrap_or_else(|_| vec![0; 4 * ELEMENTS]);
-    bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
+    bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().expect("chunks have four bytes"))).collect()
 }
 
 fn main() {
-    let folder = std::env::args().nth(1).unwrap();
+    let folder = std::env::args().nth(1).expect("the folder is the first argument");
     let arrays = ["x", "w", "b", "r"].map(|name| read(&folder, name));
     let workers: Vec<(Sender<Option<usize>>, Receiver<Vec<f32>>)> = (0..THREADS).map(|t| {
         let (from, to) = (ELEMENTS * t / THREADS, ELEMENTS * (t + 1) / THREADS);
@@ -142,30 +142,31 @@ fn main() {
         let ((order, orders), (answer, answers)) = (channel::<Option<usize>>(), channel());
         std::thread::spawn(move || for order in orders {
             match order {
-                Some(k) => { LOOPS[k].1(std::hint::black_box(&mut part)); answer.send(vec![]).unwrap() }
-                None => answer.send(part.y.clone()).unwrap(),
+                Some(k) => { LOOPS[k].1(std::hint::black_box(&mut part)); answer.send(vec![]).expect("the main thread listens") }
+                None => answer.send(part.y.clone()).expect("the main thread listens"),
             }
         });
         (order, answers)
     }).collect();
     let all = |order: Option<usize>| -> Vec<f32> {
-        workers.iter().for_each(|w| w.0.send(order).unwrap());
-        workers.iter().flat_map(|w| w.1.recv().unwrap()).collect()
+        workers.iter().for_each(|w| w.0.send(order).expect("a worker ends with the process"));
+        workers.iter().flat_map(|w| w.1.recv().expect("a worker ends with the process")).collect()
     };
     println!("{{\"contender\": \"rust loop\", \"device\": \"cpu\", \"libraries\": {{}}}}");
     for line in std::io::stdin().lock().lines() {
-        let line = line.unwrap();
+        let line = line.expect("requests are text");
         let k = LOOPS.iter().position(|(name, _)| line.contains(&format!("\"{name}\"")));
         let answer = match k {
             None => "{\"error\": \"there is no such loop\"}".to_string(),
             Some(k) if line.contains("\"prepare\"") => {
                 all(Some(k));
                 let bytes: Vec<u8> = all(None).iter().flat_map(|v| v.to_le_bytes()).collect();
-                std::fs::write(format!("{folder}/result"), bytes).unwrap();
+                std::fs::write(format!("{folder}/result"), bytes).expect("the folder can be written");
                 "{\"parity\": {\"compared\": 0, \"worst\": 0.0, \"bound\": 0.0}}".to_string()
             }
             Some(k) if line.contains("\"time\"") => {
-                let runs: u64 = line.split("\"runs\":").nth(1).unwrap().trim_matches(['}', ' ']).parse().unwrap();
+                let runs = line.split("\"runs\":").nth(1).expect("a request for times says how many runs");
+                let runs: u64 = runs.trim_matches(['}', ' ']).parse().expect("runs are a number");
                 let start = std::time::Instant::now();
                 (0..runs).for_each(|_| drop(all(Some(k))));
                 format!("{{\"seconds\": {:?}}}", start.elapsed().as_secs_f64())
@@ -173,7 +174,7 @@ fn main() {
             _ => "{\"released\": true}".to_string(),
         };
         println!("{answer}");
-        std::io::stdout().flush().unwrap();
+        std::io::stdout().flush().expect("the harness reads the output");
     }
 }
 "##;

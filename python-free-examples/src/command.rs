@@ -126,8 +126,9 @@ mod tests {
         let mut found = Vec::new();
         for losses in [[4.0, 2.0], [1.0, 2.0]] {
             for loss in losses {
-                progress
-                    .hear(Event::Step { step: 1, epoch: 0, loss }, |..| panic!("a step is no evaluation"));
+                progress.hear(Event::Step { step: 1, epoch: 0, loss }, |_, _, _, _| {
+                    panic!("a step is no evaluation")
+                });
             }
             let metrics = [("bits".to_owned(), 0.5)];
             let event = Event::Evaluation { step: 2, epoch: 0, metrics: &metrics };

@@ -10,7 +10,7 @@ use wengert::core::graph::{Body, Equation, Program, ValueId};
 fn programs() -> Vec<(&'static str, usize, Program)> {
     let ode = |field, memory| neural_ode::program(field, 0.1.into(), memory).unwrap().into_inner();
     vec![
-        ("char_gpt", 2100, char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner()),
+        ("char_gpt", 2650, char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner()),
         ("convnet", 400, convnet::program(&convnet::Settings::default()).unwrap().into_inner()),
         ("crf", 180, crf::program().unwrap().into_inner()),
         ("deep_equilibrium", 420, deep_equilibrium::program(48, Depth::Infinite(1e-5)).unwrap().into_inner()),

@@ -103,16 +103,6 @@ fn nests_of_gpt2_move_little_more_than_they_must() {
         joined as f64 / 1e9,
         flops = flops as f64
     );
-    if let Some(path) = std::env::var_os("WENGERT_TRAFFIC") {
-        let mut lines = String::new();
-        for kernel in &kernels.kernels {
-            if let Some(nest) = kernel.nest() {
-                let joined = matches!(kernel.work, Work::Joined(_));
-                lines += &format!("{joined} {} {:?}\n", nest.name, bytes(nest));
-            }
-        }
-        std::fs::write(path, lines).unwrap();
-    }
     assert!(ratio <= 1.15, "{ratio}");
     assert!(ratio >= 0.9, "the count has lost something: {ratio}");
 }

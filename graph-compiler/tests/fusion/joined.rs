@@ -61,7 +61,7 @@ fn what_moves_much_more_than_the_product_stays_alone() {
         let x = f.input("x", f32s(&[16, 8]));
         let (w, m) = (f.input("w", f32s(&[8, 4])), f.input("m", f32s(&[8, 4])));
         let y = f.input("y", f32s(&[16, 4]));
-        let gradient = x.permute(&[1, 0]).dot(&y);
+        let gradient = x.permute(&[1, 0]).dot(&y).square();
         let momentum = &m * 0.9 + gradient;
         f.output("w", &w - &momentum * 0.1);
         f.output("m", momentum);

@@ -1,6 +1,6 @@
 //! Adam and AdamW.
 
-use super::{Rate, Variable, advance, count, moment, no_decay, variables, wide};
+use super::{Choice, Rate, Variable, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
 use std::rc::Rc;
 use wengert_core::graph::build::FunctionBuilder;
@@ -23,9 +23,6 @@ pub struct Adam(Core);
 /// State: `adamw.step`, `adamw.m.<path>`, `adamw.v.<path>`.
 #[derive(Clone, Debug)]
 pub struct AdamW(Core);
-
-/// Whether the variable of a key path and type decays.
-type Choice = dyn Fn(&str, &TensorType) -> bool;
 
 #[derive(Clone)]
 struct Core {

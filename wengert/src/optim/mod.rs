@@ -25,6 +25,9 @@ pub use sgd::Sgd;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType};
 
+/// A choice of variables, by key path and type.
+type Choice = dyn Fn(&str, &TensorType) -> bool;
+
 /// A variable of a model with its gradient.
 struct Variable {
     /// Its path in the function's state.

@@ -1,6 +1,6 @@
 //! Muon: steps of matrices made orthogonal.
 
-use super::{AdamW, Rate, advance, count, moment, no_decay, variables, wide};
+use super::{AdamW, Choice, Rate, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
 use std::rc::Rc;
 use wengert_core::graph::build::FunctionBuilder;
@@ -18,8 +18,8 @@ use wengert_core::{Differentiable, Tensor, TensorType};
 /// The orthogonal matrix comes of five steps of a Newton-Schulz iteration, which brings all singular values between about 0.7 and 1.2, and is nothing but products.
 /// Of a weight with few large singular values, all directions are learnt at one speed.
 ///
-/// It moves matrices between layers. Everything else (vectors, embeddings, the last layer) is moved by an AdamW of its own ([`rest`](Muon::rest)); which is
-/// which says [`matrices`](Muon::matrices).
+/// It is for matrices between layers. Everything else (vectors, embeddings, the last layer) is moved by an AdamW of its own ([`rest`](Muon::rest));
+/// [`matrices`](Muon::matrices) says what is what.
 ///
 /// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>` and `adamw.v.<path>`.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Muon {
     rate: Rate,
     momentum: f64,
     weight_decay: f64,
-    matrices: Rc<dyn Fn(&str, &TensorType) -> bool>,
+    matrices: Rc<Choice>,
     rest: AdamW,
     name: String,
 }
