@@ -38,8 +38,9 @@ pub trait Contender {
     fn release(&mut self, case: &Case);
 }
 
-/// How long everybody rests between two samples, if samples have a length: threads that wait actively for more work have given up by then.
-const REST: Duration = Duration::from_millis(20);
+/// How long everybody rests between two samples, if samples have a length: threads that wait actively for more work have given up by then. Those of Intel's
+/// OpenMP, which PyTorch runs on, wait for 200 ms.
+const REST: Duration = Duration::from_millis(300);
 
 /// Greatest number of runs in a sample: the queue of a device is finite.
 const MOST_RUNS: f64 = 5000.0;
