@@ -2,7 +2,7 @@
 //!
 //! Everything is decided and allocated when the executable is made: kernels are compiled, the arena and the scratch memory exist,
 //! constants lie in memory, addresses are resolved to (space, offset, strides). A run only adds offsets to pointers and calls kernels;
-//! outside the GEMM library it allocates nothing.
+//! products use scratch memory of their own workspace, so nothing is allocated. A nest that follows a product runs on each part of it as it is made.
 //!
 //! The plan is verified first ([`wengert_core::plan::verify()`]); kernels check again, at every run, that the memory they get is as long,
 //! as aligned and as separate as they rely on. So a wrong plan cannot become a wild write.

@@ -4,7 +4,7 @@ use super::shapes::{f32s, fused, works};
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::kernels::{Kernels, Work};
 
-/// The pairs of a function: what each writes, and how often it reads what its call reads.
+/// The pairs of a function: the names of what each writes.
 fn pairs(kernels: &Kernels) -> Vec<Vec<&str>> {
     let joined = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Joined(_)));
     joined.map(|k| k.writes.iter().map(|b| kernels.buffers[*b].name.as_str()).collect()).collect()
