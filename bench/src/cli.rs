@@ -1,10 +1,13 @@
 //! The command: arguments in, a table and a record out.
 
 use crate::case::{Case, catalogue, catalogue_of_cpu, random_chains};
+use crate::compile::graphs::Form;
+use crate::compile::{FLAT, SIZES, Scaling, passes_of, summary};
 use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
 use crate::harness::Contender;
 use crate::native::Native;
 use crate::process::serve;
+use crate::profile::profile;
 use crate::record::Record;
 use crate::resident::Local;
 use crate::starts::start;
@@ -55,6 +58,36 @@ enum Task {
     Starts {
         #[command(flatten)]
         measured: Measured,
+    },
+    /// Where the time of cases goes on the CPU, kernel by kernel
+    Profile {
+        /// Only these rows of the table: C1 to C6
+        #[arg(long, value_name = "LABEL")]
+        suite: Vec<String>,
+        /// Only cases whose name contains one of these
+        #[arg(long, value_name = "TEXT")]
+        only: Vec<String>,
+        /// Small extents
+        #[arg(long)]
+        small: bool,
+        /// Runs of each case
+        #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
+        runs: u32,
+        /// Kernels that are listed
+        #[arg(long, value_name = "N", default_value = "30")]
+        kernels: usize,
+    },
+    /// How compiling grows: graphs of 1,000, 10,000 and 100,000 equations, and the time of each pass. Fails where the time of an equation is not flat
+    Compile {
+        /// Only these shapes: chain, layers, training, sum, concatenation, loop, loops
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+        /// Another number of equations; as often as wanted
+        #[arg(long, value_name = "N")]
+        equations: Vec<usize>,
+        /// Rounds, of which the quickest counts
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        rounds: usize,
     },
     /// Merges records of several contenders to one markdown table
     Table {
@@ -217,6 +250,14 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
             let choice = Choice::of(&cases, &measured.only, &labels, true)?;
             measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
+        Task::Profile { suite, only, small, runs, kernels } => {
+            let cases = catalogue_of_cpu(*small);
+            for case in Choice::of(&cases, only, suite, false)?.cases() {
+                profile(case, Device::Cpu, u64::from(*runs))?.show(*kernels, out)?;
+            }
+            Ok(Status::Good)
+        }
+        Task::Compile { only, equations, rounds } => scaling(only, equations, *rounds, out, err),
         Task::Table { files, shown } => {
             let records = files.iter().map(|file| Record::read(file)).collect::<Result<Vec<_>>>()?;
             show(&records, shown, out)?;
@@ -260,6 +301,32 @@ pub fn cases_json() -> String {
     ];
     let lists = lists.map(|(name, cases)| format!(" \"{name}\": {}", list(cases)));
     format!("{{\n{}\n}}\n", lists.join(",\n"))
+}
+
+/// Measures how compiling grows, and shows it.
+fn scaling(
+    only: &[String],
+    equations: &[usize],
+    rounds: usize,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> std::result::Result<Status, Failure> {
+    let known = |name: &String| Form::ALL.iter().any(|form| form.name() == name);
+    if let Some(unknown) = only.iter().find(|name| !known(name)) {
+        return Err(Diagnostic::new(format!("there are no graphs called `{unknown}`")).into());
+    }
+    let sizes = if equations.is_empty() { &SIZES[..] } else { equations };
+    let wanted = |form: &Form| only.is_empty() || only.iter().any(|name| name == form.name());
+    let mut all = Vec::new();
+    for form in Form::ALL.into_iter().filter(wanted) {
+        // If nobody reads the progress, there is still the table.
+        drop(writeln!(err, "{}: {sizes:?} equations", form.name()));
+        let scaling = Scaling::measure(form, sizes, rounds)?;
+        write!(out, "{}", passes_of(&scaling))?;
+        all.push(scaling);
+    }
+    write!(out, "{}", summary(&all))?;
+    Ok(if all.iter().all(|scaling| scaling.spread() <= FLAT) { Status::Good } else { Status::Failed })
 }
 
 /// Measures what was chosen, and shows it.

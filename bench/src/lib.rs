@@ -26,6 +26,7 @@
 pub mod busy;
 pub mod case;
 pub mod cli;
+pub mod compile;
 pub mod compiled_loop;
 pub mod csv;
 pub mod data;
@@ -36,6 +37,7 @@ pub mod native;
 pub mod parity;
 pub mod plot;
 pub mod process;
+pub mod profile;
 pub mod record;
 pub mod resident;
 pub mod starts;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use wengert::core::TensorType;
 use wengert::{
-    Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, Literal, Program, Result, Session,
-    Tensor, bind,
+    Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, KernelTime, Literal, Program, Result,
+    Session, Tensor, bind,
 };
 
 /// Name of the function that a case's program consists of.
@@ -27,8 +27,7 @@ impl Resident {
     pub fn open(device: Device, options: &DeviceOptions, made: &Made) -> Result<Resident> {
         let mut session = Session::open_with(device, options)?;
         if let Some(seed) = made.init {
-            let key = Literal::from_vec(&[2], vec![seed, 0])?;
-            session.compile(&made.program, "init", bind!())?.run(&[("key", key)])?;
+            session.initialize(&made.program, seed)?;
         }
         for (path, value) in &made.variables {
             session.set_variable(path, value)?;
@@ -63,6 +62,18 @@ impl Resident {
         }
         self.finish()?;
         Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Measures from now on what each kernel takes.
+    ///
+    /// Error: the device does not time kernels.
+    pub fn measure(&self) -> Result<()> {
+        self.compiled.measure()
+    }
+
+    /// What each kernel has taken since [`measure`](Self::measure), the longest first.
+    pub fn profile(&self) -> Vec<KernelTime> {
+        self.compiled.profile()
     }
 
     /// The value of a variable, once all runs are done.

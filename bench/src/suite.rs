@@ -77,6 +77,11 @@ impl<'a> Choice<'a> {
         }
         Ok(choice)
     }
+
+    /// The cases that are timed.
+    pub fn cases(&self) -> impl Iterator<Item = &'a Case> {
+        self.cases.iter().copied()
+    }
 }
 
 /// Where this library runs.

@@ -183,3 +183,19 @@ fn the_cpu_is_measured_beside_plain_loops() {
     let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
     assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
 }
+
+/// A profile names a kernel for everything that takes time; steps of products have rates.
+#[test]
+fn a_profile_names_kernels() {
+    let output = bench()
+        .args(["profile", "--small", "--suite", "C5", "--only", "convnet", "--runs", "2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    for wanted in ["## step convnet", "µs a run", "| convolution filter_gradient ", "| gemm "] {
+        assert!(text.contains(wanted), "{wanted}\n{text}");
+    }
+    let output = bench().args(["profile", "--suite", "C12"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -99,8 +99,12 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     let mut times = [const { Vec::<f64>::new() }; 4];
     for _ in 0..turns {
         for threads in [1, 2] {
-            let start = Instant::now();
-            for _ in 0..repeat {
+            // The first run wakes the threads.
+            let mut start = Instant::now();
+            for run in 0..=repeat {
+                if run == 1 {
+                    start = Instant::now();
+                }
                 let mut buffers = vec![Buffer::reading(&x), Buffer::reading(&y)];
                 if gelu {
                     buffers.push(Buffer::reading(&bias));
@@ -109,8 +113,11 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
                 compiled.run(&workspaces[threads - 1], &buffers)?;
             }
             times[2 * (threads - 1)].push(start.elapsed().as_secs_f64() / repeat as f64);
-            let start = Instant::now();
-            for _ in 0..repeat {
+            let mut start = Instant::now();
+            for run in 0..=repeat {
+                if run == 1 {
+                    start = Instant::now();
+                }
                 directly(&gemm, &x, &y, &mut out, &pools[threads - 1])?;
             }
             times[2 * threads - 1].push(start.elapsed().as_secs_f64() / repeat as f64);

@@ -1,6 +1,6 @@
 //! `docs/passes.md`, made from the tables of passes and rules.
 
-use crate::pipeline::{PIPELINE, Pass, Step, passes};
+use crate::pipeline::{Keeps, PIPELINE, Pass, Step, passes};
 use crate::rewrite::{MAX_ROUNDS, TOPICS};
 use std::fmt::Write;
 
@@ -35,9 +35,14 @@ pub fn page() -> String {
     item("`epilogue`: what follows a matrix product element by element becomes part of its call".into());
     item("`fuse`: equations become kernels".into());
     item("`lower`: kernels become nests".into());
-    page.push_str("\n## Passes over graphs\n\n| pass | what it does |\n|---|---|\n");
+    page.push_str("\n## Passes over graphs\n\n| pass | what it does | results keep |\n|---|---|---|\n");
     for pass in passes() {
-        writeln!(page, "| `{}` | {} |", pass.name, pass.doc).expect("writing to a string cannot fail");
+        let keeps = match pass.keeps {
+            Keeps::Bits => "every bit",
+            Keeps::Value => "their value; roundings differ",
+        };
+        writeln!(page, "| `{}` | {} | {keeps} |", pass.name, pass.doc)
+            .expect("writing to a string cannot fail");
     }
     page.push_str(
         "\n## Rules of `simplify`\n\nTried in this order at every equation. None changes a bit of any result, but those of NaNs. The examples of \

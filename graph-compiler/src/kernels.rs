@@ -10,6 +10,7 @@ pub mod joined;
 pub mod print;
 
 pub use joined::Joined;
+use rustc_hash::FxHashSet;
 use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};
@@ -104,7 +105,13 @@ impl Kernel {
 
     /// The buffers read, each once.
     pub fn distinct_reads(&self) -> impl Iterator<Item = BufferId> + '_ {
-        let first = |n: usize| !self.reads[..n].contains(&self.reads[n]);
+        // A loop may read thousands.
+        let few = self.reads.len() <= 32;
+        let mut seen = FxHashSet::default();
+        let mut first = move |n: usize| match few {
+            true => !self.reads[..n].contains(&self.reads[n]),
+            false => seen.insert(self.reads[n]),
+        };
         (0..self.reads.len()).filter(move |n| first(*n)).map(|n| self.reads[n])
     }
 }

@@ -3,6 +3,9 @@
 //! A function is bound (no dimension variables) before it comes here. Passes up to `split_reductions` rewrite the graph and fix
 //! what is computed, bit for bit; `fuse` and `lower` decide where and when. The verifier runs after every pass. Each pass spends
 //! **fuel**, one unit for each change it makes; with its fuel limited it stops there, which is how a miscompilation is bisected.
+//!
+//! What a pass may do to results it declares ([`Keeps`]), and random functions are interpreted before and after each pass to see that it keeps its word
+//! (`tests/validation`). Each runs in a `tracing` span called `pass`, of which `wengert-bench compile` makes the time of each.
 
 use crate::kernels::Kernels;
 use crate::lower;
@@ -49,12 +52,23 @@ pub(crate) struct Context<'a> {
     pub fuel: u64,
 }
 
+/// What of a function's results a pass keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeps {
+    /// Every bit, but those of NaNs.
+    Bits,
+    /// The value over the reals: a sum may be made in another order, and what is made of several ops may be rounded at each.
+    Value,
+}
+
 /// A pass over graphs.
 pub struct Pass {
     /// Its name, for fuel and dumps.
     pub name: &'static str,
     /// What it does.
     pub doc: &'static str,
+    /// What it leaves as it is.
+    pub keeps: Keeps,
     /// Gives the function and the number of changes.
     run: fn(Function, &Context<'_>) -> Result<(Function, u64)>,
 }
@@ -72,26 +86,31 @@ const CLEAN: &[Pass] = &[
     Pass {
         name: "simplify",
         doc: "Applies the rewrite rules, constant folding among them.",
+        keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::simplify(function, context.fuel)),
     },
     Pass {
         name: "cse",
         doc: "Computes equal subexpressions once.",
+        keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::cse(function, context.fuel)),
     },
     Pass {
         name: "dce",
         doc: "Removes what no output depends on.",
+        keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::dce(function, context.fuel)),
     },
     Pass {
         name: "trim",
         doc: "Takes out of loops and branches what nobody uses and what never changes, and unpacks those that run once.",
+        keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::trim(function, context.fuel)),
     },
     Pass {
         name: "hoist",
         doc: "Moves what every step of a loop computes alike in front of the loop.",
+        keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::hoist(function, context.fuel)),
     },
 ];
@@ -102,12 +121,14 @@ pub const PIPELINE: &[Step] = &[
     Step::Once(Pass {
         name: "decompose",
         doc: "Replaces composites, and calls that the target does not claim, by ops that they consist of.",
+        keeps: Keeps::Value,
         run: |function, context| calls::decompose(function, context.target, context.fuel),
     }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
         name: "split_reductions",
         doc: "Cuts long reductions with few results in two, so that many processors take part.",
+        keeps: Keeps::Value,
         run: |function, context| Ok(rewrite::split_reductions(function, context.target, context.fuel)),
     }),
 ];
@@ -129,6 +150,17 @@ pub fn passes() -> Vec<&'static Pass> {
     passes
 }
 
+/// What is timed as one: a pass, or a part of one. Those within it are apart from it.
+pub(crate) fn span(name: &'static str) -> tracing::span::EnteredSpan {
+    tracing::debug_span!("pass", name).entered()
+}
+
+/// Runs `f` in a [`span`].
+pub(crate) fn within<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
+    let _span = span(name);
+    f()
+}
+
 /// Runs passes and looks after them.
 struct Runner<'a> {
     target: &'a Target,
@@ -141,6 +173,7 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// Runs a pass; the number of changes.
     fn pass(&mut self, pass: &Pass, function: Function) -> Result<(Function, u64)> {
+        let _span = span(pass.name);
         let spent = self.spent.entry(pass.name).or_default();
         let fuel = self.options.fuel.get(pass.name).map_or(u64::MAX, |fuel| fuel.saturating_sub(*spent));
         let context = Context { target: self.target, fuel };
@@ -148,7 +181,7 @@ impl Runner<'_> {
         *spent += changes;
         // What has not changed has been verified; that a pass counts its changes is tested by verifying all the same.
         if (changes > 0 || cfg!(debug_assertions))
-            && let Err(fault) = verify(&changed)
+            && let Err(fault) = within("verify", || verify(&changed))
         {
             panic!("pass {} breaks an invariant of the graph: {fault}", pass.name);
         }
@@ -181,14 +214,17 @@ impl Runner<'_> {
 
 /// Compiles a bound function to kernels.
 pub fn compile_kernels(function: &Function, target: &Target, options: &Options) -> Result<Compiled> {
-    let mut function = function.clone();
+    kernels_of(function.clone(), target, options)
+}
+
+fn kernels_of(mut function: Function, target: &Target, options: &Options) -> Result<Compiled> {
     let mut runner = Runner { target, options, spent: BTreeMap::new(), stages: Vec::new() };
     for step in PIPELINE {
         function = runner.step(step, function)?;
     }
     let stages = runner.stages;
     let kernels = lower::kernels(&function, target, options.fuse)?;
-    if let Err(fault) = kernels.verify() {
+    if let Err(fault) = within("verify kernels", || kernels.verify()) {
         panic!("pass lower breaks an invariant of kernels: {fault}");
     }
     Ok(Compiled { function, kernels, stages })
@@ -231,13 +267,13 @@ pub fn compile_traced(
     options: &Options,
 ) -> Result<(Plan, Sources)> {
     let bound = program.get(function)?.bind(binding)?;
-    verify(&bound)?;
+    within("verify", || verify(&bound))?;
     let (bound, _) = probes::expose(bound)?;
-    let compiled = compile_kernels(&bound, target, options)?;
+    let compiled = kernels_of(bound, target, options)?;
     let Planned { plan, sources: steps } = plan_kernels(&compiled.kernels, target, binding)?;
-    if let Err(fault) = plan::verify(&plan) {
+    if let Err(fault) = within("verify plan", || plan::verify(&plan)) {
         panic!("pass plan breaks an invariant of plans: {fault}");
     }
-    let sources = Sources { table: compiled.function.locations.clone(), steps };
+    let sources = Sources { table: compiled.function.locations, steps };
     Ok((plan, sources))
 }

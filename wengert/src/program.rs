@@ -23,6 +23,7 @@
 
 use crate::format::ProgramFile;
 use crate::random::hash_name;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use wengert_compiler::rewrite::tidy;
@@ -37,6 +38,8 @@ pub const INIT: &str = "init";
 pub struct Program {
     program: graph::Program,
     variables: Vec<(String, TensorType, Initializer)>,
+    /// Positions among the variables, by path.
+    positions: BTreeMap<String, usize>,
     has_own_init: bool,
 }
 
@@ -66,6 +69,7 @@ impl Program {
         });
         if added.is_err() {
             self.variables.truncate(known);
+            self.positions.retain(|_, position| *position < known);
             return added;
         }
         if !self.has_own_init && !self.variables.is_empty() {
@@ -83,8 +87,11 @@ impl Program {
                     .help("declare it from `Tensor::variable` or a constant, and update it with what was computed"));
             }
         };
-        match self.variables.iter().find(|(known, ..)| known == path) {
-            None => self.variables.push((path.into(), tensor.ty().clone(), initializer)),
+        match self.positions.get(path).map(|position| &self.variables[*position]) {
+            None => {
+                self.positions.insert(path.into(), self.variables.len());
+                self.variables.push((path.into(), tensor.ty().clone(), initializer));
+            }
             Some((_, ty, _)) if ty != tensor.ty() => {
                 return Err(Diagnostic::new(format!(
                     "variable `{path}` has type {}, in an earlier function {ty}",
@@ -160,15 +167,17 @@ fn beginning(ty: &TensorType, initializer: &Initializer, key: Option<&Tensor>) -
     let draw = |f: &dyn Fn(&Tensor, DType, Vec<Dim>) -> Tensor| {
         f(key.expect("random variables have a key"), wide, ty.shape.clone())
     };
+    // Without a tensor of zeros where there is nothing to add.
+    let from = |numbers: Tensor, start: f64| if start == 0.0 { numbers } else { numbers + start };
     match initializer {
         Initializer::Zeros => full(0.0),
         Initializer::Ones => full(1.0),
         Initializer::Constant(literal) => Tensor::constant(literal.clone()),
         Initializer::Uniform { low, high } => {
-            (draw(&|k, d, s| k.uniform(d, s)) * (high - low) + *low).convert(ty.dtype)
+            from(draw(&|k, d, s| k.uniform(d, s)) * (high - low), *low).convert(ty.dtype)
         }
         Initializer::Normal { mean, std } => {
-            (draw(&|k, d, s| k.normal(d, s)) * *std + *mean).convert(ty.dtype)
+            from(draw(&|k, d, s| k.normal(d, s)) * *std, *mean).convert(ty.dtype)
         }
     }
 }

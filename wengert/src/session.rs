@@ -104,22 +104,26 @@ impl Session {
         binding: impl Borrow<Binding>,
     ) -> Result<Compiled> {
         let (function, binding) = (program.get(name)?, binding.borrow());
+        let cached = self.cache.iter().find(|(f, b, _)| b == binding && f == function);
+        if let Some((_, _, executable)) = cached {
+            return Ok(Compiled { executable: executable.clone(), variables: self.variables.clone() });
+        }
+        let compiled = self.compile_anew(program, name, binding)?;
+        self.cache.push((function.clone(), binding.clone(), compiled.executable.clone()));
+        Ok(compiled)
+    }
+
+    /// [`compile`](Self::compile), without keeping what was compiled.
+    fn compile_anew(&self, program: &Program, name: &str, binding: &Binding) -> Result<Compiled> {
+        let function = program.get(name)?;
         let variables = function.variables();
         if let Some((extra, _)) = binding.iter().find(|(bound, _)| !variables.contains(*bound)) {
             let names: Vec<_> = variables.iter().collect();
             return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
                 .help(format!("it has {}", listed(&names))));
         }
-        let cached = self.cache.iter().find(|(f, b, _)| b == binding && f == function);
-        let executable = match cached {
-            Some((_, _, executable)) => executable.clone(),
-            None => {
-                let executable = Arc::new(Executable::compile(&self.machine, program, function, binding)?);
-                self.cache.push((function.clone(), binding.clone(), executable.clone()));
-                executable
-            }
-        };
-        Ok(Compiled { executable, variables: self.variables.clone() })
+        let executable = Executable::compile(&self.machine, program, function, binding)?;
+        Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
 
     /// Creates the variables of a program by its function `init`, with key 0 of a seed if it draws any ([`random::key`]).
@@ -146,7 +150,8 @@ impl Session {
         let is_key = |role: InputRole| role == InputRole::Key;
         let inputs = program.get(INIT)?.inputs.iter().filter(|input| is_key(input.role));
         let keys: Vec<(&str, &Literal)> = inputs.map(|input| (input.name.as_str(), &key)).collect();
-        self.compile(program, INIT, Binding::new())?.run(&keys)?;
+        // Not kept: it runs once, and has memory of its own.
+        self.compile_anew(program, INIT, &Binding::new())?.run(&keys)?;
         Ok(())
     }
 

@@ -189,7 +189,7 @@ pub struct Made {
     /// What variables begin with.
     pub variables: Vec<(String, Literal)>,
     /// The seed for the program's `@init`, if it is to be run before `variables` are set.
-    pub init: Option<u32>,
+    pub init: Option<u64>,
     /// Runs the case and compares what it wrote with a plain loop over the variables' first values.
     pub check: Check,
 }

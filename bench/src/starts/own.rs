@@ -22,8 +22,7 @@ pub fn start(case: &Case, device: Device, out: &mut dyn Write) -> Result<()> {
     let built = building.elapsed();
     let mut session = Session::open(device)?;
     if let Some(seed) = made.init {
-        let key = Literal::from_vec(&[2], vec![seed, 0])?;
-        session.compile(&made.program, "init", bind!())?.run(&[("key", key)])?;
+        session.initialize(&made.program, seed)?;
     }
     for (path, value) in &made.variables {
         session.set_variable(path, value)?;

@@ -79,6 +79,17 @@ impl<'a> Ranges<'a> {
     /// The values that `expression` may have; empty if it is certain that the guards fail.
     pub fn of(&self, expression: &Affine) -> Interval {
         let mut result = self.sum(expression);
+        for remainder in remainders(expression) {
+            let (modulus, rest) = (self.term(&remainder.modulus), self.sum(&remainder.rest));
+            if modulus.is_empty() || rest.is_empty() {
+                continue;
+            }
+            let modulus = modulus.scale(remainder.factor);
+            let narrowed = Interval { low: modulus.low + rest.low, high: modulus.high + rest.high };
+            if narrowed.fits() {
+                result = result.intersect(narrowed);
+            }
+        }
         for first in 0..self.guards.len() {
             // What the first guard leaves of the expression is narrowed by the others, as far as they divide it too.
             let mut rest = expression.clone();
@@ -167,6 +178,31 @@ impl<'a> Ranges<'a> {
         self.terms.borrow_mut().insert(term.clone(), range);
         range
     }
+}
+
+/// A part of an expression that is what a division leaves: `expression = factor · modulus + rest`.
+struct Remainder {
+    factor: i64,
+    modulus: Term,
+    rest: Affine,
+}
+
+/// The parts `x − d · floor_div(x, d)` of an expression, times a factor. They arise where a position is compared with the window that it lies in. The terms
+/// themselves say nothing of it: each may be large.
+fn remainders(expression: &Affine) -> impl Iterator<Item = Remainder> + '_ {
+    expression.terms.iter().filter_map(|(term, by)| {
+        let Term::FloorDiv(inner, divisor) = term else { return None };
+        let factor = by.checked_div(*divisor)?.checked_neg()?;
+        let has = |term: &Term| expression.terms.iter().any(|(t, _)| t == term);
+        if by % divisor != 0 || inner.terms.is_empty() || !inner.terms.iter().all(|(t, _)| has(t)) {
+            return None;
+        }
+        // The arithmetic of expressions wraps, and so does this: the identity holds either way.
+        let quotient = Affine { constant: 0, terms: vec![(term.clone(), 1)] };
+        let rest =
+            expression.add(&quotient.scale(by.wrapping_neg())).add(&inner.scale(factor.wrapping_neg()));
+        Some(Remainder { factor, modulus: Term::Mod(inner.clone(), *divisor), rest })
+    })
 }
 
 /// `expression = factor · divisor + rest`, where the rest has fewer terms, and none that the expression has not.

@@ -34,7 +34,7 @@ use crate::dtype::DType;
 use crate::id::IdVec;
 use crate::scalar::Scalar;
 use crate::text::is_name;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
 /// A nest that is being written.
@@ -44,6 +44,9 @@ pub struct NestBuilder {
     known: FxHashMap<(Instr, DType), Reg>,
     /// Buffers that the phase has stored to: what was loaded before may differ now.
     stored: BTreeSet<BufferId>,
+    /// Names of buffers, and for those that were wanted again the next number to try.
+    names: FxHashSet<String>,
+    numbers: FxHashMap<String, usize>,
     error: Option<Diagnostic>,
 }
 
@@ -58,13 +61,35 @@ impl NestBuilder {
             phases: Vec::new(),
             registers: IdVec::new(),
         };
-        NestBuilder { nest, known: FxHashMap::default(), stored: BTreeSet::new(), error: None }
+        NestBuilder {
+            nest,
+            known: FxHashMap::default(),
+            stored: BTreeSet::new(),
+            names: FxHashSet::default(),
+            numbers: FxHashMap::default(),
+            error: None,
+        }
     }
 
     /// Declares a buffer. Parameters are in the order of their declaration; a taken name gets a number.
     pub fn buffer(&mut self, role: BufferRole, name: &str, dtype: DType, shape: &[usize]) -> BufferId {
-        let name = free(&sanitised(name), |n| self.nest.buffers.iter().any(|(_, b)| b.name == n));
+        let name = self.free_name(sanitised(name));
         self.nest.buffers.push(Buffer { name, dtype, shape: shape.to_vec(), role })
+    }
+
+    /// `name`, or with the first number that makes it free. A nest may have thousands of parameters of one name.
+    fn free_name(&mut self, name: String) -> String {
+        if self.names.insert(name.clone()) {
+            return name;
+        }
+        let next = self.numbers.entry(name.clone()).or_insert(2);
+        loop {
+            let numbered = format!("{name}_{next}");
+            *next += 1;
+            if self.names.insert(numbered.clone()) {
+                return numbered;
+            }
+        }
     }
 
     /// Declares an `in` parameter.

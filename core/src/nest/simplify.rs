@@ -104,6 +104,18 @@ mod tests {
         assert_eq!(ranges.simplify(&flat.modulo(100)), flat);
     }
 
+    #[test]
+    fn what_a_division_leaves_is_below_the_divisor() {
+        let nest = nest(&[28, 28, 4]);
+        let ranges = Ranges::new(&nest, &[]);
+        let left = |x: &Affine, d: i64| x.add(&x.floor_div(d).scale(-d));
+        let of = |x: &Affine| (ranges.of(x).low, ranges.of(x).high);
+        assert_eq!(of(&left(&axis(0), 2)), (0, 1));
+        assert_eq!(of(&left(&axis(0).offset(3), 5)), (0, 4));
+        // Three times, beside something else.
+        assert_eq!(of(&left(&axis(1), 4).scale(3).add(&axis(2)).offset(-1)), (-1, 9 + 3 - 1));
+    }
+
     fn expressions() -> impl Strategy<Value = Affine> {
         let leaf = prop_oneof![(-20i64..20).prop_map(Affine::constant), (0usize..3).prop_map(axis)];
         leaf.prop_recursive(4, 20, 3, |inner| {

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// What a reduction computes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ReduceKind {
-    /// Sum; halves are added in f32 and rounded once. An empty sum is 0.
+    /// Sum; halves are added in f32 and rounded once. It begins with +0, which is the empty sum.
     Sum,
     /// Product; halves are multiplied in f32 and rounded once. An empty product is 1.
     Prod,
@@ -292,9 +292,13 @@ impl Operation for Reduce {
         let mut index = vec![0; x.shape.len()];
         for cell in x.cells.iter() {
             let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
-            cells[flat] = Some(match cells[flat].take() {
-                Some(sum) => self.kind.combine(&sum, cell, x.dtype),
-                None => cell.clone(),
+            cells[flat] = Some(match (cells[flat].take(), cell) {
+                (Some(sum), _) => self.kind.combine(&sum, cell, x.dtype),
+                // A sum begins with +0: that of −0.0 alone is 0.0, as of −0.0 and −0.0.
+                (None, Cell::Real(_)) if self.kind == ReduceKind::Sum => {
+                    self.kind.combine(&Cell::Real(R::from_i64(0)), cell, x.dtype)
+                }
+                (None, _) => cell.clone(),
             });
             super::advance(&mut index, &x.shape);
         }

@@ -112,6 +112,9 @@ pub(crate) unsafe fn store_strided(
     });
 }
 
+/// Lanes that are looked at together: where some axes are taken as one, the elements of each turn of the last one lie side by side.
+const RUN: usize = 16;
+
 /// `destination[k] = base[offsets[k]]` for every k.
 ///
 /// # Safety
@@ -120,9 +123,19 @@ pub(crate) unsafe fn store_strided(
 pub(crate) unsafe fn gather(destination: *mut u8, base: *const u8, offsets: &[i64], size: usize) {
     // SAFETY: the caller's promise.
     with_size!(size, T => unsafe {
-        let (destination, base) = (destination.cast::<T>(), base.cast::<T>());
-        for (k, offset) in offsets.iter().enumerate() {
-            destination.add(k).write(base.offset(*offset as isize).read());
+        let (mut destination, base) = (destination.cast::<T>(), base.cast::<T>());
+        for offsets in offsets.chunks(RUN) {
+            let first = offsets[0];
+            let apart = offsets.iter().zip(first..).fold(0, |apart, (offset, next)| apart | (offset ^ next));
+            if apart == 0 && offsets.len() == RUN {
+                let run = base.offset(first as isize).cast::<[T; RUN]>().read_unaligned();
+                destination.cast::<[T; RUN]>().write_unaligned(run);
+            } else {
+                for (k, offset) in offsets.iter().enumerate() {
+                    destination.add(k).write(base.offset(*offset as isize).read());
+                }
+            }
+            destination = destination.add(offsets.len());
         }
     });
 }

@@ -11,7 +11,7 @@ use wengert_core::nest::AxisId;
 use wengert_core::{DType, Id};
 
 /// The axes along which a phase is vectorised, outermost first; none: blocks have one lane.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct VectorAxes {
     pub axes: Vec<AxisId>,
     pub extents: Vec<usize>,
@@ -162,6 +162,16 @@ impl Offset {
     /// True if lane k has the value of lane 0 plus k steps.
     pub fn is_linear(&self) -> bool {
         self.table.is_none() && self.terms.iter().all(|part| part.uniform)
+    }
+
+    /// By how much it grows with a counter; nothing if divisions or clamps have a say in it.
+    pub fn stride(&self, axis: u32) -> Option<i64> {
+        let steady = self.terms.iter().all(|part| match &part.term {
+            PartTerm::Register(..) => true,
+            PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => e.stride(axis) == Some(0),
+        });
+        let of_axis = self.counters.iter().filter(|(counter, _)| *counter == axis);
+        steady.then(|| of_axis.map(|(_, coefficient)| coefficient).fold(0i64, |sum, c| sum.wrapping_add(*c)))
     }
 
     /// Lanes deep that evaluating needs index vectors for, its own result included.

@@ -285,9 +285,14 @@ impl Reduction {
         self.accumulator(frame, 0, lane)
     }
 
-    /// Notes that native code has taken the block's values.
-    pub fn taken(&self, frame: &Frame<'_>, progress: &mut [Progress]) {
-        progress[self.number].elements += if self.rows { 1 } else { frame.count };
+    /// Notes that native code has taken the values of so many blocks.
+    pub fn taken(&self, frame: &Frame<'_>, progress: &mut [Progress], blocks: usize) {
+        progress[self.number].elements += if self.rows { blocks } else { blocks * frame.count };
+    }
+
+    /// Whether the accumulators of a row take turns.
+    pub fn has_lanes(&self) -> bool {
+        self.tree_lanes() > 1
     }
 
     /// Starts a row, or a block of rows.

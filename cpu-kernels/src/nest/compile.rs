@@ -10,6 +10,7 @@ use super::layout::Layout;
 use super::lower::{Guard, Lowered, Op, Phase, Place};
 use super::product;
 use super::program::{Direct, Load, Loop, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
+use super::repeat::Repeat;
 use super::schedule::{Schedule, plain};
 use super::sum::Sum;
 use crate::kernels::chain::{LONGEST, chain};
@@ -71,7 +72,7 @@ pub(super) fn compile(
     let is_rows = |schedule: &Schedule| matches!(schedule, Schedule::Rows(_));
     let usual = is_rows(&pick(LANES[0]));
     let mut last = None;
-    let mut known: Option<(bool, Lowered<'_>)> = None;
+    let mut known: Option<(Schedule, Lowered<'_>)> = None;
     for most in NATIVE_LANES.into_iter().filter(|_| native).chain(LANES) {
         let schedule = pick(most);
         let rows = is_rows(&schedule);
@@ -85,14 +86,14 @@ pub(super) fn compile(
         // Blocks of about the same length, rather than full ones and a short one.
         let blocks = positions.div_ceil(most).max(1);
         let lanes = positions.div_ceil(blocks).max(1).next_multiple_of(CHUNK);
-        // Whether lanes are rows is all that matters to what is fused.
+        // What is fused depends on what lanes are, not on how many there are.
         let fused = match known.take() {
-            Some((same, fused)) if same == rows => fused,
+            Some((same, fused)) if same == schedule => fused,
             _ if native => group::groups(lowered, &schedule)?,
             _ => fuse::chains(lowered, &schedule),
         };
         let (compiled, registers) = Compiler::new(&fused, &schedule, lanes, simd).compile();
-        known = Some((rows, fused));
+        known = Some((schedule, fused));
         let fits = registers <= REGISTER_BYTES || lanes <= LANES[LANES.len() - 1];
         last = Some(compiled);
         if fits {
@@ -254,6 +255,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             reductions: vec![],
             prefix: phase.prefix,
             runs: phase.axes.iter().all(|a| self.analysis.nest.extent(*a) > 0),
+            repeat: None,
         };
         let forwarded = self.forwarded(p);
         for (at, op) in phase.body.iter().enumerate() {
@@ -290,6 +292,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 program.levels[innermost].push(Step::Accumulate(k));
             }
         }
+        program.repeat = Repeat::of_phase(&program);
         program
     }
 

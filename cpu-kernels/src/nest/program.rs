@@ -2,6 +2,7 @@
 
 use super::address::{Condition, Offset, VectorAxes};
 use super::combine::{Program, Reduction};
+use super::repeat::Repeat;
 use crate::kernels::Kernel;
 use crate::kernels::chain::{Chain, LONGEST};
 use crate::native::Function;
@@ -145,4 +146,6 @@ pub(super) struct PhaseProgram {
     pub prefix: bool,
     /// Whether the inner loops run at all.
     pub runs: bool,
+    /// The innermost loop, if it only runs native code.
+    pub repeat: Option<Repeat>,
 }

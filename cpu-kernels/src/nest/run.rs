@@ -6,7 +6,7 @@
 //! verifier knew, alignment included; and the scratch memory has room for what the layout placed.
 
 use super::CompiledNest;
-use super::address::{Passing, passing};
+use super::address::{Passing, VectorAxes, passing};
 use super::combine::{Progress, splat_scalar};
 use super::frame::Frame;
 use super::program::{Direct, Load, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
@@ -41,6 +41,9 @@ impl Runner<'_> {
 
     /// Runs some units: rows, or blocks of rows.
     pub fn units(&mut self, units: std::ops::Range<usize>) {
+        if let Some(repeat) = &self.nest.repeat {
+            return self.repeat_rows(units, repeat);
+        }
         let (positions, period) = match &self.nest.rows {
             Some(vector) => (vector.positions(), vector.period()),
             None => (1, 1),
@@ -71,12 +74,21 @@ impl Runner<'_> {
 
     /// Runs the phases for a block of rows (for one, if lanes are elements), of this iteration of the outer axes.
     pub fn block_of_rows(&mut self, position: usize, count: usize, period: usize) {
-        self.frame.set_block(position, count, period);
-        if let Some(vector) = self.nest.rows.as_ref().filter(|_| period > 1) {
-            self.frame.counters[vector.axes[0].0 as usize] = (position / period) as i64;
+        match &self.nest.rows {
+            Some(rows) => self.begin_block(rows, position, count),
+            None => self.frame.set_block(position, count, period),
         }
         for phase in &self.nest.phases {
             self.phase(phase);
+        }
+    }
+
+    /// Goes to a block of rows.
+    pub fn begin_block(&mut self, rows: &VectorAxes, position: usize, count: usize) {
+        let period = rows.period();
+        self.frame.set_block(position, count, period);
+        if period > 1 {
+            self.frame.counters[rows.axes[0].0 as usize] = (position / period) as i64;
         }
     }
 
@@ -116,6 +128,9 @@ impl Runner<'_> {
                 self.blocks(phase);
             }
             return;
+        }
+        if let Some(repeat) = phase.repeat.as_ref().filter(|_| depth + 1 == phase.loops.len()) {
+            return self.repeat(phase, repeat);
         }
         let axis = phase.loops[depth];
         if phase.prefix && depth + 1 == phase.loops.len() && phase.vector.is_none() {
@@ -261,7 +276,8 @@ impl Runner<'_> {
         }
     }
 
-    fn native(&mut self, native: &Native, phase: Option<&PhaseProgram>) {
+    /// Fills the table of a step with its pointers at this point of the loops.
+    pub fn fill_table(&self, native: &Native, phase: Option<&PhaseProgram>) -> *mut *mut u8 {
         let reductions = phase.map_or(&[][..], |p| &p.reductions);
         debug_assert_eq!(native.entries.len(), native.function.pointers());
         let table = self.frame.at(native.table).cast::<*mut u8>();
@@ -280,6 +296,12 @@ impl Runner<'_> {
             // SAFETY: the table has room for as many pointers.
             unsafe { table.add(k).write(pointer) };
         }
+        table
+    }
+
+    fn native(&mut self, native: &Native, phase: Option<&PhaseProgram>) {
+        let reductions = phase.map_or(&[][..], |p| &p.reductions);
+        let table = self.fill_table(native, phase);
         // Memory that is read, too, is in the caches already.
         let apart = |k: usize| match &native.entries[k] {
             Pointer::Memory { memory: Memory::Parameter(p), .. } => {
@@ -295,7 +317,7 @@ impl Runner<'_> {
         // they are uniform; the elements of memory are in bounds, as the verifier proved; accumulators are sixteen, or a block.
         // Memory is shared only where the nest reads an element before it writes it, and native code does that in the same order.
         unsafe { function.run(table, self.frame.count) };
-        native.folds.iter().for_each(|k| reductions[*k].taken(&self.frame, self.progress));
+        native.folds.iter().for_each(|k| reductions[*k].taken(&self.frame, self.progress, 1));
     }
 
     /// Whether a buffer may stand in for a register's block now.

@@ -8,14 +8,17 @@
 use super::address::{Pattern, VectorAxes};
 use super::lower::{Lowered, Op, Phase, Place};
 use super::sum::Sum;
+use crate::kernels::CHUNK;
 use wengert_core::Id;
 use wengert_core::nest::{AxisId, BufferRole, ScalarOp};
 
 /// Lanes below which another axis is taken in.
 const FEW: usize = 64;
+/// Nanoseconds, roughly, to go from one block of rows to the next.
+const BLOCK: f64 = 60.0;
 
 /// What lanes are.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) enum Schedule {
     /// Elements of a row; for each phase along which axes.
     Elements(Vec<VectorAxes>),
@@ -38,7 +41,7 @@ impl Schedule {
     pub fn choose(nest: &Lowered<'_>, lanes: usize, row_limit: usize) -> Schedule {
         let elements: Vec<VectorAxes> =
             nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix)).collect();
-        let rows = last_axes(nest, &nest.parallel, false);
+        let rows = Self::rows(nest, lanes);
         let row_bytes: usize = nest
             .nest
             .buffers
@@ -57,7 +60,7 @@ impl Schedule {
             .map(|(phase, vector)| cost(nest, phase, vector, 1, lanes))
             .sum::<f64>();
         let count = rows.positions().min(lanes);
-        let by_rows: f64 = nest.phases.iter().map(|phase| cost(nest, phase, &rows, count, lanes)).sum();
+        let by_rows = of_rows(nest, &rows, lanes);
         // Costs are for one row in the first case, for `count` rows in the second.
         if by_rows <= by_elements * count as f64 {
             Schedule::Rows(rows)
@@ -65,6 +68,21 @@ impl Schedule {
             Schedule::Elements(elements)
         }
     }
+
+    /// Lanes that are rows: along the last parallel axes, or the last alone, where several are short but an access does not go through them as through one.
+    fn rows(nest: &Lowered<'_>, lanes: usize) -> VectorAxes {
+        let several = last_axes(nest, &nest.parallel, false);
+        let Some(last) = several.axes.last().filter(|_| several.axes.len() > 1) else { return several };
+        let alone = VectorAxes { axes: vec![*last], extents: vec![nest.extent(*last)] };
+        let each = |rows: &VectorAxes| of_rows(nest, rows, lanes) / rows.positions().clamp(1, lanes) as f64;
+        if alone.positions() >= CHUNK && each(&alone) < each(&several) { alone } else { several }
+    }
+}
+
+/// Nanoseconds, roughly, of a block of rows.
+fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize) -> f64 {
+    let count = rows.positions().min(lanes);
+    BLOCK + nest.phases.iter().map(|phase| cost(nest, phase, rows, count, lanes)).sum::<f64>()
 }
 
 /// The last axis, and those before it as long as they have few positions together.
@@ -87,7 +105,10 @@ fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize,
     let along = if is_inner { vector.positions() } else { rows };
     let count = along.clamp(1, lanes);
     let blocks = if is_inner { inner.div_ceil(count.max(1)) } else { inner };
-    let block = |step: f64, lane: f64| step + lane * count.next_multiple_of(16) as f64;
+    // A loop of native code alone computes its pointers once.
+    let step =
+        if !is_inner && inner > 1 && phase.body.iter().all(|op| steady(vector, op)) { 0.35 } else { 1.0 };
+    let block = |cost: f64, lane: f64| step * cost + lane * count.next_multiple_of(16) as f64;
     let mut sum = 0.0;
     for op in &phase.body {
         sum += match op {
@@ -134,13 +155,25 @@ fn scalar_cost(op: ScalarOp) -> f64 {
 fn access_cost(vector: &VectorAxes, place: &Place) -> f64 {
     let guards = place.guards.iter().filter(|g| !linear(vector, &g.value)).count() as f64;
     let access = match vector.pattern(&place.offset) {
-        _ if !linear(vector, &place.offset) => 3.0,
-        Pattern::Digits(_) => 1.0,
+        _ if !linear(vector, &place.offset) => 1.5,
+        Pattern::Digits(_) => 0.75,
         Pattern::Step(0) => 0.05,
         Pattern::Step(1) => 0.05,
         Pattern::Step(_) => 1.5,
     };
     access + 2.0 * guards
+}
+
+/// True of arithmetic, and of accesses to neighbouring elements.
+fn steady(vector: &VectorAxes, op: &Op) -> bool {
+    match op {
+        Op::Load { place, .. } | Op::Store { place, .. } => {
+            let neighbours = matches!(vector.pattern(&place.offset), Pattern::Step(0 | 1));
+            place.guards.is_empty() && neighbours && linear(vector, &place.offset)
+        }
+        Op::Scalar { .. } | Op::Chain { .. } | Op::Product { .. } | Op::Const { .. } => true,
+        Op::Index { .. } | Op::Test { .. } | Op::Prefix(_) | Op::Group(_) => false,
+    }
 }
 
 /// True if lanes differ by axes' own coefficients only.

@@ -183,6 +183,78 @@ fn one(text: &str) -> Nest {
     parse_nests("test", text).expect("parses").remove(0).0
 }
 
+/// What lanes are may depend on how many there may be; groups are formed for what they are. (Here a number of the row was read as a lane's.)
+#[test]
+fn groups_are_of_the_schedule_that_runs() {
+    let nest = one("nest @f(in %x: bool[32], in %a: f64[32], in %k: i32[32], in %z: i32[], in %b: f64[32,32], out %y: f64[32,32]) {
+          parallel i: 32, j: 32
+          phase {
+            %0: bool = load %x[i]
+            %1: f64 = load %a[j]
+            %2: i32 = load %k[i]
+            %3: i32 = load %z[]
+            %4: bool = eq %2, %3
+            %5: f64 = load %b[i, j]
+            %6: f64 = select %0, %1, %5
+            %7: i32 = load %k[j]
+            %8: bool = lt %3, %7
+            %9: f64 = sub %6, %5
+            %10: bool = load %x[j]
+            %11: f64 = select %10, %1, %6
+            %12: f64 = select %8, %9, %11
+            %13: f64 = select %4, %12, %6
+            store %y[i, j], %13
+          }
+        }");
+    let mut random = Random::new(3);
+    for _ in 0..5 {
+        let given = inputs(&nest, &mut random);
+        assert!(check(&nest, &given, &mut Machines::new()));
+    }
+}
+
+/// Loops of native code alone step their pointers: within a phase, and from row to row; backwards, by several axes, and with nothing to do.
+#[test]
+fn loops_that_only_run_native_code() {
+    let texts = [
+        "nest @sums(in %x: f32[3,40,16], out %y: f32[3,16]) {
+          parallel i: 3, k: 16
+          phase j: 40 {
+            %0: f32 = load %x[i, j, k]
+            %1: f32 = reduce(%0) sum tree(1)
+          }
+          phase {
+            store %y[i, k], %1
+          }
+        }",
+        "nest @rows(in %x: f64[7,5,24], in %b: f64[24], in %s: f64[7], out %y: f64[7,5,24]) {
+          parallel i: 7, j: 5, k: 24
+          phase {
+            %0: f64 = load %x[i, j, k]
+            %1: f64 = load %b[k]
+            %2: f64 = load %s[i]
+            %3: f64 = mul %0, %1
+            %4: f64 = add %3, %2
+            store %y[i, j, k], %4
+          }
+        }",
+        "nest @crossed(in %x: f32[9,6,32], out %y: f32[6,9,32]) {
+          parallel i: 6, j: 9, k: 32
+          phase {
+            %0: f32 = load %x[-j+8, i, k]
+            %1: f32 = neg %0
+            store %y[i, j, k], %1
+          }
+        }",
+    ];
+    let mut random = Random::new(4);
+    for text in texts {
+        let nest = one(text);
+        let given = inputs(&nest, &mut random);
+        assert!(check(&nest, &given, &mut Machines::new()), "{nest}");
+    }
+}
+
 #[test]
 fn runs_refuse_wrong_buffers() {
     let nest = one(

@@ -149,10 +149,7 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
                     .collect();
                 let expected = interpret(&plan, &inputs, &variables).unwrap();
                 let allocations = compare(&mut executable, &inputs, &variables, &expected);
-                // The GEMM library allocates; nothing else may.
-                if !plan.to_string().contains("gemm") {
-                    assert_eq!(allocations, 0, "{plan}");
-                }
+                assert_eq!(allocations, 0, "{plan}");
                 compared += 1;
             }
         }

@@ -57,12 +57,13 @@ pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSe
     });
     let members = members.collect();
     let mut reads = Vec::new();
+    let mut known = BTreeSet::new();
     let mut equations = BTreeSet::new();
     for member in &group.members {
         let root = &merging.roots[*member];
         equations.extend(root.equations.iter().copied());
         for (value, clamped, _) in &root.reads {
-            if position(*value).is_none() && !reads.contains(&(*value, *clamped)) {
+            if position(*value).is_none() && known.insert((*value, *clamped)) {
                 reads.push((*value, *clamped));
             }
         }

@@ -9,8 +9,9 @@ use crate::lower::Axis;
 use std::collections::{BTreeSet, BinaryHeap};
 use wengert_core::graph::ValueId;
 
-/// Groups visited in one search for a cycle; beyond that, the merge is forgone.
-const MAX_SEARCH: usize = 20_000;
+/// Groups visited in one search for a cycle; beyond that, the merge is forgone. A backward pass reads values of a forward pass that may lie any number of
+/// groups before it.
+const MAX_SEARCH: usize = 2_000;
 
 /// Roots that become one kernel.
 #[derive(Clone, Debug, Default)]

@@ -16,6 +16,7 @@ mod root;
 mod values;
 
 use crate::lower::{Cluster, Memory};
+use crate::pipeline::within;
 use crate::view::{View, Work};
 use merge::Merging;
 pub(crate) use root::Root;
@@ -40,7 +41,7 @@ pub(crate) enum Kernel {
 
 /// Makes kernels of a body, each equation for itself unless `fuse`.
 pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
-    let memory = values::realise(view, fuse);
+    let memory = within("realise", || values::realise(view, fuse));
     let mut roots = Vec::new();
     let mut root_of = BTreeMap::new();
     for (equation, work) in view.work.iter().enumerate() {
@@ -53,7 +54,7 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
         }
     }
     let merging = Merging { view, memory: &memory, target, roots: &roots, root_of };
-    let groups = merging.run(fuse);
+    let groups = within("merge", || merging.run(fuse));
     let order = groups.in_order();
     let stored = cluster::stored(&merging, &order);
     let kernels = order

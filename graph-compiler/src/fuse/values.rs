@@ -5,7 +5,8 @@
 //! own kernel: then it stays in a register. So when in doubt, what is dear or has many operands is realised:
 //!
 //! - what must be in memory: outputs, operands of calls, what is accessed at indices from data; reductions, scans, calls;
-//! - what holds an expensive instruction and has several uses, or one that repeats it along an axis, unless it is a function of one tensor (below);
+//! - what holds an expensive instruction and has several uses (but for those of parts of it that together are no more than the whole: the uniform numbers that
+//!   normal ones are made of in pairs), or one that repeats it along an axis, unless it is a function of one tensor (below);
 //! - what is reduced, if it can be computed beside a reduction that it is made of (a loss of each row, before its mean);
 //! - what has several uses and reads so many values that storing it moves fewer bytes than computing it again;
 //! - what would make a kernel or an index expression too large.
@@ -96,14 +97,16 @@ fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usi
     if !repeated && !uses_of.reduced[value] && uses <= AGAIN && closure.is_of_one_tensor(view, count) {
         return false;
     }
-    if closure.expensive && (uses >= 2 || repeated) {
+    // Uses of several parts that ask for no more elements than there are compute none twice.
+    let shared = uses >= 2 && uses_of.total[value] > count;
+    if closure.expensive && (shared || repeated) {
         return true;
     }
     if repeated && closure.equations.len() >= 4 {
         return true;
     }
     // Computing it for each of u uses reads u·l values; storing it reads l, writes one, and reads it u times.
-    uses >= 2 && uses * leaves > leaves + 1 + uses
+    shared && uses * leaves > leaves + 1 + uses
 }
 
 /// What an element of a value is computed from on the spot.
@@ -179,6 +182,8 @@ struct Uses {
     count: IdVec<ValueId, usize>,
     /// The most points at which one of them asks for an element.
     points: IdVec<ValueId, usize>,
+    /// The points of all of them together.
+    total: IdVec<ValueId, usize>,
     /// Whether one of them is a reduction.
     reduced: IdVec<ValueId, bool>,
 }
@@ -187,15 +192,17 @@ impl Uses {
     fn new(view: &View<'_>, required: &IdVec<ValueId, bool>) -> Uses {
         let mut count: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
         let mut points: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
+        let mut total: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
         let mut reduced: IdVec<ValueId, bool> = view.body.values.ids().map(|_| false).collect();
         for (n, equation) in view.body.equations.iter().enumerate().rev() {
             let Some(result) = equation.results.first().copied() else { continue };
             let reduces = matches!(view.work[n], Work::Compute(Compute::Reduce { .. }));
             let seen_through = view.cost[n] == Cost::Free && !required[result];
-            let (uses, asked) = match &view.work[n] {
-                _ if seen_through => (count[result], points[result]),
-                Work::Compute(Compute::Reduce { extents, .. }) => (1, extents.iter().product()),
-                _ => (1, view.count(result)),
+            let once = |points: usize| (1, points, points);
+            let (uses, asked, in_all) = match &view.work[n] {
+                _ if seen_through => (count[result], points[result], total[result]),
+                Work::Compute(Compute::Reduce { extents, .. }) => once(extents.iter().product()),
+                _ => once(view.count(result)),
             };
             let distinct: BTreeSet<ValueId> = match view.work[n] {
                 Work::Covered => continue,
@@ -204,10 +211,11 @@ impl Uses {
             for operand in distinct {
                 count[operand] = (count[operand] + uses).min(16);
                 points[operand] = points[operand].max(asked);
+                total[operand] = total[operand].saturating_add(in_all);
                 reduced[operand] |= if seen_through { reduced[result] } else { reduces };
             }
         }
-        Uses { count, points, reduced }
+        Uses { count, points, total, reduced }
     }
 }
 

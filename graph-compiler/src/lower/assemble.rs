@@ -24,14 +24,17 @@ pub(super) fn assemble(
     names: &mut Names,
 ) -> Result<Kernels> {
     let mut assembly = Assembly {
-        function,
         locations,
         view,
         kernels: Kernels { function: function.name.clone(), ..Kernels::default() },
         buffers: BTreeMap::new(),
+        outputs: BTreeMap::new(),
         controls,
         names,
     };
+    for (output, value) in function.outputs.iter().zip(&function.body.outputs) {
+        assembly.outputs.entry(*value).or_insert(&output.name);
+    }
     for (input, value) in function.inputs.iter().zip(&function.body.inputs) {
         let buffer = assembly.buffer(*value, &input.name);
         assembly.kernels.inputs.push((input.clone(), buffer));
@@ -54,11 +57,12 @@ pub(super) fn assemble(
 }
 
 struct Assembly<'f> {
-    function: &'f Function,
     locations: &'f LocationTable,
     view: &'f View<'f>,
     kernels: Kernels,
     buffers: BTreeMap<ValueId, BufferId>,
+    /// What outputs are called; of several, as the first is.
+    outputs: BTreeMap<ValueId, &'f str>,
     controls: BTreeMap<usize, Control>,
     names: &'f mut Names,
 }
@@ -73,9 +77,8 @@ impl Assembly<'_> {
 
     /// The buffer that a kernel writes.
     fn written(&mut self, value: ValueId) -> BufferId {
-        let output = self.view.body.outputs.iter().position(|v| *v == value);
-        let name = match (output, self.view.definitions[value]) {
-            (Some(n), _) => self.function.outputs[n].name.clone(),
+        let name = match (self.outputs.get(&value), self.view.definitions[value]) {
+            (Some(name), _) => (*name).to_owned(),
             (None, Some(n)) => self.view.body.equations[n].op.name().to_string(),
             (None, None) => unreachable!("no kernel writes an input"),
         };

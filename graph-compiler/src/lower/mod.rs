@@ -4,7 +4,7 @@
 //! phase without inner axes, then what runs along the row, and the reductions over it, in one phase with the inner axes. An
 //! element that a later stage needs is kept in row storage or computed again.
 //!
-//! After emission the nest is tidied, without a change of what it computes: [`hoist`] moves what is the same for a whole row out of
+//! After emission the nest is tidied, without a change of what it computes: [`pieces`] cuts axes where the parts of concatenations meet, [`hoist`] moves what is the same for a whole row out of
 //! the inner loops, [`collapse`] makes one axis of neighbouring ones where every access permits, so that executors see
 //! long vectors.
 
@@ -14,6 +14,7 @@ mod collapse;
 mod emit;
 mod hoist;
 mod name;
+mod pieces;
 mod regions;
 
 pub(crate) use affine::simplify;
@@ -116,7 +117,8 @@ pub(crate) fn lower(
         lowering.inner_stage(stage);
     }
     let Lowering { emitter, reads, writes, .. } = lowering;
-    let nest = collapse::collapse(&hoist::hoist(&emitter.builder.finish()?));
+    let nest = pieces::pieces(emitter.builder.finish()?);
+    let nest = collapse::collapse(&hoist::hoist(&nest));
     let (nest, reads) = without_unused(nest, reads);
     let nest = nest.renumber();
     wengert_core::nest::verify(&nest)?;

@@ -9,8 +9,9 @@ use crate::calls;
 use crate::fuse;
 use crate::kernels::Kernels;
 use crate::kernels::control::{Control, Form, form, signature};
+use crate::pipeline::within;
 use crate::view::{View, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, Input, Output, ValueId};
 use wengert_core::{LocationTable, Result, Target};
 
@@ -27,16 +28,14 @@ fn of(
     fuse: bool,
     names: &mut Names,
 ) -> Result<Kernels> {
-    let mut view = View::new(function)?;
+    let mut view = within("view", || View::new(function))?;
     if fuse && target.gemm_epilogue {
-        calls::epilogues(&mut view);
+        within("epilogue", || calls::epilogues(&mut view));
     }
-    let fused = fuse::fuse(&view, target, fuse);
+    let fused = within("fuse", || fuse::fuse(&view, target, fuse));
     let mut controls: BTreeMap<usize, Control> = BTreeMap::new();
-    let name_of = |value: &ValueId| {
-        let n = function.body.inputs.iter().position(|input| input == value);
-        n.map(|n| function.inputs[n].name.as_str())
-    };
+    let inputs = function.body.inputs.iter().zip(&function.inputs);
+    let name_of: BTreeMap<ValueId, &str> = inputs.map(|(v, input)| (*v, input.name.as_str())).collect();
     for (n, equation) in function.body.equations.iter().enumerate() {
         if !matches!(view.work[n], Work::Control) {
             continue;
@@ -46,7 +45,8 @@ fn of(
             Form::Branch => 1,
             Form::Loop(l) => l.first_carry(),
         };
-        let outside: Vec<Option<&str>> = equation.operands[first..].iter().map(name_of).collect();
+        let outside: Vec<Option<&str>> =
+            equation.operands[first..].iter().map(|v| name_of.get(v).copied()).collect();
         let regions = equation.regions.iter().enumerate().map(|(k, body)| {
             let (mut inputs, mut outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
             rename(&mut inputs, &mut outputs, &outside);
@@ -58,15 +58,21 @@ fn of(
         let regions = regions.collect::<Result<_>>()?;
         controls.insert(n, Control { op: equation.op.clone(), regions });
     }
-    let mut kernels = assemble(function, locations, &view, &fused, target, controls, names)?;
+    let mut kernels =
+        within("lower", || assemble(function, locations, &view, &fused, target, controls, names))?;
     if fuse && target.joins {
-        calls::join(&mut kernels);
+        within("join", || calls::join(&mut kernels));
     }
     Ok(kernels)
 }
 
 /// What has a name outside keeps it in the region: a capture as it is, a carry or a slice with what it is in front.
 fn rename(inputs: &mut [Input], outputs: &mut [Output], outside: &[Option<&str>]) {
+    let mut taken: BTreeSet<String> = inputs.iter().map(|input| input.name.clone()).collect();
+    let mut called: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (n, output) in outputs.iter().enumerate() {
+        called.entry(output.name.clone()).or_default().push(n);
+    }
     for (n, outside) in outside.iter().enumerate() {
         let Some(outside) = outside else { continue };
         let old = inputs[n].name.clone();
@@ -75,14 +81,15 @@ fn rename(inputs: &mut [Input], outputs: &mut [Output], outside: &[Option<&str>]
             _ => (*outside).to_owned(),
         };
         // What is handed in twice, in one role, has the name once.
-        if inputs.iter().any(|input| input.name == new) {
+        if taken.contains(&new) {
             continue;
         }
         // What replaces a carry is called like it.
-        outputs
-            .iter_mut()
-            .filter(|output| output.name == old)
-            .for_each(|output| output.name.clone_from(&new));
+        let replacing = called.remove(&old).unwrap_or_default();
+        replacing.iter().for_each(|n| outputs[*n].name.clone_from(&new));
+        called.entry(new.clone()).or_default().extend(replacing);
+        taken.remove(&old);
+        taken.insert(new.clone());
         inputs[n].name = new;
     }
 }

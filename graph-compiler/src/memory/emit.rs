@@ -5,11 +5,13 @@ use super::moves::{Move, Moves};
 use super::regions::Regions;
 use super::slots::{Arena, Slots};
 use crate::kernels::{BufferId, Kernels, Work};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{
     Address, Argument, Constant, Input, NestId, Output, Plan, Step, Value, ValueId, Variable,
 };
-use wengert_core::{Binding, LocationId, Target, TensorType};
+use wengert_core::{Binding, Literal, LocationId, Target, TensorType};
 
 /// All that is decided of a function or region.
 pub(super) struct Decided<'a> {
@@ -80,6 +82,8 @@ pub(super) struct Writer<'a> {
     pub values: IdVec<ValueId, Value>,
     of_buffer: IdVec<BufferId, Option<ValueId>>,
     pub constants: Vec<Constant>,
+    /// Positions of the constants that regions have, by the hash of the literal; looked up, never gone through.
+    literals: FxHashMap<u64, Vec<usize>>,
     /// How many loops there are so far.
     pub loops: u32,
     /// For each step so far, those in steps included, where it comes from.
@@ -94,15 +98,34 @@ impl<'a> Writer<'a> {
             values: IdVec::new(),
             of_buffer: kernels.buffers.ids().map(|_| None).collect(),
             constants: Vec::new(),
+            literals: FxHashMap::default(),
             loops: 0,
             sources: Vec::new(),
         };
         kernels.inputs.iter().for_each(|(_, buffer)| writer.define(*buffer));
         for (buffer, literal) in &kernels.constants {
             writer.define(*buffer);
-            writer.constants.push(Constant { value: writer.value(*buffer), literal: literal.clone() });
+            let constant = Constant { value: writer.value(*buffer), literal: literal.clone() };
+            writer.add(constant);
         }
         writer
+    }
+
+    fn add(&mut self, constant: Constant) -> usize {
+        let position = self.constants.len();
+        self.literals.entry(hash(&constant.literal)).or_default().push(position);
+        self.constants.push(constant);
+        position
+    }
+
+    /// The position of the constant of a literal: one that there is, or a new one.
+    pub fn constant(&mut self, literal: &Literal, value: &Value) -> usize {
+        let alike = self.literals.get(&hash(literal)).into_iter().flatten();
+        let known = alike.copied().find(|n| self.constants[*n].literal == *literal);
+        known.unwrap_or_else(|| {
+            let value = self.values.push(value.clone());
+            self.add(Constant { value, literal: literal.clone() })
+        })
     }
 
     fn define(&mut self, buffer: BufferId) {
@@ -174,6 +197,12 @@ impl<'a> Writer<'a> {
             to: step.to.map_or_else(temporary, |space| Address::new(space, 0)),
         }
     }
+}
+
+fn hash(literal: &Literal) -> u64 {
+    let mut hasher = FxHasher::default();
+    literal.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn extents(ty: &TensorType) -> Vec<usize> {

@@ -6,10 +6,15 @@
 
 use super::bound::max_load;
 use super::problem::{Buffer, Problem, Solution};
+use super::sweep;
 use std::cmp::Reverse;
 
-/// Nodes and neighbours that all placements of a problem together may look at; one placement is always made.
+/// Nodes and neighbours that all placements of a problem together may look at. Where there are many buffers, this may not be enough for
+/// one of them: then what [`sweep`] gives is the solution.
 const EFFORT: u64 = 30_000_000;
+
+/// Buffers from which on a sweep comes first.
+const MANY: usize = 1000;
 
 /// Rounds without a better result after which the search ends.
 const PATIENCE: usize = 60;
@@ -37,15 +42,20 @@ enum Fit {
 pub fn solve(problem: &Problem) -> Solution {
     let bound = max_load(problem);
     let mut placer = Placer::new(problem);
+    let many = problem.buffers.len() > MANY;
+    let swept = many.then(|| sweep::solve(problem));
+    if let Some(solution) = swept.clone().filter(|solution| solution.height <= bound) {
+        return solution;
+    }
     let mut best: Option<(Solution, Vec<usize>, Fit)> = None;
-    for key in ORDERS {
+    'orders: for key in ORDERS {
         let mut order: Vec<usize> = (0..problem.buffers.len()).collect();
         order.sort_by_key(|i| (key(&problem.buffers[*i]), *i));
         for fit in [Fit::Best, Fit::Lowest] {
             if best.is_some() && placer.effort > EFFORT {
                 break;
             }
-            let solution = placer.place(&order, fit);
+            let Some(solution) = placer.place(&order, fit, many) else { break 'orders };
             if best.as_ref().is_none_or(|(b, ..)| solution.height < b.height) {
                 let done = solution.height <= bound;
                 best = Some((solution, order.clone(), fit));
@@ -55,7 +65,10 @@ pub fn solve(problem: &Problem) -> Solution {
             }
         }
     }
-    let (best, order, fit) = best.expect("there is at least one order");
+    let Some((best, order, fit)) = best else {
+        return swept.expect("only where there are many buffers the effort ends before one order is done");
+    };
+    let best = swept.filter(|swept| swept.height < best.height).unwrap_or(best);
     if best.height <= bound { best } else { squeak(problem, &mut placer, best, order, fit, bound) }
 }
 
@@ -69,7 +82,7 @@ fn squeak(
     bound: u64,
 ) -> Solution {
     let mut rank: Vec<usize> = vec![0; order.len()];
-    let mut current = best.clone();
+    let (mut current, many) = (best.clone(), problem.buffers.len() > MANY);
     let mut failures = 0;
     while best.height > bound && failures < PATIENCE && placer.effort < EFFORT {
         for (position, i) in order.iter().enumerate() {
@@ -82,7 +95,8 @@ fn squeak(
         if order == before {
             break;
         }
-        current = placer.place(&order, fit);
+        let Some(next) = placer.place(&order, fit, many) else { break };
+        current = next;
         failures += 1;
         if current.height < best.height {
             best = current.clone();
@@ -117,12 +131,16 @@ impl<'a> Placer<'a> {
         Placer { problem, births, position, deaths: vec![0; 2 * leaves], leaves, effort: 0 }
     }
 
-    fn place(&mut self, order: &[usize], fit: Fit) -> Solution {
+    /// Places all buffers in this order; nothing if the effort ends before, where that is allowed.
+    fn place(&mut self, order: &[usize], fit: Fit, may_end: bool) -> Option<Solution> {
         self.deaths.fill(0);
         let mut offsets = vec![0; order.len()];
         let mut height = 0;
         let mut occupied: Vec<(u64, u64)> = Vec::new();
         for i in order {
+            if may_end && self.effort > EFFORT {
+                return None;
+            }
             let size = self.problem.buffers[*i].size;
             if size > 0 {
                 occupied.clear();
@@ -134,7 +152,7 @@ impl<'a> Placer<'a> {
             }
             height = height.max(offsets[*i].saturating_add(size));
         }
-        Solution { offsets, height }
+        Some(Solution { offsets, height })
     }
 
     fn insert(&mut self, i: usize) {

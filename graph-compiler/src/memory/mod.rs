@@ -25,8 +25,10 @@ mod nests;
 pub mod problem;
 mod regions;
 mod slots;
+pub mod sweep;
 
 use crate::kernels::{Kernels, Work};
+use crate::pipeline::within;
 use crate::schedule;
 use homes::Homes;
 use nests::{Nests, Table};
@@ -49,9 +51,9 @@ pub struct Planned {
 /// `binding` is what the function's dimensions were bound to: the plan records it. An error means that the kernels do not fit
 /// together, or that they need more memory than addresses can name.
 pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<Planned> {
-    kernels.verify()?;
+    within("verify kernels", || kernels.verify())?;
     let mut table = Table::default();
-    let nests = Nests::new(kernels, &mut table);
+    let nests = within("nests", || Nests::new(kernels, &mut table));
     let mut planned = part(kernels, target, binding, nests)?;
     let plan = &mut planned.plan;
     plan.nests = table.distinct;
@@ -59,7 +61,7 @@ pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Re
     if joined || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
         // The max load of the slots takes what regions need as one, at its greatest, and a product and its nest; the bound of a plan looks at
         // each of their steps.
-        plan.lower_bound = account(plan).peak.bytes;
+        plan.lower_bound = within("account", || account(plan)).peak.bytes;
     }
     Ok(planned)
 }
@@ -68,25 +70,21 @@ pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Re
 fn part(kernels: &Kernels, target: &Target, binding: &Binding, mut nests: Nests<'_>) -> Result<Planned> {
     let regions = Regions::plan(kernels, target, binding, &mut nests)?;
     let homes = Homes::fixed(kernels);
-    let order = schedule::order(kernels, &homes.arena_bytes(kernels));
-    let homes = homes.donate(kernels, &order, &mut nests);
-    let moves = moves::moves(kernels, &homes);
-    let slots = Slots::new(kernels, &order, target, homes, &moves, &mut nests, &regions);
-    let arena = slots.solve(target.alignment)?;
-    let nests = &nests.of_kernel;
-    Ok(emit::emit(
-        &emit::Decided {
-            kernels,
-            order: &order,
-            slots: &slots,
-            arena: &arena,
-            nests,
-            regions: &regions,
-            moves: &moves,
-        },
-        target,
-        binding,
-    ))
+    let order = within("schedule", || schedule::order(kernels, &homes.arena_bytes(kernels)));
+    let homes = within("homes", || homes.donate(kernels, &order, &mut nests));
+    let moves = within("moves", || moves::moves(kernels, &homes));
+    let slots = within("slots", || Slots::new(kernels, &order, target, homes, &moves, &mut nests, &regions));
+    let arena = within("offsets", || slots.solve(target.alignment))?;
+    let decided = emit::Decided {
+        kernels,
+        order: &order,
+        slots: &slots,
+        arena: &arena,
+        nests: &nests.of_kernel,
+        regions: &regions,
+        moves: &moves,
+    };
+    Ok(within("emit", || emit::emit(&decided, target, binding)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::kernels::control::{Control, Form, LoopForm};
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{
-    Address, Argument, Carry, Constant, Loop, LoopId, Merge, Slice, Space, Stack, Step, Trip, ValueId,
+    Address, Argument, Carry, Loop, LoopId, Merge, Slice, Space, Stack, Step, Trip, ValueId,
 };
 use wengert_core::{Binding, DType, Result, Target};
 
@@ -275,12 +275,7 @@ impl Writer<'_> {
         given.known.into_iter().for_each(|(inner, outer)| values[inner] = Some(outer));
         let mut constants = Vec::new();
         for constant in &plan.constants {
-            let known = self.constants.iter().position(|c| c.literal == constant.literal);
-            let n = known.unwrap_or_else(|| {
-                let value = self.values.push(plan.values[constant.value].clone());
-                self.constants.push(Constant { value, literal: constant.literal.clone() });
-                self.constants.len() - 1
-            });
+            let n = self.constant(&constant.literal, &plan.values[constant.value]);
             values[constant.value] = Some(self.constants[n].value);
             constants.push(u32::try_from(n).expect("a function has fewer than 2^32 constants"));
         }

@@ -44,7 +44,9 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     }
     body.equations = kept;
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
-    (body.renumber(), fuel - left)
+    // Nothing is gone, so the numbers are what they were.
+    let body = if left == fuel { body } else { body.renumber() };
+    (body, fuel - left)
 }
 
 /// Where equations stand that were met, found by a hash of what makes two equal; bodies are compared by value.

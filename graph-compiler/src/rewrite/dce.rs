@@ -30,5 +30,7 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     }
     kept.reverse();
     body.equations = kept;
-    (body.renumber(), fuel - left)
+    // Nothing is gone, so the numbers are what they were.
+    let body = if left == fuel { body } else { body.renumber() };
+    (body, fuel - left)
 }

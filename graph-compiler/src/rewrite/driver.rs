@@ -66,6 +66,7 @@ impl<'r> Rewriter<'r> {
         let outputs = body.outputs.iter().map(|v| current[*v]).collect();
         let body =
             Body { values: rewriter.values, inputs: body.inputs, equations: rewriter.equations, outputs };
+        // A rule may have emitted something before it found that it does not apply.
         (body.renumber(), fuel - rewriter.fuel)
     }
 

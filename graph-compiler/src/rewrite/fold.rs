@@ -1,7 +1,8 @@
 //! Constants: their normal form, and what can be computed before anything runs.
 //!
 //! Folding evaluates the op's own element rule with the one executable definition of scalar instructions, so it gives the bits that
-//! the kernel would give. Approximated functions (`exp`, `sin`, …) are not folded: devices may differ in them within their bounds.
+//! the kernel would give. Approximated functions (`exp`, `sin`, …) are not folded: devices may differ in them within their bounds; nor powers, which
+//! round more than once, where the meaning of the op rounds its result alone.
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::{Equation, ValueId};
@@ -114,6 +115,11 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Whether an op rounds more than once: a power rounds each of its products.
+fn rounds_often(op: &Op) -> bool {
+    matches!(op, Op::IntegerPow(power) if !(-1..=2).contains(&power.exponent))
+}
+
 /// The element of an equation at an index, if its rule can be evaluated exactly.
 fn element(
     cx: &Rewriter<'_>,
@@ -121,6 +127,9 @@ fn element(
     operand: &dyn Fn(usize, &[usize]) -> Scalar,
     index: &[usize],
 ) -> Option<Scalar> {
+    if rounds_often(&equation.op) {
+        return None;
+    }
     let types = |values: &[ValueId]| values.iter().map(|v| cx.ty(*v).clone()).collect::<Vec<TensorType>>();
     let operands = types(&equation.operands);
     let Compute::Element { rule, indirect } =

@@ -37,7 +37,7 @@ pub(crate) use driver::{Rewriter, simplify};
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
 
-use wengert_core::graph::{Equation, ValueId};
+use wengert_core::graph::{Equation, Function, ValueId};
 
 /// Rounds of passes that enable each other.
 pub const MAX_ROUNDS: usize = 8;
@@ -73,6 +73,14 @@ pub const TOPICS: &[Topic] = &[
     Topic { name: "reductions", rules: reduction::RULES },
     Topic { name: "products", rules: product::RULES },
 ];
+
+/// Applies one rule alone, wherever it can be, once through the function; and how often it was. Others may have to bring the function into the form
+/// that a rule expects.
+pub fn apply(rule: &Rule, mut function: Function) -> (Function, u64) {
+    let (body, applied) = Rewriter::run(function.body, &[rule], u64::MAX);
+    function.body = body;
+    (function, applied)
+}
 
 /// All rules in the order in which they are tried.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {

@@ -16,7 +16,9 @@ const MIN_ELEMENTS: usize = 1 << 16;
 pub(crate) fn split_reductions(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
     let mut left = fuel;
     of_body(&mut function.body, target, &mut left);
-    function.body = function.body.renumber();
+    if left < fuel {
+        function.body = function.body.renumber();
+    }
     (function, fuel - left)
 }
 
@@ -65,8 +67,14 @@ fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
     let run = runs.into_iter().max_by_key(count)?;
     let count = count(&run);
     // The last part may be short, by less than the number of parts.
-    let parts = target.reduction_parts(&extents, &op.axes, results, count);
+    let parts = even(count, target.reduction_parts(&extents, &op.axes, results, count));
     (parts > 1).then(|| Plan { op: op.clone(), run, parts, length: count.div_ceil(parts) })
+}
+
+/// About so many parts that are all of one length, if that is possible: a short part needs a guard on every access.
+fn even(count: usize, parts: usize) -> usize {
+    let near = (parts..2 * parts).chain((parts / 2 + 1..parts).rev());
+    if parts < 2 { parts } else { near.into_iter().find(|n| count.is_multiple_of(*n)).unwrap_or(parts) }
 }
 
 impl Plan {

@@ -244,6 +244,25 @@ fn a_function_of_one_tensor_is_not_stored() {
     assert_eq!(written.iter().sum::<usize>(), 4, "{written:?}\n{kernels}");
 }
 
+/// Half of them are radii, half angles: each is asked for once, though both halves are of one tensor.
+#[test]
+fn uniform_numbers_of_which_normal_ones_are_made_are_not_stored() {
+    let kernels = fused(|f| {
+        let key = f.key("key");
+        f.output("x", &(key.normal(DType::F32, [8, 5]) * 0.02));
+    });
+    assert_eq!(works(&kernels), ["nest"], "{kernels}");
+    // What is asked for twice is drawn once.
+    let kernels = fused(|f| {
+        let uniform = f.key("key").uniform(DType::F32, [8, 6]);
+        f.output("y", uniform.exp());
+        f.output("z", uniform.matrix_transpose().exp());
+    });
+    assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
+    // A multiplier of Philox.
+    assert_eq!(kernels.to_string().matches("const 3528531795").count(), 1, "{kernels}");
+}
+
 #[test]
 fn a_dense_layer_and_its_update() {
     let kernels = fused(|f| {
@@ -357,9 +376,10 @@ fn a_long_sum_is_cut_in_two() {
         f.output("y", (&x * &x).sum());
     });
     assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
-    // As many rows as there are parts of about a block.
+    // As many rows as there are parts of about a block: 23, or rather 25, since so many are all of one length and need no guard.
     let Work::Nest(first) = &kernels.kernels[0].work else { panic!("{kernels}") };
-    assert_eq!(first.rows(), 23, "{first}");
+    assert_eq!(first.rows(), 25, "{first}");
+    assert!(!first.to_string().contains("in 0.."), "{first}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wengert_core::Call;
+use wengert_core::call::Window;
 use wengert_core::plan::{Argument, Plan, Step};
 use wengert_cpu::executable::{Profile, Spent};
 
@@ -95,6 +96,21 @@ fn described(call: &Call) -> String {
             let order = |row: usize, column: usize| if column == 1 && row > 0 { 'n' } else { 't' };
             let orders = [order(g.lhs.row, g.lhs.column), order(g.rhs.row, g.rhs.column)];
             format!("gemm {batch}{}x{}x{} {}{}", g.m, g.n, g.k, orders[0], orders[1])
+        }
+        Call::Convolution(c) => {
+            let side = |f: fn(&Window) -> usize| {
+                let extents: Vec<String> = c.window.iter().map(|w| f(w).to_string()).collect();
+                extents.join("x")
+            };
+            let (input, filter, output) = (side(|w| w.input), side(|w| w.filter), side(|w| w.output));
+            let groups = if c.groups > 1 { format!(" in {} groups", c.groups) } else { String::new() };
+            format!(
+                "convolution {} {} of {input}x{} by {filter} to {output}x{}{groups}",
+                c.direction.name(),
+                c.batch,
+                c.groups * c.input_channels,
+                c.groups * c.output_channels
+            )
         }
         other => other.name().into(),
     }

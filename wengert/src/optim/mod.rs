@@ -22,6 +22,7 @@ pub use muon::Muon;
 pub use rate::Rate;
 pub use sgd::Sgd;
 
+use std::collections::BTreeMap;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType};
 
@@ -84,7 +85,9 @@ fn advance<M: Differentiable>(
     variables: &[Variable],
     steps: &[Vec<Tensor>],
 ) {
-    let index = |path: &KeyPath| variables.iter().position(|v| v.key == *path);
+    let positions: BTreeMap<&KeyPath, usize> =
+        variables.iter().enumerate().map(|(i, v)| (&v.key, i)).collect();
+    let index = |path: &KeyPath| positions.get(path).copied();
     // The tangent has the tensors of the model in the same order, if not under the same paths.
     let places: Vec<Option<usize>> = model.tensors().iter().map(|(path, _)| index(path)).collect();
     let mut moved = model.map_tensors(&KeyPath::default(), &mut |path, t| match index(path) {

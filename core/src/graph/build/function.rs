@@ -5,9 +5,10 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
-use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, verify};
+use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};
 use crate::ty::TensorType;
+use std::collections::{HashMap, HashSet};
 
 /// Builds one function: the `f` of `program.function("name", |f| …)`.
 pub struct FunctionBuilder {
@@ -17,6 +18,17 @@ pub struct FunctionBuilder {
     outputs: Vec<(Output, Tensor)>,
     states: Vec<(String, Tensor)>,
     variables: Vec<(String, Tensor)>,
+    index: Index,
+}
+
+/// What is known by name or value: a function may have thousands of variables. Looked up, never gone through.
+#[derive(Default)]
+struct Index {
+    inputs: HashSet<String>,
+    outputs: HashSet<(OutputRole, String)>,
+    /// Positions of states by key path, and by value.
+    states: HashMap<String, usize>,
+    state_values: HashMap<ValueId, usize>,
 }
 
 impl FunctionBuilder {
@@ -29,6 +41,7 @@ impl FunctionBuilder {
             outputs: vec![],
             states: vec![],
             variables: vec![],
+            index: Index::default(),
         }
     }
 
@@ -63,7 +76,7 @@ impl FunctionBuilder {
                     .help("use letters, digits, `_` and `.`, not starting with a digit"),
             );
         }
-        if self.inputs.iter().any(|i| i.name == name) {
+        if !self.index.inputs.insert(name.into()) {
             return fail(Diagnostic::new("declared twice").help("give it another name"));
         }
         let location = self.scope.locate(caller.clone());
@@ -111,6 +124,10 @@ impl FunctionBuilder {
                 input.location = location;
             }
             if role == InputRole::State {
+                self.index.states.entry(path.clone()).or_insert(self.states.len());
+                if let Ok((_, value)) = traced.traced_value() {
+                    self.index.state_values.insert(value, self.states.len());
+                }
                 self.states.push((path.clone(), traced.clone()));
             }
             self.variables.push((path, tensor.clone()));
@@ -120,7 +137,9 @@ impl FunctionBuilder {
 
     /// The key path of a state tensor of this function.
     pub fn state_path(&self, tensor: &Tensor) -> Option<&str> {
-        self.states.iter().find(|(_, t)| t.is_same(tensor)).map(|(path, _)| path.as_str())
+        let (_, value) = tensor.traced_value().ok()?;
+        let (path, state) = &self.states[*self.index.state_values.get(&value)?];
+        state.is_same(tensor).then_some(path.as_str())
     }
 
     /// Replaces the state of a key path when the run ends; if the function has no such state input, creates the variable.
@@ -138,28 +157,29 @@ impl FunctionBuilder {
     #[track_caller]
     fn give(&mut self, name: &str, role: OutputRole, value: Tensor) {
         let caller = Location::caller();
+        let replaced = self.index.states.get(name).filter(|_| role == OutputRole::State);
+        let replaced = replaced.map(|n| &self.states[*n].1);
         let error = if let Some(e) = value.error() {
             Some(e.clone())
-        } else if self.outputs.iter().any(|(o, _)| o.name == name && o.role == role) {
+        } else if self.index.outputs.contains(&(role, name.to_owned())) {
             Some(Diagnostic::new(format!("output `{name}` is given twice")).at(caller, "given again here"))
-        } else if let Some((_, state)) =
-            self.states.iter().find(|(p, s)| role == OutputRole::State && p == name && s.ty() != value.ty())
-        {
-            Some(
+        } else {
+            replaced.filter(|state| state.ty() != value.ty()).map(|state| {
                 Diagnostic::new(format!(
                     "state `{name}` has type {}, its update has type {}",
                     state.ty(),
                     value.ty()
                 ))
                 .at(caller, "updated here")
-                .help("an update keeps dtype and shape"),
-            )
-        } else {
-            None
+                .help("an update keeps dtype and shape")
+            })
         };
         match error {
             Some(e) => self.scope.fail(&e),
-            None => self.outputs.push((Output { name: name.into(), role }, value)),
+            None => {
+                self.index.outputs.insert((role, name.into()));
+                self.outputs.push((Output { name: name.into(), role }, value));
+            }
         }
     }
 
@@ -176,7 +196,7 @@ impl FunctionBuilder {
             return Err(context(error));
         }
         for (path, tensor) in &self.states {
-            if !self.outputs.iter().any(|(o, _)| o.role == OutputRole::State && o.name == *path) {
+            if self.index.outputs.insert((OutputRole::State, path.clone())) {
                 self.outputs.push((Output { name: path.clone(), role: OutputRole::State }, tensor.clone()));
             }
         }

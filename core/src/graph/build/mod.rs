@@ -70,6 +70,8 @@ pub(super) struct Building {
     pub(super) values: Values,
     defined_at: IdVec<ValueId, LocationId>,
     captures: Vec<Tensor>,
+    /// The values that stand for captures, in their order: they ascend. (`captured` has several names for what was captured by way of the parent.)
+    captured_values: Vec<ValueId>,
     // Keyed by (depth, value) of the outer scope, which is unique along the chain of parents.
     captured: HashMap<(usize, ValueId), ValueId>,
 }
@@ -289,6 +291,7 @@ impl Scope {
             building.values.set(captured, array);
         }
         building.captures.push(outer);
+        building.captured_values.push(captured);
         building.captured.insert(key, captured);
         building.captured.insert(outer_key, captured);
         // Captures follow all explicit inputs when the scope is closed.
@@ -314,7 +317,7 @@ impl Scope {
             return None;
         }
         let building = self.0.building.borrow();
-        let index = building.captured_values().binary_search(&value).ok()?;
+        let index = building.captured_values.binary_search(&value).ok()?;
         Some(building.captures[index].clone())
     }
 
@@ -341,7 +344,7 @@ impl Scope {
         let mut building = self.0.building.borrow_mut();
         let mut body = std::mem::take(&mut building.body);
         let captures = std::mem::take(&mut building.captures);
-        let captured = building.captured_values();
+        let captured = std::mem::take(&mut building.captured_values);
         building.captured.clear();
         body.inputs.extend(captured);
         body.outputs = values;
@@ -428,15 +431,6 @@ impl Scope {
 }
 
 impl Building {
-    /// The values that stand for captures, in the order of the captures: they ascend. (`captured` is unordered, and has several
-    /// names for what was captured by way of the parent.)
-    fn captured_values(&self) -> Vec<ValueId> {
-        let mut values: Vec<ValueId> = self.captured.values().copied().collect();
-        values.sort();
-        values.dedup();
-        values
-    }
-
     fn define(&mut self, ty: TensorType, location: LocationId) -> ValueId {
         self.defined_at.push(location);
         self.body.values.push(ty)

@@ -2,8 +2,8 @@
 //!
 //! The three layouts are permutations as in `jax.lax`: of the left operand (batch, feature, spatial…), of the right one (output
 //! feature, input feature, spatial…), and of the result (batch, feature, spatial…); each says on which axis of the array what lies.
-//! Without them all three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`] wants them; other layouts
-//! are permuted to that.
+//! Without them all three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`] wants them. The cotangent of a
+//! filter of that layout is such a call too, of another [`Direction`]; all other layouts are permuted.
 
 mod batch;
 mod samples;
@@ -68,6 +68,13 @@ impl Specs {
         let image: Vec<usize> = [0, spatial + 1].into_iter().chain(1..=spatial).collect();
         let rhs = [spatial + 1, spatial].into_iter().chain(0..spatial).collect();
         Specs { lhs: image.clone(), rhs, out: image }
+    }
+
+    /// Those of the cotangent of a filter, where image, filter and result have their channels last: see [`transpose`].
+    fn of_filter_gradient(spatial: usize) -> Self {
+        let Specs { lhs, rhs, out } = Specs::canonical(spatial);
+        let swapped = |spec: Vec<usize>| transpose::swapped(&spec);
+        Specs { lhs: swapped(lhs), rhs: swapped(out), out: swapped(rhs) }
     }
 }
 
@@ -341,6 +348,10 @@ impl Operation for ConvGeneralDilated {
             let call = self.call(&operands[0], &operands[1], &results[0]);
             return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
         }
+        if self.feature_group_count == Dim::constant(1) && specs == Specs::of_filter_gradient(n) {
+            let call = self.call(&operands[0], &operands[1], &results[0]).map(of_filter_gradient);
+            return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
+        }
         Compute::Decompose(Box::new(move |tensors| {
             // From the given axes to (batch, spatial…, feature) and (spatial…, input feature, output feature).
             let image = |s: &[usize]| [&s[..1], &s[2..], &s[1..2]].concat();
@@ -416,5 +427,24 @@ impl ConvGeneralDilated {
             // Operands of another dtype are converted first.
             dtype: y.dtype,
         })
+    }
+}
+
+/// A convolution with the layouts of a filter's cotangent as the call that says so. What it calls its batch are the image's channels, its
+/// input channels are the images, and its filter is the result's cotangent, whose holes are the strides.
+fn of_filter_gradient(found: call::Convolution) -> call::Convolution {
+    let turned = |w: Window| Window {
+        filter: w.output,
+        output: w.filter,
+        stride: w.rhs_dilation,
+        rhs_dilation: w.stride,
+        ..w
+    };
+    call::Convolution {
+        direction: Direction::FilterGradient,
+        batch: found.input_channels,
+        input_channels: found.batch,
+        window: found.window.into_iter().map(turned).collect(),
+        ..found
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn samples() -> Vec<Sample> {
                 lhs_spec: vec![3, 0, 2, 1],
                 rhs_spec: vec![1, 2, 0, 3],
                 out_spec: vec![2, 3, 1, 0],
-                ..plane
+                ..plane.clone()
             },
             &[3, 5, 6, 2],
             &[3, 4, 3, 2],
@@ -81,6 +81,33 @@ pub(super) fn samples() -> Vec<Sample> {
             ConvGeneralDilated { stride: vec![1, 2, 1], ..ConvGeneralDilated::new(3) },
             &[1, 3, 4, 3, 2],
             &[2, 2, 2, 2, 3],
+        ),
+        // Cotangents of filters with channels last.
+        sample(
+            ConvGeneralDilated {
+                stride: vec![2],
+                rhs_dilation: vec![2],
+                padding: padding(&[(1, 1)]),
+                batch_group_count: Dim::constant(2),
+                lhs_spec: vec![2, 0, 1],
+                rhs_spec: vec![2, 0, 1],
+                out_spec: vec![1, 2, 0],
+                ..line.clone()
+            },
+            &[2, 7, 4],
+            &[2, 3, 6],
+        ),
+        sample(
+            ConvGeneralDilated {
+                lhs_dilation: vec![1, 2],
+                padding: padding(&[(1, 0), (0, 2)]),
+                lhs_spec: vec![3, 0, 1, 2],
+                rhs_spec: vec![3, 0, 1, 2],
+                out_spec: vec![2, 3, 0, 1],
+                ..plane
+            },
+            &[3, 5, 4, 2],
+            &[3, 4, 6, 5],
         ),
         // Layouts and groups of lines and volumes.
         sample(

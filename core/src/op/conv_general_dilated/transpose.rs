@@ -18,7 +18,7 @@ use crate::op::Op;
 use crate::op::derivative::Transpose;
 
 /// Batch and feature swapped.
-fn swapped(spec: &[usize]) -> Vec<usize> {
+pub(super) fn swapped(spec: &[usize]) -> Vec<usize> {
     [&spec[1..2], &spec[..1], &spec[2..]].concat()
 }
 

@@ -1,8 +1,8 @@
 //! How a product is divided among threads.
 //!
 //! No division changes a bit (see [`product`](crate::call::product)), so it may depend on how many threads there are. It minimises a model of time:
-//! what a tile takes, its operands' packing included, times the tiles of the thread that gets most, and a bit for threads
-//! that other work holds up: more tiles than threads even that out.
+//! what a tile takes, its operands' packing included, times the tiles of the thread that gets most, and more for long tiles: if other work
+//! holds up a thread, the others can do its share only if it is in several tiles.
 
 use crate::call::product::{COLUMNS, FEW, Order};
 
@@ -40,8 +40,13 @@ const PACKING: usize = 10;
 const READING: usize = 24;
 /// What beginning and ending the sum of an element takes.
 const SUM: usize = 64;
+/// Columns of rhs that are read in one go by a thread, where there are as many: of shorter stretches, beginning and ending takes much of the time.
+const STRETCH: usize = 256;
 /// Elements of out that stay near while few rows are multiplied with long runs of rhs.
 const NEAR: usize = 8192;
+/// A tile that takes as long makes the whole twice as long, by the model: some ten milliseconds. The longer a tile, the more likely it is that other
+/// work holds up the thread that has it, while the others have nothing left to do.
+const LONG: usize = 1 << 33;
 /// Tasks for each thread where the operands' packing does not matter.
 const EACH: usize = 4;
 
@@ -81,7 +86,9 @@ impl Tiling {
                     Tiling { rows: m.div_ceil(tasks).clamp(1, most), columns: n.max(1), batches: 1 }
                 }
                 _ => {
-                    let columns = n.div_ceil(tasks).next_multiple_of(wide).min(most / m.max(1)).max(1);
+                    let least = n.div_ceil(threads).min(STRETCH);
+                    let columns = n.div_ceil(tasks).max(least).next_multiple_of(wide);
+                    let columns = columns.min(most / m.max(1)).max(1);
                     Tiling { rows: m.max(1), columns, batches: 1 }
                 }
             };
@@ -92,11 +99,8 @@ impl Tiling {
                 let (rows, columns) = (part(m, down, high), part(n, across, wide));
                 let tile = cost(rows, columns, k);
                 let tasks = batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
-                let rounds = match threads {
-                    1 => tasks.saturating_mul(4),
-                    _ => tasks.div_ceil(threads).saturating_mul(4).saturating_add(2),
-                };
-                let time = tile.saturating_mul(rounds);
+                let time = tile.saturating_mul(tasks.div_ceil(threads));
+                let time = if threads == 1 { time } else { time.saturating_add(time / (LONG / tile).max(1)) };
                 if best.0 == usize::MAX || (time < best.0 && tile >= TASK) {
                     best = (time.min(usize::MAX - 1), Tiling { rows, columns, batches: 1 });
                 }

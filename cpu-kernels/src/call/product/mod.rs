@@ -33,8 +33,8 @@
 //!
 //! Packing moves each element of a tile's operands once, and each takes part in as many multiplications as the tile has columns or rows: a
 //! hundred of them hide it. With few rows there is nothing to hide it behind: rhs is read once, where it is, in long runs, a few rows at a
-//! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. A small rhs,
-//! which lies in the cache as it is, is not packed either.
+//! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. With some strips
+//! of rows a block of rhs is not packed either, unless its lines are so far apart that caches and translations of addresses do not hold it.
 //!
 //! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
 //! multiplied in plain loops.
@@ -63,8 +63,9 @@ pub(super) const COLUMNS: usize = 512;
 pub(super) const FEW: usize = 8;
 /// Rows of rhs that are read side by side then.
 const SIDE_BY_SIDE: usize = 8;
-/// Elements that rhs may have, and strips that it may be used for, to be read where it is in any case: it is in the cache, and not read often.
-const NEAR: usize = 16 << 10;
+/// Elements that a block of rhs may span, and strips that it may be used for, to be read where it is: the second cache and the translations of its
+/// addresses hold so much, and a copy of it would not pay.
+const NEAR: usize = 512 << 10;
 const STRIPS: usize = 10;
 /// Most rows, and columns of a panel, of any kernels.
 const LARGEST: [usize; 2] = [14, 32];

@@ -55,6 +55,11 @@ impl Parts {
     }
 }
 
+/// Whether there is anything to look into: most functions have no control flow.
+fn has_regions(body: &Body) -> bool {
+    body.equations.iter().any(|equation| !equation.regions.is_empty())
+}
+
 /// Which values a body needs for these outputs.
 fn needed(body: &Body, outputs: impl Iterator<Item = ValueId>) -> IdVec<ValueId, bool> {
     let mut needed: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();

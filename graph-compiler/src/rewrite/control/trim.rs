@@ -1,6 +1,6 @@
 //! Takes out of a construct what is not used or never changes.
 
-use super::{Parts, inline, needed};
+use super::{Parts, has_regions, inline, needed};
 use std::collections::BTreeMap;
 use wengert_core::Op;
 use wengert_core::TensorType;
@@ -10,6 +10,9 @@ use wengert_core::op::Control;
 
 /// Trims every construct; at most `fuel` changes.
 pub(crate) fn trim(mut function: Function, fuel: u64) -> (Function, u64) {
+    if !has_regions(&function.body) {
+        return (function, 0);
+    }
     let mut left = fuel;
     of_body(&mut function.body, &mut left);
     (function.renumber(), fuel - left)
@@ -79,69 +82,93 @@ impl Trimming<'_> {
     /// Results of branches, and stacks.
     fn unused_results(&mut self, used: &IdVec<ValueId, bool>) {
         let Some(parts) = Parts::of(self.equation) else { return };
-        for n in (parts.carries..self.equation.results.len()).rev() {
-            if !used[self.equation.results[n]] && self.spend() {
-                self.remove_result(n);
-            }
+        let mut gone = vec![false; self.equation.results.len()];
+        for n in (parts.carries..gone.len()).rev() {
+            gone[n] = !used[self.equation.results[n]] && self.spend();
         }
+        self.remove_results(&gone);
     }
 
     /// Of results of branches that are one value whichever way is taken, and of stacks of one value, the first is enough.
     fn repeated_results(&mut self, used: &mut IdVec<ValueId, bool>, current: &mut IdVec<ValueId, ValueId>) {
         let Some(parts) = Parts::of(self.equation) else { return };
-        let from = if self.is_branch() { 0 } else { self.equation.regions.len() - 1 };
-        for n in (parts.carries..self.equation.results.len()).rev() {
-            let regions = &self.equation.regions[from..];
-            let is_twin = |m: &usize| regions.iter().all(|region| region.outputs[*m] == region.outputs[n]);
-            let Some(twin) = (parts.carries..n).find(is_twin) else { continue };
-            if !self.spend() {
-                return;
+        let regions = &self.equation.regions[self.first_giving()..];
+        let given = |n: usize| regions.iter().map(|region| region.outputs[n]).collect::<Vec<_>>();
+        let count = self.equation.results.len();
+        let mut first: BTreeMap<Vec<ValueId>, usize> = BTreeMap::new();
+        let twins: Vec<usize> = (parts.carries..count).map(|n| *first.entry(given(n)).or_insert(n)).collect();
+        let mut gone = vec![false; count];
+        for n in (parts.carries..count).rev() {
+            let twin = twins[n - parts.carries];
+            if twin == n {
+                continue;
             }
-            let (gone, kept) = (self.equation.results[n], self.equation.results[twin]);
-            used[kept] |= used[gone];
-            current[gone] = kept;
-            self.remove_result(n);
+            if !self.spend() {
+                break;
+            }
+            let (result, kept) = (self.equation.results[n], self.equation.results[twin]);
+            used[kept] |= used[result];
+            current[result] = kept;
+            gone[n] = true;
         }
+        self.remove_results(&gone);
     }
 
-    /// Takes away result number `n`, which is no carry.
-    fn remove_result(&mut self, n: usize) {
-        // The condition of a while gives no results.
-        let from = if self.is_branch() { 0 } else { self.equation.regions.len() - 1 };
-        self.equation.results.remove(n);
-        self.equation.regions[from..].iter_mut().for_each(|region| {
-            region.outputs.remove(n);
-        });
+    /// The first region that gives results: the condition of a while gives none.
+    fn first_giving(&self) -> usize {
+        if self.is_branch() { 0 } else { self.equation.regions.len() - 1 }
+    }
+
+    /// Takes away results, none of them carries.
+    fn remove_results(&mut self, gone: &[bool]) {
+        if !gone.contains(&true) {
+            return;
+        }
+        let from = self.first_giving();
+        without(&mut self.equation.results, 0, gone);
+        self.equation.regions[from..].iter_mut().for_each(|region| without(&mut region.outputs, 0, gone));
     }
 
     /// A carry that a step hands on as it was becomes a capture, and what it was is its result.
     fn constant_carries(&mut self, current: &mut IdVec<ValueId, ValueId>) {
-        let Some(parts) = Parts::of(self.equation) else { return };
+        let Some(mut parts) = Parts::of(self.equation) else { return };
+        let mut gone = vec![false; parts.carries];
         for n in (0..parts.carries).rev() {
             let step = &self.equation.regions[self.equation.regions.len() - 1];
-            if step.outputs[n] != step.inputs[n] || !self.spend() {
-                continue;
+            gone[n] = step.outputs[n] == step.inputs[n] && self.spend();
+            if gone[n] {
+                current[self.equation.results[n]] = self.equation.operands[parts.first + n];
             }
-            let mut parts = Parts::of(self.equation).expect("it still is control flow");
-            parts.carries -= 1;
-            parts.captures += 1;
-            let operand = self.equation.operands.remove(parts.first + n);
-            self.equation.operands.push(operand);
-            for region in &mut self.equation.regions {
-                let region: &mut Body = region;
-                let input = region.inputs.remove(n);
-                region.inputs.push(input);
-            }
-            let last = self.equation.regions.len() - 1;
-            self.equation.regions[last].outputs.remove(n);
-            current[self.equation.results.remove(n)] = operand;
-            parts.set(self.equation);
         }
+        let constant: Vec<usize> = (0..parts.carries).rev().filter(|n| gone[*n]).collect();
+        if constant.is_empty() {
+            return;
+        }
+        let more: Vec<ValueId> = constant.iter().map(|n| self.equation.operands[parts.first + n]).collect();
+        without(&mut self.equation.operands, parts.first, &gone);
+        self.equation.operands.extend(more);
+        for region in &mut self.equation.regions {
+            let region: &mut Body = region;
+            let more: Vec<ValueId> = constant.iter().map(|n| region.inputs[*n]).collect();
+            without(&mut region.inputs, 0, &gone);
+            region.inputs.extend(more);
+        }
+        self.remove_carries(&gone);
+        parts.carries -= constant.len();
+        parts.captures += constant.len();
+        parts.set(self.equation);
+    }
+
+    /// Takes away the results of carries, and what the step gives for them.
+    fn remove_carries(&mut self, gone: &[bool]) {
+        let last = self.equation.regions.len() - 1;
+        without(&mut self.equation.results, 0, gone);
+        without(&mut self.equation.regions[last].outputs, 0, gone);
     }
 
     /// Carries that nobody uses but what makes their own next values.
     fn dead_carries(&mut self, used: &IdVec<ValueId, bool>) {
-        let Some(parts) = Parts::of(self.equation) else { return };
+        let Some(mut parts) = Parts::of(self.equation) else { return };
         let Some(step) = self.equation.regions.last() else { return };
         let mut live: Vec<bool> = self.equation.results.iter().map(|v| used[*v]).collect();
         if let [condition, _] = self.equation.regions.as_slice() {
@@ -150,107 +177,122 @@ impl Trimming<'_> {
                 live[n] |= needed[condition.inputs[n]];
             }
         }
-        loop {
-            let outputs = step.outputs.iter().zip(&live).filter(|(_, live)| **live).map(|(v, _)| *v);
-            let needed = needed(step, outputs);
-            let more =
-                (0..parts.carries).filter(|n| !live[*n] && needed[step.inputs[*n]]).collect::<Vec<_>>();
-            if more.is_empty() {
-                break;
-            }
-            more.into_iter().for_each(|n| live[n] = true);
-        }
-        let dead: Vec<usize> = (0..parts.carries).rev().filter(|n| !live[*n]).collect();
+        make_live(step, parts.carries, &mut live);
+        let gone: Vec<bool> = live[..parts.carries].iter().map(|live| !live).collect();
         // Together, since dead ones may be made of each other.
-        if dead.is_empty() || !self.spend() {
+        if !gone.contains(&true) || !self.spend() {
             return;
         }
-        for n in dead {
-            let mut parts = Parts::of(self.equation).expect("it still is control flow");
-            parts.carries -= 1;
-            self.equation.operands.remove(parts.first + n);
-            self.equation.results.remove(n);
-            let last = self.equation.regions.len() - 1;
-            self.equation.regions[last].outputs.remove(n);
-            for region in &mut self.equation.regions {
-                // What made its next value is dead; it stays for dce, which finds nobody that needs it.
-                let input = region.inputs.remove(n);
-                forget(region, input);
-            }
-            parts.set(self.equation);
+        without(&mut self.equation.operands, parts.first, &gone);
+        self.remove_carries(&gone);
+        for region in &mut self.equation.regions {
+            // What made its next value is dead; it stays for dce, which finds nobody that needs it.
+            let region: &mut Body = region;
+            let inputs =
+                region.inputs.iter().zip(&gone).filter(|(_, gone)| **gone).map(|(v, _)| *v).collect();
+            without(&mut region.inputs, 0, &gone);
+            forget(region, inputs);
         }
+        parts.carries -= gone.iter().filter(|gone| **gone).count();
+        parts.set(self.equation);
     }
 
     /// Of a captured value that repeats a smaller one, the smaller one is captured: to repeat it is free where it is used.
     fn repeated_captures(&mut self, broadcasts: &BTreeMap<ValueId, (Equation, TensorType)>) {
         let Some(parts) = Parts::of(self.equation) else { return };
-        for n in self.captures_from()..self.equation.operands.len() - parts.first {
-            let operand = self.equation.operands[parts.first + n];
-            let Some((broadcast, ty)) = broadcasts.get(&operand) else { continue };
-            if !is_used(&self.equation.regions, n) || !self.spend() {
+        let used = used_inputs(&self.equation.regions);
+        let mut smaller: Vec<(usize, &Equation, &TensorType)> = Vec::new();
+        let captures = self.captures_from()..self.equation.operands.len() - parts.first;
+        for (n, used) in used.iter().enumerate().take(captures.end).skip(captures.start) {
+            let operand = &mut self.equation.operands[parts.first + n];
+            let Some((broadcast, ty)) = broadcasts.get(operand) else { continue };
+            if !used || *self.left == 0 {
                 continue;
             }
-            self.equation.operands[parts.first + n] = broadcast.operands[0];
-            for region in &mut self.equation.regions {
-                let region: &mut Body = region;
-                let (made, input) = (region.inputs[n], region.values.push(ty.clone()));
-                region.inputs[n] = input;
-                region
-                    .equations
-                    .insert(0, Equation { operands: vec![input], results: vec![made], ..broadcast.clone() });
+            *self.left -= 1;
+            *operand = broadcast.operands[0];
+            smaller.push((n, broadcast, ty));
+        }
+        for region in self.equation.regions.iter_mut().filter(|_| !smaller.is_empty()) {
+            let region: &mut Body = region;
+            let mut first = Vec::with_capacity(smaller.len() + region.equations.len());
+            for (n, broadcast, ty) in &smaller {
+                let (made, input) = (region.inputs[*n], region.values.push((*ty).clone()));
+                region.inputs[*n] = input;
+                first.push(Equation { operands: vec![input], results: vec![made], ..(*broadcast).clone() });
             }
+            put_in_front(region, first);
         }
     }
 
     /// A captured number that is known is made in the regions that use it; then nobody uses the capture.
     fn constant_captures(&mut self, constants: &BTreeMap<ValueId, Equation>) {
         let Some(parts) = Parts::of(self.equation) else { return };
-        for n in self.captures_from()..self.equation.operands.len() - parts.first {
+        let used = used_inputs(&self.equation.regions);
+        let mut known: Vec<(usize, &Equation)> = Vec::new();
+        let captures = self.captures_from()..self.equation.operands.len() - parts.first;
+        for (n, used) in used.iter().enumerate().take(captures.end).skip(captures.start) {
             let Some(constant) = constants.get(&self.equation.operands[parts.first + n]) else { continue };
-            if !is_used(&self.equation.regions, n) || !self.spend() {
-                continue;
+            if *used && self.spend() {
+                known.push((n, constant));
             }
-            for region in &mut self.equation.regions {
-                let region: &mut Body = region;
-                let ty = region.ty(region.inputs[n]).clone();
-                let (input, made) = (region.inputs[n], region.values.push(ty));
-                let uses =
-                    region.equations.iter_mut().flat_map(|e| &mut e.operands).chain(&mut region.outputs);
-                uses.filter(|v| **v == input).for_each(|v| *v = made);
-                region.equations.insert(0, Equation { results: vec![made], ..constant.clone() });
+        }
+        for region in self.equation.regions.iter_mut().filter(|_| !known.is_empty()) {
+            let region: &mut Body = region;
+            let mut current: IdVec<ValueId, ValueId> = region.values.ids().collect();
+            let mut first = Vec::with_capacity(known.len() + region.equations.len());
+            for (n, constant) in &known {
+                let input = region.inputs[*n];
+                let made = region.values.push(region.ty(input).clone());
+                current[input] = made;
+                first.push(Equation { results: vec![made], ..(*constant).clone() });
             }
+            replace_uses(region, &current);
+            put_in_front(region, first);
         }
     }
 
     /// Operands that no region uses, and those that are handed in twice.
     fn operands(&mut self) {
-        let Some(parts) = Parts::of(self.equation) else { return };
-        let inputs = self.equation.operands.len() - parts.first;
-        for n in (parts.carries..inputs).rev() {
-            let operand = self.equation.operands[parts.first + n];
-            // Captures are alike wherever they are, slices too; a capture is no slice.
-            let alike = if n >= self.captures_from() { self.captures_from()..n } else { parts.carries..n };
-            let twin = alike.into_iter().find(|m| self.equation.operands[parts.first + m] == operand);
-            let unused = !is_used(&self.equation.regions, n);
-            if !(unused || twin.is_some()) || !self.spend() {
+        let Some(mut parts) = Parts::of(self.equation) else { return };
+        let captures = self.captures_from();
+        let count = self.equation.operands.len() - parts.first;
+        // Captures are alike wherever they are, slices too; a capture is no slice.
+        let mut first: BTreeMap<(bool, ValueId), usize> = BTreeMap::new();
+        let operands = &self.equation.operands[parts.first..];
+        // Carries stay, and are nobody's twins.
+        let mut twin = |n: usize| *first.entry((n >= captures, operands[n])).or_insert(n);
+        let twins: Vec<Option<usize>> = (0..count)
+            .map(|n| Some(n).filter(|n| *n >= parts.carries).map(&mut twin).filter(|t| *t < n))
+            .collect();
+        let mut used = used_inputs(&self.equation.regions);
+        let mut gone = vec![false; count];
+        for n in (parts.carries..count).rev() {
+            if (used[n] && twins[n].is_none()) || !self.spend() {
                 continue;
             }
-            let mut parts = Parts::of(self.equation).expect("it still is control flow");
-            let is_capture = n >= self.captures_from();
-            parts.captures -= usize::from(is_capture);
-            self.equation.operands.remove(parts.first + n);
-            for region in &mut self.equation.regions {
-                let region: &mut Body = region;
-                let input = region.inputs.remove(n);
-                if let Some(twin) = twin {
-                    let same = region.inputs[twin];
-                    let uses =
-                        region.equations.iter_mut().flat_map(|e| &mut e.operands).chain(&mut region.outputs);
-                    uses.filter(|v| **v == input).for_each(|v| *v = same);
+            gone[n] = true;
+            if let Some(twin) = twins[n] {
+                used[twin] |= used[n];
+            }
+            parts.captures -= usize::from(n >= captures);
+        }
+        if !gone.contains(&true) {
+            return;
+        }
+        without(&mut self.equation.operands, parts.first, &gone);
+        for region in &mut self.equation.regions {
+            let region: &mut Body = region;
+            let mut current: IdVec<ValueId, ValueId> = region.values.ids().collect();
+            for n in (0..count).filter(|n| gone[*n]) {
+                if let Some(twin) = twins[n] {
+                    current[region.inputs[n]] = region.inputs[twin];
                 }
             }
-            parts.set(self.equation);
+            replace_uses(region, &current);
+            without(&mut region.inputs, 0, &gone);
         }
+        parts.set(self.equation);
     }
 
     /// Position of the first capture among the inputs of a region.
@@ -260,17 +302,67 @@ impl Trimming<'_> {
     }
 }
 
-/// True if some region uses its input number `n`.
-fn is_used(regions: &[Region], n: usize) -> bool {
-    regions.iter().any(|region| {
-        let mut uses = region.equations.iter().flat_map(|e| &e.operands).chain(&region.outputs);
-        uses.any(|v| *v == region.inputs[n])
-    })
+/// Takes away the items from position `first` on that are gone.
+fn without<T>(list: &mut Vec<T>, first: usize, gone: &[bool]) {
+    let mut position = 0;
+    list.retain(|_| {
+        let there = position < first || gone.get(position - first) != Some(&true);
+        position += 1;
+        there
+    });
 }
 
-/// Removes the equations of a region that depend on a value, which are known to be dead.
-fn forget(region: &mut Body, value: ValueId) {
-    let mut gone: IdVec<ValueId, bool> = region.values.ids().map(|v| v == value).collect();
+/// For each input of the regions, which all take the same, whether one uses it.
+fn used_inputs(regions: &[Region]) -> Vec<bool> {
+    let mut used = vec![false; regions.first().map_or(0, |region| region.inputs.len())];
+    for region in regions {
+        let mut uses: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
+        let operands = region.equations.iter().flat_map(|e| &e.operands);
+        operands.chain(&region.outputs).for_each(|v| uses[*v] = true);
+        used.iter_mut().zip(&region.inputs).for_each(|(used, input)| *used |= uses[*input]);
+    }
+    used
+}
+
+/// Puts other values in the places of some, wherever they are used.
+fn replace_uses(region: &mut Body, current: &IdVec<ValueId, ValueId>) {
+    let operands = region.equations.iter_mut().flat_map(|e| &mut e.operands);
+    // What has no place in the list is newer than it.
+    let uses = operands.chain(&mut region.outputs);
+    uses.for_each(|v| *v = current.get(*v).copied().unwrap_or(*v));
+}
+
+/// Puts equations in front of all others, the last of them first.
+fn put_in_front(region: &mut Body, mut equations: Vec<Equation>) {
+    equations.reverse();
+    equations.append(&mut region.equations);
+    region.equations = equations;
+}
+
+/// Carries that live ones are made of live too. `live` has an entry for each result of the loop.
+fn make_live(step: &Body, carries: usize, live: &mut [bool]) {
+    let definitions = step.definitions();
+    let mut carry: IdVec<ValueId, Option<usize>> = step.values.ids().map(|_| None).collect();
+    step.inputs[..carries].iter().enumerate().for_each(|(n, v)| carry[*v] = Some(n));
+    let mut seen: IdVec<ValueId, bool> = step.values.ids().map(|_| false).collect();
+    let outputs = step.outputs.iter().zip(live.iter()).filter(|(_, live)| **live);
+    let mut open: Vec<ValueId> = outputs.map(|(v, _)| *v).collect();
+    while let Some(value) = open.pop() {
+        if std::mem::replace(&mut seen[value], true) {
+            continue;
+        }
+        if let Some(n) = carry[value].filter(|n| !live[*n]) {
+            live[n] = true;
+            open.push(step.outputs[n]);
+        }
+        open.extend(definitions[value].iter().flat_map(|n| &step.equations[*n].operands));
+    }
+}
+
+/// Removes the equations of a region that depend on values which are known to be dead.
+fn forget(region: &mut Body, values: Vec<ValueId>) {
+    let mut gone: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
+    values.into_iter().for_each(|v| gone[v] = true);
     region.equations.retain(|equation| {
         let depends = equation.operands.iter().any(|v| gone[*v]);
         if depends {

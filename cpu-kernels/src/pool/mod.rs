@@ -15,12 +15,18 @@
 //! no task is left, waits until the count is 0, and only then gives up the borrow of the function. So a worker reads the job's
 //! fields only between entering and leaving, while the submitter neither changes nor drops them.
 
+mod place;
+#[cfg(test)]
+mod tests;
+
+use place::Sleeper;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use wengert_core::Diagnostic;
 
 /// A task of a job panicked.
@@ -52,6 +58,8 @@ struct Shared {
     sleep: Mutex<bool>,
     wake: Condvar,
     left: Condvar,
+    /// Of each worker, whether it sleeps and where.
+    sleepers: Vec<Sleeper>,
 }
 
 /// The borrow of the body is erased: see [`Pool::run`].
@@ -71,8 +79,11 @@ unsafe impl Send for Shared {}
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const JOB: u64 = 1 << 32;
-/// How often a thread looks again before it sleeps: some ten microseconds, about the length of a small step of a plan.
-const SPINS: u32 = 2000;
+/// How long a thread looks for work, or for the end of others' work, before it sleeps: longer than the short steps of a plan that one
+/// thread does alone, and than what comes between two runs of a small plan. To be woken takes some fifty microseconds.
+const PATIENCE: Duration = Duration::from_micros(200);
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 32;
 
 thread_local! {
     /// Address of the pool whose task this thread is running, and the thread's number there.
@@ -98,6 +109,7 @@ impl Pool {
             sleep: Mutex::new(false),
             wake: Condvar::new(),
             left: Condvar::new(),
+            sleepers: (1..threads).map(|_| Sleeper::default()).collect(),
         });
         let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1) };
         for number in 1..threads {
@@ -184,15 +196,19 @@ impl Pool {
         unsafe { *shared.job.get() = Job { tasks, body: Some(body) } };
         shared.next.store(0, Ordering::Relaxed);
         let number = (shared.gate.load(Ordering::Relaxed) & !(JOB - 1)).wrapping_add(JOB);
-        {
+        let asleep = {
             // Under the lock, so that no worker decides to sleep between looking at the gate and waiting.
             let _sleep = lock(&shared.sleep);
             shared.gate.store(number | OPEN, Ordering::Release);
-        }
-        if tasks > self.workers.len() {
-            shared.wake.notify_all();
-        } else {
-            (1..tasks).for_each(|_| shared.wake.notify_one());
+            place::settle(&shared.sleepers)
+        };
+        if asleep > 0 {
+            if tasks > self.workers.len() {
+                shared.wake.notify_all();
+            } else {
+                (1..tasks).for_each(|_| shared.wake.notify_one());
+            }
+            place::release(&shared.sleepers);
         }
         shared.help(0, tasks, body);
         shared.gate.fetch_and(!OPEN, Ordering::Relaxed);
@@ -231,7 +247,9 @@ impl Shared {
     /// The life of a worker.
     fn work(&self, thread: usize) {
         let mut last = 0;
-        while let Some(entered) = self.enter(last) {
+        let sleeper = &self.sleepers[thread - 1];
+        sleeper.is_this_thread();
+        while let Some(entered) = self.enter(last, sleeper) {
             last = entered;
             // SAFETY: this worker is counted inside, so the submitter does not touch `job` until it left, and the
             // acquire on entering makes what the submitter wrote visible.
@@ -250,8 +268,8 @@ impl Shared {
     }
 
     /// Waits for an open job other than `last` and counts this worker in; nothing when the pool ends.
-    fn enter(&self, last: u64) -> Option<u64> {
-        let mut spins = 0;
+    fn enter(&self, last: u64, sleeper: &Sleeper) -> Option<u64> {
+        let mut waiting = Patience::new();
         loop {
             let gate = self.gate.load(Ordering::Relaxed);
             let number = gate & !(JOB - 1);
@@ -265,9 +283,7 @@ impl Shared {
                 }
                 continue;
             }
-            if spins < SPINS {
-                spins += 1;
-                std::hint::spin_loop();
+            if waiting.goes_on() {
                 continue;
             }
             let mut ending = lock(&self.sleep);
@@ -279,25 +295,53 @@ impl Shared {
                 if gate & OPEN != 0 && gate & !(JOB - 1) != last {
                     break;
                 }
+                sleeper.falls_asleep();
                 ending = self.wake.wait(ending).unwrap_or_else(PoisonError::into_inner);
+                sleeper.wakes_up();
             }
             drop(ending);
-            spins = 0;
+            waiting = Patience::new();
         }
     }
 
     fn wait_until_all_left(&self) {
-        for _ in 0..SPINS {
+        let mut waiting = Patience::new();
+        loop {
             // Acquire: pairs with the release of the last worker that left.
             if self.gate.load(Ordering::Acquire) & INSIDE == 0 {
                 return;
             }
-            std::hint::spin_loop();
+            if !waiting.goes_on() {
+                break;
+            }
         }
         let mut sleep = lock(&self.sleep);
         while self.gate.load(Ordering::Acquire) & INSIDE != 0 {
             sleep = self.left.wait(sleep).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// Waiting actively, for a while.
+struct Patience {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Patience { looks: 0, since: None }
+    }
+
+    /// Waits for a moment; false if it has taken long enough.
+    fn goes_on(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS) {
+            // The clock is first read when the wait is not a short one.
+            return self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE;
+        }
+        std::hint::spin_loop();
+        true
     }
 }
 
@@ -326,121 +370,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| s.to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicU32;
-    use std::time::Duration;
-
-    fn pools() -> impl Iterator<Item = Pool> {
-        [1, 2, 3, 7].into_iter().map(|threads| Pool::new(threads).expect("threads start"))
-    }
-
-    #[test]
-    fn every_task_runs_exactly_once() {
-        for pool in pools() {
-            for tasks in [0, 1, 2, 3, 10, 1000] {
-                let counts: Vec<AtomicU32> = (0..tasks).map(|_| AtomicU32::new(0)).collect();
-                pool.parallel_for(tasks, |thread, task| {
-                    assert!(thread < pool.threads());
-                    counts[task].fetch_add(1, Ordering::Relaxed);
-                })
-                .expect("no task panics");
-                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
-            }
-        }
-    }
-
-    #[test]
-    fn what_tasks_wrote_is_seen_after_many_short_jobs() {
-        for pool in pools() {
-            let sum = AtomicUsize::new(0);
-            for round in 0..20_000 {
-                pool.parallel_for(3, |_, task| {
-                    sum.fetch_add(task + round % 2, Ordering::Relaxed);
-                })
-                .expect("no task panics");
-            }
-            assert_eq!(sum.into_inner(), 20_000 * 3 + 10_000 * 3);
-        }
-    }
-
-    #[test]
-    fn tasks_run_on_several_threads_at_once() {
-        let pool = Pool::new(3).expect("threads start");
-        let barrier = std::sync::Barrier::new(3);
-        // Would hang if one thread had to run two of the tasks.
-        pool.parallel_for(3, |_, _| {
-            barrier.wait();
-        })
-        .expect("no task panics");
-    }
-
-    #[test]
-    fn a_panic_is_an_error_and_the_pool_goes_on() {
-        for pool in pools() {
-            for _ in 0..50 {
-                let error = pool
-                    .parallel_for(100, |_, task| assert!(task != 57, "task {task} is broken"))
-                    .expect_err("a task panics");
-                assert!(error.to_string().contains("task 57 is broken"), "{error}");
-                pool.parallel_for(100, |_, _| ()).expect("the next job is whole");
-            }
-        }
-    }
-
-    #[test]
-    fn a_job_within_a_task_runs_on_that_thread() {
-        for pool in pools() {
-            let sum = AtomicUsize::new(0);
-            pool.parallel_for(10, |outer, _| {
-                pool.parallel_for(10, |inner, task| {
-                    assert_eq!(inner, outer);
-                    sum.fetch_add(task, Ordering::Relaxed);
-                })
-                .expect("no task panics");
-            })
-            .expect("no task panics");
-            assert_eq!(sum.into_inner(), 450);
-        }
-    }
-
-    #[test]
-    fn several_threads_may_submit_jobs() {
-        let pool = Pool::new(3).expect("threads start");
-        let sum = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..500 {
-                        pool.parallel_for(5, |_, task| {
-                            sum.fetch_add(task, Ordering::Relaxed);
-                        })
-                        .expect("no task panics");
-                    }
-                });
-            }
-        });
-        assert_eq!(sum.into_inner(), 4 * 500 * 10);
-    }
-
-    #[test]
-    fn workers_that_fell_asleep_wake_up() {
-        let pool = Pool::new(2).expect("threads start");
-        for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(20));
-            let barrier = std::sync::Barrier::new(2);
-            pool.parallel_for(2, |_, _| {
-                barrier.wait();
-            })
-            .expect("no task panics");
-        }
-    }
-
-    #[test]
-    fn a_pool_of_no_thread_is_refused() {
-        assert!(Pool::new(0).is_err());
-    }
 }

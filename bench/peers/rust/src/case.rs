@@ -1,0 +1,188 @@
+//! Cases, as `bench/peers/cases.json` lists them: those that some peer takes part in, and a word for all others.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The catalogue, as it was when this was compiled.
+const CATALOGUE: &str = include_str!("../../cases.json");
+
+/// A case.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Case {
+    /// Its name.
+    pub id: String,
+    /// Of its floats.
+    pub dtype: String,
+    /// What it computes.
+    pub kind: Kind,
+    /// How much that is.
+    pub work: Work,
+}
+
+/// What a case has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Work {
+    /// Elements of its result, or of a network's parameters.
+    pub elements: usize,
+}
+
+/// What a case computes.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Kind {
+    Empty,
+    Chain {
+        chain: Chain,
+        elements: usize,
+    },
+    Gemm {
+        extent: usize,
+        epilogue: String,
+    },
+    Product {
+        product: Product,
+    },
+    Training {
+        network: Mlp,
+    },
+    Transformer {
+        network: Gpt,
+    },
+    Convolutional {
+        network: Convnet,
+    },
+    Recurrent {
+        network: Lstm,
+    },
+    Inference {
+        network: Inference,
+    },
+    /// What no peer here computes.
+    #[serde(other)]
+    Other,
+}
+
+/// An elementwise chain; `bench/src/case/chain.rs` says which is which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chain {
+    Copy,
+    CopyPlain,
+    MulAdd,
+    Gelu,
+    Eight,
+}
+
+/// `x·w`, or `x·wᵀ` if w lies as `[columns, inner]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Product {
+    pub rows: usize,
+    pub inner: usize,
+    pub columns: usize,
+    pub transposed: bool,
+}
+
+/// Affine layers with relu between, trained with Adam, or with AdamW.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Mlp {
+    pub widths: Vec<usize>,
+    pub batch: usize,
+    #[serde(default)]
+    pub algorithm: Option<String>,
+}
+
+/// GPT-2's kind of network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Gpt {
+    pub layers: usize,
+    pub width: usize,
+    pub heads: usize,
+    pub vocabulary: usize,
+    pub batch: usize,
+    pub steps: usize,
+}
+
+/// BERT's kind of network; the last sixteenth of each sequence is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Bert {
+    pub layers: usize,
+    pub width: usize,
+    pub intermediate: usize,
+    pub heads: usize,
+    pub vocabulary: usize,
+    pub positions: usize,
+    pub batch: usize,
+    pub steps: usize,
+}
+
+/// Two convolutions with poolings behind them, then two affine layers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Convnet {
+    pub extent: usize,
+    pub channels: usize,
+    pub features: [usize; 2],
+    pub width: usize,
+    pub classes: usize,
+    pub batch: usize,
+}
+
+/// A layer of LSTM and an affine one.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Lstm {
+    pub inputs: usize,
+    pub width: usize,
+    pub classes: usize,
+    pub steps: usize,
+    pub batch: usize,
+    pub form: String,
+}
+
+/// A network that is asked.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "model", rename_all = "snake_case")]
+pub enum Inference {
+    Mlp(Mlp),
+    Gpt { network: Gpt },
+    Bert { network: Bert },
+}
+
+/// The catalogue's cases of f32 by the names of its lists.
+///
+/// # Panics
+///
+/// If `cases.json` is no catalogue: a test reads it.
+pub fn lists() -> BTreeMap<String, Vec<Case>> {
+    let mut lists: BTreeMap<String, Vec<Case>> =
+        serde_json::from_str(CATALOGUE).expect("cases.json holds lists of cases by name");
+    lists.values_mut().for_each(|cases| cases.retain(|case| case.dtype == "f32"));
+    lists
+}
+
+/// All cases of f32, of all extents.
+pub fn catalogue() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    // Names tell cases apart; a case may be in several lists.
+    for case in lists().into_values().flatten() {
+        if !cases.iter().any(|known| known.id == case.id) {
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_is_read() {
+        let cases = catalogue();
+        let kind = |id: &str| cases.iter().find(|case| case.id == id).map(|case| case.kind.clone());
+        let gpt = Gpt { layers: 2, width: 12, heads: 3, vocabulary: 11, batch: 2, steps: 5 };
+        assert_eq!(kind("step gpt L2 C12 H3 V11 B2 T5"), Some(Kind::Transformer { network: gpt }));
+        let mlp = Mlp { widths: vec![784, 512, 512, 10], batch: 1, algorithm: None };
+        let asked = Kind::Inference { network: Inference::Mlp(mlp) };
+        assert_eq!(kind("infer mlp 784-512-512-10 B1"), Some(asked));
+        assert_eq!(kind("gemm bf16 64"), None);
+    }
+}

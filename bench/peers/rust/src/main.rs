@@ -1,0 +1,141 @@
+//! Libraries of Rust as contenders of `wengert-bench`: `wengert-peers --serve NAME` answers its requests, and with `--start CASE --cache FOLDER` behind
+//! that starts a case, like `bench/peers/gpu.py`.
+
+mod candle;
+mod case;
+mod drawing;
+mod network;
+mod parity;
+mod protocol;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use protocol::Contender;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::available_parallelism;
+
+/// Who there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Name {
+    Candle,
+}
+
+/// Answers requests for measurements of a library on standard input, as part of `wengert-bench`
+#[derive(Debug, Parser)]
+#[command(name = "wengert-peers", version)]
+struct Arguments {
+    /// Who answers
+    #[arg(long, value_enum, required_unless_present = "list")]
+    serve: Option<Name>,
+    /// Says who there is, which versions, and which cases of `wengert-bench cpu` each leaves out
+    #[arg(long)]
+    list: bool,
+    /// The device: all of them run on the CPU
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Cases of small extents; they have names of their own and are known in any case
+    #[arg(long)]
+    small: bool,
+    /// Answers nothing: starts this case and says what that took
+    #[arg(long, value_name = "CASE", requires = "cache")]
+    start: Option<String>,
+    /// Where a start may keep what it has compiled; nobody here compiles
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+}
+
+/// What thread pools ask before they ask the machine, which some ask for cores that this process must not use.
+const THREADS: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if THREADS.iter().any(|name| std::env::var_os(name).is_none()) {
+        return again();
+    }
+    let (cases, mut out) = (case::catalogue(), io::stdout());
+    let Some(name) = arguments.serve else { return list(&mut out) };
+    if arguments.device != "cpu" {
+        return protocol::absent("measured on CPUs only", &mut out);
+    }
+    let contender = contender(name);
+    let Some(id) = arguments.start else {
+        return protocol::serve(contender.as_ref(), &cases, &mut io::stdin().lock(), &mut out);
+    };
+    let case = cases.iter().find(|case| case.id == id);
+    protocol::start(contender.as_ref(), case.with_context(|| format!("there is no case `{id}`"))?, &mut out)
+}
+
+fn contender(name: Name) -> Box<dyn Contender> {
+    match name {
+        Name::Candle => Box::new(candle::Candle),
+    }
+}
+
+/// Says who there is.
+fn list(out: &mut dyn Write) -> Result<()> {
+    let of_table = case::lists().remove("cpu").context("the catalogue has the table's cases")?;
+    for contender in Name::value_variants().iter().map(|name| contender(*name)) {
+        let libraries = contender.libraries().into_iter().map(|(name, version)| format!("{name} {version}"));
+        let libraries = libraries.collect::<Vec<_>>().join(", ");
+        let without = of_table.iter().filter(|case| !contender.takes_part(case));
+        let without: Vec<&str> = without.map(|case| case.id.as_str()).collect();
+        match without.is_empty() {
+            true => writeln!(out, "{} ({libraries}): all cases", contender.name())?,
+            false => writeln!(out, "{} ({libraries}), without {}", contender.name(), without.join(", "))?,
+        }
+    }
+    Ok(())
+}
+
+/// Begins once more in this process' place, with the number of threads in the environment.
+fn again() -> Result<()> {
+    let threads = available_parallelism().map_or(1, usize::from).to_string();
+    let program = std::env::current_exe().context("the program that runs cannot be found again")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1));
+    for name in THREADS.iter().filter(|name| std::env::var_os(name).is_none()) {
+        command.env(name, &threads);
+    }
+    Err(command.exec()).context("this program cannot be started again")
+}
+
+/// The version of a library, as `Cargo.lock` has it.
+///
+/// # Panics
+///
+/// If this program does not use it.
+fn version_of(library: &str) -> String {
+    let lines = include_str!("../Cargo.lock").lines();
+    let mut behind = lines.skip_while(|line| *line != format!("name = \"{library}\"")).skip(1);
+    let version = behind.next().and_then(|line| line.strip_prefix("version = \""));
+    let version = version.and_then(|line| line.strip_suffix('"'));
+    version.expect("libraries that are used are locked, a version behind each name").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every case of small extents, prepared (which compares its result) and run.
+    #[test]
+    fn small_cases_are_right() {
+        let cases = case::lists().remove("cpu_small").expect("the catalogue has small cases");
+        for contender in Name::value_variants().iter().map(|name| contender(*name)) {
+            let mut count = 0;
+            for case in cases.iter().filter(|case| contender.takes_part(case)) {
+                let prepared = contender.prepare(case).and_then(|mut prepared| (prepared.run)());
+                prepared.unwrap_or_else(|error| panic!("{}, {}: {error:#}", contender.name(), case.id));
+                count += 1;
+            }
+            assert!(count > 15, "{} takes part in {count} cases", contender.name());
+        }
+    }
+
+    #[test]
+    fn versions_are_those_of_the_lock() {
+        assert!(version_of("candle-core").starts_with("0."));
+    }
+}

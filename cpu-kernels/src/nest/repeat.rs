@@ -1,0 +1,128 @@
+//! Loops that do nothing but run native code.
+//!
+//! Each turn of a loop computes every pointer of its steps anew: some fifty nanoseconds, which is more than a short row takes. If a loop has one
+//! step, which is native code, and its pointers grow by as much with every turn, they are computed once and stepped. There are two such loops: the innermost of a
+//! phase, where lanes are rows (a sum over a few columns has a vector or two a turn), and the last over rows, where a row has nothing else.
+
+use super::CompiledNest;
+use super::program::{Loop, Native, PhaseProgram, Pointer, Step};
+use super::run::Runner;
+use std::ops::Range;
+
+/// A loop with one step.
+#[derive(Debug)]
+pub(super) struct Repeat {
+    /// Pointers that grow with a turn, and by how many bytes.
+    strides: Vec<(usize, isize)>,
+}
+
+impl Repeat {
+    /// The innermost loop of a compiled phase.
+    pub fn of_phase(phase: &PhaseProgram) -> Option<Repeat> {
+        let axis = phase.loops.last().filter(|axis| !axis.reverse)?;
+        let [Step::Native(native)] = phase.levels.last()?.as_slice() else { return None };
+        let in_turn = native.folds.iter().any(|k| phase.reductions[*k].has_lanes());
+        let fits = phase.vector.is_none() && !phase.prefix && !in_turn;
+        Repeat::of(native, axis).filter(|_| fits)
+    }
+
+    /// The last loop over rows, if lanes are all rows of it.
+    pub fn of_rows(nest: &CompiledNest) -> Option<Repeat> {
+        let whole = nest.rows.as_ref().is_some_and(|rows| rows.positions() <= nest.lanes);
+        let ([phase], Some(axis)) = (nest.phases.as_slice(), nest.outer.last()) else { return None };
+        let native = nest.only_step()?;
+        let fits =
+            whole && phase.runs && phase.loops.is_empty() && phase.reductions.is_empty() && !axis.reverse;
+        Repeat::of(native, axis).filter(|_| fits)
+    }
+
+    fn of(native: &Native, axis: &Loop) -> Option<Repeat> {
+        if native.past.is_some() {
+            return None;
+        }
+        let stride = |pointer: &Pointer| match pointer {
+            Pointer::Register(_) | Pointer::Accumulators(_) => Some(0),
+            Pointer::Memory { offset, size, .. } => {
+                Some(offset.stride(axis.axis)?.wrapping_mul(*size as i64) as isize)
+            }
+        };
+        let strides: Vec<isize> = native.entries.iter().map(stride).collect::<Option<_>>()?;
+        Some(Repeat { strides: strides.into_iter().enumerate().filter(|(_, stride)| *stride != 0).collect() })
+    }
+}
+
+impl CompiledNest {
+    /// The step of the only phase, if it is one, and native code.
+    fn only_step(&self) -> Option<&Native> {
+        let [phase] = self.phases.as_slice() else { return None };
+        let mut steps = phase.levels.iter().flatten();
+        match (steps.next(), steps.next()) {
+            (Some(Step::Native(native)), None) => Some(native),
+            _ => None,
+        }
+    }
+}
+
+impl Runner<'_> {
+    /// All turns of the innermost loop of a phase.
+    pub(super) fn repeat(&mut self, phase: &PhaseProgram, repeat: &Repeat) {
+        let (Some(axis), Some([Step::Native(native)])) =
+            (phase.loops.last(), phase.levels.last().map(Vec::as_slice))
+        else {
+            return;
+        };
+        if axis.extent == 0 {
+            return;
+        }
+        self.turns(native, phase, axis, 0..axis.extent, repeat);
+        for k in &native.folds {
+            phase.reductions[*k].taken(&self.frame, self.progress, axis.extent);
+        }
+    }
+
+    /// Some units of a nest whose rows have one step.
+    pub(super) fn repeat_rows(&mut self, units: Range<usize>, repeat: &Repeat) {
+        let nest = self.nest;
+        let (Some(rows), Some(native), Some(axis)) = (&nest.rows, nest.only_step(), nest.outer.last()) else {
+            return;
+        };
+        let mut unit = units.start;
+        while unit < units.end {
+            self.enter(unit);
+            self.begin_block(rows, 0, rows.positions());
+            let first = unit % axis.extent;
+            let turns = (axis.extent - first).min(units.end - unit);
+            self.turns(native, &nest.phases[0], axis, first..first + turns, repeat);
+            unit += turns;
+        }
+    }
+
+    /// Some turns of a loop with one step, one at least.
+    fn turns(
+        &mut self,
+        native: &Native,
+        phase: &PhaseProgram,
+        axis: &Loop,
+        turns: Range<usize>,
+        repeat: &Repeat,
+    ) {
+        if cfg!(debug_assertions) {
+            // The last turn's pointers are checked like the first one's.
+            self.frame.counters[axis.axis as usize] = turns.end as i64 - 1;
+            self.fill_table(native, Some(phase));
+        }
+        self.frame.counters[axis.axis as usize] = turns.start as i64;
+        let table = self.fill_table(native, Some(phase));
+        for _ in turns.clone() {
+            // SAFETY: as for a single run: between turns the pointers go where filling the table anew would put them.
+            unsafe {
+                native.function.run(table, self.frame.count);
+                for (k, stride) in &repeat.strides {
+                    let pointer = table.add(*k);
+                    pointer.write(pointer.read().wrapping_offset(*stride));
+                }
+            }
+        }
+        self.frame.counters[axis.axis as usize] = turns.end as i64 - 1;
+    }
+}

@@ -1,0 +1,227 @@
+//! Where workers wake up.
+//!
+//! Linux wakes a thread where it slept, unless it finds an idle processor nearby. In a virtual machine it does not find one: an idle virtual
+//! processor has given itself up to the host, and so counts as occupied. If the submitting thread has come to run where a worker slept, the
+//! worker then wakes *behind* it and waits for the very thread that waits for it, until the kernel evens out its queues: tens of milliseconds,
+//! in which two threads are slower than one (measured: a step of 3.4 ms took 8 ms for the first 40 ms after each pause).
+//!
+//! So before workers are woken, those that would wake where the submitter runs, or where another worker does, are bound to another processor
+//! of those they may use, and as soon as they are woken they are free again: a thread that runs stays where it is.
+//! Nothing else is bound to anything: what runs where is the system's affair.
+//!
+//! Systems other than Linux have no such call; there, this module does nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(target_os = "linux")]
+use linux::Place;
+#[cfg(not(target_os = "linux"))]
+use nowhere::Place;
+
+/// Whether a worker sleeps, and where.
+#[derive(Debug, Default)]
+pub(super) struct Sleeper {
+    /// Written under the lock that guards sleeping, like the place.
+    asleep: AtomicBool,
+    place: Place,
+}
+
+impl Sleeper {
+    /// Says that the calling thread is this worker.
+    pub fn is_this_thread(&self) {
+        self.place.is_this_thread();
+    }
+
+    /// The calling worker is about to sleep; it holds the lock that guards sleeping.
+    pub fn falls_asleep(&self) {
+        self.place.is_here();
+        self.asleep.store(true, Ordering::Relaxed);
+    }
+
+    /// The calling worker sleeps no longer; it holds the lock that guards sleeping.
+    pub fn wakes_up(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Sees to it that no worker wakes in another's way, and gives the number of those that sleep. The caller holds the lock that
+/// guards sleeping.
+pub(super) fn settle(sleepers: &[Sleeper]) -> usize {
+    let asleep = || sleepers.iter().filter(|s| s.asleep.load(Ordering::Relaxed));
+    let count = asleep().count();
+    if count > 0 {
+        Place::settle(asleep().map(|s| &s.place));
+    }
+    count
+}
+
+/// Lets workers that [`settle`] has bound run anywhere again. They have been woken.
+pub(super) fn release(sleepers: &[Sleeper]) {
+    sleepers.iter().for_each(|s| s.place.release());
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use crate::pool::lock;
+    use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, OnceLock};
+
+    /// A worker, and the processor that it was last seen on.
+    #[derive(Debug, Default)]
+    pub(super) struct Place {
+        thread: OnceLock<Pid>,
+        processor: AtomicUsize,
+        /// What it may use when it is not bound; nothing if it is not.
+        bound: Mutex<Option<CpuSet>>,
+    }
+
+    impl Place {
+        pub fn is_this_thread(&self) {
+            self.thread.get_or_init(gettid);
+        }
+
+        pub fn is_here(&self) {
+            self.processor.store(sched_getcpu(), Ordering::Relaxed);
+        }
+
+        /// Binds those that sleep where somebody else is. A system that refuses leaves them where they are: that is slow, not wrong.
+        pub fn settle<'a>(sleeping: impl Iterator<Item = &'a Place>) {
+            let mut taken = CpuSet::new();
+            taken.set(sched_getcpu());
+            for place in sleeping {
+                let mut processor = place.processor.load(Ordering::Relaxed);
+                if taken.is_set(processor)
+                    && let Some(other) = place.bind(&taken)
+                {
+                    processor = other;
+                }
+                taken.set(processor);
+            }
+        }
+
+        /// Binds it to a processor that is not taken, if it may use one.
+        fn bind(&self, taken: &CpuSet) -> Option<usize> {
+            let thread = *self.thread.get()?;
+            let usual = sched_getaffinity(Some(thread)).ok()?;
+            let other = (0..CpuSet::MAX_CPU).find(|p| usual.is_set(*p) && !taken.is_set(*p))?;
+            let mut only = CpuSet::new();
+            only.set(other);
+            sched_setaffinity(Some(thread), &only).ok()?;
+            *lock(&self.bound) = Some(usual);
+            Some(other)
+        }
+
+        pub fn release(&self) {
+            if let (Some(usual), Some(thread)) = (lock(&self.bound).take(), self.thread.get()) {
+                // The thread lives as long as the pool. If the processors were taken from the process meanwhile, the system has seen to it.
+                let _ = sched_setaffinity(Some(*thread), &usual);
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod nowhere {
+    /// A worker of which nothing is known.
+    #[derive(Debug, Default)]
+    pub(super) struct Place;
+
+    impl Place {
+        pub fn is_this_thread(&self) {}
+        pub fn is_here(&self) {}
+        pub fn settle<'a>(_: impl Iterator<Item = &'a Place>) {}
+        pub fn release(&self) {}
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+    use std::sync::mpsc;
+
+    /// The processors that this process may use, at most four of them.
+    fn processors(usual: &CpuSet) -> Vec<usize> {
+        (0..CpuSet::MAX_CPU).filter(|p| usual.is_set(*p)).take(4).collect()
+    }
+
+    fn only(processor: usize) -> CpuSet {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        set
+    }
+
+    /// A thread that slept on `processor`, and may run on any of `usual`, while `during` looks at it.
+    fn with_sleeper(processor: usize, usual: &CpuSet, during: impl FnOnce(&[Sleeper], Pid)) {
+        let sleepers = [Sleeper::default()];
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let sleeper = &sleepers[0];
+            scope.spawn(move || {
+                sleeper.is_this_thread();
+                sched_setaffinity(None, &only(processor))
+                    .expect("it is one of the processors that there are");
+                sleeper.falls_asleep();
+                sched_setaffinity(None, usual).expect("it was so before");
+                tell.send(gettid()).expect("the test waits for it");
+                // Until the test drops the other end, whether it holds or fails.
+                let _ = ended.recv();
+            });
+            let thread = told.recv().expect("the thread says which it is");
+            during(&sleepers, thread);
+            drop(end);
+        });
+    }
+
+    /// What is checked is where the worker may wake: where it then runs is up to the system, which may move it as soon as it is free.
+    #[test]
+    fn a_worker_that_slept_where_the_submitter_is_wakes_elsewhere_and_is_free_again() {
+        let usual = sched_getaffinity(None).expect("the system tells");
+        let processors = processors(&usual);
+        if processors.len() < 2 {
+            return;
+        }
+        for mine in processors {
+            with_sleeper(mine, &usual, |sleepers, worker| {
+                sched_setaffinity(None, &only(mine)).expect("it is one of the processors that there are");
+                assert_eq!(settle(sleepers), 1);
+                let bound = sched_getaffinity(Some(worker)).expect("the system tells");
+                assert_eq!(bound.count(), 1);
+                assert!(
+                    !bound.is_set(mine) && (0..CpuSet::MAX_CPU).all(|p| !bound.is_set(p) || usual.is_set(p))
+                );
+                release(sleepers);
+                assert_eq!(sched_getaffinity(Some(worker)).expect("the system tells"), usual);
+                sched_setaffinity(None, &usual).expect("it was so before");
+            });
+        }
+    }
+
+    #[test]
+    fn a_worker_that_slept_elsewhere_is_not_bound() {
+        let usual = sched_getaffinity(None).expect("the system tells");
+        let processors = processors(&usual);
+        if let [mine, other, ..] = processors[..] {
+            with_sleeper(other, &usual, |sleepers, worker| {
+                sched_setaffinity(None, &only(mine)).expect("it is one of the processors that there are");
+                assert_eq!(settle(sleepers), 1);
+                assert_eq!(sched_getaffinity(Some(worker)).expect("the system tells"), usual);
+                sched_setaffinity(None, &usual).expect("it was so before");
+            });
+        }
+    }
+
+    #[test]
+    fn who_is_awake_is_left_alone() {
+        let sleepers = [Sleeper::default(), Sleeper::default()];
+        assert_eq!(settle(&sleepers), 0);
+        sleepers.iter().for_each(Sleeper::falls_asleep);
+        // They are nobody's threads, so they cannot be bound; they are counted nevertheless.
+        assert_eq!(settle(&sleepers), 2);
+        sleepers[0].wakes_up();
+        assert_eq!(settle(&sleepers), 1);
+        release(&sleepers);
+    }
+}

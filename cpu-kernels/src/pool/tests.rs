@@ -1,0 +1,115 @@
+//! The pool's promises, with one thread and with several.
+
+use super::*;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+fn pools() -> impl Iterator<Item = Pool> {
+    [1, 2, 3, 7].into_iter().map(|threads| Pool::new(threads).expect("threads start"))
+}
+
+#[test]
+fn every_task_runs_exactly_once() {
+    for pool in pools() {
+        for tasks in [0, 1, 2, 3, 10, 1000] {
+            let counts: Vec<AtomicU32> = (0..tasks).map(|_| AtomicU32::new(0)).collect();
+            pool.parallel_for(tasks, |thread, task| {
+                assert!(thread < pool.threads());
+                counts[task].fetch_add(1, Ordering::Relaxed);
+            })
+            .expect("no task panics");
+            assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+        }
+    }
+}
+
+#[test]
+fn what_tasks_wrote_is_seen_after_many_short_jobs() {
+    for pool in pools() {
+        let sum = AtomicUsize::new(0);
+        for round in 0..20_000 {
+            pool.parallel_for(3, |_, task| {
+                sum.fetch_add(task + round % 2, Ordering::Relaxed);
+            })
+            .expect("no task panics");
+        }
+        assert_eq!(sum.into_inner(), 20_000 * 3 + 10_000 * 3);
+    }
+}
+
+#[test]
+fn tasks_run_on_several_threads_at_once() {
+    let pool = Pool::new(3).expect("threads start");
+    let barrier = std::sync::Barrier::new(3);
+    // Would hang if one thread had to run two of the tasks.
+    pool.parallel_for(3, |_, _| {
+        barrier.wait();
+    })
+    .expect("no task panics");
+}
+
+#[test]
+fn a_panic_is_an_error_and_the_pool_goes_on() {
+    for pool in pools() {
+        for _ in 0..50 {
+            let error = pool
+                .parallel_for(100, |_, task| assert!(task != 57, "task {task} is broken"))
+                .expect_err("a task panics");
+            assert!(error.to_string().contains("task 57 is broken"), "{error}");
+            pool.parallel_for(100, |_, _| ()).expect("the next job is whole");
+        }
+    }
+}
+
+#[test]
+fn a_job_within_a_task_runs_on_that_thread() {
+    for pool in pools() {
+        let sum = AtomicUsize::new(0);
+        pool.parallel_for(10, |outer, _| {
+            pool.parallel_for(10, |inner, task| {
+                assert_eq!(inner, outer);
+                sum.fetch_add(task, Ordering::Relaxed);
+            })
+            .expect("no task panics");
+        })
+        .expect("no task panics");
+        assert_eq!(sum.into_inner(), 450);
+    }
+}
+
+#[test]
+fn several_threads_may_submit_jobs() {
+    let pool = Pool::new(3).expect("threads start");
+    let sum = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    pool.parallel_for(5, |_, task| {
+                        sum.fetch_add(task, Ordering::Relaxed);
+                    })
+                    .expect("no task panics");
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), 4 * 500 * 10);
+}
+
+#[test]
+fn workers_that_fell_asleep_wake_up() {
+    let pool = Pool::new(2).expect("threads start");
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(20));
+        let barrier = std::sync::Barrier::new(2);
+        pool.parallel_for(2, |_, _| {
+            barrier.wait();
+        })
+        .expect("no task panics");
+    }
+}
+
+#[test]
+fn a_pool_of_no_thread_is_refused() {
+    assert!(Pool::new(0).is_err());
+}

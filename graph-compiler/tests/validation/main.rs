@@ -1,0 +1,159 @@
+//! Translation validation: what each pass makes of random functions, interpreted against what it was given.
+//!
+//! [`random`] draws functions of everything that passes look at. Each goes through the pipeline for a CPU or a GPU, and after every pass the
+//! interpreter says what it computes now: the same bits, unless the pass declares that it keeps the value only
+//! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps)); then as near as the running error analysis of both sides says ([`bounded`]). Behind the
+//! graph come the kernels of each equation (near the graph, by the same analysis), and fusion, epilogues, joined kernels and the plan (the same bits). Every
+//! rule of `simplify` is applied alone, too. What fails is [shrunk](shrink) and printed with the pass, the seed and the inputs.
+//!
+//! `WENGERT_VALIDATION_CASES=100000 WENGERT_VALIDATION_SEED=1 cargo test --release --test validation` goes on as long as one likes.
+
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::print_stdout)] // What was compared is shown where a run is watched.
+
+mod bounded;
+#[path = "../fusion/calls.rs"]
+mod calls;
+mod faults;
+mod passes;
+#[path = "../../../core/tests/programs/mod.rs"]
+#[allow(dead_code)] // This test uses a part of it.
+mod programs;
+mod random;
+mod shrink;
+
+use passes::{Seen, check, check_rule};
+use programs::Random;
+use shrink::shrink;
+use wengert_compiler::rewrite::rules;
+use wengert_core::graph::Function;
+use wengert_core::{Literal, Result, Target, interpret};
+
+/// Functions that each test draws, and the seed of the first.
+fn extent(usual: u64) -> std::ops::Range<u64> {
+    let number = |name: &str, usual: u64| match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number")),
+        Err(_) => usual,
+    };
+    let first = number("WENGERT_VALIDATION_SEED", 0);
+    first..first + number("WENGERT_VALIDATION_CASES", usual)
+}
+
+fn inputs(function: &Function, seed: u64, wild: bool) -> Vec<Literal> {
+    let mut random = Random(seed ^ 0x1234_5678);
+    (0..function.inputs.len()).map(|n| random::literal(&mut random, function.input_type(n), wild)).collect()
+}
+
+/// CPUs and GPUs cut sums and make trees differently.
+fn target(seed: u64) -> Target {
+    if seed.is_multiple_of(3) { Target::cuda("sm_90") } else { Target::cpu() }
+}
+
+/// The message of a failure, of the smallest function that was found to fail in the same pass.
+fn report(
+    seed: u64,
+    function: &Function,
+    inputs: &[Literal],
+    found: String,
+    fails: &shrink::Fails<'_>,
+) -> String {
+    let culprit = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
+    let same = culprit(&found);
+    let (function, inputs, found) =
+        shrink(function, inputs, found, &|f, i| fails(f, i).filter(|how| culprit(how) == same));
+    let given: Vec<String> =
+        function.inputs.iter().zip(&inputs).map(|(port, l)| format!("  {} = {l}", port.name)).collect();
+    format!("seed {seed}: {found}\n{function}\n{}", given.join("\n"))
+}
+
+/// Draws functions and checks each in the way given; all are run, so that a failure shows how many there are.
+fn every(
+    seeds: std::ops::Range<u64>,
+    draw: impl Fn(u64) -> Result<Function>,
+    examine: impl Fn(u64, &Function, &mut Seen) -> std::result::Result<(), String>,
+) -> Seen {
+    let (mut seen, mut drawn, mut wrong) = (Seen::default(), 0, Vec::new());
+    let count = (seeds.end - seeds.start) as usize;
+    for seed in seeds {
+        // What chance gave a step, it may not be defined on.
+        let Ok(function) = draw(seed) else { continue };
+        drawn += 1;
+        wrong.extend(examine(seed, &function, &mut seen).err());
+    }
+    println!("{drawn} functions of {count}; compared {:?}, doubtful {}", seen.compared, seen.doubtful);
+    assert!(wrong.is_empty(), "{} are wrong, the first of them\n{}", wrong.len(), wrong[0]);
+    assert!(drawn * 10 >= count * 9, "{drawn} of {count} functions are defined");
+    seen
+}
+
+fn size(seed: u64) -> usize {
+    3 + (seed % 23) as usize
+}
+
+fn through(wild: bool) -> impl Fn(u64, &Function, &mut Seen) -> std::result::Result<(), String> {
+    move |seed, function, seen| {
+        let (given, target) = (inputs(function, seed, wild), target(seed));
+        check(function, &given, &target, !wild, seen).map_err(|found| {
+            let fails = |f: &Function, i: &[Literal]| check(f, i, &target, !wild, &mut Seen::default()).err();
+            report(seed, function, &given, found, &fails)
+        })
+    }
+}
+
+/// Every pass has changed something often enough for its comparison to mean something.
+fn assert_seen(seen: &Seen, names: &[&str], least: usize) {
+    for name in names {
+        let count = seen.compared.get(*name).copied().unwrap_or(0);
+        assert!(count >= least, "`{name}` was compared {count} times");
+    }
+}
+
+#[test]
+fn every_pass_keeps_what_it_declares() {
+    let samples = random::samples();
+    let seeds = extent(150);
+    let many = (seeds.end - seeds.start) as usize;
+    let seen = every(seeds, |seed| random::function(seed, size(seed), &samples), through(false));
+    assert_seen(&seen, &["simplify", "cse", "dce", "decompose", "lower", "fuse", "plan"], many / 5);
+    assert_seen(&seen, &["trim", "hoist", "epilogue", "join"], many / 75);
+}
+
+#[test]
+fn special_elements_change_nothing() {
+    let samples = random::samples();
+    let seeds = extent(100);
+    let seeds = seeds.start + 1_000_000..seeds.end + 1_000_000;
+    every(seeds, |seed| random::function(seed, size(seed), &samples), through(true));
+}
+
+#[test]
+fn long_sums_are_cut_within_their_bound() {
+    let seeds = extent(8);
+    let many = (seeds.end - seeds.start) as usize;
+    let seen = every(seeds, random::long, through(false));
+    assert_seen(&seen, &["split_reductions"], many / 3);
+}
+
+#[test]
+fn every_rule_alone_changes_no_bit() {
+    let samples = random::samples();
+    let seen = every(
+        extent(150),
+        |seed| random::function(seed, size(seed), &samples),
+        |seed, function, seen| {
+            let given = inputs(function, seed, seed % 2 == 0);
+            let wanted = interpret::run(function, &given).map_err(|e| e.to_string())?;
+            rules().try_for_each(|rule| {
+                check_rule(rule, function, &given, &wanted, seen).map_err(|found| {
+                    let fails = |f: &Function, i: &[Literal]| {
+                        let wanted = interpret::run(f, i).ok()?;
+                        check_rule(rule, f, i, &wanted, &mut Seen::default()).err()
+                    };
+                    report(seed, function, &given, found, &fails)
+                })
+            })
+        },
+    );
+    let (met, all) = (seen.compared.len(), rules().count());
+    assert!(met * 2 >= all, "{met} of {all} rules were met");
+}

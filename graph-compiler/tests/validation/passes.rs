@@ -1,0 +1,251 @@
+//! A function through the pipeline, pass by pass, the value after each compared with that before it.
+
+use crate::bounded::{self, Bounded};
+use crate::calls;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use wengert_compiler::kernels::Kernels;
+use wengert_compiler::kernels::interpret::{self as kernels, Execute};
+use wengert_compiler::memory::plan_kernels;
+use wengert_compiler::pipeline::{Keeps, Options, compile_kernels, passes};
+use wengert_compiler::rewrite::{self, Rule};
+use wengert_core::call::Call;
+use wengert_core::graph::{Function, InputRole, OutputRole, verify};
+use wengert_core::interpret::{self, Array};
+use wengert_core::plan;
+use wengert_core::{Binding, Literal, Result, Scalar, Target};
+
+/// What was compared.
+#[derive(Default)]
+pub struct Seen {
+    /// How often each pass, or rule, changed a function and left its bits, or its value within the bound.
+    pub compared: BTreeMap<String, usize>,
+    /// How often nothing could be said of a pass that rounds otherwise, since an error might have decided something.
+    pub doubtful: usize,
+}
+
+impl Seen {
+    fn note(&mut self, pass: &str) {
+        *self.compared.entry(pass.to_owned()).or_default() += 1;
+    }
+}
+
+/// Runs a function through every pass; the error names the one that changes what it computes. With `bounds`, inputs are tame enough for passes that
+/// round otherwise to be compared too.
+pub fn check(
+    function: &Function,
+    inputs: &[Literal],
+    target: &Target,
+    bounds: bool,
+    seen: &mut Seen,
+) -> std::result::Result<(), String> {
+    let running = RefCell::new(String::from("?"));
+    let checked =
+        catch_unwind(AssertUnwindSafe(|| through(function, inputs, target, bounds, seen, &running)));
+    checked.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Err(format!("pass `{}` panics: {}", running.borrow(), text.unwrap_or_default()))
+    })
+}
+
+fn through(
+    function: &Function,
+    inputs: &[Literal],
+    target: &Target,
+    bounds: bool,
+    seen: &mut Seen,
+    running: &RefCell<String>,
+) -> std::result::Result<(), String> {
+    let name = |pass: &str| pass.clone_into(&mut running.borrow_mut());
+    let fault = |pass: &str, error: &dyn std::fmt::Display| format!("pass `{pass}`: {error}");
+    name("interpret");
+    let mut before = function.clone();
+    let mut wanted = interpret::run(function, inputs).map_err(|e| fault("interpret", &e))?;
+    name("a pass over graphs");
+    let options = Options { keep_stages: true, ..Options::default() };
+    let compiled = compile_kernels(function, target, &options).map_err(|e| fault("compile", &e))?;
+    for (pass, after) in compiled.stages {
+        if after == before {
+            continue;
+        }
+        name(pass);
+        let found = interpret::run(&after, inputs).map_err(|e| fault(pass, &e))?;
+        let keeps = passes().iter().find(|p| p.name == pass).map_or(Keeps::Bits, |p| p.keeps);
+        match keeps {
+            Keeps::Bits => {
+                same_bits(&wanted, &found).map_err(|e| fault(pass, &e))?;
+                seen.note(pass);
+            }
+            Keeps::Value if bounds => match (bounded(&before, inputs), bounded(&after, inputs)) {
+                (Some(was), Some(is)) => {
+                    same_value(&was, &is).map_err(|e| fault(pass, &e))?;
+                    within(&is, &found).map_err(|e| fault(pass, &e))?;
+                    seen.note(pass);
+                }
+                _ => seen.doubtful += 1,
+            },
+            Keeps::Value => {}
+        }
+        (before, wanted) = (after, found);
+    }
+    // From here on functions of reals are approximated and sums have their trees. Each equation by itself:
+    let compile = |fuse: bool, gemm_epilogue: bool, joins: bool| {
+        let target = Target { gemm_epilogue, joins, ..target.clone() };
+        compile_kernels(&before, &target, &Options { fuse, ..Options::default() })
+    };
+    name("lower");
+    let lowered = compile(false, false, false).map_err(|e| fault("lower", &e))?;
+    if lowered.function != before {
+        // Rounds of the fixpoint are bounded, and there are functions that another one would still make smaller.
+        return Ok(());
+    }
+    let mut wanted = run(&lowered.kernels, inputs, &mut calls::execute).map_err(|e| fault("lower", &e))?;
+    match bounded(&before, inputs).filter(|_| bounds) {
+        Some(value) => {
+            within(&value, &wanted).map_err(|e| fault("lower", &e))?;
+            seen.note("lower");
+        }
+        None => seen.doubtful += usize::from(bounds),
+    }
+    let mut kernels = lowered.kernels;
+    for (pass, epilogue, joins) in [("fuse", false, false), ("epilogue", true, false), ("join", true, true)] {
+        name(pass);
+        if epilogue && !target.gemm_epilogue || joins && !target.joins {
+            continue;
+        }
+        let next = compile(true, epilogue, joins).map_err(|e| fault(pass, &e))?.kernels;
+        if next == kernels {
+            continue;
+        }
+        let found = run(&next, inputs, &mut calls::execute).map_err(|e| fault(pass, &e))?;
+        same_bits(&wanted, &found).map_err(|e| format!("{}\n{next}", fault(pass, &e)))?;
+        seen.note(pass);
+        (kernels, wanted) = (next, found);
+    }
+    name("plan");
+    // The interpreter of plans takes the meaning of calls, which is nobody's order of sums.
+    let mut meaning = |call: &Call, operands: &[Literal]| -> Result<Vec<Literal>> {
+        Ok(call.references(operands)?.iter().map(|r| r.literal()).collect())
+    };
+    let wanted = run(&kernels, inputs, &mut meaning).map_err(|e| fault("plan", &e))?;
+    planned(&kernels, inputs, target, &wanted).map_err(|e| fault("plan", &e))?;
+    seen.note("plan");
+    Ok(())
+}
+
+/// The kernels as a plan, on memories of bytes.
+fn planned(
+    kernels: &Kernels,
+    inputs: &[Literal],
+    target: &Target,
+    wanted: &[Literal],
+) -> std::result::Result<(), String> {
+    let plan = plan_kernels(kernels, target, &Binding::new()).map_err(|e| e.to_string())?.plan;
+    let given = |role: InputRole| matches!(role, InputRole::Input | InputRole::Key);
+    let ports = kernels.inputs.iter().zip(inputs);
+    let read: Vec<Literal> =
+        ports.clone().filter(|((i, _), _)| given(i.role)).map(|(_, l)| l.clone()).collect();
+    let held: BTreeMap<&str, &Literal> =
+        ports.filter(|((i, _), _)| !given(i.role)).map(|((i, _), l)| (i.name.as_str(), l)).collect();
+    let variables: Vec<Option<Literal>> =
+        plan.variables.iter().map(|v| v.before.map(|_| (*held[v.name.as_str()]).clone())).collect();
+    let found = plan::interpret(&plan, &read, &variables).map_err(|e| format!("{e}\n{plan}"))?;
+    let mut outputs = found.outputs.into_iter();
+    let results: Vec<Literal> = kernels
+        .outputs
+        .iter()
+        .map(|(output, ..)| match output.role {
+            OutputRole::Output => outputs.next().expect("a plan has the outputs of its kernels"),
+            OutputRole::State => {
+                let n = plan.variables.iter().position(|v| v.name == output.name);
+                found.variables[n.expect("a plan has the variables of its kernels")].clone()
+            }
+        })
+        .collect();
+    same_bits(wanted, &results).map_err(|e| format!("{e}\n{plan}"))
+}
+
+/// Applies one rule alone, wherever it may be; the error says that it changes what is computed.
+pub fn check_rule(
+    rule: &Rule,
+    function: &Function,
+    inputs: &[Literal],
+    wanted: &[Literal],
+    seen: &mut Seen,
+) -> std::result::Result<(), String> {
+    let fault = |e: &dyn std::fmt::Display| format!("rule `{}`: {e}", rule.name);
+    let (after, applied) = rewrite::apply(rule, function.clone());
+    if applied == 0 {
+        return Ok(());
+    }
+    verify(&after).map_err(|e| fault(&e))?;
+    let found = interpret::run(&after, inputs).map_err(|e| fault(&e))?;
+    seen.note(rule.name);
+    same_bits(wanted, &found).map_err(|e| fault(&format!("{e}\n{after}")))
+}
+
+fn run(kernels: &Kernels, inputs: &[Literal], execute: &mut Execute<'_>) -> Result<Vec<Literal>> {
+    kernels::interpret(kernels, inputs, execute)
+}
+
+fn bounded(function: &Function, inputs: &[Literal]) -> Option<Vec<Array<Bounded>>> {
+    bounded::run(function, inputs).ok().flatten()
+}
+
+/// Equal bits; which NaN is left open.
+fn same_bits(wanted: &[Literal], found: &[Literal]) -> std::result::Result<(), String> {
+    for (output, (w, f)) in wanted.iter().zip(found).enumerate() {
+        if w.ty() != f.ty() {
+            return Err(format!("output {output} is {}, before it was {}", f.ty(), w.ty()));
+        }
+        let same = |x: Scalar, y: Scalar| x == y || x.to_f64().is_nan() && y.to_f64().is_nan();
+        if let Some(at) = (0..w.len()).find(|at| !same(w.get(*at), f.get(*at))) {
+            return Err(format!(
+                "element {at} of output {output} is {}, before it was {}",
+                f.get(at),
+                w.get(at)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Both mean the same number: as near as the bounds of both say.
+fn same_value(was: &[Array<Bounded>], is: &[Array<Bounded>]) -> std::result::Result<(), String> {
+    for (output, (was, is)) in was.iter().zip(is).enumerate() {
+        for (at, (was, is)) in was.cells.iter().zip(is.cells.iter()).enumerate() {
+            let near = match (was, is) {
+                (interpret::Cell::Real(x), interpret::Cell::Real(y)) => {
+                    is_near(x.value, y.value, x.error() + y.error())
+                }
+                (x, y) => x == y,
+            };
+            if !near {
+                return Err(format!("element {at} of output {output} means {is:?}, before it meant {was:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What was computed is as near to what is meant as the bound says.
+fn within(meant: &[Array<Bounded>], found: &[Literal]) -> std::result::Result<(), String> {
+    for (output, (meant, found)) in meant.iter().zip(found).enumerate() {
+        for (at, (meant, found)) in meant.cells.iter().zip(found.scalars()).enumerate() {
+            let near = match meant {
+                interpret::Cell::Real(x) => is_near(x.value, found.to_f64(), x.error()),
+                interpret::Cell::Bits(x) => Some(*x) == found.to_i64(),
+            };
+            if !near {
+                return Err(format!("element {at} of output {output} is {found}, and means {meant:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_near(x: f64, y: f64, bound: f64) -> bool {
+    x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= bound
+}
