@@ -117,12 +117,24 @@ const CLEAN: &[Pass] = &[
 
 /// The steps over graphs, in their order.
 pub const PIPELINE: &[Step] = &[
+    Step::Once(Pass {
+        name: "inline",
+        doc: "Puts the forward half of each `custom_vjp` in its place, where it meets the copy that keeps what the derivative needs.",
+        keeps: Keeps::Bits,
+        run: |function, context| calls::inline_rules(function, context.fuel),
+    }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
         name: "decompose",
         doc: "Replaces composites, and calls that the target does not claim, by ops that they consist of.",
         keeps: Keeps::Value,
         run: |function, context| calls::decompose(function, context.target, context.fuel),
+    }),
+    Step::Once(Pass {
+        name: "accumulate",
+        doc: "Scatters into the other term of a sum instead of onto zeros.",
+        keeps: Keeps::Value,
+        run: |function, context| Ok(rewrite::accumulate(function, context.fuel)),
     }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {

@@ -10,11 +10,11 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `out = softmax(scale·q·kᵀ)·v` for each example and head, and the logarithm l of the softmax' denominator; or, backward, the cotangents of q, k
+    /// `out = softmax(scale·q·kᵀ + bias)·v` for each example and head, and the logarithm l of the softmax' denominator; or, backward, the cotangents of q, k
     /// and v. The formulas are those of [the op](crate::op::Attention).
     ///
     /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads, width]`, or, if packed, all three in one,
-    /// dense `[batch, queries, 3, heads, width]`; backward, l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l, besides. Results: out and l; backward, q's, k's and
+    /// dense `[batch, queries, 3, heads, width]`; the bias, if there is one, dense of its extents; backward, l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l, besides. Results: out and l; backward, q's, k's and
     /// v's cotangents, packed as they are. Sums are made in `dtype`; their order is the back end's (opaque sums: compared within a bound).
     Attention {
         /// Examples; every extent is at least 1.
@@ -29,6 +29,8 @@ attributes! {
         width: usize,
         /// Whether q, k and v lie side by side.
         packed: bool = false,
+        /// Extents of the bias, each that of the scores `[batch, heads, queries, keys]` or, but for that of the keys, 1; none if there is no bias.
+        bias: Vec<usize> = Vec::new(),
         /// Whether position t sees positions up to t only.
         causal: bool = false,
         /// Whether cotangents are wanted.
@@ -95,8 +97,34 @@ impl Attention {
         if self.causal { self.keys.min(query + 1) } else { self.keys }
     }
 
+    /// Extents of the scores.
+    fn scores_shape(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.queries, self.keys]
+    }
+
+    /// How many arguments queries, keys, values and the bias are.
+    pub fn primals(&self) -> usize {
+        self.packed_or_three() + usize::from(!self.bias.is_empty())
+    }
+
+    /// How many arguments queries, keys and values are; the bias follows them.
+    pub fn packed_or_three(&self) -> usize {
+        if self.packed { 1 } else { 3 }
+    }
+
+    /// Where the bias of a head's scores begins, and the distance of its rows: 0 where all queries have one row.
+    pub fn bias_rows(&self, [b, n]: [usize; 2]) -> (usize, usize) {
+        let [batch, heads, queries, keys] = [0, 1, 2, 3].map(|axis| self.bias[axis]);
+        let at = |position: usize, extent: usize| if extent == 1 { 0 } else { position };
+        let first = (at(b, batch) * heads + at(n, heads)) * queries * keys;
+        (first, if queries == 1 { 0 } else { keys })
+    }
+
     pub(super) fn operands(&self) -> Vec<TensorType> {
         let mut types = self.three();
+        if !self.bias.is_empty() {
+            types.push(self.tensor(&self.bias));
+        }
         if self.backward {
             let [out, logarithm] = self.out_and_logarithm();
             types.extend([logarithm.clone(), out, logarithm]);
@@ -120,6 +148,14 @@ impl Attention {
         )?;
         if self.packed && self.queries != self.keys {
             return Err(Diagnostic::new(format!("{} queries beside {} keys", self.queries, self.keys)));
+        }
+        let scores = self.scores_shape();
+        fits("scores", &scores)?;
+        let one_or = |axis: usize| self.bias[axis] == 1 || self.bias[axis] == scores[axis];
+        if !self.bias.is_empty() && (self.bias.len() != 4 || !(0..3).all(one_or) || self.bias[3] != self.keys)
+        {
+            return Err(Diagnostic::new(format!("scores {scores:?} with a bias {:?}", self.bias))
+                .help("an extent of the bias is that of the scores; but for that of the keys, it may be 1"));
         }
         if !matches!(self.dtype, DType::F32 | DType::F64) {
             return Err(Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of f32 or f64"));
@@ -203,11 +239,17 @@ impl Attention {
     /// Scores of a query with the keys that it sees, each with its bound.
     fn scores(&self, operands: &[Literal], [b, n, t]: [usize; 3]) -> Vec<(f64, f64)> {
         let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
+        let bias = (!self.bias.is_empty()).then(|| self.bias_rows([b, n]));
         let score = |s: usize| {
             let (value, error) = self.dot(self.of(operands, 0, [b, n], t), self.of(operands, 1, [b, n], s));
             let value = value * scale;
             // The scale may be multiplied into q, into the sums, or into either's differences.
-            (value, error * scale.abs() + 4.0 * super::reference::rounding(self.dtype, value))
+            let error = error * scale.abs() + 4.0 * super::reference::rounding(self.dtype, value);
+            let Some((first, row)) = bias else { return (value, error) };
+            let sum = value + operands[self.packed_or_three()].get(first + t * row + s).to_f64();
+            // A score of −∞ stays one, however it is made.
+            let finite = sum != f64::NEG_INFINITY;
+            (sum, if finite { error + super::reference::rounding(self.dtype, sum) } else { 0.0 })
         };
         (0..self.seen(t)).map(score).collect()
     }
@@ -219,8 +261,10 @@ impl Attention {
         let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
         let unit = super::reference::unit(self.dtype);
         // A power and the sum of powers carry the errors of their scores, of the difference to the maximum, and a few roundings.
-        let relative =
-            |(s, e): (f64, f64)| growth(2.0 * e + unit * (8.0 + 2.0 * (s - max).abs() + max.abs()));
+        let relative = |(s, e): (f64, f64)| match s == f64::NEG_INFINITY {
+            true => 0.0,
+            false => growth(2.0 * e + unit * (8.0 + 2.0 * (s - max).abs() + max.abs())),
+        };
         let greatest = scores.iter().map(|s| relative(*s)).fold(0.0, f64::max);
         let whole = growth(2.0 * greatest) + sum_error(self.dtype, scores.len() + 4);
         for (s, score) in scores.iter().enumerate() {
@@ -244,7 +288,8 @@ impl Attention {
         let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
         for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
             let p = (score - l).exp();
-            let relative = growth(error + unit * (8.0 + (score - l).abs()));
+            let hidden = score == f64::NEG_INFINITY;
+            let relative = if hidden { 0.0 } else { growth(error + unit * (8.0 + (score - l).abs())) };
             let (slope, slope_error) = self.dot(c.iter().copied(), self.of(operands, 2, [b, n], s));
             let difference = slope - m;
             let ds = p * difference * scale;

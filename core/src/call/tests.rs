@@ -86,7 +86,7 @@ fn attentions_are_those_of_the_op() {
             reference.check(&wanted.to_literal()).unwrap_or_else(|e| panic!("{call:?}: {e}"));
         }
     }
-    assert_eq!(calls, 10, "five values and five cotangents");
+    assert_eq!(calls, 16, "eight values and eight cotangents");
 }
 
 #[test]
@@ -297,22 +297,26 @@ fn calls() -> impl Strategy<Value = Call> {
         });
     let tops = (size(), size(), size(), dtype)
         .prop_map(|(outer, length, k, dtype)| Call::TopK(TopK { outer, length, k, dtype }));
-    let attentions = (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>())
-        .prop_map(|([batch, queries, keys, heads, width], [packed, causal, backward], scale)| {
-            let (scale, dtype) = (Scalar::of(scale), DType::F64);
-            Call::Attention(Attention {
-                batch,
-                queries,
-                keys,
-                heads,
-                width,
-                packed,
-                causal,
-                backward,
-                scale,
-                dtype,
-            })
-        });
+    let bias = prop::collection::vec(size(), 0..5);
+    let attentions =
+        (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>(), bias).prop_map(
+            |([batch, queries, keys, heads, width], [packed, causal, backward], scale, bias)| {
+                let (scale, dtype) = (Scalar::of(scale), DType::F64);
+                Call::Attention(Attention {
+                    batch,
+                    queries,
+                    keys,
+                    heads,
+                    width,
+                    packed,
+                    bias,
+                    causal,
+                    backward,
+                    scale,
+                    dtype,
+                })
+            },
+        );
     prop_oneof![gemms, convolution, scatter, sorts, tops, attentions]
 }
 

@@ -28,7 +28,15 @@ fn attention(extents: [usize; 5], packed: bool, causal: bool, backward: bool, dt
     let [batch, queries, keys, heads, width] = extents;
     let keys = if packed { queries } else { keys };
     let scale = Scalar::of(1.0 / (width as f64).sqrt());
-    Attention { batch, queries, keys, heads, width, packed, causal, backward, scale, dtype }
+    let bias = Vec::new();
+    Attention { batch, queries, keys, heads, width, packed, bias, causal, backward, scale, dtype }
+}
+
+/// The same with a bias, which repeats along those of examples, heads and queries that are said.
+fn biased(call: Attention, repeats: [bool; 3]) -> Attention {
+    let [batch, heads, queries] = [(0, call.batch), (1, call.heads), (2, call.queries)]
+        .map(|(axis, extent)| if repeats[axis] { 1 } else { extent });
+    Attention { bias: vec![batch, heads, queries, call.keys], ..call }
 }
 
 fn checked(call: Attention, seed: u64) -> Result<(), TestCaseError> {
@@ -43,10 +51,12 @@ proptest! {
     fn small_attentions(
         extents in [1usize..3, 1usize..20, 1usize..20, 1usize..4, 1usize..20],
         flags in [any::<bool>(); 4],
+        repeats in prop::option::of([any::<bool>(); 3]),
         seed in 0u64..1 << 40,
     ) {
         let dtype = if flags[3] { DType::F64 } else { DType::F32 };
-        checked(attention(extents, flags[0], flags[1], flags[2], dtype), seed)?;
+        let call = attention(extents, flags[0], flags[1], flags[2], dtype);
+        checked(repeats.into_iter().fold(call, biased), seed)?;
     }
 }
 
@@ -56,7 +66,36 @@ fn many_blocks() {
     for (queries, keys) in [(131, 131), (200, 70), (70, 200), (64, 128), (1, 300), (300, 1)] {
         for (causal, backward) in [(false, false), (false, true), (true, false), (true, true)] {
             let call = attention([1, queries, keys, 2, 9], queries == keys, causal, backward, DType::F32);
-            checked(call, 7).unwrap();
+            checked(call.clone(), 7).unwrap();
+            checked(biased(call.clone(), [true, false, false]), 8).unwrap();
+            checked(biased(call, [false, true, true]), 9).unwrap();
+        }
+    }
+}
+
+/// A bias of −∞ hides what the mask of a shorter sequence hides, forward and backward.
+#[test]
+fn a_bias_hides_keys() {
+    let shape = [2, 70, 150, 2, 5];
+    for backward in [false, true] {
+        let call = biased(attention(shape, false, false, backward, DType::F32), [false, true, true]);
+        let mut operands = operands(&call, 3);
+        let hidden = |s: usize, example: usize| s >= [90, 131][example];
+        let bias: Vec<f32> =
+            (0..300).map(|at| if hidden(at % 150, at / 150) { f32::NEG_INFINITY } else { 0.0 }).collect();
+        operands[3] = Literal::from_vec(&[2, 1, 1, 150], bias).unwrap();
+        if backward {
+            let forward = Call::Attention(Attention { backward: false, ..call.clone() });
+            operands[4] = forward.references(&operands[..4]).unwrap()[1].literal();
+        }
+        check(&Call::Attention(call.clone()), &operands).unwrap();
+        let results = run_all(&Call::Attention(call), &operands, &POOLS[0], Simd::Portable, None);
+        if backward {
+            // Keys that nobody sees have no cotangent.
+            let of_keys: Vec<f64> = results[1].scalars().map(|x| x.to_f64()).collect();
+            let row = |example: usize, s: usize| &of_keys[(example * 150 + s) * 10..][..10];
+            assert!(row(0, 90).iter().chain(row(1, 131)).all(|x| *x == 0.0));
+            assert!(row(0, 89).iter().chain(row(1, 130)).all(|x| *x != 0.0));
         }
     }
 }

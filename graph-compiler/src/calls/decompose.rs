@@ -12,11 +12,21 @@ use wengert_core::{Diagnostic, Location, LocationTable, Op, Result, Target, Tens
 const DEPTH: usize = 128;
 
 /// The function without composites and unclaimed calls, and how many were replaced (at most `fuel`).
-pub(crate) fn decompose(mut function: Function, target: &Target, fuel: u64) -> Result<(Function, u64)> {
+pub(crate) fn decompose(function: Function, target: &Target, fuel: u64) -> Result<(Function, u64)> {
+    until_none(function, &|body, equation| is_composite(body, equation, target), fuel)
+}
+
+/// The function with the forward half of each `custom_vjp` in its place, and how many were replaced (at most `fuel`). What the half keeps for the derivative is made
+/// by a copy of it, if there was one; the two are equal as long as nobody has trimmed either.
+pub(crate) fn inline_rules(function: Function, fuel: u64) -> Result<(Function, u64)> {
+    until_none(function, &|_, equation| matches!(equation.op, Op::CustomVjp(_)), fuel)
+}
+
+/// Replaces what is chosen, also in what took its place.
+fn until_none(mut function: Function, choose: &Choose<'_>, fuel: u64) -> Result<(Function, u64)> {
     let mut spent = 0;
-    let composite = |body: &Body, equation: &Equation| is_composite(body, equation, target);
     for _ in 0..DEPTH {
-        let Some(next) = replaced(&function, &composite, fuel - spent)? else { return Ok((function, spent)) };
+        let Some(next) = replaced(&function, choose, fuel - spent)? else { return Ok((function, spent)) };
         spent += next.1;
         function = next.0;
         if spent == fuel {

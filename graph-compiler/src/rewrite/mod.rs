@@ -15,6 +15,7 @@
 //! Normal forms: a value of equal elements is a scalar `constant` or the `broadcast_in_dim` of one; a reshape, permute, or
 //! broadcast follows no other of its kind; an elementwise op on broadcasts is the broadcast of the op.
 
+mod accumulate;
 mod arithmetic;
 mod control;
 mod convert;
@@ -30,7 +31,8 @@ mod split;
 mod tidy;
 mod window;
 
-pub(crate) use control::{hoist, trim};
+pub(crate) use accumulate::accumulate;
+pub(crate) use control::{hoist, trim, trim_but};
 pub(crate) use cse::cse;
 pub(crate) use dce::dce;
 pub(crate) use driver::{Rewriter, simplify};

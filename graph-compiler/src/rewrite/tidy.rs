@@ -5,9 +5,13 @@
 //! finished. No rule of `simplify` takes part, and dimensions may be variables: equal equations become one (`cse`), equations without use go (`dce`), and control flow is
 //! trimmed (`trim`): results, carries and captures without use go, a number or a repetition that a region captures is made in the region, and a region that is known to run once takes the
 //! place of its construct. What is left keeps its line.
+//!
+//! A loop in the forward half of a `custom_vjp` stays as it is, and so does its twin: where such a function is differentiated, its value is the op itself still, so that further
+//! derivatives meet the rule, and what it keeps is made by a copy of its forward half. Once the op is inlined the two are one; but not if each has lost what only the other needs.
 
-use super::{MAX_ROUNDS, cse, dce, trim};
-use wengert_core::graph::{Function, verify};
+use super::{MAX_ROUNDS, cse, dce, trim_but};
+use wengert_core::Op;
+use wengert_core::graph::{Body, Equation, Function, Region, verify};
 
 /// Removes from a function what is not needed to compute its outputs, or is computed twice. What is watched stays.
 ///
@@ -18,7 +22,7 @@ use wengert_core::graph::{Function, verify};
 pub fn tidy(mut function: Function) -> Function {
     for _ in 0..MAX_ROUNDS {
         let mut changes = 0;
-        for pass in [cse, dce, trim] {
+        for pass in [cse, dce, trim_but_twins] {
             let (changed, spent) = pass(function, u64::MAX);
             (function, changes) = (changed, changes + spent);
         }
@@ -30,6 +34,25 @@ pub fn tidy(mut function: Function) -> Function {
         panic!("tidying breaks an invariant of the graph: {fault}");
     }
     function
+}
+
+fn trim_but_twins(function: Function, fuel: u64) -> (Function, u64) {
+    let mut twins = Vec::new();
+    of_rules(&function.body, false, &mut twins);
+    trim_but(function, fuel, &|e| twins.iter().any(|(op, regions)| *op == e.op && *regions == e.regions))
+}
+
+/// Constructs in forward halves, which keep residuals.
+fn of_rules(body: &Body, within: bool, found: &mut Vec<(Op, Vec<Region>)>) {
+    for Equation { op, regions, .. } in &body.equations {
+        if within && op.control().is_some() {
+            found.push((op.clone(), regions.clone()));
+        }
+        let rule = matches!(op, Op::CustomVjp(_));
+        for (n, region) in regions.iter().enumerate() {
+            of_rules(region, within || rule && n == 0, found);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! GPT-2 (Radford and others 2019), in any size.
 
-use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention};
+use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, linear_cross_entropy};
 use wengert_core::{DType, Differentiable, Initializer, Tensor, TensorType};
 
 /// How large it is.
@@ -164,6 +164,12 @@ impl Gpt {
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Tensor {
         self.call(tokens).softmax_cross_entropy(targets).mean()
+    }
+
+    /// [`loss`](Self::loss), of whose logits memory holds one of `chunks` equal parts at a time; see [`nn::linear_cross_entropy`](linear_cross_entropy).
+    #[track_caller]
+    pub fn loss_in_chunks(&self, tokens: &Tensor, targets: &Tensor, chunks: usize) -> Tensor {
+        linear_cross_entropy(&self.hidden(tokens), &self.wte.weight, targets, chunks)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attention.
 
 use super::Linear;
-use wengert_core::op::{Attention, AttentionKind, DotGeneral};
+use wengert_core::op::{Attention, AttentionKind};
 use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Scalar, Tensor};
 
 /// Which positions a position may look at.
@@ -19,7 +19,7 @@ pub enum Mask {
 /// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, N, H]`: examples, positions, heads, width of a head. The result has q's shape. `bias`, if given, is added to the
 /// scaled scores `[B, N, T, S]` and has their shape, with extents of 1 where it repeats; −∞ hides a position.
 ///
-/// Without a bias it is one op, [`Attention`], and needs no memory for scores.
+/// It is one op, [`Attention`], and needs no memory for scores; but where the derivative by the bias is asked for, that is made from scores.
 #[track_caller]
 pub fn dot_product_attention(
     q: &Tensor,
@@ -39,22 +39,14 @@ pub fn dot_product_attention(
         Ok(scale) => scale,
         Err(poison) => return poison,
     };
-    let Some(bias) = bias else { return attention(&[q, k, v], mask, scale) };
-    let heads = (vec![0, 2], vec![0, 2]);
-    let dot = DotGeneral { contract: (vec![3], vec![3]), batch: heads, result: None };
-    let scores = Tensor::apply(dot, &[q, k]);
-    if scores.error().is_some() {
-        return scores;
+    match bias {
+        None => attention(&[q, k, v], mask, scale, false),
+        Some(bias) => {
+            // Scores of halves are f32.
+            let wide = if q.dtype().is_half() { DType::F32 } else { q.dtype() };
+            attention(&[q, k, v, &bias.convert(wide)], mask, scale, true)
+        }
     }
-    let mut scores = scores * scale + bias;
-    if mask == Mask::Causal {
-        let shape = scores.shape().to_vec();
-        let seen = Tensor::iota(DType::I32, shape.clone(), 2).ge(Tensor::iota(DType::I32, shape, 3));
-        scores = seen.select(&scores, &scores.full_like(f64::NEG_INFINITY));
-    }
-    // [B, N, T, S] · [B, S, N, H] is [B, N, T, H].
-    let mix = DotGeneral { contract: (vec![3], vec![1]), batch: (vec![0, 1], vec![0, 2]), result: None };
-    Tensor::apply(mix, &[&scores.softmax(3), v]).permute(&[0, 2, 1, 3])
 }
 
 /// The reciprocal root of the width of heads.
@@ -71,11 +63,11 @@ fn scale(q: &Tensor) -> Result<f64, Tensor> {
     Ok(1.0 / (extent as f64).sqrt())
 }
 
-/// The op on queries, keys and values, or on one tensor that holds them.
+/// The op on queries, keys and values, or on one tensor that holds them, and on a bias.
 #[track_caller]
-fn attention(operands: &[&Tensor], mask: Mask, scale: f64) -> Tensor {
+fn attention(operands: &[&Tensor], mask: Mask, scale: f64, bias: bool) -> Tensor {
     let (causal, scale) = (mask == Mask::Causal, Scalar::of(scale));
-    Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, scale }, operands).swap_remove(0)
+    Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, bias, scale }, operands).swap_remove(0)
 }
 
 /// Self-attention of several heads, with one layer for queries, keys and values and one for the result; named as GPT-2's.
@@ -122,7 +114,7 @@ impl SelfAttention {
             [shape[0].clone(), shape[1].clone(), 3.into(), heads.into(), (width / heads).into()];
         let qkv = qkv.reshape(apart);
         let mixed = match scale(&qkv) {
-            Ok(scale) => attention(&[&qkv], self.mask, scale),
+            Ok(scale) => attention(&[&qkv], self.mask, scale, false),
             Err(poison) => return poison,
         };
         self.c_proj.call(&mixed.reshape([shape[0].clone(), shape[1].clone(), width.into()]))

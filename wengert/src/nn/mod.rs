@@ -15,6 +15,7 @@ mod dropout;
 mod embedding;
 mod layer_norm;
 mod linear;
+mod linear_cross_entropy;
 mod lstm;
 mod rms_norm;
 
@@ -27,6 +28,7 @@ pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use linear_cross_entropy::linear_cross_entropy;
 pub use lstm::{Lstm, LstmState};
 pub use rms_norm::RmsNorm;
 

@@ -6,6 +6,7 @@
 use super::super::softmax::{Shifted, restore, wide};
 use super::super::{Concatenate, DotGeneral};
 use super::{Attention, AttentionKind};
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
 
@@ -62,6 +63,43 @@ fn product(x: &Tensor, y: &Tensor, along_x: usize, along_y: usize, a: [usize; 2]
     Tensor::apply(DotGeneral { contract, batch: (a.to_vec(), b.to_vec()), result }, &[x, y])
 }
 
+/// Scores of queries and keys, as far as they are seen.
+fn scored(op: &Attention, x: &Three, bias: Option<&Tensor>) -> Tensor {
+    let products = scores(&x.q, &x.k) * op.scale.to_f64();
+    seen(
+        op.causal,
+        &match bias {
+            Some(bias) => biased(&products, bias),
+            None => products,
+        },
+    )
+}
+
+/// Scores and their bias.
+fn biased(scores: &Tensor, bias: &Tensor) -> Tensor {
+    scores + repeated(bias, scores.shape())
+}
+
+/// A bias, or its tangent, in the shape of scores.
+fn repeated(bias: &Tensor, shape: &[Dim]) -> Tensor {
+    let axes: Vec<usize> = (0..4).filter(|axis| bias.shape()[*axis] == shape[*axis]).collect();
+    let extents: Vec<Dim> = axes.iter().map(|axis| shape[*axis].clone()).collect();
+    bias.reshape(extents).broadcast_in_dim(shape.to_vec(), &axes)
+}
+
+/// The cotangent of the bias from the operands of the op that makes the others.
+pub(super) fn cotangent_of_bias(op: &Attention, operands: &[&Tensor]) -> Tensor {
+    let [given @ .., l, c, m] = operands else { unreachable!("infer has counted the operands") };
+    let (bias, primals) = given.split_last().expect("infer has found the bias");
+    let primals: Vec<Tensor> = primals.iter().map(|x| (*x).clone()).collect();
+    let x = Three::of(&primals);
+    let s = scored(op, &x, Some(bias));
+    let p = (&s - restore(l, s.shape(), KEYS)).exp();
+    let slopes = (scores(c, &x.v) - restore(m, s.shape(), KEYS)).scaled_by(&p);
+    let along: Vec<usize> = (0..4).filter(|axis| bias.shape()[*axis] != s.shape()[*axis]).collect();
+    slopes.sum_axes(&along).reshape(bias.shape().to_vec())
+}
+
 /// Scores with −∞ where a query does not see a key.
 fn seen(causal: bool, scores: &Tensor) -> Tensor {
     if !causal {
@@ -75,10 +113,11 @@ fn seen(causal: bool, scores: &Tensor) -> Tensor {
 pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
     let primals = if operands[0].rank() == 5 { 1 } else { 3 };
     let (primals, rest) = operands.split_at(primals);
+    let (bias, rest) = if op.bias { (Some(&rest[0]), &rest[1..]) } else { (None, rest) };
     let x = Three::of(primals);
     let dtype = x.q.dtype();
     let scale = op.scale.to_f64();
-    let s = seen(op.causal, &(scores(&x.q, &x.k) * scale));
+    let s = scored(op, &x, bias);
     if op.kind == AttentionKind::Value {
         let Shifted { max, exponentials, sum, .. } = Shifted::new(&s, KEYS);
         let p = exponentials / restore(&sum, s.shape(), KEYS);
@@ -90,8 +129,9 @@ pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
         AttentionKind::Value => unreachable!("returned above"),
         AttentionKind::Jvp => {
             let out = &rest[0].convert(wide(dtype));
-            let d = Three::of(&rest[2..]);
+            let d = Three::of(&rest[2..2 + primals.len()]);
             let ds = (scores(&d.q, &x.k) + scores(&x.q, &d.k)) * scale;
+            let ds = if op.bias { biased(&ds, &rest[2 + primals.len()]) } else { ds };
             let moved = ds.scaled_by(&p);
             let dl = moved.sum_axes(&[KEYS]);
             // [B, N, T] beside [B, T, N, H].

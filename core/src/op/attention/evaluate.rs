@@ -42,6 +42,12 @@ fn three<R>(operands: &[Array<R>]) -> [Heads<'_, R>; 3] {
     }
 }
 
+/// What is added to a score.
+fn of_bias<R: Real>(bias: &Array<R>, position: [usize; 4]) -> &R {
+    let at = |axis: usize| if bias.shape[axis] == 1 { 0 } else { position[axis] };
+    bias.cells[bias.flat(&[0, 1, 2, 3].map(at))].real()
+}
+
 fn dot<'a, R: Real>(x: impl Iterator<Item = &'a R>, y: impl Iterator<Item = &'a R>) -> R {
     x.zip(y).fold(R::from_i64(0), |sum, (x, y)| sum.add(&x.mul(y)))
 }
@@ -59,6 +65,7 @@ pub(super) fn evaluate<R: Real>(
 ) -> Result<Vec<Array<R>>> {
     let primals = if operands[0].shape.len() == 5 { 1 } else { 3 };
     let (primals, rest) = operands.split_at(primals);
+    let (bias, rest) = if op.bias { (Some(&rest[0]), &rest[1..]) } else { (None, rest) };
     let [q, k, v] = three(primals);
     let shape = &q.array.shape;
     let (batch, queries, width) = (shape[0], shape[1], shape[shape.len() - 1]);
@@ -82,7 +89,11 @@ pub(super) fn evaluate<R: Real>(
             let score = |x: Heads<'_, R>, y: Heads<'_, R>, s: usize| {
                 dot(x.get(head, t, width), y.get(head, s, width)).mul(&scale)
             };
-            let scores: Vec<R> = (0..seen).map(|s| score(q, k, s)).collect();
+            let biased = |score: R, bias: Option<&Array<R>>, s: usize| match bias {
+                Some(bias) => score.add(of_bias(bias, [head[0], head[1], t, s])),
+                None => score,
+            };
+            let scores: Vec<R> = (0..seen).map(|s| biased(score(q, k, s), bias, s)).collect();
             let out = row(t) * width..(row(t) + 1) * width;
             if op.kind == AttentionKind::Value {
                 let (max, exponentials, sum) = shifted_row(&scores)?;
@@ -97,10 +108,12 @@ pub(super) fn evaluate<R: Real>(
             let p: Vec<R> = scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
             if op.kind == AttentionKind::Jvp {
                 let given = Heads { array: &rest[0], part: None };
-                let [dq, dk, dv] = three(&rest[2..]);
+                let (three_tangents, of_bias) = rest[2..].split_at(primals.len());
+                let [dq, dk, dv] = three(three_tangents);
                 let mut dl = zero();
                 for (s, p) in p.iter().enumerate() {
-                    let moved = p.mul(&score(dq, k, s).add(&score(q, dk, s)));
+                    let ds = score(dq, k, s).add(&score(q, dk, s));
+                    let moved = p.mul(&biased(ds, of_bias.first(), s));
                     dl = dl.add(&moved);
                     add_scaled(&mut sums[0][out.clone()], &moved, v.get(head, s, width));
                     add_scaled(&mut sums[0][out.clone()], p, dv.get(head, s, width));

@@ -4,7 +4,7 @@
 //! For each example and each head, with queries q `[T, H]`, keys k and values v `[S, H]`,
 //!
 //! ```text
-//! s = scale · q·kᵀ    (−∞ where a query does not see a key)
+//! s = scale · q·kᵀ + bias    (−∞ where a query does not see a key)
 //! l = ln Σ exp(s)     p = exp(s − l)      out = p·v
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! (Dao and others, *FlashAttention*, 2022):
 //!
 //! ```text
-//! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ)       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
+//! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ) + dbias       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
 //! cotangents:  m = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − m)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
 //! ```
 //!
@@ -22,6 +22,9 @@
 //!
 //! Queries, keys and values are three operands, or one that holds them side by side, `[B, T, 3, N, H]`, as one matrix product makes them: then their
 //! cotangents are one result too, and nothing is cut or put together.
+//!
+//! The bias is there or not. It is most often a mask, or distances, and no variable; so its cotangent, p∘(c̄·vᵀ − m) summed to its shape, is made by ordinary ops
+//! where it is asked for, and then there are scores in memory.
 
 mod decompose;
 mod evaluate;
@@ -70,17 +73,18 @@ impl AttentionKind {
     const fn doc(self) -> &'static str {
         match self {
             AttentionKind::Value => {
-                "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: out = softmax(scale·q·kᵀ)·v for each example and head, and the logarithm \
+                "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: out = softmax(scale·q·kᵀ + bias)·v for each example and head, and the logarithm \
                  l of the softmax' denominator. q and out are `[B, T, N, H]` (examples, positions, heads, width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One operand \
-                 `[B, T, 3, N, H]` holds all three side by side. If `causal`, position t sees positions up to t."
+                 `[B, T, 3, N, H]` holds all three side by side. If `causal`, position t sees positions up to t. With `bias=true`, an operand after these is added to the scores: \
+                 `[B, N, T, S]` or 1 where it repeats, of the dtype of l."
             }
             AttentionKind::Jvp => {
                 "The tangents of `dot_product_attention`'s results: `%dout, %dl = dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`; linear in the last three together. With \
-                 p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ), dl = Σ p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
+                 p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, where there is a bias (after %v) and its tangent (after %dv), dl = Σ p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
             }
             AttentionKind::Vjp => {
                 "The cotangents of `dot_product_attention`'s operands: `%q, %k, %v = dot_product_attention_vjp %q, %k, %v, %l, %c, %m`, where c is that of out, and m is Σ c∘out less that of l, \
-                 `[B, N, T]`. With p = exp(s − l) and s̄ = scale·p∘(c·vᵀ − m) they are s̄·k, s̄ᵀ·q and pᵀ·c."
+                 `[B, N, T]`. A bias follows %v. With p = exp(s − l) and s̄ = scale·p∘(c·vᵀ − m) they are s̄·k, s̄ᵀ·q and pᵀ·c."
             }
         }
     }
@@ -93,6 +97,8 @@ mod attribute_struct {
         Scores {
             /// Whether a position sees those before it, and itself, only.
             causal: bool = false,
+            /// Whether there is a bias.
+            bias: bool = false,
             /// What scores are multiplied by, a finite f64.
             scale: Scalar,
         }
@@ -107,6 +113,8 @@ pub struct Attention {
     pub kind: AttentionKind,
     /// Whether a position sees those before it, and itself, only.
     pub causal: bool,
+    /// Whether the operand after queries, keys and values is added to the scores.
+    pub bias: bool,
     /// What scores are multiplied by, a finite f64.
     pub scale: Scalar,
 }
@@ -163,6 +171,18 @@ impl Sizes {
         TensorType { dtype: self.dtype, shape: shape.map(Dim::clone).to_vec() }
     }
 
+    /// Checks the type of the bias.
+    fn check_bias(&self, bias: &TensorType) -> Result<()> {
+        let scores = [&self.batch, &self.heads, &self.queries, &self.keys];
+        let fits = |(found, wanted): (&Dim, &&Dim)| found == *wanted || *found == Dim::from(1);
+        if bias.rank() == 4 && bias.dtype == wide(self.dtype) && bias.shape.iter().zip(&scores).all(fits) {
+            return Ok(());
+        }
+        let scores = TensorType { dtype: wide(self.dtype), shape: scores.map(Dim::clone).to_vec() };
+        Err(Diagnostic::new(format!("scores have type {scores}, their bias {bias}"))
+            .help("the bias has their dtype, and their extents or 1 where it repeats"))
+    }
+
     fn logarithm(&self) -> TensorType {
         let shape = [&self.batch, &self.heads, &self.queries];
         TensorType { dtype: wide(self.dtype), shape: shape.map(Dim::clone).to_vec() }
@@ -170,6 +190,11 @@ impl Sizes {
 }
 
 impl Attention {
+    /// How many operands are queries, keys, values and the bias.
+    fn primals(&self, operands: &[TensorType]) -> usize {
+        primals(operands) + usize::from(self.bias)
+    }
+
     /// The same attention's value or derivative.
     fn of_kind(self, kind: AttentionKind) -> Self {
         Attention { kind, ..self }
@@ -184,6 +209,7 @@ impl Attention {
             AttentionKind::Jvp => return None,
         };
         let extent = |dim: &Dim| dim.as_extent().expect("compute is asked for bound types only");
+        let bias = self.bias.then(|| operands[primals(operands)].extents()).flatten();
         let call = Call::Attention(call::Attention {
             batch: extent(&sizes.batch),
             queries: extent(&sizes.queries),
@@ -191,6 +217,7 @@ impl Attention {
             heads: extent(&sizes.heads),
             width: extent(&sizes.width),
             packed: sizes.packed,
+            bias: bias.unwrap_or_default(),
             causal: self.causal,
             backward,
             scale: self.scale,
@@ -221,6 +248,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 
 /// The cotangents, the other op.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
+    let op = op(t.op);
     let primals = (t.operands.len() - 2) / 2;
     let known: Vec<&Tensor> = t.operands[..primals + 2].iter().map(|operand| operand.known()).collect();
     let (out, l) = (known[primals], known[primals + 1]);
@@ -232,9 +260,14 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         None => weighed,
     };
     let operands: Vec<&Tensor> = known[..primals].iter().copied().chain([l, &c, &m]).collect();
-    let cotangents = op(t.op).of_kind(AttentionKind::Vjp).apply(&operands);
-    let tangents = t.operands[primals + 2..].iter();
-    let wanted = tangents.zip(cotangents).map(|(operand, ct)| operand.is_linear().then_some(ct));
+    let mut cotangents: Vec<Option<Tensor>> =
+        op.of_kind(AttentionKind::Vjp).apply(&operands).into_iter().map(Some).collect();
+    let tangents = &t.operands[primals + 2..];
+    if op.bias {
+        let wanted = tangents[primals - 1].is_linear();
+        cotangents.push(wanted.then(|| decompose::cotangent_of_bias(&op, &operands)));
+    }
+    let wanted = tangents.iter().zip(cotangents).map(|(operand, ct)| ct.filter(|_| operand.is_linear()));
     vec![None; primals + 2].into_iter().chain(wanted).collect()
 }
 
@@ -249,8 +282,15 @@ impl Operation for Attention {
             return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
                 .help("the scale is a finite f64"));
         }
-        let primals = primals(operands);
-        let (given, results) = ([sizes.out(), sizes.logarithm()], &operands[..primals]);
+        let (three, primals) = (primals(operands), self.primals(operands));
+        if self.bias {
+            let Some(bias) = operands.get(three) else {
+                return Err(Diagnostic::new(format!("{} operands, and none is the bias", operands.len()))
+                    .help("the bias follows queries, keys and values"));
+            };
+            sizes.check_bias(bias)?;
+        }
+        let (given, results) = ([sizes.out(), sizes.logarithm()], &operands[..primals.min(operands.len())]);
         let rest: Vec<&TensorType> = match self.kind {
             AttentionKind::Value => vec![],
             AttentionKind::Jvp => given.iter().chain(results).collect(),
@@ -273,7 +313,7 @@ impl Operation for Attention {
         }
         Ok(match self.kind {
             AttentionKind::Value | AttentionKind::Jvp => given.to_vec(),
-            AttentionKind::Vjp => results.to_vec(),
+            AttentionKind::Vjp => operands[..three].to_vec(),
         })
     }
 
@@ -322,8 +362,25 @@ impl Operation for Attention {
                     .help("bind one of the two dimensions before mapping"),
             );
         };
+        // The bias, and behind everything its tangent; they stay as they are if all examples have one.
+        let bias = if b.rank(0) == 5 { 1 } else { 3 };
+        let tangent = (self.kind == AttentionKind::Jvp).then(|| b.operands.len() - 1);
+        let biases: Vec<usize> =
+            if self.bias { std::iter::once(bias).chain(tangent).collect() } else { Vec::new() };
+        let one = |n: &usize| !b.batched[*n] && b.operands[*n].shape()[0] == Dim::from(1);
+        let shared = biases.iter().all(one);
         let together = |n: usize| {
-            let x = b.operand(n);
+            if shared && biases.contains(&n) {
+                return b.operands[n].clone();
+            }
+            let mut x = b.operand(n);
+            if biases.contains(&n) && x.shape()[1] != *example {
+                let mut shape = x.shape().to_vec();
+                shape.remove(1);
+                let flat = x.reshape(shape.clone());
+                shape.insert(1, example.clone());
+                x = flat.broadcast_in_dim(shape, &[0, 2, 3, 4]);
+            }
             let shape = std::iter::once(merged.clone()).chain(x.shape()[2..].iter().cloned());
             x.reshape(shape)
         };
@@ -337,12 +394,12 @@ impl Operation for Attention {
     }
 
     fn attributes(&self) -> Attributes {
-        Scores { causal: self.causal, scale: self.scale }.to_attributes()
+        Scores { causal: self.causal, bias: self.bias, scale: self.scale }.to_attributes()
     }
 
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         let kind = AttentionKind::ALL.into_iter().find(|k| k.name() == name)?;
-        let attention = |s: Scores| Attention { kind, causal: s.causal, scale: s.scale };
+        let attention = |s: Scores| Attention { kind, causal: s.causal, bias: s.bias, scale: s.scale };
         Some(Scores::from_attributes(attributes).map(attention))
     }
 
@@ -352,7 +409,7 @@ impl Operation for Attention {
 }
 
 fn entry(kind: AttentionKind) -> Entry {
-    let attention = |causal, scale: f64| Attention { kind, causal, scale: Scalar::of(scale) };
+    let attention = |causal, scale: f64| Attention { kind, causal, bias: false, scale: Scalar::of(scale) };
     let some = |shape: &[usize]| floats(shape, -1.0, 1.0);
     let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>| match kind {
         AttentionKind::Value => vec![],
@@ -372,6 +429,16 @@ fn entry(kind: AttentionKind) -> Entry {
         let rest = rest(&[b, t, n, h], &[b, n, t], one.clone());
         Sample::new(attention(causal, scale), [one, rest].concat())
     };
+    let biased = |op: Sample, at: usize, shape: [usize; 4]| {
+        let bias = || wide_floats(&shape, -1.0, 1.0);
+        let mut operands = op.operands;
+        operands.insert(at, bias());
+        if kind == AttentionKind::Jvp {
+            operands.push(bias());
+        }
+        let attention = |causal| Attention { bias: true, ..attention(causal, 0.8) };
+        Sample::new(attention(at == 1), operands)
+    };
     Entry {
         name: kind.name(),
         doc: kind.doc(),
@@ -382,6 +449,10 @@ fn entry(kind: AttentionKind) -> Entry {
             apart(true, -0.5, [1, 2, 3, 2, 1]),
             packed(true, 0.7, [2, 3, 2, 2]),
             packed(false, 1.0, [1, 2, 1, 3]),
+            biased(apart(false, 0.8, [2, 3, 2, 2, 2]), 3, [2, 1, 1, 2]),
+            biased(apart(false, 0.8, [1, 2, 3, 2, 2]), 3, [1, 2, 2, 3]),
+            biased(packed(true, 0.8, [2, 2, 2, 2]), 1, [1, 2, 2, 2]),
+            biased(apart(false, 0.8, [2, 2, 2, 1, 2]), 3, [2, 1, 2, 1]),
         ],
     }
 }

@@ -169,9 +169,14 @@ impl CompiledAttention {
         [of(0), of(1), of(2)]
     }
 
-    /// How many arguments queries, keys and values are.
-    fn primals(&self) -> usize {
-        if self.call.packed { 1 } else { 3 }
+    /// What is added to the scores of a head, and the distance of its rows.
+    fn bias<T: Copy>(&self, arguments: &Arguments<'_>, head: [usize; 2]) -> Option<(*const T, usize)> {
+        if self.call.bias.is_empty() {
+            return None;
+        }
+        let (first, row) = self.call.bias_rows(head);
+        let at: *const T = arguments.writable(self.call.packed_or_three());
+        Some((at.wrapping_add(first), row))
     }
 
     /// Positions in a tensor `[batch, heads, queries]`.
@@ -194,8 +199,9 @@ impl CompiledAttention {
     ) {
         let call = &self.call;
         let [q, k, v] = self.three::<T>(arguments, 0, head);
-        let out = self.rows(arguments.writable::<T>(self.primals()), call.out(), head);
-        let logarithms = self.logarithms(arguments.writable::<T>(self.primals() + 1), head);
+        let out = self.rows(arguments.writable::<T>(call.primals()), call.out(), head);
+        let logarithms = self.logarithms(arguments.writable::<T>(call.primals() + 1), head);
+        let bias = self.bias::<T>(arguments, head);
         let (count, width) = (QUERIES.min(call.queries - first), call.width);
         let row = padded(self.keys());
         let mut scratch = workspace.scratch(thread);
@@ -217,6 +223,8 @@ impl CompiledAttention {
                 // Of the block's keys, the first query sees so many; each further one sees one more.
                 seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
                 scale: T::constant(call.scale.to_f64()),
+                bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
+                bias_row: bias.map_or(0, |(_, row)| row),
             };
             // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the product overwrites what it does not add to.
             unsafe {
@@ -266,7 +274,8 @@ impl CompiledAttention {
         head: [usize; 2],
     ) {
         let call = &self.call;
-        let primals = self.primals();
+        let primals = call.primals();
+        let bias = self.bias::<T>(arguments, head);
         let [q, k, v] = self.three::<T>(arguments, 0, head);
         let [dq, dk, dv] = self.three::<T>(arguments, primals + 3, head);
         let logarithms = self.logarithms(arguments.writable::<T>(primals), head);
@@ -294,6 +303,8 @@ impl CompiledAttention {
                     keys,
                     seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
                     scale: T::constant(call.scale.to_f64()),
+                    bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
+                    bias_row: bias.map_or(0, |(_, row)| row),
                 };
                 let across = [keys, width, queries];
                 // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the results of this head are this thread's, and the first

@@ -65,6 +65,10 @@ pub(super) struct Block<T> {
     pub seen: isize,
     /// What products are multiplied by.
     pub scale: T,
+    /// What is added to a query's scores: the row of the first query, at the first key, if there is any.
+    pub bias: Option<*const T>,
+    /// Distance of the queries' rows of it.
+    pub bias_row: usize,
 }
 
 impl<T> Block<T> {
@@ -73,6 +77,12 @@ impl<T> Block<T> {
     fn seen(&self, query: usize) -> usize {
         let seen = self.seen.saturating_add(query as isize).max(0);
         self.keys.min(seen as usize)
+    }
+
+    /// What is added to a query's scores.
+    #[inline(always)]
+    fn bias(&self, query: usize) -> Option<*const T> {
+        self.bias.map(|first| first.wrapping_add(query * self.bias_row))
     }
 }
 
@@ -109,20 +119,64 @@ unsafe fn store<T: Copy>(at: *mut T, chunk: [T; CHUNK]) {
     unsafe { at.cast::<[T; CHUNK]>().write_unaligned(chunk) };
 }
 
-/// Scores of a row from the products, those of hidden keys −∞; the greatest one.
+/// A chunk of a bias, of which `keys` numbers are left; 0 behind them.
 ///
 /// # Safety
 ///
-/// The row has `row` numbers, of which the first `keys` are products.
+/// So many are valid to read.
 #[inline(always)]
-unsafe fn scored<T: Float>(scores: *mut T, row: usize, seen: usize, scale: T) -> T {
+unsafe fn load_bias<T: Float>(at: *const T, keys: usize) -> [T; CHUNK] {
+    if keys >= CHUNK {
+        // SAFETY: the caller vouches for it.
+        return unsafe { load(at) };
+    }
+    let mut chunk = [T::ZERO; CHUNK];
+    // SAFETY: the caller vouches for so many, and they are fewer than a chunk has.
+    unsafe { std::ptr::copy_nonoverlapping(at, chunk.as_mut_ptr(), keys) };
+    chunk
+}
+
+/// Scores of a chunk from its products.
+///
+/// # Safety
+///
+/// Of the bias, the keys from `begin` to the block's last are valid to read.
+#[inline(always)]
+unsafe fn scores_of<T: Float>(
+    mut chunk: [T; CHUNK],
+    scale: T,
+    bias: Option<*const T>,
+    begin: usize,
+    keys: usize,
+) -> [T; CHUNK] {
+    chunk.iter_mut().for_each(|score| *score = score.mul(scale));
+    if let Some(bias) = bias
+        && begin < keys
+    {
+        // SAFETY: the caller vouches for it.
+        let bias = unsafe { load_bias(bias.add(begin), keys - begin) };
+        for k in 0..CHUNK {
+            chunk[k] = chunk[k].add(bias[k]);
+        }
+    }
+    chunk
+}
+
+/// Scores of a query's row from the products, those of hidden keys −∞; the greatest one.
+///
+/// # Safety
+///
+/// The block's rows are valid to read and write, and its bias to read.
+#[inline(always)]
+unsafe fn scored<T: Float>(block: &Block<T>, query: usize, scores: *mut T) -> T {
+    let (seen, bias) = (block.seen(query), block.bias(query));
     let mut greatest = [T::NEG_INFINITY; CHUNK];
-    for begin in (0..row).step_by(CHUNK) {
+    for begin in (0..block.row).step_by(CHUNK) {
         // SAFETY: rows are whole chunks.
         unsafe {
-            let mut chunk = load(scores.add(begin));
+            let mut chunk = scores_of(load(scores.add(begin)), block.scale, bias, begin, block.keys);
             for (k, score) in chunk.iter_mut().enumerate() {
-                *score = if begin + k < seen { score.mul(scale) } else { T::NEG_INFINITY };
+                *score = if begin + k < seen { *score } else { T::NEG_INFINITY };
             }
             for k in 0..CHUNK {
                 greatest[k] = if chunk[k] > greatest[k] { chunk[k] } else { greatest[k] };
@@ -151,7 +205,7 @@ unsafe fn powers_of<T: Float>(
         // SAFETY: the row is the block's, and `weighed` has one of `width` for each query.
         unsafe {
             let scores = block.scores.add(query * block.row);
-            let found = scored(scores, block.row, block.seen(query), block.scale);
+            let found = scored(block, query, scores);
             let before = greatest[query];
             let now = if found > before { found } else { before };
             let shift = T::shift(now);
@@ -224,10 +278,11 @@ unsafe fn slopes_of<T: Float>(block: &Block<T>, slopes: *mut T, logarithms: *con
             let at = query * block.row;
             let (scores, slopes) = (block.scores.add(at), slopes.add(at));
             let (logarithm, mean) = (logarithms.add(query).read(), means.add(query).read());
-            let seen = block.seen(query);
+            let (seen, bias) = (block.seen(query), block.bias(query));
             for begin in (0..block.row).step_by(CHUNK) {
-                let (mut p, mut slope) = (load(scores.add(begin)), load(slopes.add(begin)));
-                p.iter_mut().for_each(|p| *p = p.mul(block.scale).sub(logarithm).exp());
+                let (p, mut slope) = (load(scores.add(begin)), load(slopes.add(begin)));
+                let mut p = scores_of(p, block.scale, bias, begin, block.keys);
+                p.iter_mut().for_each(|p| *p = p.sub(logarithm).exp());
                 for k in 0..CHUNK {
                     slope[k] = p[k].mul(slope[k].sub(mean)).mul(block.scale);
                 }
@@ -307,7 +362,7 @@ macro_rules! at_level {
 ///
 /// # Safety
 ///
-/// The block has `queries` rows, valid to read and write; `weighed` has as many of `width`, if there were blocks before. The machine has the vector instructions.
+/// The block has `queries` rows, valid to read and write, and its bias as many of `keys`, valid to read; `weighed` has as many of `width`, if there were blocks before. The machine has the vector instructions.
 pub(super) unsafe fn powers<T: Float>(
     simd: Simd,
     block: &Block<T>,
@@ -342,7 +397,7 @@ pub(super) unsafe fn normalize<T: Float>(
 ///
 /// # Safety
 ///
-/// Both blocks have `queries` rows, valid to read and write, and there is a logarithm and a mean for each. The machine has the vector instructions.
+/// Both blocks have `queries` rows, valid to read and write, and the bias as many of `keys`, valid to read; there is a logarithm and a mean for each. The machine has the vector instructions.
 pub(super) unsafe fn slopes<T: Float>(
     simd: Simd,
     block: &Block<T>,

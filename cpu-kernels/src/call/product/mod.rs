@@ -313,8 +313,10 @@ impl<T: Element> Part<T> {
                     } else {
                         lhs.plain()
                     };
-                    for i in (0..height).step_by(rows) {
-                        let rows = rows.min(height - i);
+                    // Strips of one height: a low one at the end would read rhs as often, for few rows.
+                    let high = parts(height, rows, 1);
+                    for i in (0..height).step_by(high) {
+                        let rows = high.min(height - i);
                         self.pack_lhs(lhs.from(i, 0), [rows, depth], panels.lhs);
                         let next = Lines { at: lhs.element(i + rows, 0), across: lhs.row, along: lhs.column };
                         fetch_lines(next, [rows.min(height - i - rows), depth]);

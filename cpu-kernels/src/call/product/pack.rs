@@ -84,19 +84,21 @@ pub(super) unsafe fn pack<T: Number>(
     // SAFETY: the indices are below the extents.
     unsafe {
         if source.across == 1 {
-            match width {
-                32 => steps::<T, 32>(source, depth, to, step),
-                16 => steps::<T, 16>(source, depth, to, step),
-                14 => steps::<T, 14>(source, depth, to, step),
-                8 => steps::<T, 8>(source, depth, to, step),
-                6 => steps::<T, 6>(source, depth, to, step),
-                _ => {
-                    for k in 0..depth {
-                        let from = source.at.add(k * source.along);
-                        (0..width).for_each(|l| to.add(k * step + l).write(from.add(l).read()));
+            macro_rules! by_width {
+                ($($w:literal)*) => {
+                    match width {
+                        $($w => steps::<T, $w>(source, depth, to, step),)*
+                        _ => {
+                            for k in 0..depth {
+                                let from = source.at.add(k * source.along);
+                                (0..width).for_each(|l| to.add(k * step + l).write(from.add(l).read()));
+                            }
+                        }
                     }
-                }
+                };
             }
+            // Panels of rhs, and strips of lhs.
+            by_width!(32 16 14 13 12 11 10 9 8 7 6 5 4 3 2);
             return;
         }
         #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,8 @@
 //! - results of branches, and stacks, that are one value;
 //! - operands that no region uses, and those that are handed in twice;
 //! - a carry that each step hands on as it was is a capture;
-//! - a branch whose selector is a constant, and a scan of one step.
+//! - a branch whose selector is a constant, and a scan of one step;
+//! - captured numbers, repetitions and positions, which a region can make itself.
 //!
 //! `hoist` moves what each step of a loop computes alike in front of it. Ways of branches keep what they compute, since they may not be taken.
 
@@ -16,7 +17,7 @@ mod inline;
 mod trim;
 
 pub(crate) use hoist::hoist;
-pub(crate) use trim::trim;
+pub(crate) use trim::{trim, trim_but};
 
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;

@@ -6,19 +6,28 @@ use wengert_core::Op;
 use wengert_core::TensorType;
 use wengert_core::graph::{Body, Equation, Function, Region, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::op::Control;
+use wengert_core::op::{Control, Cost};
 
 /// Trims every construct; at most `fuel` changes.
-pub(crate) fn trim(mut function: Function, fuel: u64) -> (Function, u64) {
+pub(crate) fn trim(function: Function, fuel: u64) -> (Function, u64) {
+    trim_but(function, fuel, &|_| false)
+}
+
+/// [`trim`], which leaves some constructs as they are.
+pub(crate) fn trim_but(
+    mut function: Function,
+    fuel: u64,
+    stays: &dyn Fn(&Equation) -> bool,
+) -> (Function, u64) {
     if !has_regions(&function.body) {
         return (function, 0);
     }
     let mut left = fuel;
-    of_body(&mut function.body, &mut left);
+    of_body(&mut function.body, &mut left, stays);
     (function.renumber(), fuel - left)
 }
 
-fn of_body(body: &mut Body, left: &mut u64) {
+fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
     let mut used: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     body.outputs.iter().chain(body.equations.iter().flat_map(|e| &e.operands)).for_each(|v| used[*v] = true);
     let mut current: IdVec<ValueId, ValueId> = body.values.ids().collect();
@@ -26,7 +35,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
     let mut constants: BTreeMap<ValueId, Equation> = BTreeMap::new();
     let mut broadcasts: BTreeMap<ValueId, (Equation, TensorType)> = BTreeMap::new();
     for mut equation in std::mem::take(&mut body.equations) {
-        if matches!(&equation.op, Op::Constant(c) if c.value.len() == 1) {
+        if is_known(&equation) {
             constants.insert(equation.results[0], equation.clone());
         }
         // What has been put in the place of a result is in its place already.
@@ -35,9 +44,13 @@ fn of_body(body: &mut Body, left: &mut u64) {
             let ty = body.values[equation.operands[0]].clone();
             broadcasts.insert(equation.results[0], (equation.clone(), ty));
         }
+        if equation.op.control().is_some() && stays(&equation) {
+            equations.push(equation);
+            continue;
+        }
         // A function that is called is one for all its calls: it is trimmed where it has taken the place of one.
         if equation.op.callee().is_none() {
-            equation.regions.iter_mut().for_each(|region| of_body(region, left));
+            equation.regions.iter_mut().for_each(|region| of_body(region, left, stays));
         }
         if equation.op.control().is_some() && *left > 0 {
             if let Some(once) = inline::once(body, &constants, &equation) {
@@ -61,6 +74,14 @@ fn of_body(body: &mut Body, left: &mut u64) {
     }
     body.equations = equations;
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
+}
+
+/// What is made of nothing, wherever it is wanted: a number, or the numbers of positions.
+fn is_known(equation: &Equation) -> bool {
+    match &equation.op {
+        Op::Constant(constant) => constant.value.len() == 1,
+        op => equation.operands.is_empty() && op.traits().cost == Cost::Free,
+    }
 }
 
 struct Trimming<'e> {
@@ -225,7 +246,7 @@ impl Trimming<'_> {
         }
     }
 
-    /// A captured number that is known is made in the regions that use it; then nobody uses the capture.
+    /// What is captured and [known](is_known) is made in the regions that use it; then nobody uses the capture.
     fn constant_captures(&mut self, constants: &BTreeMap<ValueId, Equation>) {
         let Some(parts) = Parts::of(self.equation) else { return };
         let used = used_inputs(&self.equation.regions);
