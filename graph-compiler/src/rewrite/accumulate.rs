@@ -67,8 +67,8 @@ mod tests {
     use wengert_core::{DType, Literal, interpret};
 
     const HEAD: &str = "func @f(%x: f32[4,2], %i: i32[3,1], %u: f32[3,2]) -> (y: f32[4,2]) {
-       %0: f32[] = constant {value=f32(0.0)}
-       %1: f32[4,2] = broadcast_in_dim %0 {broadcast_dimensions=[], shape=[4,2]}";
+       %0: f32[] = constant {value=f32[] 0.0}
+       %1: f32[4,2] = broadcast_in_dim %0 {shape=[4,2]}";
     const SCATTER: &str =
         "{inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], update_window_dims=[1]}";
 
