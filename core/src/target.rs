@@ -49,6 +49,8 @@ pub struct Target {
     pub gemm_epilogue: bool,
     /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of it as soon as that is made.
     pub joins: bool,
+    /// Whether a product of few rows takes longer if the columns of its rhs lie apart, so that what a loop multiplies by is transposed in front of it.
+    pub lays_out: bool,
     /// Whether calls get memory of their own in the arena while they run: as much as [`Target::workspace`] says.
     pub workspace: bool,
 }
@@ -146,6 +148,7 @@ impl Target {
             calls: CallKind::ALL.to_vec(),
             gemm_epilogue: true,
             joins: true,
+            lays_out: true,
             workspace: false,
         }
     }
@@ -173,6 +176,7 @@ impl Target {
             gemm_epilogue: true,
             // Products are a library's.
             joins: false,
+            lays_out: false,
             workspace: true,
         }
     }
@@ -233,6 +237,9 @@ impl Target {
         if self.joins {
             attributes.insert("joins", Attribute::Bool(true));
         }
+        if self.lays_out {
+            attributes.insert("lays_out", Attribute::Bool(true));
+        }
         if self.workspace {
             attributes.insert("workspace", Attribute::Bool(true));
         }
@@ -258,6 +265,7 @@ impl Target {
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let workspace = take(map, "workspace", Some(false))?;
         let joins = take(map, "joins", Some(false))?;
+        let lays_out = take(map, "lays_out", Some(false))?;
         let gemm_epilogue = take(map, "gemm_epilogue", None)?;
         let Some(Attribute::List(calls)) = map.remove("calls") else {
             return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
@@ -285,6 +293,7 @@ impl Target {
             calls,
             gemm_epilogue,
             joins,
+            lays_out,
             workspace,
         })
     }

@@ -138,6 +138,12 @@ pub const PIPELINE: &[Step] = &[
     }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
+        name: "lay_out",
+        doc: "Transposes in front of a loop what each of its steps would transpose.",
+        keeps: Keeps::Bits,
+        run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
+    }),
+    Step::Once(Pass {
         name: "split_reductions",
         doc: "Cuts long reductions with few results in two, so that many processors take part.",
         keeps: Keeps::Value,

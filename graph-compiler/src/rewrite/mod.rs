@@ -32,7 +32,7 @@ mod tidy;
 mod window;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use control::{hoist, trim, trim_but};
+pub(crate) use control::{hoist, lay_out, trim, trim_but};
 pub(crate) use cse::cse;
 pub(crate) use dce::dce;
 pub(crate) use driver::{Rewriter, simplify};

@@ -8,6 +8,7 @@
 //! It is written once, over a [`Vector`], and compiled for each number of rows, since what is left at the lower edge is often half of a tile.
 
 use super::lanes::{LINE, LINES, dots};
+use super::pack::fetch;
 use crate::call::element::Number;
 use crate::simd::Simd;
 
@@ -51,6 +52,8 @@ pub(super) struct Strip<T> {
     pub out_row: usize,
     /// Whether the sums go on from what is in out, instead of from 0.
     pub add: bool,
+    /// Where strips that [pack](Kernels::packing) put what they read of rhs, panel by panel.
+    pub packed: *mut T,
 }
 
 /// [`dots`], compiled.
@@ -62,6 +65,8 @@ pub(in crate::call) struct Kernels<T: 'static> {
     pub columns: usize,
     /// The strips of 1, 2, … rows.
     strips: &'static [unsafe fn(&Strip<T>)],
+    /// Those that pack rhs besides.
+    packing: &'static [unsafe fn(&Strip<T>)],
     /// The sum of products of two runs, as [`dots`] says.
     pub(super) dot: Dots<T>,
     /// Those of a run with so many others at once, as many as the registers have room for.
@@ -84,6 +89,17 @@ impl<T> Kernels<T> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.strips[rows - 1](strip) }
     }
+
+    /// A strip of so many rows, which packs rhs besides: what it loads anyway is stored into panels for the strips that follow, and to
+    /// wait for memory is to multiply meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// That of [`strip`](Self::strip); all columns are in whole panels, and `packed` is valid to write as many, and overlaps nothing else.
+    pub(super) unsafe fn packing(&self, rows: usize, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.packing[rows - 1](strip) }
+    }
 }
 
 /// Steps of k from which on it pays to fetch the next tile of out while this one is summed up.
@@ -91,11 +107,11 @@ const LONG: usize = 64;
 
 /// # Safety
 ///
-/// That of [`Kernels::strip`], for `ROWS` rows.
+/// That of [`Kernels::strip`], for `ROWS` rows, or of [`Kernels::packing`].
 #[inline(always)]
-unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
+unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V::Number>) {
     let wide = 2 * V::LANES;
-    let (mut rhs, mut out, mut left) = (strip.rhs, strip.out, strip.columns);
+    let (mut rhs, mut out, mut left, mut packed) = (strip.rhs, strip.out, strip.columns, strip.packed);
     // SAFETY: whole panels have out's columns, and a part of one goes to a buffer of the size of a tile, of which only out's columns are
     // exchanged with it.
     unsafe {
@@ -107,7 +123,8 @@ unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
                     V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
                 }
             }
-            tile::<V, ROWS, 2>(strip, rhs, out, strip.out_row);
+            tile::<V, ROWS, 2, PACKS>(strip, rhs, packed, out, strip.out_row);
+            packed = packed.wrapping_add(strip.depth * wide);
             rhs = rhs.add(strip.panel);
             out = out.add(wide);
             left -= wide;
@@ -123,9 +140,9 @@ unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
             }
         }
         if left > V::LANES {
-            tile::<V, ROWS, 2>(strip, rhs, sums, wide);
+            tile::<V, ROWS, 2, false>(strip, rhs, packed, sums, wide);
         } else {
-            tile::<V, ROWS, 1>(strip, rhs, sums, wide);
+            tile::<V, ROWS, 1, false>(strip, rhs, packed, sums, wide);
         }
         for i in 0..ROWS {
             (0..left).for_each(|j| out.add(i * strip.out_row + j).write(sums.add(i * wide + j).read()));
@@ -133,15 +150,16 @@ unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
     }
 }
 
-/// One tile, of `WIDE` vectors in a row.
+/// One tile, of `WIDE` vectors in a row; if it packs, it says what the next panel needs, which lies beside this one.
 ///
 /// # Safety
 ///
 /// That of [`Kernels::strip`], with a panel of rhs and rows of out of so many vectors.
 #[inline(always)]
-unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
+unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const PACKS: bool>(
     strip: &Strip<V::Number>,
     mut rhs: *const V::Number,
+    mut packed: *mut V::Number,
     out: *mut V::Number,
     out_row: usize,
 ) {
@@ -160,7 +178,12 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
             let mut right = [V::zero(); WIDE];
             for (v, y) in right.iter_mut().enumerate() {
                 *y = V::load(rhs.add(v * V::LANES));
+                if PACKS {
+                    y.store(packed.add(v * V::LANES));
+                    fetch(rhs.wrapping_add((WIDE + v) * V::LANES));
+                }
             }
+            packed = packed.wrapping_add(WIDE * V::LANES);
             for (i, row) in sums.iter_mut().enumerate() {
                 let x = V::splat(lhs.add(i).read());
                 for (sum, y) in row.iter_mut().zip(right) {
@@ -288,9 +311,9 @@ macro_rules! level {
             ///
             /// That of [`Kernels::strip`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
-            unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
+            unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V::Number>) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { super::strip::<V, ROWS>(strip) }
+                unsafe { super::strip::<V, ROWS, PACKS>(strip) }
             }
 
             /// # Safety
@@ -310,7 +333,8 @@ macro_rules! level {
 
             $(pub(super) static $name: Kernels<$t> = Kernels {
                 columns: 2 * <$vector>::LANES,
-                strips: &[$(strip::<$vector, $rows>),*],
+                strips: &[$(strip::<$vector, $rows, false>),*],
+                packing: &[$(strip::<$vector, $rows, true>),*],
                 dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,
                 dots: ($runs, sums::<$vector, { LINES * LINE / size_of::<$vector>() }, $runs>),
             };)*

@@ -20,7 +20,7 @@
 //! ```text
 //! for each block of columns         (at most COLUMNS)
 //!   for each block of k             (at most DEPTH)
-//!     pack that part of rhs         (half of a second cache)
+//!     pack that part of rhs         (half of a second cache; or the first strip does)
 //!     for each strip of rows        (those of a tile)
 //!       pack that part of lhs       (half of a first cache)
 //!       for each panel of rhs: the microkernel goes on with a tile of out
@@ -34,7 +34,9 @@
 //! Packing moves each element of a tile's operands once, and each takes part in as many multiplications as the tile has columns or rows: a
 //! hundred of them hide it. With few rows there is nothing to hide it behind: rhs is read once, where it is, in long runs, a few rows at a
 //! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. With some strips
-//! of rows a block of rhs is not packed either, unless its lines are so far apart that caches and translations of addresses do not hold it.
+//! of rows a block of rhs is not packed either, unless its lines are so far apart that caches and translations of addresses do not hold it. Where
+//! columns of rhs lie side by side, packing is the first strip's affair: it reads rhs where it is, and stores into panels what it has loaded, so that memory is waited for
+//! while it multiplies.
 //!
 //! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
 //! multiplied in plain loops.
@@ -186,6 +188,17 @@ struct Part<T: Element> {
     add: bool,
 }
 
+/// Where a strip reads rhs.
+#[derive(Clone, Copy, PartialEq)]
+enum Use {
+    /// In panels.
+    Packed,
+    /// Where it lies.
+    Lying,
+    /// Where it lies, and packs it for the next strips.
+    Packing,
+}
+
 /// Memory for packed parts.
 struct Panels<N> {
     lhs: *mut N,
@@ -259,6 +272,7 @@ impl<T: Element> Part<T> {
                         out: self.out,
                         out_row: self.row,
                         add: self.add || start + k > 0,
+                        packed: std::ptr::null_mut(),
                     };
                     self.kernels.strip(m, &strip);
                 }
@@ -293,17 +307,24 @@ impl<T: Element> Part<T> {
                 out: self.out,
                 out_row: self.row,
                 add: self.add || start > 0,
+                packed: panels.rhs,
             };
+            // Strips of one height: a low one at the end would read rhs as often, for few rows.
+            let high = parts(if T::HALF { WIDENED[0] * rows } else { m }.min(m), rows, 1);
             // SAFETY: the panels have room for a block of k and, of lhs, a tile's rows, of rhs, these columns up to a whole panel.
             unsafe {
                 let rhs = self.rhs.from(start, columns.start);
                 let near = depth.saturating_mul(rhs.row) <= NEAR && m <= STRIPS * rows;
-                if !T::HALF && rhs.column == 1 && near && columns.len().is_multiple_of(wide) {
-                    let rhs = rhs.plain();
-                    (strip.rhs, strip.rhs_step, strip.panel) = (rhs.at, rhs.row, wide);
-                } else {
-                    self.pack_rhs(rhs, [depth, columns.len()], panels);
-                }
+                // Columns that need not be packed beforehand.
+                let lying = !T::HALF && rhs.column == 1;
+                let lying = if lying { columns.len() / wide * wide } else { 0 };
+                let rest = [depth, columns.len() - lying];
+                self.pack_rhs(rhs.from(0, lying), rest, panels.rhs.add(lying * depth), panels);
+                let mut use_of_rhs = match () {
+                    () if lying == 0 => Use::Packed,
+                    () if near || m <= high => Use::Lying,
+                    () => Use::Packing,
+                };
                 let group = if T::HALF { WIDENED[0] * rows } else { m };
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
@@ -313,8 +334,6 @@ impl<T: Element> Part<T> {
                     } else {
                         lhs.plain()
                     };
-                    // Strips of one height: a low one at the end would read rhs as often, for few rows.
-                    let high = parts(height, rows, 1);
                     for i in (0..height).step_by(high) {
                         let rows = high.min(height - i);
                         self.pack_lhs(lhs.from(i, 0), [rows, depth], panels.lhs);
@@ -322,7 +341,22 @@ impl<T: Element> Part<T> {
                         fetch_lines(next, [rows.min(height - i - rows), depth]);
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
-                        self.kernels.strip(rows, &strip);
+                        if use_of_rhs == Use::Packed {
+                            self.kernels.strip(rows, &strip);
+                        } else {
+                            let rhs = rhs.plain();
+                            let (rhs, rhs_step) = (rhs.at, rhs.row);
+                            let part = Strip { rhs, rhs_step, panel: wide, columns: lying, ..strip };
+                            if use_of_rhs == Use::Packing {
+                                self.kernels.packing(rows, &part);
+                                use_of_rhs = Use::Packed;
+                            } else {
+                                self.kernels.strip(rows, &part);
+                            }
+                            let rhs = strip.rhs.add(lying * depth);
+                            let (columns, out) = (columns.len() - lying, strip.out.add(lying));
+                            self.kernels.strip(rows, &Strip { rhs, columns, out, ..strip });
+                        }
                         if start + depth == k {
                             done(first + i..first + i + rows, columns.clone());
                         }
@@ -343,14 +377,20 @@ impl<T: Element> Part<T> {
         unsafe { pack(self.simd, lines, [rows, depth], to, rows) }
     }
 
-    /// Packs a block of rhs into panels, one after the other.
+    /// Packs a block of rhs into panels, one after the other, from `packed` on.
     ///
     /// # Safety
     ///
     /// The elements are valid to read; the panels have room for them, for columns that are missing in the last one, and [`SLACK`].
-    unsafe fn pack_rhs(&self, rhs: View<T>, [depth, columns]: [usize; 2], panels: &Panels<T::Wide>) {
+    unsafe fn pack_rhs(
+        &self,
+        rhs: View<T>,
+        [depth, columns]: [usize; 2],
+        packed: *mut T::Wide,
+        panels: &Panels<T::Wide>,
+    ) {
         let wide = self.kernels.columns;
-        let group = if T::HALF { WIDENED[1] * wide } else { columns };
+        let group = if T::HALF { WIDENED[1] * wide } else { columns.max(1) };
         // Steps of several panels are read where neighbouring columns lie side by side, and otherwise all steps of a panel.
         let turn = if rhs.column == 1 { SIDE_BY_SIDE } else { depth };
         for first in (0..columns).step_by(group) {
@@ -368,7 +408,7 @@ impl<T: Element> Part<T> {
                     let steps = turn.min(depth - k);
                     for j in (0..width).step_by(wide) {
                         let size = [wide.min(width - j), steps];
-                        let to = panels.rhs.add((first + j) * depth + k * wide);
+                        let to = packed.add((first + j) * depth + k * wide);
                         pack(self.simd, lines.from(j, k), size, to, wide);
                         if lines.across == 1 {
                             let next = lines.from(j, k + steps).at;

@@ -10,13 +10,17 @@
 //! - a branch whose selector is a constant, and a scan of one step;
 //! - captured numbers, repetitions and positions, which a region can make itself.
 //!
+//! `lay_out` transposes once what each step of a loop would transpose, on machines where that is a cost.
+//!
 //! `hoist` moves what each step of a loop computes alike in front of it. Ways of branches keep what they compute, since they may not be taken.
 
 mod hoist;
 mod inline;
+mod lay_out;
 mod trim;
 
 pub(crate) use hoist::hoist;
+pub(crate) use lay_out::lay_out;
 pub(crate) use trim::{trim, trim_but};
 
 use wengert_core::graph::{Body, Equation, ValueId};
