@@ -68,7 +68,7 @@ const SIDE_BY_SIDE: usize = 8;
 /// Elements that a block of rhs may span, and strips that it may be used for, to be read where it is: the second cache and the translations of its
 /// addresses hold so much, and a copy of it would not pay.
 const NEAR: usize = 512 << 10;
-const STRIPS: usize = 10;
+const STRIPS: usize = 3;
 /// Most rows, and columns of a panel, of any kernels.
 const LARGEST: [usize; 2] = [14, 32];
 /// Rows and columns of halves that are widened at a time: multiples of what a kernel has.
