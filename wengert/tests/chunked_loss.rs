@@ -62,7 +62,7 @@ fn results(device: Device, dtype: DType, name: &str) -> Vec<Vec<f64>> {
     let mut compiled = session.compile(&program, name, bind!(B = 4)).unwrap();
     let given = [("hidden", hidden), ("weight", weight), ("labels", labels)];
     let run = compiled.run(&given).unwrap();
-    RESULTS.iter().map(|name| floats(&run.get(name).unwrap())).collect()
+    RESULTS.iter().map(|name| floats(run.get(name).unwrap())).collect()
 }
 
 fn assert_close(device: Device, dtype: DType, tolerance: f64) {
