@@ -95,10 +95,11 @@ fn rhs_of(region: &Body, equation: &Equation) -> Option<ValueId> {
     let Op::DotGeneral(dot) = &equation.op else { return None };
     let [lhs, rhs] = equation.operands[..] else { return None };
     let ty = region.ty(rhs);
-    let apart = ty.rank() == 2 && dot.batch.1.is_empty() && dot.contract.1 == [1] && ty.dtype.is_float();
-    let (count, elements) = (region.ty(lhs).elements()?, ty.elements()?);
-    let depth = ty.extents()?[1].max(1);
-    (apart && elements >= ELEMENTS && ROWS.contains(&(count / depth))).then_some(rhs)
+    let extents = ty.extents()?;
+    let [_, depth] = extents[..] else { return None };
+    let apart = dot.batch.1.is_empty() && dot.contract.1 == [1] && ty.dtype.is_float();
+    let rows = region.ty(lhs).elements()? / depth.max(1);
+    (apart && ty.elements()? >= ELEMENTS && ROWS.contains(&rows)).then_some(rhs)
 }
 
 #[cfg(test)]
@@ -145,5 +146,21 @@ mod tests {
         for before in [function(1, 8, 1), function(256, 8, 1), function(16, 3, 1), function(16, 8, 0)] {
             assert_eq!(lay_out(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
         }
+    }
+
+    #[test]
+    fn a_product_with_a_vector_stays() {
+        let text = "func @f(%x: f32[8,64], %w: f32[64,64], %v: f32[64]) -> (y: f32[8,64], z: f32[6,8]) {
+               %0: f32[8,64], %1: f32[6,8] = scan %x, %w, %v {captures=2, carries=1, counted=false, length=6}
+                 region (%a: f32[8,64], %b: f32[64,64], %c: f32[64]) {
+                   %2: f32[8,64] = dot_general %a, %b {contract=[[1],[0]]}
+                   %3: f32[8] = dot_general %2, %c {contract=[[1],[0]]}
+                   return %2, %3
+                 }
+               return %0, %1
+             }";
+        let program = parse_program(text, "test.ir").unwrap_or_else(|e| panic!("{e}"));
+        let before = program.functions()[0].clone();
+        assert_eq!(lay_out(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
     }
 }
