@@ -208,41 +208,8 @@ fn gap(occupied: &[(u64, u64)], size: u64, fit: Fit) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::samples::{planted, problem};
     use proptest::prelude::*;
-
-    fn problem(rows: &[(u64, u64, u64)]) -> Problem {
-        Problem {
-            buffers: rows
-                .iter()
-                .map(|(lower, upper, size)| Buffer { lower: *lower, upper: *upper, size: *size })
-                .collect(),
-        }
-    }
-
-    /// A tower of the given height, cut at random: there is a solution without a gap.
-    fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
-        let mut state = seed;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % below.max(1)
-        };
-        // Rectangles (lower, upper, from, to) that tile the whole.
-        let mut tiles = vec![(0u64, 1 << 16, 0u64, 1 << 16)];
-        for _ in 0..cuts {
-            let n = random(tiles.len() as u64) as usize;
-            let (lower, upper, from, to) = tiles[n];
-            if random(2) == 0 && upper - lower > 1 {
-                let at = lower + 1 + random(upper - lower - 1);
-                tiles[n] = (lower, at, from, to);
-                tiles.push((at, upper, from, to));
-            } else if to - from > 1 {
-                let at = from + 1 + random(to - from - 1);
-                tiles[n] = (lower, upper, from, at);
-                tiles.push((lower, upper, at, to));
-            }
-        }
-        (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 16)
-    }
 
     #[test]
     fn buffers_that_never_meet_share_bytes() {

@@ -8,7 +8,7 @@
 //! 2. **In place** (`slots`). A result takes the bytes of an operand that dies in its kernel, where nest or call allows it. Buffers
 //!    that follow one another in the same bytes are one *slot*.
 //! 3. **Offsets** ([`greedy`]). Slots are buffers of the static memory problem ([`problem`]), with the max load ([`bound`]) as its lower
-//!    bound.
+//!    bound. [`search`] finds offsets below a given height, or proves that there are none.
 //!
 //! **Regions** (`regions`) of loops and branches are planned first, each like a function of its own with an arena of its own. The arena of a
 //! construct's regions is one slot of the function around it, which lives while the construct runs; and what is memory around the arena to a region are
@@ -24,6 +24,9 @@ mod moves;
 mod nests;
 pub mod problem;
 mod regions;
+#[cfg(test)]
+mod samples;
+pub mod search;
 mod slots;
 pub mod sweep;
 

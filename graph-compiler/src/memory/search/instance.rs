@@ -1,0 +1,120 @@
+//! A problem as the search sees it.
+
+use crate::memory::problem::{Problem, Solution};
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// The buffers that have bytes and moments, and the sections they live in.
+pub(super) struct Instance {
+    /// What they are numbered by in the problem, and how many there are in all.
+    numbers: Vec<usize>,
+    all: usize,
+    pub height: u64,
+    pub sizes: Vec<u64>,
+    /// Moments of each.
+    lifespans: Vec<u64>,
+    /// Sections that each lives in.
+    pub sections: Vec<Range<usize>>,
+    /// The sum of sizes in each section.
+    pub loads: Vec<u64>,
+    /// Who meets whom.
+    pub neighbours: Vec<Vec<u32>>,
+    /// The greatest end of those that live at no moment.
+    idle: u64,
+}
+
+impl Instance {
+    /// Nothing if more than `most` pairs meet, or a section is too large to be added up.
+    pub fn new(problem: &Problem, height: u64, most: usize) -> Option<Self> {
+        let lives = |n: &usize| {
+            let buffer = &problem.buffers[*n];
+            buffer.size > 0 && buffer.lower < buffer.upper
+        };
+        let all = problem.buffers.len();
+        let numbers: Vec<usize> = (0..all).filter(lives).collect();
+        let buffers: Vec<_> = numbers.iter().map(|n| problem.buffers[*n]).collect();
+        // A section that is contained in no other begins with a birth, and the next change is a death. Deaths come before births.
+        let mut changes: Vec<(u64, bool)> =
+            buffers.iter().flat_map(|b| [(b.lower, true), (b.upper, false)]).collect();
+        changes.sort_unstable();
+        let pairs = changes.windows(2).filter(|pair| pair[0].1 && !pair[1].1);
+        let begins: Vec<u64> = pairs.map(|pair| pair[0].0).collect();
+        let at = |moment: u64| begins.partition_point(|begin| *begin < moment);
+        let sections: Vec<Range<usize>> = buffers.iter().map(|b| at(b.lower)..at(b.upper)).collect();
+        let mut living: Vec<Vec<u32>> = vec![Vec::new(); begins.len()];
+        let mut loads = vec![0u64; begins.len()];
+        let mut pairs = 0usize;
+        for (n, of) in sections.iter().enumerate() {
+            for section in of.clone() {
+                loads[section] = loads[section].checked_add(buffers[n].size)?;
+                pairs = pairs.saturating_add(living[section].len());
+                living[section].push(u32::try_from(n).ok()?);
+            }
+            if pairs > most {
+                return None;
+            }
+        }
+        let neighbours = sections.iter().enumerate().map(|(n, of)| {
+            let mut met: Vec<u32> = living[of.clone()].iter().flatten().copied().collect();
+            met.sort_unstable();
+            met.dedup();
+            met.retain(|other| *other as usize != n);
+            met
+        });
+        let neighbours = neighbours.collect();
+        let idle = problem.buffers.iter().filter(|b| b.lower >= b.upper).map(|b| b.size).max().unwrap_or(0);
+        Some(Instance {
+            all,
+            height,
+            sizes: buffers.iter().map(|b| b.size).collect(),
+            lifespans: buffers.iter().map(|b| b.lifespan()).collect(),
+            numbers,
+            sections,
+            loads,
+            neighbours,
+            idle,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// True if some section alone is above the height.
+    pub fn is_too_low(&self) -> bool {
+        self.idle > self.height || self.loads.iter().any(|load| *load > self.height)
+    }
+
+    /// For each way of ranking, the rank of each buffer; low ones come first.
+    ///
+    /// What lives where there is most (T), takes most bytes and moments (A), lives longest (W).
+    pub fn ranks(&self) -> Vec<Vec<u32>> {
+        let total = |n: usize| self.loads[self.sections[n].clone()].iter().copied().max().unwrap_or(0).into();
+        let width = |n: usize| u128::from(self.lifespans[n]);
+        let area = |n: usize| u128::from(self.lifespans[n]) * u128::from(self.sizes[n]);
+        let ways: [&dyn Fn(usize) -> [u128; 3]; 4] = [
+            &|n| [total(n), width(n), area(n)],
+            &|n| [total(n), area(n), width(n)],
+            &|n| [width(n), area(n), total(n)],
+            &|n| [area(n), width(n), total(n)],
+        ];
+        let rank = |key: &&dyn Fn(usize) -> [u128; 3]| {
+            let mut order: Vec<usize> = (0..self.len()).collect();
+            order.sort_by_key(|n| (Reverse(key(*n)), *n));
+            let mut rank = vec![0; order.len()];
+            order.iter().zip(0..).for_each(|(n, position)| rank[*n] = position);
+            rank
+        };
+        ways.iter().map(rank).collect()
+    }
+
+    /// The offsets of these buffers as a solution of the problem.
+    pub fn solution(&self, offsets: &[u64]) -> Solution {
+        let mut solution = Solution { offsets: vec![0; self.all], height: self.idle };
+        for ((number, offset), size) in self.numbers.iter().zip(offsets).zip(&self.sizes) {
+            solution.offsets[*number] = *offset;
+            solution.height = solution.height.max(offset + size);
+        }
+        solution
+    }
+}

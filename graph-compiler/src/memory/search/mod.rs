@@ -1,0 +1,78 @@
+//! An exact search: offsets below a given height, or the proof that there are none.
+//!
+//! # What is searched
+//!
+//! A solution in which no buffer can be lowered is *canonical*: each buffer stands on the ground or on one that lives at one of its moments. There is a canonical solution
+//! if there is any, and placing its buffers by rising offset is one sequence for each. So a state of the search is which buffers are placed; each of the others
+//! has a *support*, the highest end of those placed that it meets, and the next one is put on its support, not below the last one (of equal offsets, in order of rank). Whoever
+//! is left behind on a lower support has to wait until something is put there.
+//!
+//! A buffer need not be tried above the end that another one would have on its support: that one would fit below it, and come first.
+//!
+//! # What is cut off
+//!
+//! - **Sections.** Between two changes of who lives, everybody alive meets everybody: a section is a stack. Only those sections count that are contained in no other.
+//! - **Release times.** In a stack, those who cannot stand below some offset need that much room above it. That is the bound of a single machine with release times (the
+//!   supports) and one deadline (the height), and it sees gaps that can no longer be filled long before they are reached.
+//! - **Not first.** Who cannot stand below all others of a section stands on one of them, so above the lowest of their ends. It makes release times later, and so the
+//!   bound better; it is taken from scheduling (Carlier and Pinson, *An algorithm for solving the job-shop problem*, 1989).
+//! - **Parts.** Placing a buffer may leave buffers that fall apart in time; they are solved one by one, and where one fails there is no need to look at other solutions of the
+//!   rest.
+//! - **States.** What has failed is remembered: who is left, their supports, and the last offset.
+//!
+//! The frame of the search, canonical solutions section by section, is that of Moffitt's *MiniMalloc* (ASPLOS 2023); the bounds are stronger than its.
+//!
+//! # Ranks
+//!
+//! By what buffers are ranked decides how soon a solution is found, and no rank is good for all problems. So they take turns, each with some effort, and then all with twice as much.
+//! Effort is counted in states, so the result depends on the problem alone.
+
+mod attempt;
+mod instance;
+#[cfg(test)]
+mod tests;
+
+use super::problem::{Problem, Solution};
+use attempt::Attempt;
+use instance::Instance;
+
+/// States that a rank may look at in its first turn.
+const FIRST_TURN: u64 = 20_000;
+/// Pairs of buffers that meet; with more of them, there is no search.
+const MOST_PAIRS: usize = 1 << 22;
+
+/// What a search has found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Offsets, none of which ends above the height.
+    Solution(Solution),
+    /// There are none.
+    Nothing,
+    /// The effort has ended before.
+    Unknown,
+}
+
+/// Looks for offsets with which no buffer ends above `height`, at `effort` states at most.
+pub fn within(problem: &Problem, height: u64, effort: u64) -> Found {
+    let Some(instance) = Instance::new(problem, height, MOST_PAIRS) else { return Found::Unknown };
+    if instance.is_too_low() {
+        return Found::Nothing;
+    }
+    let ranks = instance.ranks();
+    let (mut left, mut turn) = (effort, FIRST_TURN);
+    while left > 0 {
+        for rank in &ranks {
+            let mut attempt = Attempt::new(&instance, rank, turn.min(left));
+            let found = attempt.run();
+            left -= attempt.states().min(left);
+            match found {
+                Some(Some(offsets)) => return Found::Solution(instance.solution(&offsets)),
+                Some(None) => return Found::Nothing,
+                None if left == 0 => return Found::Unknown,
+                None => {}
+            }
+        }
+        turn = turn.saturating_mul(2);
+    }
+    Found::Unknown
+}
