@@ -1,7 +1,6 @@
 //! A search by one rank.
 
 use super::instance::Instance;
-use super::mixed;
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
@@ -248,4 +247,12 @@ impl<'a> Attempt<'a> {
         }
         hashes
     }
+}
+
+/// A permutation of 64 bits without order (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
+fn mixed(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }

@@ -1,6 +1,5 @@
 //! A problem as the search sees it.
 
-use super::mixed;
 use crate::memory::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -86,10 +85,10 @@ impl Instance {
         self.idle > self.height || self.loads.iter().any(|load| *load > self.height)
     }
 
-    /// For each way of ranking, the rank of each buffer; low ones come first. What ranks by is shaken by up to a quarter, another one for each number but 0, which leaves it as it is.
+    /// For each way of ranking, the rank of each buffer; low ones come first.
     ///
     /// What lives where there is most (T), takes most bytes and moments (A), lives longest (W).
-    pub fn ranks(&self, shake: u64) -> Vec<Vec<u32>> {
+    pub fn ranks(&self) -> Vec<Vec<u32>> {
         let total = |n: usize| self.loads[self.sections[n].clone()].iter().copied().max().unwrap_or(0).into();
         let width = |n: usize| u128::from(self.lifespans[n]);
         let area = |n: usize| u128::from(self.lifespans[n]) * u128::from(self.sizes[n]);
@@ -99,13 +98,9 @@ impl Instance {
             &|n| [width(n), area(n), total(n)],
             &|n| [area(n), width(n), total(n)],
         ];
-        let shaken = |n: usize, key: [u128; 3]| match shake {
-            0 => key,
-            _ => key.map(|part| part.saturating_mul((1024 + mixed(shake ^ mixed(n as u64)) % 256).into())),
-        };
         let rank = |key: &&dyn Fn(usize) -> [u128; 3]| {
             let mut order: Vec<usize> = (0..self.len()).collect();
-            order.sort_by_cached_key(|n| (Reverse(shaken(*n, key(*n))), *n));
+            order.sort_by_key(|n| (Reverse(key(*n)), *n));
             let mut rank = vec![0; order.len()];
             order.iter().zip(0..).for_each(|(n, position)| rank[*n] = position);
             rank

@@ -24,8 +24,7 @@
 //!
 //! # Ranks
 //!
-//! By what buffers are ranked decides how soon a solution is found, and no rank is good for all problems. So they take turns, each with some effort, and then all with twice as much;
-//! between them, shaken ones have short turns: either a search is over soon, or it takes very long.
+//! By what buffers are ranked decides how soon a solution is found, and no rank is good for all problems. So they take turns, each with some effort, and then all with twice as much.
 //! Effort is counted in states, so the result depends on the problem alone.
 
 mod attempt;
@@ -59,15 +58,11 @@ pub fn within(problem: &Problem, height: u64, effort: u64) -> Found {
     if instance.is_too_low() {
         return Found::Nothing;
     }
-    let (plain, mut left) = (instance.ranks(0), effort);
-    let mut turn = FIRST_TURN;
-    for number in 0u64.. {
-        // As many short turns of shaken ranks as take as long as a turn of those that are not.
-        let shaken = (number > 0).then(|| (0..turn / FIRST_TURN).map(move |n| (number << 32) + n));
-        let shaken = shaken.into_iter().flatten().flat_map(|shake| instance.ranks(shake));
-        let turns = plain.iter().cloned().map(|rank| (rank, turn));
-        for (rank, turn) in turns.chain(shaken.map(|rank| (rank, FIRST_TURN))) {
-            let mut attempt = Attempt::new(&instance, &rank, turn.min(left));
+    let ranks = instance.ranks();
+    let (mut left, mut turn) = (effort, FIRST_TURN);
+    while left > 0 {
+        for rank in &ranks {
+            let mut attempt = Attempt::new(&instance, rank, turn.min(left));
             let found = attempt.run();
             left -= attempt.states().min(left);
             match found {
@@ -80,12 +75,4 @@ pub fn within(problem: &Problem, height: u64, effort: u64) -> Found {
         turn = turn.saturating_mul(2);
     }
     Found::Unknown
-}
-
-/// A permutation of 64 bits without order (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
-fn mixed(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }

@@ -3,20 +3,15 @@
 //! Only what is worth a place in memory moves: reductions, products, calls and loops; and what is elementwise, unless its result is larger than
 //! all that it is made of. What is free, such as a broadcast, moves with what needs it.
 
-use super::{Parts, has_regions};
+use super::{Parts, with_regions};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{Control, Cost};
 
 /// Hoists out of every loop; at most `fuel` equations, those that move with others not counted.
-pub(crate) fn hoist(mut function: Function, fuel: u64) -> (Function, u64) {
-    if !has_regions(&function.body) {
-        return (function, 0);
-    }
-    let mut left = fuel;
-    of_body(&mut function.body, &mut left);
-    (function.renumber(), fuel - left)
+pub(crate) fn hoist(function: Function, fuel: u64) -> (Function, u64) {
+    with_regions(function, fuel, of_body)
 }
 
 fn of_body(body: &mut Body, left: &mut u64) {

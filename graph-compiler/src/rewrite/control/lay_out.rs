@@ -4,7 +4,7 @@
 //! apart it has to be transposed first, by every step again. A weight that a loop captures is the same for all steps, so it is transposed once. The sums are
 //! the same chains.
 
-use super::{Parts, has_regions};
+use super::{Parts, with_regions};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::op::{Control, Permute};
@@ -18,13 +18,8 @@ const ROWS: std::ops::RangeInclusive<usize> = 2..=128;
 const ELEMENTS: usize = 4096;
 
 /// Lays out what loops capture, for targets that want it; at most `fuel` values.
-pub(crate) fn lay_out(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
-    if !target.lays_out || !has_regions(&function.body) {
-        return (function, 0);
-    }
-    let mut left = fuel;
-    of_body(&mut function.body, &mut left);
-    (function.renumber(), fuel - left)
+pub(crate) fn lay_out(function: Function, target: &Target, fuel: u64) -> (Function, u64) {
+    if target.lays_out { with_regions(function, fuel, of_body) } else { (function, 0) }
 }
 
 fn of_body(body: &mut Body, left: &mut u64) {

@@ -23,7 +23,7 @@ pub(crate) use hoist::hoist;
 pub(crate) use lay_out::lay_out;
 pub(crate) use trim::{trim, trim_but};
 
-use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Control;
 
@@ -60,9 +60,18 @@ impl Parts {
     }
 }
 
-/// Whether there is anything to look into: most functions have no control flow.
-fn has_regions(body: &Body) -> bool {
-    body.equations.iter().any(|equation| !equation.regions.is_empty())
+/// Changes a function's body, with as much fuel as is left, if there is anything to look into (most functions have no control flow); and how much was spent.
+fn with_regions(
+    mut function: Function,
+    fuel: u64,
+    change: impl FnOnce(&mut Body, &mut u64),
+) -> (Function, u64) {
+    if function.body.equations.iter().all(|equation| equation.regions.is_empty()) {
+        return (function, 0);
+    }
+    let mut left = fuel;
+    change(&mut function.body, &mut left);
+    (function.renumber(), fuel - left)
 }
 
 /// Which values a body needs for these outputs.

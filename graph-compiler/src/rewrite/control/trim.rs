@@ -1,6 +1,6 @@
 //! Takes out of a construct what is not used or never changes.
 
-use super::{Parts, has_regions, inline, needed};
+use super::{Parts, inline, needed, with_regions};
 use std::collections::BTreeMap;
 use wengert_core::Op;
 use wengert_core::TensorType;
@@ -14,17 +14,8 @@ pub(crate) fn trim(function: Function, fuel: u64) -> (Function, u64) {
 }
 
 /// [`trim`], which leaves some constructs as they are.
-pub(crate) fn trim_but(
-    mut function: Function,
-    fuel: u64,
-    stays: &dyn Fn(&Equation) -> bool,
-) -> (Function, u64) {
-    if !has_regions(&function.body) {
-        return (function, 0);
-    }
-    let mut left = fuel;
-    of_body(&mut function.body, &mut left, stays);
-    (function.renumber(), fuel - left)
+pub(crate) fn trim_but(function: Function, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Function, u64) {
+    with_regions(function, fuel, |body, left| of_body(body, left, stays))
 }
 
 fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
