@@ -56,6 +56,15 @@ pub(super) struct Strip<T> {
     pub packed: *mut T,
 }
 
+/// Memory that is fetched while a tile is made, a line of the cache each step of k: `side` lines at the distance `across`, then as many at the
+/// distance `along` from these, and so on; all in bytes.
+pub(super) struct Ahead {
+    pub at: *const u8,
+    pub across: usize,
+    pub side: usize,
+    pub along: usize,
+}
+
 /// [`dots`], compiled.
 type Dots<T> = unsafe fn([*const T; 2], usize, usize, *mut T, usize);
 
@@ -67,6 +76,8 @@ pub(in crate::call) struct Kernels<T: 'static> {
     strips: &'static [unsafe fn(&Strip<T>)],
     /// Those that pack rhs besides.
     packing: &'static [unsafe fn(&Strip<T>)],
+    /// Those of one panel that fetch besides what will be packed.
+    fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
     /// The sum of products of two runs, as [`dots`] says.
     pub(super) dot: Dots<T>,
     /// Those of a run with so many others at once, as many as the registers have room for.
@@ -100,6 +111,16 @@ impl<T> Kernels<T> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.packing[rows - 1](strip) }
     }
+
+    /// A tile of so many rows, that is, a strip of one whole panel. Meanwhile it fetches other memory.
+    ///
+    /// # Safety
+    ///
+    /// That of [`strip`](Self::strip).
+    pub(super) unsafe fn fetching(&self, rows: usize, strip: &Strip<T>, ahead: &Ahead) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.fetching[rows - 1](strip, ahead) }
+    }
 }
 
 /// Steps of k from which on it pays to fetch the next tile of out while this one is summed up.
@@ -123,7 +144,7 @@ unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V
                     V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
                 }
             }
-            tile::<V, ROWS, 2, PACKS>(strip, rhs, packed, out, strip.out_row);
+            tile::<V, ROWS, 2, PACKS>(strip, rhs, packed, out, strip.out_row, || ());
             packed = packed.wrapping_add(strip.depth * wide);
             rhs = rhs.add(strip.panel);
             out = out.add(wide);
@@ -140,9 +161,9 @@ unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V
             }
         }
         if left > V::LANES {
-            tile::<V, ROWS, 2, false>(strip, rhs, packed, sums, wide);
+            tile::<V, ROWS, 2, false>(strip, rhs, packed, sums, wide, || ());
         } else {
-            tile::<V, ROWS, 1, false>(strip, rhs, packed, sums, wide);
+            tile::<V, ROWS, 1, false>(strip, rhs, packed, sums, wide, || ());
         }
         for i in 0..ROWS {
             (0..left).for_each(|j| out.add(i * strip.out_row + j).write(sums.add(i * wide + j).read()));
@@ -150,7 +171,27 @@ unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V
     }
 }
 
-/// One tile, of `WIDE` vectors in a row; if it packs, it says what the next panel needs, which lies beside this one.
+/// # Safety
+///
+/// That of [`Kernels::fetching`], for `ROWS` rows.
+#[inline(always)]
+unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead: &Ahead) {
+    let (mut at, mut begin, mut left) = (ahead.at, ahead.at, ahead.side);
+    let besides = || {
+        fetch(at);
+        at = at.wrapping_add(ahead.across);
+        left -= 1;
+        if left == 0 {
+            begin = begin.wrapping_add(ahead.along);
+            (at, left) = (begin, ahead.side);
+        }
+    };
+    // SAFETY: the caller's promise is the same.
+    unsafe { tile::<V, ROWS, 2, false>(strip, strip.rhs, strip.packed, strip.out, strip.out_row, besides) }
+}
+
+/// One tile, of `WIDE` vectors in a row; if it packs, it says what the next panel needs, which lies beside this one. With each step something else is
+/// done besides.
 ///
 /// # Safety
 ///
@@ -162,6 +203,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const PACKS: boo
     mut packed: *mut V::Number,
     out: *mut V::Number,
     out_row: usize,
+    mut besides: impl FnMut(),
 ) {
     let mut sums = [[V::zero(); WIDE]; ROWS];
     let mut lhs = strip.lhs;
@@ -183,6 +225,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const PACKS: boo
                     fetch(rhs.wrapping_add((WIDE + v) * V::LANES));
                 }
             }
+            besides();
             packed = packed.wrapping_add(WIDE * V::LANES);
             for (i, row) in sums.iter_mut().enumerate() {
                 let x = V::splat(lhs.add(i).read());
@@ -318,6 +361,15 @@ macro_rules! level {
 
             /// # Safety
             ///
+            /// That of [`Kernels::fetching`], for `ROWS` rows.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead: &Ahead) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { super::fetching::<V, ROWS>(strip, ahead) }
+            }
+
+            /// # Safety
+            ///
             /// That of [`dots`]; and the machine has the vector instructions.
             $(#[target_feature(enable = $features)])?
             unsafe fn sums<V: Vector, const VECTORS: usize, const RUNS: usize>(
@@ -335,6 +387,7 @@ macro_rules! level {
                 columns: 2 * <$vector>::LANES,
                 strips: &[$(strip::<$vector, $rows, false>),*],
                 packing: &[$(strip::<$vector, $rows, true>),*],
+                fetching: &[$(fetching::<$vector, $rows>),*],
                 dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,
                 dots: ($runs, sums::<$vector, { LINES * LINE / size_of::<$vector>() }, $runs>),
             };)*

@@ -36,11 +36,12 @@
 //! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. With some strips
 //! of rows a block of rhs is not packed either, unless its lines are so far apart that caches and translations of addresses do not hold it. Where
 //! columns of rhs lie side by side, packing is the first strip's affair: it reads rhs where it is, and stores into panels what it has loaded, so that memory is waited for
-//! while it multiplies.
+//! while it multiplies. Of the block that is packed next, whatever its layout, the tiles of this one [fetch](coming) the source.
 //!
 //! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
 //! multiplied in plain loops.
 
+mod coming;
 mod lanes;
 pub(super) mod micro;
 mod pack;
@@ -52,6 +53,7 @@ use super::element::{Element, Number, plain_product};
 use super::panel::{View, widened};
 use super::{room, take};
 use crate::simd::Simd;
+use coming::Coming;
 use micro::{Kernels, Strip};
 use pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
 use std::ops::Range;
@@ -241,7 +243,8 @@ impl<T: Element> Part<T> {
             }
             let block = parts(n - first, COLUMNS, wide);
             for j in (first..n).step_by(block) {
-                self.columns(&panels, j..n.min(j + block), &mut done);
+                let end = n.min(j + block);
+                self.columns(&panels, j..end, block.min(n - end), &mut done);
             }
         }
     }
@@ -280,7 +283,7 @@ impl<T: Element> Part<T> {
         }
     }
 
-    /// A block of columns.
+    /// A block of columns, and how many there are in the one after it.
     ///
     /// # Safety
     ///
@@ -289,6 +292,7 @@ impl<T: Element> Part<T> {
         &self,
         panels: &Panels<T::Wide>,
         columns: Range<usize>,
+        after: usize,
         mut done: impl FnMut(Range<usize>, Range<usize>),
     ) {
         let [m, _, k] = self.size;
@@ -326,6 +330,21 @@ impl<T: Element> Part<T> {
                     () => Use::Packing,
                 };
                 let group = if T::HALF { WIDENED[0] * rows } else { m };
+                let strips = m / group * group.div_ceil(high) + (m % group).div_ceil(high);
+                let strips = match use_of_rhs {
+                    Use::Packed => strips,
+                    Use::Packing => strips - 1,
+                    Use::Lying => 0,
+                };
+                let mut coming = match start + depth {
+                    next if next < k => Coming::new(
+                        self.rhs.from(next, columns.start),
+                        [block.min(k - next), columns.len()],
+                        wide,
+                    ),
+                    _ => Coming::new(self.rhs.from(0, columns.end), [block, after], wide),
+                };
+                coming.tiles = strips * (columns.len() / wide);
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
                     let lhs = self.lhs.from(first, start);
@@ -342,7 +361,7 @@ impl<T: Element> Part<T> {
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
                         if use_of_rhs == Use::Packed {
-                            self.kernels.strip(rows, &strip);
+                            coming.strip(self.kernels, rows, &strip);
                         } else {
                             let rhs = rhs.plain();
                             let (rhs, rhs_step) = (rhs.at, rhs.row);
