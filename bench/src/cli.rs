@@ -38,9 +38,9 @@ enum Task {
         #[command(flatten)]
         measured: Measured,
     },
-    /// The table of C1 to C9 on the CPU: products, chains, training steps, inference, starts; each contender in a process of its own
+    /// The table of C1 to C10 on the CPU: products, chains, training steps, inference, starts, products of bf16; each contender in a process of its own
     Cpu {
-        /// Only these rows of the table: C1 to C6, or C7, C8 or C9 for starts
+        /// Only these rows of the table: C1 to C6 and C10, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
         #[command(flatten)]

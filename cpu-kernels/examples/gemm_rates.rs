@@ -8,13 +8,14 @@
 //! cargo run --release -p wengert-cpu --example gemm_rates -- 512x512x512 128x512x512:nt
 //! ```
 //!
-//! A shape is m×k×n; `nt` says that rhs is transposed in memory, `tn` that lhs is; `+gelu` adds a bias and GELU.
+//! A shape is m×k×n; `nt` says that rhs is transposed in memory, `tn` that lhs is; `+gelu` adds a bias and GELU, `+bf16` behind it multiplies bf16, beside a crate that goes on with f32.
 #![allow(clippy::print_stdout)]
 
 use gemm::Parallelism;
 use std::sync::Arc;
 use std::time::Instant;
 use wengert_core::call::{Activation, Call, Epilogue, Gemm, Matrix};
+use wengert_core::half::bf16;
 use wengert_core::{DType, Diagnostic};
 use wengert_cpu::{Buffer, CompiledCall, Pool, Simd, Workspace};
 
@@ -58,7 +59,8 @@ fn main() -> Result<(), Diagnostic> {
 
 fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     let wrong = || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 128x512x512:nt+gelu");
-    let (text, gelu) = shape.strip_suffix("+gelu").map_or((shape, false), |s| (s, true));
+    let (text, half) = shape.strip_suffix("+bf16").map_or((shape, false), |s| (s, true));
+    let (text, gelu) = text.strip_suffix("+gelu").map_or((text, false), |s| (s, true));
     let (text, kind) = text.split_once(':').unwrap_or((text, "nn"));
     let extents: Vec<usize> =
         text.split('x').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
@@ -75,7 +77,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         k,
         lhs: lay_out(kind.starts_with('t'), m, k),
         rhs: lay_out(kind.ends_with('t'), k, n),
-        operand: DType::F32,
+        operand: if half { DType::BF16 } else { DType::F32 },
         accumulate: DType::F32,
         result: DType::F32,
         epilogue: Epilogue { bias: gelu, activation, residual: false },
@@ -83,6 +85,8 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     let mut state = 88_172_645_463_325_252;
     let (x, y, bias) = (random(m * k, &mut state), random(k * n, &mut state), random(n, &mut state));
     let mut out = vec![0.0f32; m * n];
+    let halves = |numbers: &[f32]| -> Vec<bf16> { numbers.iter().map(|x| bf16::from_f32(*x)).collect() };
+    let (x_half, y_half) = (halves(&x), halves(&y));
     let compiled = CompiledCall::new(&Call::Gemm(gemm.clone()))?;
     let simd = Simd::choose()?;
     let workspaces = pools
@@ -105,7 +109,10 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
                 if run == 1 {
                     start = Instant::now();
                 }
-                let mut buffers = vec![Buffer::reading(&x), Buffer::reading(&y)];
+                let mut buffers = match half {
+                    true => vec![Buffer::reading(&x_half), Buffer::reading(&y_half)],
+                    false => vec![Buffer::reading(&x), Buffer::reading(&y)],
+                };
                 if gelu {
                     buffers.push(Buffer::reading(&bias));
                 }

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use wengert_core::Diagnostic;
 
 /// A set of vector instructions. All give the same bits: the choice is one of speed.
+///
+/// The exception are products of bf16 in which a number other than 0 is smaller than 2⁻¹²⁶: [`Avx512Bf16`](Simd::Avx512Bf16) takes it for 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Simd {
     /// What every machine of the architecture has (on x86-64: SSE2).
@@ -12,13 +14,15 @@ pub enum Simd {
     Avx2,
     /// AVX-512 F, BW, DQ and VL besides.
     Avx512,
+    /// AVX512-BF16 besides.
+    Avx512Bf16,
 }
 
 static CHOSEN: OnceLock<Simd> = OnceLock::new();
 
 impl Simd {
     /// Every set, the plainest first.
-    pub const ALL: [Simd; 3] = [Simd::Portable, Simd::Avx2, Simd::Avx512];
+    pub const ALL: [Simd; 4] = [Simd::Portable, Simd::Avx2, Simd::Avx512, Simd::Avx512Bf16];
 
     /// Name in the environment variable `WENGERT_SIMD`.
     pub const fn name(self) -> &'static str {
@@ -26,6 +30,7 @@ impl Simd {
             Simd::Portable => "portable",
             Simd::Avx2 => "avx2",
             Simd::Avx512 => "avx512",
+            Simd::Avx512Bf16 => "avx512-bf16",
         }
     }
 
@@ -47,6 +52,8 @@ impl Simd {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512Bf16 => Simd::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,
         }

@@ -131,39 +131,39 @@ pub(super) fn products(small: bool) -> Vec<Case> {
             ([256, 768, 50257], true),
         ]
     };
-    let of = |([rows, inner, columns], transposed): &([usize; 3], bool)| {
-        product(Product { rows: *rows, inner: *inner, columns: *columns, transposed: *transposed })
+    let of = |dtype, ([rows, inner, columns], transposed): &([usize; 3], bool)| {
+        product(dtype, Product { rows: *rows, inner: *inner, columns: *columns, transposed: *transposed })
     };
-    sizes.iter().map(of).collect()
+    Float::ALL.iter().flat_map(|dtype| sizes.iter().map(|size| of(*dtype, size))).collect()
 }
 
-fn product(product: Product) -> Case {
+fn product(dtype: Float, product: Product) -> Case {
     let Product { rows, inner, columns, transposed } = product;
     let [m, k, n] = [rows, inner, columns].map(|n| n as u64);
     Case {
-        id: format!("gemm f32 {m}x{k}x{n}{}", if transposed { " transposed" } else { "" }),
-        group: "gemm f32".into(),
+        id: format!("gemm {} {m}x{k}x{n}{}", dtype.name(), if transposed { " transposed" } else { "" }),
+        group: format!("gemm {}", dtype.name()),
         kind: Kind::Product { product },
-        dtype: Float::F32,
-        work: Work { elements: m * n, bytes: 4 * (m * k + k * n + m * n), flops: 2 * m * k * n },
+        dtype,
+        work: Work { elements: m * n, bytes: dtype.bytes() * (m * k + k * n + m * n), flops: 2 * m * k * n },
         reference: None,
     }
 }
 
-pub(super) fn make_product(product: &Product) -> Result<Made> {
+pub(super) fn make_product(dtype: DType, product: &Product) -> Result<Made> {
     let (of_x, of_w) = ([product.rows, product.inner], product.of_w());
     let program = program(|f| {
-        let (x, w) = (read(f, "x", DType::F32, &of_x), read(f, "w", DType::F32, &of_w));
+        let (x, w) = (read(f, "x", dtype, &of_x), read(f, "w", dtype, &of_w));
         f.update("y", &x.dot(&if product.transposed { w.matrix_transpose() } else { w }));
     })?;
     let variables = vec![
-        ("x".to_owned(), uniform("x", DType::F32, &of_x, -1.0, 1.0)?),
-        ("w".to_owned(), uniform("w", DType::F32, &of_w, -1.0, 1.0)?),
+        ("x".to_owned(), uniform("x", dtype, &of_x, -1.0, 1.0)?),
+        ("w".to_owned(), uniform("w", dtype, &of_w, -1.0, 1.0)?),
     ];
     Ok(Made { program, variables, init: None, check: check_product })
 }
 
-/// As [`check`] does in f32.
+/// As [`check`] does.
 fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
@@ -180,9 +180,10 @@ fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Lit
             sum += term;
             size += term.abs();
         }
-        comparison.add(y.get(i).to_f64(), sum, size);
+        let scale = if case.dtype == Float::F32 { size } else { sum.abs() + 1.0 };
+        comparison.add(y.get(i).to_f64(), sum, scale);
     }
-    comparison.finish(32.0 * rounding(DType::F32))
+    comparison.finish(bound(case.dtype))
 }
 
 /// Compares up to 256 elements.
@@ -214,10 +215,15 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
         let scale = if case.dtype == Float::F32 { size } else { product.abs() + 1.0 };
         comparison.add(y.get(i).to_f64(), expected, scale);
     }
-    comparison.finish(match case.dtype {
+    comparison.finish(bound(case.dtype))
+}
+
+/// Deviations that roundings explain, as shares of what [`check`] relates them to.
+fn bound(dtype: Float) -> f64 {
+    match dtype {
         Float::F32 => 32.0 * rounding(DType::F32),
         Float::Bf16 => 8.0 * rounding(DType::BF16),
-    })
+    }
 }
 
 fn gelu_tanh(x: f64) -> f64 {
@@ -234,7 +240,7 @@ mod tests {
         let work = case(Epilogue::Residual, Float::Bf16, 512).work;
         assert_eq!((work.flops, work.bytes), (268_435_456, 4 * 512 * 512 * 2));
         assert_eq!(case(Epilogue::Bias, Float::F32, 512).work.bytes, 3 * 512 * 512 * 4 + 2048);
-        let head = product(Product { rows: 256, inner: 768, columns: 50257, transposed: true });
+        let head = product(Float::F32, Product { rows: 256, inner: 768, columns: 50257, transposed: true });
         assert_eq!(head.id, "gemm f32 256x768x50257 transposed");
         assert_eq!(head.work.flops, 19_761_856_512);
         assert_eq!(head.work.bytes, 4 * (256 * 768 + 768 * 50257 + 256 * 50257));

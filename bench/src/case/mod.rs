@@ -211,14 +211,14 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases
 }
 
-/// The cases of `wengert-bench cpu`, all in f32, in the groups of the table that it makes: C1 products, C2 chains in the caches and in memory, C3
-/// to C5 training steps, C6 inference. (C7 to C9 are [starts](crate::starts).) Where a step's fixed costs are shown, the group has no number.
+/// The cases of `wengert-bench cpu`, in f32 but for C10, in the groups of the table that it makes: C1 products, C2 chains in the caches and in memory, C3
+/// to C5 training steps, C6 inference, C10 products of bf16. (C7 to C9 are [starts](crate::starts).) Where a step's fixed costs are shown, the group has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_product =
         |kind: &Kind| matches!(kind, Kind::Gemm { epilogue: Epilogue::None, extent } if *extent <= LARGEST);
     let mut cases = gemm::cases(small);
-    cases.retain(|case| is_product(&case.kind) && case.dtype == Float::F32);
+    cases.retain(|case| is_product(&case.kind));
     cases.extend(gemm::products(small));
     cases.extend(chain::of_sizes(Float::F32, &sizes));
     cases.extend(transformer::cases(small));
@@ -230,6 +230,7 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
     for case in &mut cases {
         let group = match &case.kind {
+            Kind::Gemm { .. } | Kind::Product { .. } if case.dtype == Float::Bf16 => "C10 products of bf16",
             Kind::Gemm { .. } | Kind::Product { .. } => "C1 products",
             Kind::Chain { .. } => "C2 chains",
             // The larger network is GPT-2, whose vocabulary nobody else has. Each has a group: two sets of states at a time are more than many
@@ -265,7 +266,7 @@ impl Case {
             Kind::Sum { elements } => sums::make(dtype, &[*elements]),
             Kind::Transpose { extent } => transpose::make(dtype, *extent),
             Kind::Gemm { extent, epilogue } => gemm::make(*epilogue, dtype, *extent),
-            Kind::Product { product } => gemm::make_product(product),
+            Kind::Product { product } => gemm::make_product(dtype, product),
             Kind::Training { network } => training::make(network),
             Kind::Recurrent { network } => recurrent::make(network),
             Kind::Transformer { network } => transformer::make(network),

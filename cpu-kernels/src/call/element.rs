@@ -21,12 +21,18 @@ pub(super) trait Element: Pod + Send + Sync {
     const DTYPE: DType;
     /// Whether it is computed with as something else.
     const HALF: bool = false;
+    /// Whether products take its terms in pairs: of each two the second comes first.
+    const PAIRED: bool = false;
     /// The number to compute with.
     fn wide(self) -> Self::Wide;
     /// The element that is nearest to a result.
     fn round(result: Self::Wide) -> Self;
     /// The element nearest to a constant; for floats only.
     fn constant(value: f64) -> Self;
+    /// The kernels of products whose numbers are pairs of this element, if there are any.
+    fn kernels_of_pairs(_: Simd) -> Option<&'static Kernels<Self::Wide>> {
+        None
+    }
 
     /// x + y, rounded.
     #[inline(always)]
@@ -178,11 +184,12 @@ macro_rules! integer {
 integer! { u8 U8; i8 I8; i32 I32; i64 I64; u32 U32; u64 U64; }
 
 macro_rules! half {
-    ($t:ident, $dtype:ident, $constant:ident) => {
+    ($t:ident, $dtype:ident, $constant:ident, $paired:literal, $pairs:expr) => {
         impl Element for $t {
             type Wide = f32;
             const DTYPE: DType = DType::$dtype;
             const HALF: bool = true;
+            const PAIRED: bool = $paired;
             #[inline(always)]
             fn wide(self) -> f32 {
                 self.cast()
@@ -195,11 +202,14 @@ macro_rules! half {
             fn constant(value: f64) -> $t {
                 $constant(value)
             }
+            fn kernels_of_pairs(simd: Simd) -> Option<&'static Kernels<f32>> {
+                $pairs(simd)
+            }
         }
     };
 }
-half!(f16, F16, f16_from_f64);
-half!(bf16, BF16, bf16_from_f64);
+half!(f16, F16, f16_from_f64, false, |_| None);
+half!(bf16, BF16, bf16_from_f64, true, micro::kernels_of_pairs);
 
 /// Rows of rhs that stay in the first cache while they are used for row after row of out.
 const DEPTH: usize = 64;

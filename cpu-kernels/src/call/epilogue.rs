@@ -37,7 +37,7 @@ pub(super) unsafe fn finish<R: Element>(
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => avx2::row::<R>,
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => avx512::row::<R>,
+        Simd::Avx512 | Simd::Avx512Bf16 => avx512::row::<R>,
         _ => portable::row::<R>,
     };
     for i in 0..rows {

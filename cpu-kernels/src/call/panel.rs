@@ -37,6 +37,11 @@ impl<T: Copy> View<T> {
         unsafe { self.element(i, j).read() }
     }
 
+    /// The matrix transposed.
+    pub fn turned(self) -> Self {
+        View { at: self.at, row: self.column, column: self.row }
+    }
+
     /// The part that begins at an element.
     pub fn from(self, i: usize, j: usize) -> Self {
         View { at: self.element(i, j), ..self }

@@ -188,7 +188,7 @@ pub(crate) fn chain(links: &[Link], simd: Simd) -> Chain {
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => avx2::lookup(codes),
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => avx512::lookup(codes),
+        Simd::Avx512 | Simd::Avx512Bf16 => avx512::lookup(codes),
         #[cfg(not(target_arch = "x86_64"))]
         _ => portable::lookup(codes),
     }

@@ -210,7 +210,7 @@ macro_rules! at_level {
             #[cfg(target_arch = "x86_64")]
             Simd::Avx2 => avx2::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
-            Simd::Avx512 => avx512::$function($($argument),*),
+            Simd::Avx512 | Simd::Avx512Bf16 => avx512::$function($($argument),*),
             #[cfg(not(target_arch = "x86_64"))]
             _ => portable::$function($($argument),*),
         }
@@ -232,9 +232,13 @@ pub(crate) fn zero_or_product(simd: Simd) -> Kernel {
 pub(crate) fn convert(from: DType, to: DType, simd: Simd) -> Kernel {
     let hardware = match (from, to, simd) {
         #[cfg(target_arch = "x86_64")]
-        (DType::F16, DType::F32, Simd::Avx2 | Simd::Avx512) => Some(super::half_precision::widen as Kernel),
+        (DType::F16, DType::F32, Simd::Avx2 | Simd::Avx512 | Simd::Avx512Bf16) => {
+            Some(super::half_precision::widen as Kernel)
+        }
         #[cfg(target_arch = "x86_64")]
-        (DType::F32, DType::F16, Simd::Avx2 | Simd::Avx512) => Some(super::half_precision::narrow as Kernel),
+        (DType::F32, DType::F16, Simd::Avx2 | Simd::Avx512 | Simd::Avx512Bf16) => {
+            Some(super::half_precision::narrow as Kernel)
+        }
         _ => None,
     };
     hardware.or_else(|| at_level!(simd, convert(from, to))).expect("every dtype is listed")

@@ -38,13 +38,13 @@ static CHOSEN: OnceLock<bool> = OnceLock::new();
 /// Error: it says something else.
 pub(crate) fn choose(simd: Simd) -> Result<bool, Diagnostic> {
     if let Some(native) = CHOSEN.get() {
-        return Ok(*native && simd == Simd::Avx512);
+        return Ok(*native && simd >= Simd::Avx512);
     }
     let native = match std::env::var("WENGERT_NESTS") {
         Ok(name) => from_name(&name)?,
         Err(_) => true,
     };
-    Ok(*CHOSEN.get_or_init(|| native) && simd == Simd::Avx512)
+    Ok(*CHOSEN.get_or_init(|| native) && simd >= Simd::Avx512)
 }
 
 fn from_name(name: &str) -> Result<bool, Diagnostic> {

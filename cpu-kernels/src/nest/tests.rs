@@ -92,7 +92,7 @@ fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
     let Ok(wanted) = interpret(nest, inputs) else { return false };
     for workspace in &mut machines.0 {
         let simd = workspace.simd();
-        let code = [false, true].into_iter().filter(|native| !native || simd == Simd::Avx512);
+        let code = [false, true].into_iter().filter(|native| !native || simd >= Simd::Avx512);
         for (native, schedule) in code.flat_map(|n| [None, Some(true), Some(false)].map(|s| (n, s))) {
             let compiled =
                 CompiledNest::with_options(nest, simd, schedule, native).expect("a verified nest compiles");

@@ -351,7 +351,7 @@ macro_rules! at_level {
             #[cfg(target_arch = "x86_64")]
             Simd::Avx2 => avx2::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
-            Simd::Avx512 => avx512::$function($($argument),*),
+            Simd::Avx512 | Simd::Avx512Bf16 => avx512::$function($($argument),*),
             _ => portable::$function($($argument),*),
         }
     };

@@ -16,9 +16,10 @@ const FOR_A_PART: usize = 8;
 pub(super) struct Coming<T> {
     block: View<T>,
     depth: usize,
-    /// Columns of a panel.
+    /// Steps of a tile, and columns of a panel.
+    steps: usize,
     wide: usize,
-    /// What a tile fetches is such a part of a panel: a line of the cache for each step of k.
+    /// What a tile fetches is such a part of a panel: a line of the cache for each step.
     shares: usize,
     /// All parts.
     parts: usize,
@@ -30,11 +31,11 @@ pub(super) struct Coming<T> {
 
 impl<T: Element> Coming<T> {
     /// A block of so many steps and columns. Where neither rows nor columns are runs of memory, nothing is fetched.
-    pub fn new(block: View<T>, [depth, columns]: [usize; 2], wide: usize) -> Self {
-        let shares = (wide * size_of::<T>() / LINE).max(1);
+    pub fn new(block: View<T>, [depth, columns]: [usize; 2], [steps, wide]: [usize; 2]) -> Self {
+        let shares = (wide * size_of::<T>() / LINE).max(1) * depth.div_ceil(steps);
         let runs = block.row == 1 || block.column == 1;
         let parts = if runs { columns / wide * shares } else { 0 };
-        Coming { block, depth, wide, shares, parts, tiles: 0, made: 0 }
+        Coming { block, depth, steps, wide, shares, parts, tiles: 0, made: 0 }
     }
 
     /// A part.
@@ -43,8 +44,10 @@ impl<T: Element> Coming<T> {
         let panel = self.block.from(0, panel * self.wide);
         let size = size_of::<T>();
         if panel.column == 1 {
-            let at = panel.at.cast::<u8>().wrapping_add(share * LINE);
-            return Ahead { at, across: panel.row * size, side: self.depth, along: 0 };
+            let along = self.depth.div_ceil(self.steps);
+            let at = panel.from(share % along * self.steps, 0).at.cast::<u8>();
+            let at = at.wrapping_add(share / along * LINE);
+            return Ahead { at, across: panel.row * size, side: self.steps, along: 0 };
         }
         let at = panel.from(share * self.depth / self.shares, 0).at.cast();
         Ahead { at, across: panel.column * size, side: self.wide, along: LINE }

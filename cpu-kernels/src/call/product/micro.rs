@@ -6,6 +6,9 @@
 //! addition under way in every stage of the machine's units, and few enough loads that these never wait.
 //!
 //! It is written once, over a [`Vector`], and compiled for each number of rows, since what is left at the lower edge is often half of a tile.
+//!
+//! Where the machine multiplies [`Pairs`] of bf16, a pair is what elsewhere is a number: as long as an f32, loaded and spread over a vector like one, and only
+//! the multiplication knows that it is two.
 
 use super::lanes::{LINE, LINES, dots};
 use super::pack::fetch;
@@ -341,6 +344,55 @@ mod x86 {
     register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
 }
 
+/// Sums of products of bf16, or, as operands, sixteen pairs of bf16, each in the place of an f32 whose bits nobody looks at: its lower half is the first.
+///
+/// To add the product of two pairs is to add that of their second numbers and then that of their first, each rounded once, where what is smaller than 2⁻¹²⁶ is 0
+/// (Intel, *Architecture Instruction Set Extensions*, VDPBF16PS).
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Pairs(std::arch::x86_64::__m512);
+
+#[cfg(target_arch = "x86_64")]
+impl Vector for Pairs {
+    type Number = f32;
+    const LANES: usize = 16;
+    #[inline(always)]
+    fn zero() -> Self {
+        Pairs(Vector::zero())
+    }
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Pairs(Vector::splat(x))
+    }
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the caller vouches for it.
+        Pairs(unsafe { Vector::load(at) })
+    }
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.0.store(at) }
+    }
+    #[inline(always)]
+    fn plus(self, x: Self) -> Self {
+        Pairs(self.0.plus(x.0))
+    }
+    #[inline(always)]
+    fn plus_product(self, x: Self, y: Self) -> Self {
+        use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps};
+        // SAFETY: all vectors are 64 bytes, of which any will do; the machine has the instruction, as with every vector.
+        unsafe {
+            let pairs = |v: Pairs| std::mem::transmute::<_, __m512bh>(v.0);
+            Pairs(_mm512_dpbf16_ps(self.0, pairs(x), pairs(y)))
+        }
+    }
+    #[inline(always)]
+    fn prefetch(at: *const f32) {
+        <std::arch::x86_64::__m512 as Vector>::prefetch(at);
+    }
+}
+
 /// The kernels for one set of vector instructions.
 macro_rules! level {
     ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, $runs:literal, [$($rows:literal)*];)*) => {
@@ -409,6 +461,20 @@ level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
     F64 = __m512d, f64, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
+#[cfg(target_arch = "x86_64")]
+level!(avx512bf16 ("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
+    BF16 = Pairs, f32, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+);
+
+/// The kernels of products of [`Pairs`], for a set of vector instructions that has them.
+pub(in crate::call) fn kernels_of_pairs(simd: Simd) -> Option<&'static Kernels<f32>> {
+    match simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512Bf16 => Some(&avx512bf16::BF16),
+        _ => None,
+    }
+}
+
 macro_rules! lookup {
     ($f:ident: $t:ident $name:ident) => {
         /// The kernels for a set of vector instructions.
@@ -417,7 +483,7 @@ macro_rules! lookup {
                 #[cfg(target_arch = "x86_64")]
                 Simd::Avx2 => &avx2::$name,
                 #[cfg(target_arch = "x86_64")]
-                Simd::Avx512 => &avx512::$name,
+                Simd::Avx512 | Simd::Avx512Bf16 => &avx512::$name,
                 _ => &portable::$name,
             }
         }

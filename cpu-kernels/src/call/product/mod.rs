@@ -45,6 +45,7 @@ mod coming;
 mod lanes;
 pub(super) mod micro;
 mod pack;
+mod pairs;
 
 #[cfg(test)]
 mod tests;
@@ -155,22 +156,25 @@ pub(super) unsafe fn multiply<T: Element>(
             plain_product([m, n, k], out, row, add, lhs.plain(), rhs.plain());
             return done(0..m, 0..n);
         };
-        let turned = |view: View<T>| View { at: view.at, row: view.column, column: view.row };
         match order {
             Order::LanesOfRow => {
-                lanes::products(simd, kernels, free, [n, k], lhs, turned(rhs), out, 1);
+                lanes::products(simd, kernels, free, [n, k], lhs, rhs.turned(), out, 1);
                 return done(0..m, 0..n);
             }
             Order::LanesOfColumn => {
-                lanes::products(simd, kernels, free, [m, k], turned(rhs), lhs, out, row);
+                lanes::products(simd, kernels, free, [m, k], rhs.turned(), lhs, out, row);
                 return done(0..m, 0..n);
             }
             Order::Chain => (),
         }
-        let mut part = Part { simd, kernels, size: [m, n, k], lhs, rhs, out, row, add };
+        let (kernels, pairs) = match T::kernels_of_pairs(simd) {
+            Some(kernels) => (kernels, true),
+            None => (kernels, false),
+        };
+        let mut part = Part { simd, kernels, pairs, size: [m, n, k], lhs, rhs, out, row, add };
         if n == 1 && row == 1 {
             // A column is a row whose vectors lie along the rows of lhs.
-            part = Part { size: [1, m, k], lhs: turned(rhs), rhs: turned(lhs), row: m, ..part };
+            part = Part { size: [1, m, k], lhs: rhs.turned(), rhs: lhs.turned(), row: m, ..part };
             part.run(&mut free, |rows, columns| done(columns, rows));
         } else {
             part.run(&mut free, done);
@@ -182,6 +186,8 @@ pub(super) unsafe fn multiply<T: Element>(
 struct Part<T: Element> {
     simd: Simd,
     kernels: &'static Kernels<T::Wide>,
+    /// Whether the kernels' numbers are pairs of elements.
+    pairs: bool,
     size: [usize; 3],
     lhs: View<T>,
     rhs: View<T>,
@@ -297,16 +303,17 @@ impl<T: Element> Part<T> {
     ) {
         let [m, _, k] = self.size;
         let (wide, rows) = (self.kernels.columns, self.kernels.rows());
-        let block = parts(k, DEPTH, SIDE);
+        let block = parts(k, if self.pairs { 2 * DEPTH } else { DEPTH }, SIDE);
         for start in (0..k).step_by(block) {
             let depth = block.min(k - start);
+            let steps = if self.pairs { depth.div_ceil(2) } else { depth };
             let mut strip = Strip {
-                depth,
+                depth: steps,
                 lhs: panels.lhs,
                 lhs_step: rows,
                 rhs: panels.rhs,
                 rhs_step: wide,
-                panel: depth * wide,
+                panel: steps * wide,
                 columns: columns.len(),
                 out: self.out,
                 out_row: self.row,
@@ -314,7 +321,9 @@ impl<T: Element> Part<T> {
                 packed: panels.rhs,
             };
             // Strips of one height: a low one at the end would read rhs as often, for few rows.
-            let high = parts(if T::HALF { WIDENED[0] * rows } else { m }.min(m), rows, 1);
+            let widens = T::HALF && !self.pairs;
+            let group = if widens { WIDENED[0] * rows } else { m };
+            let high = parts(group.min(m), rows, 1);
             // SAFETY: the panels have room for a block of k and, of lhs, a tile's rows, of rhs, these columns up to a whole panel.
             unsafe {
                 let rhs = self.rhs.from(start, columns.start);
@@ -323,13 +332,12 @@ impl<T: Element> Part<T> {
                 let lying = !T::HALF && rhs.column == 1;
                 let lying = if lying { columns.len() / wide * wide } else { 0 };
                 let rest = [depth, columns.len() - lying];
-                self.pack_rhs(rhs.from(0, lying), rest, panels.rhs.add(lying * depth), panels);
+                self.pack_rhs(rhs.from(0, lying), rest, panels.rhs.add(lying * steps), panels);
                 let mut use_of_rhs = match () {
                     () if lying == 0 => Use::Packed,
                     () if near || m <= high => Use::Lying,
                     () => Use::Packing,
                 };
-                let group = if T::HALF { WIDENED[0] * rows } else { m };
                 let strips = m / group * group.div_ceil(high) + (m % group).div_ceil(high);
                 let strips = match use_of_rhs {
                     Use::Packed => strips,
@@ -340,24 +348,27 @@ impl<T: Element> Part<T> {
                     next if next < k => Coming::new(
                         self.rhs.from(next, columns.start),
                         [block.min(k - next), columns.len()],
-                        wide,
+                        [steps, wide],
                     ),
-                    _ => Coming::new(self.rhs.from(0, columns.end), [block, after], wide),
+                    _ => Coming::new(self.rhs.from(0, columns.end), [block, after], [steps, wide]),
                 };
                 coming.tiles = strips * (columns.len() / wide);
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
                     let lhs = self.lhs.from(first, start);
-                    let lhs = if T::HALF {
-                        widened(self.simd, lhs, [height, depth], panels.widened)
-                    } else {
-                        lhs.plain()
-                    };
+                    let wide_lhs = (!self.pairs).then(|| self.widened_lhs(lhs, [height, depth], panels));
                     for i in (0..height).step_by(high) {
                         let rows = high.min(height - i);
-                        self.pack_lhs(lhs.from(i, 0), [rows, depth], panels.lhs);
-                        let next = Lines { at: lhs.element(i + rows, 0), across: lhs.row, along: lhs.column };
-                        fetch_lines(next, [rows.min(height - i - rows), depth]);
+                        let next = [rows.min(height - i - rows), depth];
+                        if let Some(lhs) = wide_lhs {
+                            self.pack_lhs(lhs.from(i, 0), [rows, depth], panels.lhs);
+                            fetch_lines(lines_of_lhs(lhs.from(i + rows, 0)), next);
+                        } else {
+                            let lines = |i| lines_of_lhs(lhs.from(i, 0)).cast();
+                            let to = panels.lhs.cast();
+                            pairs::pack(self.simd, lines(i), [rows, depth], to, rows, pairs::BESIDE_LHS);
+                            fetch_lines(lines(i + rows), next);
+                        }
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
                         if use_of_rhs == Use::Packed {
@@ -372,7 +383,7 @@ impl<T: Element> Part<T> {
                             } else {
                                 self.kernels.strip(rows, &part);
                             }
-                            let rhs = strip.rhs.add(lying * depth);
+                            let rhs = strip.rhs.add(lying * steps);
                             let (columns, out) = (columns.len() - lying, strip.out.add(lying));
                             self.kernels.strip(rows, &Strip { rhs, columns, out, ..strip });
                         }
@@ -391,9 +402,49 @@ impl<T: Element> Part<T> {
     ///
     /// The elements are valid to read; the panel has room for them and [`SLACK`].
     unsafe fn pack_lhs(&self, lhs: View<T::Wide>, [rows, depth]: [usize; 2], to: *mut T::Wide) {
-        let lines = Lines { at: lhs.at, across: lhs.row, along: lhs.column };
         // SAFETY: the caller's promise is the same.
-        unsafe { pack(self.simd, lines, [rows, depth], to, rows) }
+        unsafe { pack(self.simd, lines_of_lhs(lhs), [rows, depth], to, rows) }
+    }
+
+    /// Rows of lhs as numbers to compute with, in the order in which they are.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read, and no more rows than are widened at a time, if they are.
+    unsafe fn widened_lhs(&self, lhs: View<T>, size: [usize; 2], panels: &Panels<T::Wide>) -> View<T::Wide> {
+        if !T::HALF {
+            return lhs.plain();
+        }
+        // SAFETY: the caller's promise is the same; the copy is dense.
+        unsafe {
+            let lhs = widened(self.simd, lhs, size, panels.widened);
+            if T::PAIRED {
+                pairs::exchange(lhs, size);
+            }
+            lhs
+        }
+    }
+
+    /// Packs a block of rhs into panels of pairs.
+    ///
+    /// # Safety
+    ///
+    /// That of [`pack_rhs`](Self::pack_rhs).
+    unsafe fn pack_pairs(&self, rhs: View<T>, [depth, columns]: [usize; 2], packed: *mut u32) {
+        let wide = self.kernels.columns;
+        let lines = Lines { at: rhs.at, across: rhs.column, along: rhs.row }.cast();
+        let turn = if rhs.column == 1 { SIDE_BY_SIDE } else { depth.max(1) };
+        for k in (0..depth).step_by(turn) {
+            let steps = turn.min(depth - k);
+            for j in (0..columns).step_by(wide) {
+                let size = [wide.min(columns - j), steps];
+                // SAFETY: the panels have room for these columns, of which each has half as many pairs as terms.
+                unsafe {
+                    let to = packed.add(j * depth.div_ceil(2) + k / 2 * wide);
+                    pairs::pack(self.simd, lines.from(j, k), size, to, wide, pairs::BESIDE_RHS);
+                }
+            }
+        }
     }
 
     /// Packs a block of rhs into panels, one after the other, from `packed` on.
@@ -409,6 +460,10 @@ impl<T: Element> Part<T> {
         panels: &Panels<T::Wide>,
     ) {
         let wide = self.kernels.columns;
+        if self.pairs {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.pack_pairs(rhs, [depth, columns], packed.cast()) };
+        }
         let group = if T::HALF { WIDENED[1] * wide } else { columns.max(1) };
         // Steps of several panels are read where neighbouring columns lie side by side, and otherwise all steps of a panel.
         let turn = if rhs.column == 1 { SIDE_BY_SIDE } else { depth };
@@ -418,7 +473,11 @@ impl<T: Element> Part<T> {
             unsafe {
                 let rhs = rhs.from(0, first);
                 let rhs = if T::HALF {
-                    widened(self.simd, rhs, [depth, width], panels.widened)
+                    let rhs = widened(self.simd, rhs, [depth, width], panels.widened);
+                    if T::PAIRED {
+                        pairs::exchange(rhs.turned(), [width, depth]);
+                    }
+                    rhs
                 } else {
                     rhs.plain()
                 };
@@ -442,6 +501,11 @@ impl<T: Element> Part<T> {
             }
         }
     }
+}
+
+/// Rows of lhs as lines.
+fn lines_of_lhs<T: Copy>(lhs: View<T>) -> Lines<T> {
+    Lines { at: lhs.at, across: lhs.row, along: lhs.column }
 }
 
 /// The extent of equal parts of at most `most`, a multiple of `unit` if there are several; `most` is one too.

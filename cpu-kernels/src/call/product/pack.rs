@@ -23,6 +23,12 @@ impl<T> Clone for Lines<T> {
 impl<T> Copy for Lines<T> {}
 
 impl<T> Lines<T> {
+    /// The same of elements of the same size.
+    pub fn cast<U>(self) -> Lines<U> {
+        assert_eq!(size_of::<T>(), size_of::<U>(), "distances are in elements");
+        Lines { at: self.at.cast(), across: self.across, along: self.along }
+    }
+
     /// The lines from one on, from a step on.
     pub fn from(self, line: usize, step: usize) -> Self {
         Lines { at: self.at.wrapping_add(line * self.across + step * self.along), ..self }

@@ -42,9 +42,13 @@ fn distances(layout: usize, rows: usize, columns: usize) -> [usize; 2] {
     }
 }
 
-/// A chain over k, begun with what is there.
-fn chain<N: Fused>(start: N, terms: impl Iterator<Item = (N, N)>) -> N {
-    terms.fold(start, |sum, (x, y)| x.fused(y, sum))
+/// A chain over k, begun with what is there; of paired terms the second comes first.
+fn chain<N: Fused>(start: N, terms: impl Iterator<Item = (N, N)>, paired: bool) -> N {
+    let mut terms: Vec<(N, N)> = terms.collect();
+    if paired {
+        terms.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+    }
+    terms.into_iter().fold(start, |sum, (x, y)| x.fused(y, sum))
 }
 
 /// Sums in four lines of 64 bytes, whose halves are added until one is left.
@@ -89,7 +93,8 @@ fn check<T: Element<Wide = N>, N: Fused>(
             let terms = (0..k)
                 .map(|k| (x[i * lhs_row + k * lhs_column].wide(), y[k * rhs_row + j * rhs_column].wide()));
             let start = if add { before[i * row + j] } else { N::ZERO };
-            wanted[i * row + j] = if order == Order::Chain { chain(start, terms) } else { in_lanes(terms) };
+            wanted[i * row + j] =
+                if order == Order::Chain { chain(start, terms, T::PAIRED) } else { in_lanes(terms) };
         }
     }
     for simd in Simd::available() {

@@ -1,0 +1,114 @@
+//! Pairs of neighbouring terms: how bf16 is packed where a machine multiplies two of them at once, and the order of the sums that follows from it
+//! everywhere.
+//!
+//! The instruction adds the product of the second numbers of two pairs, then that of the first. So that is the order of every sum of products of
+//! bf16, and a machine without it takes the numbers in that order one by one. A term that has no partner stands alone: beside it a pair has −0 and +0, whose
+//! product is −0, which changes no sum.
+
+use super::pack::{Lines, pack as pack_numbers};
+use crate::call::panel::View;
+use crate::simd::Simd;
+use std::mem::swap;
+
+/// What stands beside a term of lhs without a partner.
+pub(super) const BESIDE_LHS: u16 = 0x8000;
+/// What stands beside a term of rhs without a partner.
+pub(super) const BESIDE_RHS: u16 = 0;
+
+/// `to[p·step + l]` = the elements 2·p and 2·p + 1 of line l, the first in the lower half, for l in `0..width`; beside the last of an odd `depth` stands `beside`.
+///
+/// # Safety
+///
+/// The elements are valid to read; `to` is valid to write `depth / 2`, rounded up, times `step` numbers and [`SLACK`](super::SLACK) more, which overlap none that
+/// are read. The step is not below the width. The machine has the vector instructions.
+pub(super) unsafe fn pack(
+    simd: Simd,
+    source: Lines<u16>,
+    [width, depth]: [usize; 2],
+    to: *mut u32,
+    step: usize,
+    beside: u16,
+) {
+    let whole = depth / 2;
+    // SAFETY: the indices are below the extents.
+    unsafe {
+        let done = if source.across == 1 {
+            macro_rules! by_width {
+                ($($w:literal)*) => {
+                    match width {
+                        $($w => steps::<$w>(source, whole, to, step),)*
+                        _ => 0,
+                    }
+                };
+            }
+            // Panels of rhs, and strips of lhs.
+            by_width!(32 14 13 12 11 10 9 8 7 6 5 4 3 2 1)
+        } else if source.along == 1 && source.across % 2 == 0 && source.at.cast::<f32>().is_aligned() {
+            // A pair is a number that lies there already.
+            let pairs = Lines { at: source.at.cast(), across: source.across / 2, along: 1 };
+            pack_numbers::<f32>(simd, pairs, [width, whole], to.cast(), step);
+            whole
+        } else {
+            0
+        };
+        let element = |line: usize, k: usize| match k {
+            _ if k < depth => source.at.add(line * source.across + k * source.along).read(),
+            _ => beside,
+        };
+        for pair in done..depth.div_ceil(2) {
+            for line in 0..width {
+                let both = pair_of(element(line, 2 * pair), element(line, 2 * pair + 1));
+                to.add(pair * step + line).write(both);
+            }
+        }
+    }
+}
+
+/// Two terms in the place of a number.
+#[inline(always)]
+fn pair_of(first: u16, second: u16) -> u32 {
+    first as u32 | (second as u32) << 16
+}
+
+/// Lines side by side, so many that interleaving two steps is a few instructions. Returns how many pairs are done: all.
+///
+/// # Safety
+///
+/// That of [`pack`], for `W` lines and so many whole pairs.
+#[inline(always)]
+unsafe fn steps<const W: usize>(source: Lines<u16>, pairs: usize, to: *mut u32, step: usize) -> usize {
+    for pair in 0..pairs {
+        // SAFETY: the steps exist.
+        unsafe {
+            let from = source.at.add(2 * pair * source.along);
+            let first = from.cast::<[u16; W]>().read_unaligned();
+            let second = from.add(source.along).cast::<[u16; W]>().read_unaligned();
+            let both: [u32; W] = std::array::from_fn(|l| pair_of(first[l], second[l]));
+            to.add(pair * step).cast::<[u32; W]>().write_unaligned(both);
+        }
+    }
+    pairs
+}
+
+/// Exchanges the two terms of each pair: neighbouring columns of a dense matrix, whatever its order in memory.
+///
+/// # Safety
+///
+/// The matrix is dense, by rows (`column` is 1) or by columns (`row` is 1), and its elements are valid to read and to write; nobody else uses them.
+pub(super) unsafe fn exchange<T>(matrix: View<T>, [rows, columns]: [usize; 2]) {
+    let at = matrix.at.cast_mut();
+    // SAFETY: the indices are below the extents, and two references are to different elements.
+    unsafe {
+        if matrix.column == 1 {
+            for i in 0..rows {
+                let row = std::slice::from_raw_parts_mut(at.add(i * matrix.row), columns);
+                row.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+            }
+        } else {
+            for pair in 0..columns / 2 {
+                let [first, second] = [0, 1].map(|c| at.add((2 * pair + c) * matrix.column));
+                (0..rows).for_each(|i| swap(&mut *first.add(i), &mut *second.add(i)));
+            }
+        }
+    }
+}
