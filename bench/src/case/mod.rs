@@ -230,7 +230,7 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
     for case in &mut cases {
         let group = match &case.kind {
-            Kind::Gemm { .. } | Kind::Product { .. } if case.dtype == Float::Bf16 => "C10 products of bf16",
+            Kind::Gemm { .. } | Kind::Product { .. } if case.dtype == Float::Bf16 => OF_BF16,
             Kind::Gemm { .. } | Kind::Product { .. } => "C1 products",
             Kind::Chain { .. } => "C2 chains",
             // The larger network is GPT-2, whose vocabulary nobody else has. Each has a group: two sets of states at a time are more than many
@@ -244,8 +244,13 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
         };
         case.group = group.into();
     }
+    // In the order of their labels.
+    cases.sort_by_key(|case| case.group == OF_BF16);
     cases
 }
+
+/// The group of products of bf16.
+const OF_BF16: &str = "C10 products of bf16";
 
 /// The greatest extent of a square product on a CPU.
 const LARGEST: usize = 2048;

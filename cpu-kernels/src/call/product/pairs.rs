@@ -8,7 +8,7 @@
 use super::pack::{Lines, pack as pack_numbers};
 use crate::call::panel::View;
 use crate::simd::Simd;
-use std::mem::swap;
+use std::ptr::swap;
 
 /// What stands beside a term of lhs without a partner.
 pub(super) const BESIDE_LHS: u16 = 0x8000;
@@ -43,7 +43,8 @@ pub(super) unsafe fn pack(
             }
             // Panels of rhs, and strips of lhs.
             by_width!(32 14 13 12 11 10 9 8 7 6 5 4 3 2 1)
-        } else if source.along == 1 && source.across % 2 == 0 && source.at.cast::<f32>().is_aligned() {
+        } else if source.along == 1 && source.across.is_multiple_of(2) && source.at.cast::<f32>().is_aligned()
+        {
             // A pair is a number that lies there already.
             let pairs = Lines { at: source.at.cast(), across: source.across / 2, along: 1 };
             pack_numbers::<f32>(simd, pairs, [width, whole], to.cast(), step);
@@ -97,7 +98,7 @@ unsafe fn steps<const W: usize>(source: Lines<u16>, pairs: usize, to: *mut u32, 
 /// The matrix is dense, by rows (`column` is 1) or by columns (`row` is 1), and its elements are valid to read and to write; nobody else uses them.
 pub(super) unsafe fn exchange<T>(matrix: View<T>, [rows, columns]: [usize; 2]) {
     let at = matrix.at.cast_mut();
-    // SAFETY: the indices are below the extents, and two references are to different elements.
+    // SAFETY: the indices are below the extents.
     unsafe {
         if matrix.column == 1 {
             for i in 0..rows {
@@ -107,7 +108,7 @@ pub(super) unsafe fn exchange<T>(matrix: View<T>, [rows, columns]: [usize; 2]) {
         } else {
             for pair in 0..columns / 2 {
                 let [first, second] = [0, 1].map(|c| at.add((2 * pair + c) * matrix.column));
-                (0..rows).for_each(|i| swap(&mut *first.add(i), &mut *second.add(i)));
+                (0..rows).for_each(|i| swap(first.add(i), second.add(i)));
             }
         }
     }
