@@ -1,8 +1,8 @@
 //! Floors: what a case would take on a CPU if nothing were lost.
 //!
 //! Everything in them was measured in the same records, by whoever was best at it. A chain's floor is the plain loop's time; where there is none, its bytes
-//! at the bandwidth of its copy. A product's is its operations at the best rate that anybody reached in any product. A network's is its operations at that
-//! rate, and its bytes at the bandwidth of the largest copy: who overlaps the two can be below.
+//! at the bandwidth of its copy. A product's is its operations at the best rate that anybody reached in any product of the same dtype. A network's is its operations at
+//! that rate, and its bytes at the bandwidth of the largest copy: who overlaps the two can be below.
 
 use crate::record::{Measurement, Record};
 use std::collections::BTreeMap;
@@ -19,15 +19,15 @@ pub struct Floors<'a> {
     copies: BTreeMap<&'a str, f64>,
     /// Bytes a second of the largest copy.
     bandwidth: Option<f64>,
-    /// Operations a second of products.
-    rate: Option<f64>,
+    /// Operations a second of products: of bf16, and of others.
+    rates: [Option<f64>; 2],
 }
 
 impl<'a> Floors<'a> {
     /// Those that the figures on CPUs give.
     pub fn of(records: &'a [Record]) -> Floors<'a> {
         let mut floors =
-            Floors { loops: BTreeMap::new(), copies: BTreeMap::new(), bandwidth: None, rate: None };
+            Floors { loops: BTreeMap::new(), copies: BTreeMap::new(), bandwidth: None, rates: [None; 2] };
         let mut largest = 0;
         let on_cpus = || records.iter().flat_map(|r| &r.measurements).filter(|m| m.device == "cpu");
         for m in on_cpus() {
@@ -37,7 +37,8 @@ impl<'a> Floors<'a> {
             }
             if is_product(m) {
                 let rate = m.work.flops as f64 / seconds;
-                floors.rate = Some(floors.rate.map_or(rate, |best| best.max(rate)));
+                let best = &mut floors.rates[usize::from(!is_of_halves(m))];
+                *best = Some(best.map_or(rate, |best| best.max(rate)));
             }
             // A plain copy counts for the copy of its size.
             let copied = m.case.replacen("copy plain ", "copy ", 1);
@@ -62,14 +63,19 @@ impl<'a> Floors<'a> {
             return Some(*seconds);
         }
         let (bytes, operations) = (m.work.bytes as f64, m.work.flops as f64);
+        let rate = self.rates[usize::from(!is_of_halves(m))];
         match m.work.flops {
             0 => Some(bytes / self.copies.get(m.reference.as_deref()?)?),
-            _ if is_product(m) => Some(operations / self.rate?),
-            _ => Some(operations / self.rate? + bytes / self.bandwidth?),
+            _ if is_product(m) => Some(operations / rate?),
+            _ => Some(operations / rate? + bytes / self.bandwidth?),
         }
     }
 }
 
 fn is_product(m: &Measurement) -> bool {
     m.case.starts_with("gemm")
+}
+
+fn is_of_halves(m: &Measurement) -> bool {
+    m.case.split(' ').any(|word| word == "bf16")
 }

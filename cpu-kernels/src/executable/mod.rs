@@ -7,6 +7,7 @@
 //! The plan is verified first ([`wengert_core::plan::verify()`]); kernels check again, at every run, that the memory they get is as long,
 //! as aligned and as separate as they rely on. So a wrong plan cannot become a wild write.
 
+mod copy;
 mod prepare;
 mod profile;
 mod run;

@@ -1,5 +1,6 @@
 //! Following the steps. Nothing here allocates.
 
+use super::copy::copy;
 use super::{Action, Executable, Memory, Place, Profile, Spent, Trip};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Buffer, Workspace};
@@ -96,9 +97,8 @@ impl Runner<'_> {
                 assert!(from.bytes() == to.bytes(), "both places hold the same value");
                 assert!(to.is_writable(), "the plan's verifier lets nothing be written that is only read");
                 let since = self.since();
-                // SAFETY: both are valid for their bytes, of which there are as many, and `to` may be written. `copy` allows
-                // them to overlap.
-                unsafe { std::ptr::copy(from.pointer(), to.pointer(), from.bytes()) };
+                // SAFETY: both are valid for their bytes, of which there are as many, and `to` may be written; no other step runs now.
+                unsafe { copy(self.workspace.pool(), &from, &to)? };
                 self.spent(since, |profile| &mut profile.copies);
                 Ok(())
             }
