@@ -49,6 +49,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run the filetests of a folder.
     Test(TestArgs),
+    /// Give buffers offsets: a table of lifespans and sizes in, the table with offsets out.
+    Memory(MemoryArgs),
     /// List the ops, or explain one.
     Ops(OpsArgs),
     /// List the devices of this machine.
@@ -378,6 +380,50 @@ pub struct TestArgs {
     /// Rewrite the expected output of the cases that fail.
     #[arg(long)]
     pub bless: bool,
+}
+
+/// Arguments of `memory`.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("goal").required(true))]
+pub struct MemoryArgs {
+    /// A .csv table of buffers, one a line: id, lower, upper (the first moment at which it lives no more), size; and alignment, offset (where it must lie), alias
+    /// (whose bytes it shares), where there is such a column.
+    #[arg(value_name = "PROBLEM.csv")]
+    pub problem: PathBuf,
+    /// Find offsets with which no buffer ends above this: bytes, or 3KiB, 3MiB, 3GiB; exit status 1 if there are none or none is found.
+    #[arg(long, value_name = "BYTES", group = "goal", value_parser = bytes)]
+    pub capacity: Option<u64>,
+    /// Find offsets that end as low as possible.
+    #[arg(long, group = "goal")]
+    pub minimize: bool,
+    /// Write the table with offsets.
+    #[arg(short, long, value_name = "SOLUTION.csv")]
+    pub out: Option<PathBuf>,
+    /// Draw the arena over time.
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// States that the exact search may look at, all together; the same effort gives the same result.
+    #[arg(long, value_name = "STATES", default_value_t = 4_000_000)]
+    pub effort: u64,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bytes, as a number or with a binary unit.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let wrong = || format!("`{text}` is no number of bytes: write 1048576, 3KiB, 1.5MiB or 2GiB");
+    let number = number.trim();
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(1 << shift).ok_or_else(wrong);
+    }
+    let value: f64 = number.parse().map_err(|_| wrong())?;
+    let value = value * (1u64 << shift) as f64;
+    let good = shift > 0 && value.is_finite() && (0.0..9e18).contains(&value);
+    if good { Ok(value.round() as u64) } else { Err(wrong()) }
 }
 
 /// Arguments of `ops`.

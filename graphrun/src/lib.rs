@@ -36,6 +36,7 @@ pub fn run(cli: &Cli, console: &mut Console<'_>) -> Status {
         Command::Test(args) => command::test::run(args, console),
         Command::Ops(args) => command::ops::run(args, console),
         Command::Devices(args) => command::devices::run(args, console),
+        Command::Memory(args) => command::memory::run(args, console),
     };
     outcome.unwrap_or_else(|failure| console.report(&failure))
 }

@@ -23,6 +23,7 @@ pub mod fft;
 pub mod format;
 pub mod linalg;
 pub mod list;
+pub mod memory;
 pub mod models;
 pub mod nn;
 pub mod operators;

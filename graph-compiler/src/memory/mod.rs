@@ -7,8 +7,7 @@
 //!    copied at the end.
 //! 2. **In place** (`slots`). A result takes the bytes of an operand that dies in its kernel, where nest or call allows it. Buffers
 //!    that follow one another in the same bytes are one *slot*.
-//! 3. **Offsets** ([`greedy`]). Slots are buffers of the static memory problem ([`problem`]), with the max load ([`bound`]) as its lower
-//!    bound. [`search`] finds offsets below a given height, or proves that there are none.
+//! 3. **Offsets** ([`assign`]). Slots are buffers of the static memory problem.
 //!
 //! **Regions** (`regions`) of loops and branches are planned first, each like a function of its own with an arena of its own. The arena of a
 //! construct's regions is one slot of the function around it, which lives while the construct runs; and what is memory around the arena to a region are
@@ -16,19 +15,13 @@
 //!
 //! Whatever is decided here is checked by [`wengert_core::plan::verify()`], which shares no code with it.
 
-pub mod bound;
+pub mod assign;
 mod emit;
-pub mod greedy;
 mod homes;
 mod moves;
 mod nests;
-pub mod problem;
 mod regions;
-#[cfg(test)]
-mod samples;
-pub mod search;
 mod slots;
-pub mod sweep;
 
 use crate::kernels::{Kernels, Work};
 use crate::pipeline::within;

@@ -1,11 +1,11 @@
 //! Slots: bytes that hold one buffer after another.
 
-use super::bound::max_load;
-use super::greedy;
+use super::assign::bound::max_load;
+use super::assign::greedy;
+use super::assign::problem::{Buffer, Problem};
 use super::homes::{Homes, bytes};
 use super::moves::{Move, Moves};
 use super::nests::Nests;
-use super::problem::{Buffer, Problem};
 use super::regions::Regions;
 use crate::kernels::{BufferId, Kernels, Work};
 use wengert_core::id::IdVec;
@@ -169,7 +169,7 @@ impl Slots {
                     Diagnostic::new("the values of this function together are beyond 2^63 bytes")
                         .help("bind smaller dimensions")
                 })?;
-            problem.push(Buffer { lower: slot.lower, upper: slot.upper, size: size.unwrap_or(0) });
+            problem.push(Buffer::new(slot.lower, slot.upper, size.unwrap_or(0)));
             numbers.push(n);
         }
         let solution = greedy::solve(&problem);

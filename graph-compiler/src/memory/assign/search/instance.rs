@@ -1,16 +1,21 @@
 //! A problem as the search sees it.
 
-use crate::memory::problem::{Problem, Solution};
+use crate::memory::assign::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// The buffers that have bytes and moments, and the sections they live in.
+/// The buffers that have bytes and moments and no offset yet, and the sections they live in.
 pub(super) struct Instance {
-    /// What they are numbered by in the problem, and how many there are in all.
+    /// What they are numbered by in the problem.
     numbers: Vec<usize>,
-    all: usize,
+    /// The offsets of those that are not placed.
+    others: Solution,
     pub height: u64,
     pub sizes: Vec<u64>,
+    /// What their offsets are multiples of.
+    alignments: Vec<u64>,
+    /// Of each, the bytes of those with fixed offsets that it meets, in order, without overlap.
+    obstacles: Vec<Vec<(u64, u64)>>,
     /// Moments of each.
     lifespans: Vec<u64>,
     /// Sections that each lives in.
@@ -19,19 +24,13 @@ pub(super) struct Instance {
     pub loads: Vec<u64>,
     /// Who meets whom.
     pub neighbours: Vec<Vec<u32>>,
-    /// The greatest end of those that live at no moment.
-    idle: u64,
 }
 
 impl Instance {
     /// Nothing if more than `most` pairs meet, or a section is too large to be added up.
     pub fn new(problem: &Problem, height: u64, most: usize) -> Option<Self> {
-        let lives = |n: &usize| {
-            let buffer = &problem.buffers[*n];
-            buffer.size > 0 && buffer.lower < buffer.upper
-        };
-        let all = problem.buffers.len();
-        let numbers: Vec<usize> = (0..all).filter(lives).collect();
+        let is_placed = |n: &usize| problem.buffers[*n].lives() && problem.buffers[*n].fixed.is_none();
+        let numbers: Vec<usize> = (0..problem.buffers.len()).filter(is_placed).collect();
         let buffers: Vec<_> = numbers.iter().map(|n| problem.buffers[*n]).collect();
         // A section that is contained in no other begins with a birth, and the next change is a death. Deaths come before births.
         let mut changes: Vec<(u64, bool)> =
@@ -62,17 +61,42 @@ impl Instance {
             met
         });
         let neighbours = neighbours.collect();
-        let idle = problem.buffers.iter().filter(|b| b.lower >= b.upper).map(|b| b.size).max().unwrap_or(0);
+        let others: Solution = Solution {
+            offsets: problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect(),
+            height: problem
+                .buffers
+                .iter()
+                .filter(|b| b.fixed.is_some() || !b.lives())
+                .map(|b| b.fixed.unwrap_or(0).saturating_add(b.size))
+                .max()
+                .unwrap_or(0),
+        };
+        let obstacles = buffers.iter().map(|b| {
+            let fixed = problem.buffers.iter().filter(|o| o.fixed.is_some() && o.lives() && o.meets(b));
+            let mut taken: Vec<(u64, u64)> =
+                fixed.map(|o| (o.fixed.unwrap_or(0), o.fixed.unwrap_or(0).saturating_add(o.size))).collect();
+            taken.sort_unstable();
+            taken.dedup_by(|next, last| {
+                let joined = next.0 <= last.1;
+                if joined {
+                    last.1 = last.1.max(next.1);
+                }
+                joined
+            });
+            taken
+        });
+        let obstacles = obstacles.collect();
         Some(Instance {
-            all,
             height,
+            alignments: buffers.iter().map(|b| b.alignment).collect(),
+            obstacles,
             sizes: buffers.iter().map(|b| b.size).collect(),
             lifespans: buffers.iter().map(|b| b.lifespan()).collect(),
             numbers,
             sections,
             loads,
             neighbours,
-            idle,
+            others,
         })
     }
 
@@ -80,9 +104,23 @@ impl Instance {
         self.sizes.len()
     }
 
+    /// The lowest offset from `least` on that a buffer may have, as far as alignment and fixed offsets go.
+    #[inline]
+    pub fn lifted(&self, n: usize, least: u64) -> u64 {
+        let alignment = self.alignments[n];
+        let up = |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
+        let mut offset = up(least);
+        for (from, to) in &self.obstacles[n] {
+            if offset < *to && *from < offset.saturating_add(self.sizes[n]) {
+                offset = up(*to);
+            }
+        }
+        offset
+    }
+
     /// True if some section alone is above the height.
     pub fn is_too_low(&self) -> bool {
-        self.idle > self.height || self.loads.iter().any(|load| *load > self.height)
+        self.others.height > self.height || self.loads.iter().any(|load| *load > self.height)
     }
 
     /// For each way of ranking, the rank of each buffer; low ones come first.
@@ -110,7 +148,7 @@ impl Instance {
 
     /// The offsets of these buffers as a solution of the problem.
     pub fn solution(&self, offsets: &[u64]) -> Solution {
-        let mut solution = Solution { offsets: vec![0; self.all], height: self.idle };
+        let mut solution = self.others.clone();
         for ((number, offset), size) in self.numbers.iter().zip(offsets).zip(&self.sizes) {
             solution.offsets[*number] = *offset;
             solution.height = solution.height.max(offset + size);

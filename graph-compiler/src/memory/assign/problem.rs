@@ -3,6 +3,8 @@
 //! Time is a line of moments (steps of a plan), lifespans are half open, and two buffers that live at one moment may not
 //! share a byte. Buffers that are to share their bytes (in place) are one buffer here: who merges them decides that
 //! before. This is the form of minimalloc's CSV files (`id,lower,upper,size`).
+//!
+//! A buffer may have to lie at a multiple of a number, or at an offset that is given.
 
 /// A buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -11,8 +13,12 @@ pub struct Buffer {
     pub lower: u64,
     /// The first moment at which it lives no more; above `lower`.
     pub upper: u64,
-    /// Bytes; a multiple of the problem's alignment.
+    /// Bytes.
     pub size: u64,
+    /// Its offset is a multiple of this, which is at least 1.
+    pub alignment: u64,
+    /// Its offset, where that is given.
+    pub fixed: Option<u64>,
 }
 
 /// Buffers to be placed.
@@ -32,6 +38,21 @@ pub struct Solution {
 }
 
 impl Buffer {
+    /// A buffer that may lie anywhere.
+    pub fn new(lower: u64, upper: u64, size: u64) -> Self {
+        Buffer { lower, upper, size, alignment: 1, fixed: None }
+    }
+
+    /// Whether an offset is one that it may have, by itself.
+    pub fn may_lie_at(&self, offset: u64) -> bool {
+        offset.is_multiple_of(self.alignment) && self.fixed.is_none_or(|fixed| fixed == offset)
+    }
+
+    /// True if it takes bytes at some moment.
+    pub fn lives(&self) -> bool {
+        self.size > 0 && self.lower < self.upper
+    }
+
     /// True if there is a moment at which both live.
     pub fn meets(&self, other: &Buffer) -> bool {
         self.lower < other.upper && other.lower < self.upper
@@ -50,16 +71,25 @@ impl Problem {
         self.buffers.len() - 1
     }
 
-    /// The pair of buffers that a solution lets share a byte while both live, if there is one. Offsets that are missing or
-    /// beyond the height count as sharing with itself.
+    /// True if every buffer may lie anywhere.
+    pub fn is_plain(&self) -> bool {
+        self.buffers.iter().all(|b| b.alignment == 1 && b.fixed.is_none())
+    }
+
+    /// The pair of buffers that a solution lets share a byte while both live, if there is one. A buffer whose offset is missing, beyond the height or not one that
+    /// it may have counts as sharing with itself.
     pub fn conflict(&self, solution: &Solution) -> Option<(usize, usize)> {
-        let end = |i: usize| solution.offsets.get(i)?.checked_add(self.buffers[i].size);
-        if let Some(i) = (0..self.buffers.len()).find(|i| end(*i).is_none_or(|e| e > solution.height)) {
+        let good = |i: usize| {
+            let (buffer, offset) = (&self.buffers[i], *solution.offsets.get(i)?);
+            let end = offset.checked_add(buffer.size)?;
+            Some(end <= solution.height && buffer.may_lie_at(offset))
+        };
+        if let Some(i) = (0..self.buffers.len()).find(|i| good(*i) != Some(true)) {
             return Some((i, i));
         }
         // A sweep over time: deaths before births; the living are ordered by offset, and do not overlap.
         let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * self.buffers.len());
-        for (i, buffer) in self.buffers.iter().enumerate().filter(|(_, b)| b.size > 0) {
+        for (i, buffer) in self.buffers.iter().enumerate().filter(|(_, b)| b.lives()) {
             events.push((buffer.lower, true, i));
             events.push((buffer.upper, false, i));
         }

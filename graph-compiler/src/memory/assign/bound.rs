@@ -2,9 +2,11 @@
 
 use super::problem::Problem;
 
-/// The max load: the greatest sum of the sizes of buffers that live at one moment.
+/// The max load: the greatest sum of the sizes of buffers that live at one moment, or, if that is more, the end of one whose offset is fixed.
 pub fn max_load(problem: &Problem) -> u64 {
-    load(problem).into_iter().map(|(_, load)| load).max().unwrap_or(0)
+    let loads = load(problem).into_iter().map(|(_, load)| load);
+    let fixed = problem.buffers.iter().filter_map(|b| b.fixed?.checked_add(b.size));
+    loads.chain(fixed).max().unwrap_or(0)
 }
 
 /// The moments at which the load changes, in order, each with the load from then on. Saturates.

@@ -45,7 +45,7 @@ impl<'a> Attempt<'a> {
         Attempt {
             instance,
             rank,
-            supports: vec![0; count],
+            supports: (0..count).map(|n| instance.lifted(n, 0)).collect(),
             placed: vec![false; count],
             log: Vec::new(),
             failed: FxHashSet::default(),
@@ -146,7 +146,7 @@ impl<'a> Attempt<'a> {
             let at = *other as usize;
             if !self.placed[at] && self.supports[at] < top {
                 self.log.push(Change::Support(*other, self.supports[at]));
-                self.supports[at] = top;
+                self.supports[at] = self.instance.lifted(at, top);
             }
         }
     }

@@ -9,6 +9,8 @@
 //!
 //! A buffer need not be tried above the end that another one would have on its support: that one would fit below it, and come first.
 //!
+//! Fixed offsets and alignments lift supports: a buffer that something fixed is in the way of stands above that.
+//!
 //! # What is cut off
 //!
 //! - **Sections.** Between two changes of who lives, everybody alive meets everybody: a section is a stack. Only those sections count that are contained in no other.
@@ -52,23 +54,25 @@ pub enum Found {
     Unknown,
 }
 
-/// Looks for offsets with which no buffer ends above `height`, at `effort` states at most.
-pub fn within(problem: &Problem, height: u64, effort: u64) -> Found {
+/// Looks for offsets with which no buffer ends above `height`, at as many states as are left, and takes off those that it has looked at.
+///
+/// Buffers with fixed offsets must not overlap each other.
+pub fn within(problem: &Problem, height: u64, left: &mut u64) -> Found {
     let Some(instance) = Instance::new(problem, height, MOST_PAIRS) else { return Found::Unknown };
     if instance.is_too_low() {
         return Found::Nothing;
     }
     let ranks = instance.ranks();
-    let (mut left, mut turn) = (effort, FIRST_TURN);
-    while left > 0 {
+    let mut turn = FIRST_TURN.min(*left / 16 + 100);
+    while *left > 0 {
         for rank in &ranks {
-            let mut attempt = Attempt::new(&instance, rank, turn.min(left));
+            let mut attempt = Attempt::new(&instance, rank, turn.min(*left));
             let found = attempt.run();
-            left -= attempt.states().min(left);
+            *left -= attempt.states().min(*left);
             match found {
                 Some(Some(offsets)) => return Found::Solution(instance.solution(&offsets)),
                 Some(None) => return Found::Nothing,
-                None if left == 0 => return Found::Unknown,
+                None if *left == 0 => return Found::Unknown,
                 None => {}
             }
         }

@@ -1,9 +1,9 @@
 //! The search against exhaustion, towers that were cut up, and problems of others.
 
 use super::*;
-use crate::memory::bound::max_load;
-use crate::memory::problem::Buffer;
-use crate::memory::samples::{planted, problem};
+use crate::memory::assign::bound::max_load;
+use crate::memory::assign::problem::Buffer;
+use crate::memory::assign::samples::{planted, problem};
 use proptest::prelude::*;
 
 /// The least height, by every order of buffers, each put on those before it that it meets.
@@ -28,7 +28,9 @@ fn exhausted(problem: &Problem) -> u64 {
 }
 
 fn solved(problem: &Problem, height: u64, effort: u64) -> Solution {
-    let Found::Solution(solution) = within(problem, height, effort) else { panic!("not solved") };
+    let Found::Solution(solution) = within(problem, height, &mut effort.clone()) else {
+        panic!("not solved")
+    };
     assert_eq!(problem.conflict(&solution), None);
     assert!(solution.height <= height);
     solution
@@ -41,7 +43,7 @@ proptest! {
         let least = exhausted(&p);
         solved(&p, least, 1 << 20);
         if least > 0 {
-            prop_assert_eq!(within(&p, least - 1, 1 << 20), Found::Nothing);
+            prop_assert_eq!(within(&p, least - 1, &mut (1 << 20)), Found::Nothing);
         }
     }
 }
@@ -57,24 +59,24 @@ fn towers_that_were_cut_up_are_put_together() {
 #[test]
 fn an_effort_ends() {
     let (p, height) = planted(3, 150);
-    assert_eq!(within(&p, height, 0), Found::Unknown);
-    assert_eq!(within(&p, height, 5), Found::Unknown);
-    assert_eq!(within(&p, height - 1, 5), Found::Nothing);
+    assert_eq!(within(&p, height, &mut 0u64), Found::Unknown);
+    assert_eq!(within(&p, height, &mut 5), Found::Unknown);
+    assert_eq!(within(&p, height - 1, &mut 5), Found::Nothing);
 }
 
 #[test]
 fn buffers_without_bytes_or_moments_are_nobody_s_neighbours() {
     let p = problem(&[(0, 4, 10), (2, 2, 30), (1, 3, 0), (3, 5, 20)]);
-    let Found::Solution(solution) = within(&p, 30, 100) else { panic!("not solved") };
+    let Found::Solution(solution) = within(&p, 30, &mut 100) else { panic!("not solved") };
     assert_eq!((solution.height, solution.offsets[1], solution.offsets[2]), (30, 0, 0));
-    assert_eq!(within(&p, 29, 100), Found::Nothing);
-    assert_eq!(within(&problem(&[]), 0, 100), Found::Solution(Solution::default()));
+    assert_eq!(within(&p, 29, &mut 100), Found::Nothing);
+    assert_eq!(within(&problem(&[]), 0, &mut 100), Found::Solution(Solution::default()));
 }
 
 #[test]
 fn sums_that_do_not_fit_are_no_problem_of_the_search() {
     let p = problem(&[(0, 2, u64::MAX), (1, 3, 2)]);
-    assert_eq!(within(&p, u64::MAX, 100), Found::Unknown);
+    assert_eq!(within(&p, u64::MAX, &mut 100), Found::Unknown);
 }
 
 /// The instances of MiniMalloc.

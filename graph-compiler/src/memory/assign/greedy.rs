@@ -42,7 +42,7 @@ enum Fit {
 pub fn solve(problem: &Problem) -> Solution {
     let bound = max_load(problem);
     let mut placer = Placer::new(problem);
-    let many = problem.buffers.len() > MANY;
+    let many = problem.buffers.len() > MANY && problem.is_plain();
     let swept = many.then(|| sweep::solve(problem));
     if let Some(solution) = swept.clone().filter(|solution| solution.height <= bound) {
         return solution;
@@ -82,7 +82,7 @@ fn squeak(
     bound: u64,
 ) -> Solution {
     let mut rank: Vec<usize> = vec![0; order.len()];
-    let (mut current, many) = (best.clone(), problem.buffers.len() > MANY);
+    let (mut current, many) = (best.clone(), problem.buffers.len() > MANY && problem.is_plain());
     let mut failures = 0;
     while best.height > bound && failures < PATIENCE && placer.effort < EFFORT {
         for (position, i) in order.iter().enumerate() {
@@ -134,20 +134,25 @@ impl<'a> Placer<'a> {
     /// Places all buffers in this order; nothing if the effort ends before, where that is allowed.
     fn place(&mut self, order: &[usize], fit: Fit, may_end: bool) -> Option<Solution> {
         self.deaths.fill(0);
-        let mut offsets = vec![0; order.len()];
+        for (i, buffer) in self.problem.buffers.iter().enumerate() {
+            if buffer.fixed.is_some() && buffer.size > 0 {
+                self.insert(i);
+            }
+        }
+        let mut offsets: Vec<u64> = self.problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
         let mut height = 0;
         let mut occupied: Vec<(u64, u64)> = Vec::new();
         for i in order {
             if may_end && self.effort > EFFORT {
                 return None;
             }
-            let size = self.problem.buffers[*i].size;
-            if size > 0 {
+            let Buffer { size, alignment, fixed, .. } = self.problem.buffers[*i];
+            if fixed.is_none() && size > 0 {
                 occupied.clear();
                 self.neighbours(*i, &offsets, &mut occupied);
                 occupied.sort_unstable();
                 self.effort += occupied.len() as u64;
-                offsets[*i] = gap(&occupied, size, fit);
+                offsets[*i] = gap(&occupied, [size, alignment], fit);
                 self.insert(*i);
             }
             height = height.max(offsets[*i].saturating_add(size));
@@ -187,8 +192,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// The first byte of the gap that `fit` chooses among sorted, possibly overlapping intervals.
-fn gap(occupied: &[(u64, u64)], size: u64, fit: Fit) -> u64 {
+/// The first aligned byte of the gap that `fit` chooses among sorted, possibly overlapping intervals.
+fn gap(occupied: &[(u64, u64)], [size, alignment]: [u64; 2], fit: Fit) -> u64 {
     let mut end = 0;
     let mut best: Option<(u64, u64)> = None;
     for (from, to) in occupied {
@@ -200,7 +205,7 @@ fn gap(occupied: &[(u64, u64)], size: u64, fit: Fit) -> u64 {
                 best = Some((from - end, end));
             }
         }
-        end = end.max(*to);
+        end = end.max(to.next_multiple_of(alignment));
     }
     best.map_or(end, |(_, at)| at)
 }
@@ -208,7 +213,7 @@ fn gap(occupied: &[(u64, u64)], size: u64, fit: Fit) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::samples::{planted, problem};
+    use crate::memory::assign::samples::{planted, problem};
     use proptest::prelude::*;
 
     #[test]

@@ -8,11 +8,10 @@ use super::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gives each buffer the smallest gap that is large enough, of equals the lowest, in order of birth; the larger of those born together first.
+/// For problems whose buffers may lie anywhere: gives each the smallest gap that is large enough, of equals the lowest, in order of birth; the larger of those born together first.
 pub fn solve(problem: &Problem) -> Solution {
     let buffers = &problem.buffers;
-    let lives = |i: &usize| buffers[*i].size > 0 && buffers[*i].lower < buffers[*i].upper;
-    let mut births: Vec<usize> = (0..buffers.len()).filter(lives).collect();
+    let mut births: Vec<usize> = (0..buffers.len()).filter(|i| buffers[*i].lives()).collect();
     let mut deaths = births.clone();
     births.sort_by_key(|i| (buffers[*i].lower, Reverse(buffers[*i].size), *i));
     deaths.sort_by_key(|i| (buffers[*i].upper, *i));
@@ -89,15 +88,9 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::bound::max_load;
-    use crate::memory::problem::Buffer;
+    use crate::memory::assign::bound::max_load;
+    use crate::memory::assign::samples::problem;
     use proptest::prelude::*;
-
-    fn problem(rows: &[(u64, u64, u64)]) -> Problem {
-        let buffer =
-            |(lower, upper, size): &(u64, u64, u64)| Buffer { lower: *lower, upper: *upper, size: *size };
-        Problem { buffers: rows.iter().map(buffer).collect() }
-    }
 
     #[test]
     fn what_lives_together_is_stacked_and_gaps_are_joined() {

@@ -4,8 +4,7 @@ use super::problem::{Buffer, Problem};
 
 /// A problem of buffers `(lower, upper, size)`.
 pub(super) fn problem(rows: &[(u64, u64, u64)]) -> Problem {
-    let buffers =
-        rows.iter().map(|(lower, upper, size)| Buffer { lower: *lower, upper: *upper, size: *size });
+    let buffers = rows.iter().map(|(lower, upper, size)| Buffer::new(*lower, *upper, *size));
     Problem { buffers: buffers.collect() }
 }
 

@@ -1,0 +1,151 @@
+//! Lower solutions of large problems: some buffers are taken out and placed again by the exact [search](super::search), around all others.
+//!
+//! What ends above a target is to be put below it. Alone it hardly fits, so some buffers that live beside it are taken out too: at first those that are easy to
+//! move, then, if that does not suffice, more, and others. This is large neighbourhood search (Shaw, *Using constraint programming and local search methods to solve
+//! vehicle routing problems*, 1998), whose neighbourhoods are small enough to be searched completely.
+
+use super::problem::{Buffer, Problem, Solution};
+use super::search::{Found, within};
+
+/// Buffers that are placed again together: at first, and at most.
+const FEW: usize = 8;
+const MOST: usize = 96;
+/// States that a search for them may look at, for each of them.
+const STATES: u64 = 40;
+/// Neighbourhoods of a size that are tried for a buffer.
+const TRIES: usize = 3;
+
+/// Lowers a solution as far as the effort allows, at most to `bound`.
+pub fn improve(problem: &Problem, solution: &mut Solution, bound: u64, left: &mut u64) {
+    let mut random = Random(0x5EED);
+    // Of the distance to the bound, such a part is tried at once: 1 / 2^caution.
+    let mut caution = 0u32;
+    while solution.height > bound && *left > 0 && caution < 12 {
+        let step = ((solution.height - bound) >> caution).max(1);
+        let target = solution.height - step;
+        let mut tried = solution.clone();
+        if lower(problem, &mut tried, target, &mut random, left) {
+            tried.height = height(problem, &tried);
+            *solution = tried;
+            caution = caution.saturating_sub(1);
+        } else {
+            // What has been moved meanwhile is another beginning.
+            tried.height = height(problem, &tried);
+            if tried.height <= solution.height {
+                *solution = tried;
+            }
+            caution += 1;
+        }
+    }
+}
+
+fn height(problem: &Problem, solution: &Solution) -> u64 {
+    let ends = problem.buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset + b.size);
+    ends.max().unwrap_or(0)
+}
+
+/// Puts everything below the target; whether that is done.
+fn lower(
+    problem: &Problem,
+    solution: &mut Solution,
+    target: u64,
+    random: &mut Random,
+    left: &mut u64,
+) -> bool {
+    let above = |solution: &Solution| {
+        let ends = problem.buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset + b.size);
+        let mut above: Vec<usize> =
+            (0..problem.buffers.len()).zip(ends).filter(|(_, end)| *end > target).map(|(n, _)| n).collect();
+        // The hardest first.
+        above.sort_by_key(|n| std::cmp::Reverse((problem.buffers[*n].size, problem.buffers[*n].lifespan())));
+        above
+    };
+    for offender in above(solution) {
+        let mut size = FEW;
+        loop {
+            let mut done = false;
+            for _ in 0..TRIES {
+                if *left == 0 {
+                    return false;
+                }
+                done = replaced(problem, solution, offender, size, target, random, left);
+                if done {
+                    break;
+                }
+            }
+            match () {
+                () if done => break,
+                () if size >= MOST => return false,
+                () => size *= 2,
+            }
+        }
+    }
+    true
+}
+
+/// Places a buffer below the target, together with others; whether that is done.
+fn replaced(
+    problem: &Problem,
+    solution: &mut Solution,
+    offender: usize,
+    size: usize,
+    target: u64,
+    random: &mut Random,
+    left: &mut u64,
+) -> bool {
+    let buffers = &problem.buffers;
+    let own = &buffers[offender];
+    let mut beside: Vec<(u64, usize)> = Vec::new();
+    for (n, buffer) in buffers.iter().enumerate() {
+        if n != offender && buffer.lives() && buffer.fixed.is_none() && buffer.meets(own) {
+            // The longer it lives beyond the offender, the harder it is to move; a throw decides among equals, and not among these alone.
+            let beyond = own.lower.saturating_sub(buffer.lower) + buffer.upper.saturating_sub(own.upper);
+            beside.push(((beyond + 1).saturating_mul(1 + random.below(16)), n));
+        }
+    }
+    let count = size.min(beside.len());
+    if count > 0 && count < beside.len() {
+        beside.select_nth_unstable(count - 1);
+    }
+    let mut free = vec![false; buffers.len()];
+    free[offender] = true;
+    beside[..count].iter().for_each(|(_, n)| free[*n] = true);
+    let taken: Vec<usize> = (0..buffers.len()).filter(|n| free[*n]).collect();
+    let lower = taken.iter().map(|n| buffers[*n].lower).min().unwrap_or(0);
+    let upper = taken.iter().map(|n| buffers[*n].upper).max().unwrap_or(0);
+    let mut part = Problem { buffers: taken.iter().map(|n| buffers[*n]).collect() };
+    for (n, buffer) in buffers.iter().enumerate() {
+        let offset = solution.offsets[n];
+        if !free[n] && buffer.lives() && buffer.lower < upper && lower < buffer.upper && offset < target {
+            // What is above the target is in nobody's way.
+            part.push(Buffer {
+                size: buffer.size.min(target - offset),
+                fixed: Some(offset),
+                alignment: 1,
+                ..*buffer
+            });
+        }
+    }
+    let given = (STATES * taken.len() as u64).min(*left);
+    let mut rest = given;
+    let found = within(&part, target, &mut rest);
+    // Looking for neighbours is work, too.
+    *left -= (given - rest + 1 + buffers.len() as u64 / 256).min(*left);
+    let Found::Solution(found) = found else { return false };
+    for (n, offset) in taken.iter().zip(&found.offsets) {
+        solution.offsets[*n] = *offset;
+    }
+    true
+}
+
+/// Numbers in no order (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (x ^ (x >> 31)) % bound
+    }
+}

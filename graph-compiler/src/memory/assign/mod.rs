@@ -1,0 +1,22 @@
+//! Buffer assignment: offsets for buffers with lifespans, so that they take few bytes.
+//!
+//! The [`problem`] is that of MiniMalloc and of every static planner, and NP-hard. Its max load is a lower [`bound`]; what is found is measured by how far above it is.
+//!
+//! - [`sweep`] goes through time once, in O(n log n).
+//! - [`greedy`] places buffers in several orders, each into a gap, and improves on the best by counted effort. It is what plans are made with.
+//! - [`search`] finds offsets below a height or proves that there are none, as far as its effort goes.
+//! - [`minimize`] uses all of them: it takes a problem apart in time, and narrows down each part's least height.
+//!
+//! Nothing here looks at a clock: a result depends on the problem and the effort alone.
+
+pub mod bound;
+pub mod greedy;
+mod improve;
+mod minimize;
+pub mod problem;
+#[cfg(test)]
+mod samples;
+pub mod search;
+pub mod sweep;
+
+pub use minimize::{Minimized, minimize};

@@ -1,0 +1,96 @@
+//! `graphrun memory`: the static memory planner by itself, on a table of buffers.
+
+use crate::cli::MemoryArgs;
+use crate::console::{Console, Outcome, Status};
+use serde_json::json;
+use wengert::atomic;
+use wengert::memory::{Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within};
+
+/// Solves the problem, and writes what was found.
+pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
+    let table = Table::read(&args.problem)?;
+    let problem = table.problem();
+    let found = solve(problem, args);
+    if let (Some(path), Some(solution)) = (&args.out, &found.solution) {
+        table.write(path, solution)?;
+    }
+    if let (Some(path), Some(solution)) = (&args.svg, &found.solution) {
+        let text = picture(problem, solution, &table.names());
+        atomic::write_bytes(path, text.as_bytes())?;
+    }
+    if args.json {
+        console.line(format_args!("{}", found.json(problem, args)))?;
+    } else {
+        found.print(problem, args, console)?;
+    }
+    Ok(if found.solution.is_some() { Status::Good } else { Status::Failed })
+}
+
+/// What is known of the problem.
+struct Result {
+    /// A solution, one within the capacity if there is one.
+    solution: Option<Solution>,
+    /// No solution is lower.
+    bound: u64,
+    /// The lowest solution found, if the capacity was too low for it.
+    best: Option<u64>,
+}
+
+fn solve(problem: &Problem, args: &MemoryArgs) -> Result {
+    let Some(capacity) = args.capacity else {
+        let Minimized { solution, bound } = minimize(problem, args.effort);
+        return Result { solution: Some(solution), bound, best: None };
+    };
+    let bound = max_load(problem);
+    let quick = minimize(problem, 0);
+    if quick.solution.height <= capacity {
+        return Result { solution: Some(quick.solution), bound, best: None };
+    }
+    let best = Some(quick.solution.height);
+    match within(problem, capacity, &mut args.effort.clone()) {
+        Found::Solution(solution) => Result { solution: Some(solution), bound, best: None },
+        Found::Nothing => Result { solution: None, bound: bound.max(capacity.saturating_add(1)), best },
+        Found::Unknown => Result { solution: None, bound, best },
+    }
+}
+
+impl Result {
+    fn print(&self, problem: &Problem, args: &MemoryArgs, console: &mut Console<'_>) -> Outcome<()> {
+        let (count, load) = (problem.buffers.len(), max_load(problem));
+        console.line(format_args!("{count} buffers, at most {load} bytes live at a moment"))?;
+        let Some(solution) = &self.solution else {
+            let capacity = args.capacity.unwrap_or(0);
+            return if self.bound > capacity {
+                console.line(format_args!(
+                    "they do not fit into {capacity} bytes: {} are needed at least",
+                    self.bound
+                ))
+            } else {
+                let states = args.effort;
+                console.line(format_args!(
+                    "no way to fit them into {capacity} bytes was found at {states} states"
+                ))?;
+                let best = self.best.unwrap_or(0);
+                console.line(format_args!("help: raise --effort, or the capacity: {best} bytes are enough"))
+            };
+        };
+        let ratio = solution.height as f64 / self.bound.max(1) as f64;
+        let least = if solution.height == self.bound {
+            "the least possible".to_owned()
+        } else {
+            format!("{ratio:.4} of the bound of {} bytes", self.bound)
+        };
+        console.line(format_args!("they fit into {} bytes, {least}", solution.height))
+    }
+
+    fn json(&self, problem: &Problem, args: &MemoryArgs) -> serde_json::Value {
+        json!({
+            "buffers": problem.buffers.len(),
+            "max_load": max_load(problem),
+            "capacity": args.capacity,
+            "height": self.solution.as_ref().map(|s| s.height),
+            "bound": self.bound,
+            "best": self.best,
+        })
+    }
+}

@@ -1,0 +1,403 @@
+//! Memory problems and their solutions as CSV.
+//!
+//! The first line names the columns, in any order: `id`, `lower`, `upper` (the first moment at which the buffer lives no more) and `size`, and, if there are such
+//! buffers, `alignment` (what its offset is a multiple of), `offset` (where it must lie) and `alias` (the id of a buffer whose bytes it shares, as where an
+//! operation works in place). Fields of the last three may be empty. A solution has the column `offset` last, with a number in every line; it can be read as a problem again, which has
+//! just this solution.
+
+use crate::atomic;
+use crate::data::text;
+use rustc_hash::FxHashMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use wengert_compiler::memory::assign::problem::{Buffer, Problem, Solution};
+use wengert_core::{Diagnostic, Location, Result};
+
+/// The columns that there may be.
+const COLUMNS: [&str; 7] = ["id", "lower", "upper", "size", "alignment", "offset", "alias"];
+/// How many of them there must be.
+const NEEDED: usize = 4;
+
+/// A memory problem with the names of its buffers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    rows: Vec<Row>,
+    problem: Problem,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Row {
+    id: String,
+    /// As it was given, [lower, upper, size], and how its offset is bound.
+    numbers: [u64; 3],
+    alignment: u64,
+    alias: Option<String>,
+    /// The buffer of the problem that it is a part of.
+    buffer: usize,
+}
+
+impl Table {
+    /// Reads a file, gzipped or not.
+    ///
+    /// Errors: the file cannot be read; those of [`parse`](Self::parse).
+    pub fn read(path: impl AsRef<Path>) -> Result<Table> {
+        let path = path.as_ref();
+        Table::parse(path, &text::read(path)?)
+    }
+
+    /// Reads a text; `path` serves messages. Buffers that share bytes are one buffer of the problem, which lives from the first moment of one to the last of another.
+    ///
+    /// Errors, with the line: a column is missing or unknown; a field is no number, or one too many; two lines have an id; a lifespan is empty; an alias names no buffer;
+    /// buffers that share bytes have different offsets; two fixed buffers overlap; all sizes together are beyond 2⁶³ bytes.
+    pub fn parse(path: &Path, text: &str) -> Result<Table> {
+        Reader { path, text }.table()
+    }
+
+    /// The problem. Its buffers are the lines, in order, where no two share bytes.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// What the buffers of the problem are called: the ids of the lines that share their bytes.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![String::new(); self.problem.buffers.len()];
+        for row in &self.rows {
+            let name = &mut names[row.buffer];
+            *name += if name.is_empty() { "" } else { " = " };
+            *name += &row.id;
+        }
+        names
+    }
+
+    /// The table with the offsets of a solution.
+    ///
+    /// # Panics
+    ///
+    /// If it has fewer offsets than the problem has buffers.
+    pub fn print(&self, solution: &Solution) -> String {
+        let aligned = self.rows.iter().any(|row| row.alignment != 1);
+        let aliases = self.rows.iter().any(|row| row.alias.is_some());
+        let mut text = String::from("id,lower,upper,size");
+        text += if aligned { ",alignment" } else { "" };
+        text += if aliases { ",alias" } else { "" };
+        text += ",offset\n";
+        for row in &self.rows {
+            let [lower, upper, size] = row.numbers;
+            let mut line = format!("{},{lower},{upper},{size}", quoted(&row.id));
+            if aligned {
+                write!(line, ",{}", row.alignment).expect("strings take everything");
+            }
+            if aliases {
+                write!(line, ",{}", quoted(row.alias.as_deref().unwrap_or("")))
+                    .expect("strings take everything");
+            }
+            writeln!(text, "{line},{}", solution.offsets[row.buffer]).expect("strings take everything");
+        }
+        text
+    }
+
+    /// Writes the table with the offsets of a solution; all of it, or nothing.
+    ///
+    /// Error: the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>, solution: &Solution) -> Result<()> {
+        atomic::write_bytes(path.as_ref(), self.print(solution).as_bytes())
+    }
+}
+
+/// A field as CSV has it.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+/// A line as it was read.
+struct Line {
+    number: u32,
+    row: Row,
+    offset: Option<u64>,
+}
+
+impl Reader<'_> {
+    fn table(&self) -> Result<Table> {
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .comment(Some(b'#'))
+            .trim(csv::Trim::All)
+            .from_reader(self.text.as_bytes());
+        let mut columns: Option<Vec<usize>> = None;
+        let mut lines: Vec<Line> = Vec::new();
+        let mut record = csv::StringRecord::new();
+        while reader.read_record(&mut record).map_err(|error| atomic::cannot("read", self.path, &error))? {
+            let line = record.position().map_or(1, |p| u32::try_from(p.line()).unwrap_or(u32::MAX));
+            match &columns {
+                None => columns = Some(self.columns(line, &record)?),
+                Some(columns) => lines.push(self.line(line, columns, &record)?),
+            }
+        }
+        if columns.is_none() {
+            return Err(Diagnostic::new(format!("`{}` holds no table: it has no line", self.path.display()))
+                .help("the first line names the columns: id,lower,upper,size"));
+        }
+        self.assemble(lines)
+    }
+
+    /// Which column each field is.
+    fn columns(&self, line: u32, record: &csv::StringRecord) -> Result<Vec<usize>> {
+        let mut columns = Vec::new();
+        for field in record {
+            let Some(column) = COLUMNS.iter().position(|name| *name == field) else {
+                return Err(self
+                    .mistake(line, format!("`{field}` is no column"))
+                    .help(format!("columns are {}", COLUMNS.join(", "))));
+            };
+            if columns.contains(&column) {
+                return Err(self.mistake(line, format!("there are two columns `{field}`")));
+            }
+            columns.push(column);
+        }
+        match COLUMNS[..NEEDED].iter().enumerate().find(|(n, _)| !columns.contains(n)) {
+            None => Ok(columns),
+            Some((_, missing)) => Err(self
+                .mistake(line, format!("there is no column `{missing}`"))
+                .help("the first line names the columns: id,lower,upper,size")),
+        }
+    }
+
+    fn line(&self, number: u32, columns: &[usize], record: &csv::StringRecord) -> Result<Line> {
+        if record.len() != columns.len() {
+            let what = format!("{} fields here, {} in the first line", record.len(), columns.len());
+            return Err(self.mistake(number, what));
+        }
+        let field = |column: usize| {
+            let at = columns.iter().position(|c| *c == column)?;
+            record.get(at).filter(|text| !text.is_empty())
+        };
+        let value = |column: usize| -> Result<Option<u64>> {
+            let Some(text) = field(column) else { return Ok(None) };
+            let wrong = |_| {
+                self.mistake(
+                    number,
+                    format!("`{text}` is no `{}`: it must be a whole number", COLUMNS[column]),
+                )
+            };
+            text.parse().map(Some).map_err(wrong)
+        };
+        let needed = |column: usize| -> Result<u64> {
+            value(column)?
+                .ok_or_else(|| self.mistake(number, format!("the `{}` is missing", COLUMNS[column])))
+        };
+        let id = field(0).ok_or_else(|| self.mistake(number, "the `id` is missing"))?.to_owned();
+        let numbers = [needed(1)?, needed(2)?, needed(3)?];
+        if numbers[0] >= numbers[1] {
+            let what = format!("`{id}` lives at no moment: lower is {}, upper {}", numbers[0], numbers[1]);
+            return Err(self
+                .mistake(number, what)
+                .help("upper is the first moment at which it lives no more"));
+        }
+        let alignment = value(4)?.unwrap_or(1);
+        if alignment == 0 {
+            return Err(self
+                .mistake(number, format!("the alignment of `{id}` is 0"))
+                .help("leave it empty, or write 1"));
+        }
+        let alias = field(6).map(str::to_owned);
+        Ok(Line { number, row: Row { id, numbers, alignment, alias, buffer: 0 }, offset: value(5)? })
+    }
+
+    fn assemble(&self, mut lines: Vec<Line>) -> Result<Table> {
+        let mut of_id: FxHashMap<&str, usize> = FxHashMap::default();
+        for (n, line) in lines.iter().enumerate() {
+            if let Some(first) = of_id.insert(&line.row.id, n) {
+                let what = format!("the id `{}` is that of line {}, too", line.row.id, lines[first].number);
+                return Err(self.mistake(line.number, what));
+            }
+        }
+        // The first line of those that share bytes, found as in a disjoint-set forest.
+        let mut first: Vec<usize> = (0..lines.len()).collect();
+        fn root(first: &mut [usize], mut n: usize) -> usize {
+            while first[n] != n {
+                first[n] = first[first[n]];
+                n = first[n];
+            }
+            n
+        }
+        for (n, line) in lines.iter().enumerate() {
+            let Some(alias) = &line.row.alias else { continue };
+            let Some(other) = of_id.get(alias.as_str()) else {
+                return Err(self.mistake(line.number, format!("the alias `{alias}` is the id of no line")));
+            };
+            let (a, b) = (root(&mut first, n), root(&mut first, *other));
+            first[a.max(b)] = a.min(b);
+        }
+        let mut problem = Problem::default();
+        let mut buffer_of: Vec<Option<usize>> = vec![None; lines.len()];
+        for n in 0..lines.len() {
+            let Line { number, row: Row { numbers: [lower, upper, size], alignment, id, .. }, offset } =
+                &lines[n];
+            let made =
+                Buffer { lower: *lower, upper: *upper, size: *size, alignment: *alignment, fixed: *offset };
+            if offset.is_some_and(|offset| !offset.is_multiple_of(*alignment)) {
+                return Err(
+                    self.mistake(*number, format!("the offset of `{id}` is no multiple of its alignment"))
+                );
+            }
+            let root = root(&mut first, n);
+            let Some(buffer) = buffer_of[root] else {
+                buffer_of[root] = Some(problem.push(made));
+                lines[n].row.buffer = problem.buffers.len() - 1;
+                continue;
+            };
+            let shared = &mut problem.buffers[buffer];
+            if let (Some(a), Some(b)) = (shared.fixed, made.fixed)
+                && a != b
+            {
+                let what = format!("`{id}` shares the bytes of a buffer at offset {a}, and has offset {b}");
+                return Err(self.mistake(*number, what));
+            }
+            let alignment =
+                shared.alignment.checked_mul(made.alignment / gcd(shared.alignment, made.alignment));
+            let alignment = alignment.ok_or_else(|| self.mistake(*number, "there is no such alignment"))?;
+            *shared = Buffer {
+                lower: shared.lower.min(made.lower),
+                upper: shared.upper.max(made.upper),
+                size: shared.size.max(made.size),
+                alignment,
+                fixed: shared.fixed.or(made.fixed),
+            };
+            lines[n].row.buffer = buffer;
+        }
+        self.check(&lines, &problem)?;
+        Ok(Table { rows: lines.into_iter().map(|line| line.row).collect(), problem })
+    }
+
+    /// What no line is wrong about by itself.
+    fn check(&self, lines: &[Line], problem: &Problem) -> Result<()> {
+        let line_of = |buffer: usize| lines.iter().find(|line| line.row.buffer == buffer);
+        let number = |buffer: usize| line_of(buffer).map_or(1, |line| line.number);
+        // Where everything lies on top of each other, and each is aligned.
+        let mut total = 0u64;
+        for (n, buffer) in problem.buffers.iter().enumerate() {
+            let end = buffer
+                .fixed
+                .unwrap_or(0)
+                .checked_add(buffer.size)
+                .and_then(|end| end.checked_add(buffer.alignment));
+            total = end
+                .and_then(|end| total.checked_add(end))
+                .filter(|total| i64::try_from(*total).is_ok())
+                .ok_or_else(|| {
+                    self.mistake(number(n), "up to this line, the buffers are beyond 2^63 bytes together")
+                })?;
+        }
+        let fixed: Vec<usize> =
+            (0..problem.buffers.len()).filter(|n| problem.buffers[*n].fixed.is_some()).collect();
+        let alone = Problem { buffers: fixed.iter().map(|n| problem.buffers[*n]).collect() };
+        let offsets = alone.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
+        match alone.conflict(&Solution { offsets, height: u64::MAX }) {
+            None => Ok(()),
+            Some((a, b)) if a == b => Err(self.mistake(
+                number(fixed[a]),
+                "the offset is no multiple of the alignment of all that share it",
+            )),
+            Some((a, b)) => {
+                let [a, b] = [a, b].map(|n| line_of(fixed[n]).map_or("?", |line| line.row.id.as_str()));
+                let what =
+                    format!("`{a}` and `{b}` live at one moment and overlap where their offsets put them");
+                Err(self.mistake(line_of(fixed[0]).map_or(1, |line| line.number), what))
+            }
+        }
+    }
+
+    fn mistake(&self, line: u32, what: impl Into<String>) -> Diagnostic {
+        let path: PathBuf = self.path.to_owned();
+        Diagnostic::new(format!("`{}`, line {line}: {}", path.display(), what.into()))
+            .at(Location::source(path.display().to_string(), line, 1), "")
+            .excerpt(self.text, line, 1)
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_compiler::memory::assign::minimize;
+
+    fn parse(text: &str) -> Result<Table> {
+        Table::parse(Path::new("buffers.csv"), text)
+    }
+
+    fn wrong(text: &str) -> String {
+        parse(text).expect_err("this is wrong").to_string()
+    }
+
+    #[test]
+    fn a_problem_becomes_a_solution() {
+        let table = parse("id,lower,upper,size\na,0,2,4\nb,1,3,4\n\"c,d\",2,5,4\n").expect("a table");
+        let least = minimize(table.problem(), 1000);
+        assert!(least.is_least());
+        let text = table.print(&least.solution);
+        assert!(
+            text.starts_with("id,lower,upper,size,offset\na,0,2,4,") && text.contains("\n\"c,d\",2,5,4,"),
+            "{text}"
+        );
+        // Read again, it is the problem that only this solves.
+        let again = parse(&text).expect("a table");
+        assert!(again.problem().buffers.iter().all(|b| b.fixed.is_some()));
+        assert_eq!(minimize(again.problem(), 0).solution, least.solution);
+        assert_eq!(again.print(&least.solution), text);
+    }
+
+    #[test]
+    fn aliases_share_bytes() {
+        let text = "size,id,upper,lower,alias,alignment\n8,a,2,0,,\n4,b,4,2,a,16\n8,c,5,1,,\n4,d,6,4,b,\n";
+        let table = parse(text).expect("a table");
+        let [shared, other] = table.problem().buffers[..] else { panic!("two buffers") };
+        assert_eq!((shared.lower, shared.upper, shared.size, shared.alignment), (0, 6, 8, 16));
+        assert_eq!((other.lower, other.upper), (1, 5));
+        let solution = minimize(table.problem(), 1000).solution;
+        let printed = table.print(&solution);
+        let offsets: Vec<&str> = printed.lines().skip(1).filter_map(|line| line.rsplit(',').next()).collect();
+        assert!(
+            offsets[0] == offsets[1] && offsets[1] == offsets[3] && offsets[0] != offsets[2],
+            "{printed}"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_lines() {
+        assert!(wrong("").contains("no line"));
+        assert!(wrong("id,lower,upper\n").contains("line 1: there is no column `size`"));
+        assert!(wrong("id,lower,upper,size,colour\n").contains("`colour` is no column"));
+        assert!(wrong("id,lower,upper,size,size\n").contains("two columns `size`"));
+        let lines =
+            |rest: &str| wrong(&format!("id,lower,upper,size,offset,alias,alignment\n# a comment\n{rest}"));
+        assert!(lines("a,0,1,4,,,\na,0,1,4,,,\n").contains("line 4: the id `a` is that of line 3, too"));
+        assert!(lines("a,0,1\n").contains("line 3: 3 fields here, 7 in the first line"));
+        assert!(lines("a,0,x,4,,,\n").contains("`x` is no `upper`"));
+        assert!(lines("a,0,-1,4,,,\n").contains("`-1` is no `upper`"));
+        assert!(lines("a,0,,4,,,\n").contains("the `upper` is missing"));
+        assert!(lines("a,3,3,4,,,\n").contains("lives at no moment"));
+        assert!(lines("a,0,1,4,,b,\n").contains("the alias `b` is the id of no line"));
+        assert!(lines("a,0,1,4,,,0\n").contains("the alignment of `a` is 0"));
+        assert!(lines("a,0,1,4,6,,4\n").contains("no multiple of its alignment"));
+        assert!(
+            lines("a,0,1,4,6,,\nb,0,1,4,7,a,\n").contains("`b` shares the bytes of a buffer at offset 6")
+        );
+        assert!(lines("a,0,1,4,6,,\nb,0,1,4,7,,\n").contains("`a` and `b` live at one moment and overlap"));
+        assert!(lines("a,0,1,4,6,,\nb,0,1,4,,a,4\n").contains("alignment of all that share it"));
+        assert!(lines("a,0,1,18446744073709551615,,,\n").contains("beyond 2^63 bytes"));
+        assert!(lines("a,0,1,4,18446744073709551615,,\n").contains("beyond 2^63 bytes"));
+    }
+}
