@@ -35,6 +35,7 @@ pub(super) unsafe fn copy(pool: &Pool, from: &Buffer<'_>, to: &Buffer<'_>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr::NonNull;
 
     #[test]
     fn every_byte_is_copied_whether_places_overlap_or_not() {
@@ -52,8 +53,8 @@ mod tests {
         let at = memory.as_mut_ptr();
         // SAFETY: both places are in the vector.
         unsafe {
-            let from = Buffer::from_raw(at.try_into().expect("not null"), 2 * TASK + 5, true);
-            let to = Buffer::from_raw(at.add(100).try_into().expect("not null"), 2 * TASK + 5, true);
+            let from = Buffer::from_raw(NonNull::new(at).expect("not null"), 2 * TASK + 5, true);
+            let to = Buffer::from_raw(NonNull::new(at.add(100)).expect("not null"), 2 * TASK + 5, true);
             copy(&pool, &from, &to).expect("no task fails");
         }
         assert!(memory[100..2 * TASK + 105] == wanted);

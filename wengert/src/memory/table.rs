@@ -7,7 +7,7 @@
 
 use crate::atomic;
 use crate::data::text;
-use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use wengert_compiler::memory::assign::problem::{Buffer, Problem, Solution};
@@ -214,7 +214,7 @@ impl Reader<'_> {
     }
 
     fn assemble(&self, mut lines: Vec<Line>) -> Result<Table> {
-        let mut of_id: FxHashMap<&str, usize> = FxHashMap::default();
+        let mut of_id: HashMap<&str, usize> = HashMap::new();
         for (n, line) in lines.iter().enumerate() {
             if let Some(first) = of_id.insert(&line.row.id, n) {
                 let what = format!("the id `{}` is that of line {}, too", line.row.id, lines[first].number);
@@ -240,20 +240,20 @@ impl Reader<'_> {
         }
         let mut problem = Problem::default();
         let mut buffer_of: Vec<Option<usize>> = vec![None; lines.len()];
-        for n in 0..lines.len() {
-            let Line { number, row: Row { numbers: [lower, upper, size], alignment, id, .. }, offset } =
-                &lines[n];
+        for (n, line) in lines.iter_mut().enumerate() {
+            let (number, offset) = (line.number, line.offset);
+            let Row { numbers: [lower, upper, size], alignment, id, buffer: of_row, .. } = &mut line.row;
             let made =
-                Buffer { lower: *lower, upper: *upper, size: *size, alignment: *alignment, fixed: *offset };
+                Buffer { lower: *lower, upper: *upper, size: *size, alignment: *alignment, fixed: offset };
             if offset.is_some_and(|offset| !offset.is_multiple_of(*alignment)) {
                 return Err(
-                    self.mistake(*number, format!("the offset of `{id}` is no multiple of its alignment"))
+                    self.mistake(number, format!("the offset of `{id}` is no multiple of its alignment"))
                 );
             }
             let root = root(&mut first, n);
             let Some(buffer) = buffer_of[root] else {
                 buffer_of[root] = Some(problem.push(made));
-                lines[n].row.buffer = problem.buffers.len() - 1;
+                *of_row = problem.buffers.len() - 1;
                 continue;
             };
             let shared = &mut problem.buffers[buffer];
@@ -261,11 +261,11 @@ impl Reader<'_> {
                 && a != b
             {
                 let what = format!("`{id}` shares the bytes of a buffer at offset {a}, and has offset {b}");
-                return Err(self.mistake(*number, what));
+                return Err(self.mistake(number, what));
             }
             let alignment =
                 shared.alignment.checked_mul(made.alignment / gcd(shared.alignment, made.alignment));
-            let alignment = alignment.ok_or_else(|| self.mistake(*number, "there is no such alignment"))?;
+            let alignment = alignment.ok_or_else(|| self.mistake(number, "there is no such alignment"))?;
             *shared = Buffer {
                 lower: shared.lower.min(made.lower),
                 upper: shared.upper.max(made.upper),
@@ -273,7 +273,7 @@ impl Reader<'_> {
                 alignment,
                 fixed: shared.fixed.or(made.fixed),
             };
-            lines[n].row.buffer = buffer;
+            *of_row = buffer;
         }
         self.check(&lines, &problem)?;
         Ok(Table { rows: lines.into_iter().map(|line| line.row).collect(), problem })

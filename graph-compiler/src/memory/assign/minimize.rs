@@ -141,3 +141,103 @@ impl Narrowed {
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::assign::problem::Buffer;
+    use crate::memory::assign::samples::{planted, problem};
+    use proptest::prelude::*;
+
+    /// The least height, by trying every offset of every buffer.
+    fn exhausted(problem: &Problem) -> u64 {
+        fn placed(problem: &Problem, offsets: &mut Vec<u64>, height: u64) -> bool {
+            let n = offsets.len();
+            let Some(buffer) = problem.buffers.get(n) else { return true };
+            (0..=height.saturating_sub(buffer.size)).any(|offset| {
+                let beside = |other: usize| {
+                    let (o, at) = (&problem.buffers[other], offsets[other]);
+                    !o.lives()
+                        || !buffer.lives()
+                        || !o.meets(buffer)
+                        || at + o.size <= offset
+                        || offset + buffer.size <= at
+                };
+                let good = offset + buffer.size <= height && buffer.may_lie_at(offset) && (0..n).all(beside);
+                good && {
+                    offsets.push(offset);
+                    let done = placed(problem, offsets, height);
+                    offsets.pop();
+                    done
+                }
+            })
+        }
+        (0..).find(|height| placed(problem, &mut Vec::new(), *height)).expect("there is always a solution")
+    }
+
+    proptest! {
+        #[test]
+        fn with_obstacles_and_alignments_the_least_height_is_found(
+            rows in prop::collection::vec((0u64..6, 1u64..4, 0u64..6, 1u64..4, prop::option::weighted(0.2, 0u64..6)), 0..6)
+        ) {
+            let mut p = Problem::default();
+            for (lower, lifespan, size, alignment, fixed) in rows {
+                let fixed = fixed.map(|n| n * alignment);
+                let buffer = Buffer { alignment, fixed, ..Buffer::new(lower, lower + lifespan, size) };
+                let clashes = |o: &Buffer| {
+                    let (Some(a), Some(b)) = (o.fixed, fixed) else { return false };
+                    o.lives() && buffer.lives() && o.meets(&buffer) && a < b + size && b < a + o.size
+                };
+                if !p.buffers.iter().any(clashes) {
+                    p.push(buffer);
+                }
+            }
+            let found = minimize(&p, 1 << 16);
+            prop_assert_eq!(p.conflict(&found.solution), None);
+            prop_assert_eq!(found.solution.height, exhausted(&p));
+            prop_assert!(found.is_least());
+        }
+    }
+
+    #[test]
+    fn what_never_meets_is_solved_by_itself() {
+        // A tower, nothing for a while, and a lower tower that needs no effort.
+        let (tower, height) = planted(1, 40);
+        let mut p = tower.clone();
+        for buffer in &tower.buffers {
+            p.push(Buffer {
+                lower: buffer.lower + (1 << 20),
+                upper: buffer.upper + (1 << 20),
+                size: buffer.size / 2,
+                ..*buffer
+            });
+        }
+        let found = minimize(&p, 1 << 18);
+        assert_eq!((found.solution.height, found.is_least()), (height, true));
+        assert_eq!(p.conflict(&found.solution), None);
+    }
+
+    #[test]
+    fn a_bound_is_raised_to_the_least_height() {
+        // Two short ones beside each other, and a long one that fits beside neither at the same offset.
+        let p = problem(&[(0, 2, 2), (2, 4, 3), (1, 3, 2), (0, 1, 2), (3, 4, 1)]);
+        let found = minimize(&p, 1000);
+        assert!(found.is_least() && p.conflict(&found.solution).is_none(), "{found:?}");
+    }
+
+    #[test]
+    fn no_effort_gives_a_solution_all_the_same() {
+        let (p, height) = planted(5, 200);
+        let found = minimize(&p, 0);
+        assert_eq!((p.conflict(&found.solution), found.bound), (None, height));
+        assert_eq!(minimize(&p, 0), found);
+    }
+
+    #[test]
+    fn many_buffers_come_nearer_to_their_bound_than_by_heuristics() {
+        let (p, _) = planted(7, 3000);
+        let found = minimize(&p, 200_000);
+        assert_eq!(p.conflict(&found.solution), None);
+        assert!(found.solution.height < greedy::solve(&p).height);
+    }
+}

@@ -94,7 +94,7 @@ macro_rules! instances {
     ($($test:ident: $file:literal at $height:literal;)*) => {$(
         #[test]
         fn $test() {
-            let text = include_str!(concat!("../../../tests/data/minimalloc/", $file, ".csv"));
+            let text = include_str!(concat!("../../../../tests/data/minimalloc/", $file, ".csv"));
             let p = instance(text);
             assert!(max_load(&p) <= $height);
             solved(&p, $height, 500_000);
