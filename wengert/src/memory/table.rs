@@ -118,6 +118,28 @@ struct Reader<'a> {
     text: &'a str,
 }
 
+/// How far lines have been counted.
+struct LinesRead {
+    at: usize,
+    line: u32,
+}
+
+impl LinesRead {
+    /// The line of the record that begins at a byte, or behind the empty lines and comments there; further on than the last one.
+    fn line(&mut self, text: &str, byte: u64) -> u32 {
+        let mut at = usize::try_from(byte).map_or(text.len(), |byte| byte.min(text.len()));
+        loop {
+            let rest = &text[at..];
+            at += rest.len() - rest.trim_start().len();
+            let Some(comment) = text[at..].strip_prefix('#') else { break };
+            at += 1 + comment.find('\n').unwrap_or(comment.len());
+        }
+        let passed = text[self.at..at].bytes().filter(|b| *b == b'\n').count();
+        (self.at, self.line) = (at, self.line.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX)));
+        self.line
+    }
+}
+
 /// A line as it was read.
 struct Line {
     number: u32,
@@ -136,8 +158,9 @@ impl Reader<'_> {
         let mut columns: Option<Vec<usize>> = None;
         let mut lines: Vec<Line> = Vec::new();
         let mut record = csv::StringRecord::new();
+        let mut lines_read = LinesRead { at: 0, line: 1 };
         while reader.read_record(&mut record).map_err(|error| atomic::cannot("read", self.path, &error))? {
-            let line = record.position().map_or(1, |p| u32::try_from(p.line()).unwrap_or(u32::MAX));
+            let line = lines_read.line(self.text, record.position().map_or(0, |p| p.byte()));
             match &columns {
                 None => columns = Some(self.columns(line, &record)?),
                 Some(columns) => lines.push(self.line(line, columns, &record)?),
