@@ -13,7 +13,6 @@ mod element;
 mod epilogue;
 mod gemm;
 mod panel;
-mod patches;
 mod product;
 mod scatter;
 mod sort;

@@ -43,8 +43,53 @@ fn small() -> impl Strategy<Value = Call> {
     )
 }
 
+/// Images that are worth reading where they lie: enough positions, and vectors of channels.
+fn lying() -> impl Strategy<Value = Call> {
+    let axis = (1usize..24, 1usize..4, 8usize..20, 1usize..3, -3i64..4, 1usize..3);
+    let axis = axis.prop_map(|(input, filter, output, stride, low, rhs_dilation)| Window {
+        input,
+        filter,
+        output,
+        stride,
+        low,
+        lhs_dilation: 1,
+        rhs_dilation,
+    });
+    // The input's cotangent is read where it lies without strides.
+    let channels = prop_oneof![Just(8usize), Just(16), Just(32), Just(48), 1usize..5];
+    let few = prop_oneof![Just(16usize), Just(48), 1usize..5];
+    let window = prop::collection::vec(axis, 1..3);
+    (0usize..3, 0usize..4, 1usize..3, channels, few, window, any::<bool>(), 0usize..DTYPES.len()).prop_map(
+        |(direction, batch, groups, output_channels, input_channels, mut window, unit, dtype)| {
+            let direction = Direction::ALL[direction];
+            window.iter_mut().for_each(|w| {
+                w.stride = if unit || direction == Direction::InputGradient { 1 } else { w.stride };
+                w.input = if direction == Direction::InputGradient { w.output } else { w.input };
+            });
+            if window.len() == 1 {
+                window[0].output *= 3;
+                window[0].input = 40;
+            }
+            Call::Convolution(Convolution {
+                direction,
+                batch,
+                groups,
+                input_channels,
+                output_channels,
+                window,
+                dtype: DTYPES[dtype],
+            })
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lying_images(call in lying(), seed: u64) {
+        check(&call, &operands(&call, seed))?;
+    }
 
     #[test]
     fn small_convolutions(call in small(), seed: u64) {
@@ -86,6 +131,9 @@ fn images() {
     let image = |stride| vec![same(28, 3, stride), same(28, 3, stride)];
     all_directions(8, 1, [1, 16], image(1), DType::F32);
     all_directions(4, 1, [16, 24], image(2), DType::F32);
+    all_directions(2, 1, [32, 48], image(1), DType::F32);
+    all_directions(2, 2, [16, 16], image(1), DType::BF16);
+    all_directions(1, 1, [64, 16], vec![same(30, 5, 1), same(21, 3, 1)], DType::F32);
     all_directions(4, 1, [3, 10], image(1), DType::BF16);
     all_directions(4, 1, [5, 7], image(2), DType::I32);
 }

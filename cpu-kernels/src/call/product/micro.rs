@@ -10,6 +10,7 @@
 //! Where the machine multiplies [`Pairs`] of bf16, a pair is what elsewhere is a number: as long as an f32, loaded and spread over a vector like one, and only
 //! the multiplication knows that it is two.
 
+use super::gather::{self, Gather};
 use super::lanes::{LINE, LINES, dots};
 use super::pack::fetch;
 use crate::call::element::Number;
@@ -39,7 +40,7 @@ pub(super) trait Vector: Copy {
 }
 
 /// Rows of a tile with all of its columns, through every panel of rhs.
-pub(super) struct Strip<T> {
+pub(in crate::call) struct Strip<T> {
     /// Steps of k.
     pub depth: usize,
     /// For each step the numbers of the strip's rows, side by side.
@@ -81,6 +82,8 @@ pub(in crate::call) struct Kernels<T: 'static> {
     packing: &'static [unsafe fn(&Strip<T>)],
     /// Those of one panel that fetch besides what will be packed.
     fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
+    /// Those that find lhs where it lies.
+    gathering: &'static [unsafe fn(&Strip<T>, &Gather<'_>)],
     /// The sum of products of two runs, as [`dots`] says.
     pub(super) dot: Dots<T>,
     /// Those of a run with so many others at once, as many as the registers have room for.
@@ -123,6 +126,16 @@ impl<T> Kernels<T> {
     pub(super) unsafe fn fetching(&self, rows: usize, strip: &Strip<T>, ahead: &Ahead) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.fetching[rows - 1](strip, ahead) }
+    }
+
+    /// A strip of so many rows, which finds lhs as `gather` says; the strip's `depth` says nothing.
+    ///
+    /// # Safety
+    ///
+    /// That of [`strip`](Self::strip), of what `gather` names; columns are whole vectors.
+    pub unsafe fn gathering(&self, rows: usize, strip: &Strip<T>, gather: &Gather<'_>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.gathering[rows - 1](strip, gather) }
     }
 }
 
@@ -422,6 +435,15 @@ macro_rules! level {
 
             /// # Safety
             ///
+            /// That of [`Kernels::gathering`], for `ROWS` rows.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn gathering<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, gather: &Gather<'_>) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { gather::strip::<V, ROWS>(strip, gather) }
+            }
+
+            /// # Safety
+            ///
             /// That of [`dots`]; and the machine has the vector instructions.
             $(#[target_feature(enable = $features)])?
             unsafe fn sums<V: Vector, const VECTORS: usize, const RUNS: usize>(
@@ -440,6 +462,7 @@ macro_rules! level {
                 strips: &[$(strip::<$vector, $rows, false>),*],
                 packing: &[$(strip::<$vector, $rows, true>),*],
                 fetching: &[$(fetching::<$vector, $rows>),*],
+                gathering: &[$(gathering::<$vector, $rows>),*],
                 dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,
                 dots: ($runs, sums::<$vector, { LINES * LINE / size_of::<$vector>() }, $runs>),
             };)*

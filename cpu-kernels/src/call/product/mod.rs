@@ -42,6 +42,7 @@
 //! multiplied in plain loops.
 
 mod coming;
+pub(super) mod gather;
 mod lanes;
 pub(super) mod micro;
 mod pack;
@@ -509,7 +510,7 @@ fn lines_of_lhs<T: Copy>(lhs: View<T>) -> Lines<T> {
 }
 
 /// The extent of equal parts of at most `most`, a multiple of `unit` if there are several; `most` is one too.
-fn parts(extent: usize, most: usize, unit: usize) -> usize {
+pub(super) fn parts(extent: usize, most: usize, unit: usize) -> usize {
     let count = extent.div_ceil(most).max(1);
     if count == 1 { extent.max(1) } else { extent.div_ceil(count).next_multiple_of(unit) }
 }

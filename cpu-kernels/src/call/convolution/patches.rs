@@ -5,8 +5,8 @@
 //! a part of some rows and taps fits into the cache. Where channels are few, the columns of that part are runs of memory, else the
 //! rows are, so that what is copied at a time is long.
 
-use super::element::{Element, Number};
-use super::panel::{View, widen};
+use crate::call::element::{Element, Number};
+use crate::call::panel::{View, widen};
 use crate::simd::Simd;
 use std::ops::Range;
 use wengert_core::call::{Convolution, Window};
@@ -14,14 +14,14 @@ use wengert_core::call::{Convolution, Window};
 /// Where rows and taps meet the source, along one spatial axis: at `(row·step + tap·spread + offset) / divisor`, if that is exact and within the
 /// source.
 #[derive(Clone, Copy, Debug)]
-struct Axis {
-    rows: usize,
-    taps: usize,
-    step: i64,
-    spread: i64,
-    offset: i64,
-    divisor: i64,
-    source: usize,
+pub(super) struct Axis {
+    pub rows: usize,
+    pub taps: usize,
+    pub step: i64,
+    pub spread: i64,
+    pub offset: i64,
+    pub divisor: i64,
+    pub source: usize,
 }
 
 impl Axis {
@@ -98,6 +98,16 @@ impl Patches {
     /// Number of taps.
     pub fn taps(&self) -> usize {
         self.axes.iter().map(|a| a.taps).product()
+    }
+
+    /// The three axes.
+    pub fn axes(&self) -> &[Axis; 3] {
+        &self.axes
+    }
+
+    /// Channels of a group, and of a position of the source.
+    pub fn all_channels(&self) -> (usize, usize) {
+        (self.channels, self.all_channels)
     }
 
     /// Columns of a tap.
@@ -317,7 +327,7 @@ const SHORT: usize = 8;
 ///
 /// That of [`widen`].
 #[inline(always)]
-unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination: *mut T::Wide, count: usize) {
+pub(super) unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination: *mut T::Wide, count: usize) {
     // SAFETY: every index is below the count; the caller's promise is that of `widen`.
     unsafe {
         if count > SHORT {
@@ -336,7 +346,7 @@ unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination: *mut T::Wi
 ///
 /// The destination is valid to write so many.
 #[inline(always)]
-unsafe fn zeros<T: Number>(destination: *mut T, count: usize) {
+pub(super) unsafe fn zeros<T: Number>(destination: *mut T, count: usize) {
     for k in 0..count {
         // SAFETY: k is below the count.
         unsafe { destination.add(k).write(T::ZERO) };

@@ -1,0 +1,287 @@
+//! Convolutions whose patches are never made: the products read the source where it lies.
+//!
+//! What a position meets of the source is the same for all, but for where it begins; so an element of the matrix of patches is the source's at the
+//! sum of two offsets, that of its row and that of its column, and [gathering](Gather) products take such a matrix as it is. Only beside the source there is
+//! nothing to read. So a part of it is copied once, with zeros around it: a *block*, some lines of an image and what their taps reach beyond them, in the first
+//! or second cache. It is read once for each tap and vector of channels then.
+//!
+//! The filter or the cotangent is read where it lies too: a panel of its columns for all positions of a block, then the next.
+
+use super::patches::{Axis, Patches, copy, zeros};
+use crate::call::element::Element;
+use crate::call::panel::View;
+use crate::call::product::gather::Gather;
+use crate::call::product::micro::{Kernels, Strip};
+use crate::call::product::parts;
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Most elements of a block: half of a second cache.
+const BLOCK: usize = 64 << 10;
+/// Elements that a block had better have at most: a first cache.
+const NEAR: usize = 8 << 10;
+/// Least positions of an image that are worth a block.
+const POSITIONS: usize = 24;
+/// Most steps of a sum for which the panels of the filter are near.
+const STEPS: usize = 8192;
+/// Most elements of a filter whose cotangent is taken up again for every block.
+const FILTER: usize = 256 << 10;
+/// Bytes of which a line of the right operand must be a multiple: a vector, on every machine.
+const LINE: usize = 64;
+
+/// The products of a convolution over blocks.
+#[derive(Debug)]
+pub(super) struct Direct {
+    line: Axis,
+    position: Axis,
+    /// Lines of an image, of those that are computed or summed over, in a block; the last block of an image may have fewer.
+    lines: usize,
+    /// Channels of the source in a group.
+    channels: usize,
+    all_channels: usize,
+    /// Positions of the source in a line of the block.
+    width: usize,
+    /// Offsets in a block of the positions of its lines, of the runs of taps, and of each tap's channels.
+    positions: Vec<usize>,
+    runs: Vec<usize>,
+    entries: Vec<usize>,
+    /// Offsets in a block of the lines.
+    down: Vec<usize>,
+    /// Elements of a run of taps.
+    length: usize,
+}
+
+/// Where along an axis the taps of the first row begin, and how far apart the first and the last are.
+fn reach(axis: &Axis) -> (i64, usize) {
+    let last = (axis.taps as i64 - 1) * axis.spread;
+    (axis.offset + last.min(0), last.unsigned_abs() as usize)
+}
+
+impl Axis {
+    /// Positions of the source that so many rows reach, those between them included.
+    fn extent(&self, rows: usize) -> usize {
+        rows.saturating_sub(1) * self.step as usize + reach(self).1 + 1
+    }
+
+    /// The offset of a tap from where the taps of its row begin.
+    fn tap(&self, tap: usize) -> usize {
+        (self.offset + tap as i64 * self.spread - reach(self).0) as usize
+    }
+}
+
+impl Direct {
+    /// For products of patches with `columns` columns of numbers of so many bytes; nothing if they had better be made in another way.
+    pub fn new(patches: &Patches, columns: usize, size: usize, sums: bool) -> Option<Direct> {
+        let [first, line, position] = patches.axes();
+        let one = first.rows == 1 && first.taps == 1 && first.source == 1 && first.offset == 0;
+        let exact = [line, position].iter().all(|a| a.divisor == 1 && a.taps > 0);
+        let (channels, all_channels) = patches.all_channels();
+        let steps = line.taps * position.taps * channels;
+        let whole = columns > 0 && (columns * size).is_multiple_of(LINE);
+        let small = if sums { steps.saturating_mul(columns) <= FILTER } else { steps <= STEPS };
+        let many = steps > 0 && line.taps * position.taps > 1 && line.rows * position.rows >= POSITIONS;
+        if !(one && exact && whole && small && many) {
+            return None;
+        }
+        let width = position.extent(position.rows);
+        let elements = |lines: usize| line.extent(lines).saturating_mul(width).saturating_mul(channels);
+        if elements(1) > BLOCK {
+            return None;
+        }
+        // The lines of an image in blocks of one size, each of which has something to do.
+        let enough = POSITIONS.div_ceil(position.rows);
+        let near = (1..=line.rows).rev().find(|lines| elements(*lines) <= NEAR).unwrap_or(1);
+        let within = (1..=line.rows).rev().find(|lines| elements(*lines) <= BLOCK).unwrap_or(1);
+        let lines = parts(line.rows, near.max(enough).max(2 * line.taps).min(within), 1);
+        let offset = |y: usize, x: usize| (y * width + x) * channels;
+        let (down, right) = (line.step as usize, position.step as usize);
+        let positions = (0..lines).flat_map(|y| (0..position.rows).map(move |x| offset(y * down, x * right)));
+        let taps = (0..line.taps).flat_map(|k| (0..position.taps).map(move |l| (k, l)));
+        let taps: Vec<usize> = taps.map(|(k, l)| offset(line.tap(k), position.tap(l))).collect();
+        let side_by_side = if position.spread == 1 { position.taps } else { 1 };
+        Some(Direct {
+            lines,
+            channels,
+            all_channels,
+            width,
+            positions: positions.collect(),
+            runs: taps.iter().copied().step_by(side_by_side).collect(),
+            entries: taps.iter().flat_map(|tap| (0..channels).map(move |c| tap + c)).collect(),
+            down: (0..lines).map(|y| offset(y * down, 0)).collect(),
+            length: side_by_side * channels,
+            line: *line,
+            position: *position,
+        })
+    }
+
+    /// Blocks of an image.
+    pub fn blocks(&self) -> usize {
+        self.line.rows.div_ceil(self.lines)
+    }
+
+    /// Most elements of a block.
+    pub fn elements(&self) -> usize {
+        self.line.extent(self.lines) * self.width * self.channels
+    }
+
+    /// Most positions of a block.
+    pub fn positions(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Positions of a line.
+    pub fn positions_of_line(&self) -> usize {
+        self.position.rows
+    }
+
+    /// The lines of an image in one of its blocks.
+    pub fn lines_of(&self, block: usize) -> Range<usize> {
+        let start = block * self.lines;
+        start..self.line.rows.min(start + self.lines)
+    }
+
+    /// The first of the positions of some lines of an image.
+    pub fn first_of(&self, image: usize, lines: &Range<usize>) -> usize {
+        (image * self.line.rows + lines.start) * self.position.rows
+    }
+
+    /// The image, and the lines of it, of as many positions of the range as a block holds at once; the range begins with a line.
+    pub fn beginning(&self, positions: &Range<usize>) -> (usize, Range<usize>) {
+        let start = positions.start / self.position.rows;
+        let end = positions.end.div_ceil(self.position.rows);
+        let (image, line) = (start / self.line.rows, start % self.line.rows);
+        let most = self.lines.min(self.line.rows - line);
+        (image, line..line + most.min(end - start))
+    }
+
+    /// Copies what some lines of an image meet, and puts zeros where that is beside the source.
+    ///
+    /// # Safety
+    ///
+    /// The source is the whole tensor from the group's first channel on; the destination is valid to write as many elements as a block has
+    /// and overlaps it not. The machine has the vector instructions.
+    pub unsafe fn copy<T: Element>(
+        &self,
+        simd: Simd,
+        source: *const T,
+        image: usize,
+        lines: &Range<usize>,
+        destination: *mut T::Wide,
+    ) {
+        let (line, position, channels) = (&self.line, &self.position, self.channels);
+        let (first, _) = reach(line);
+        let first = first + lines.start as i64 * line.step;
+        let (left, _) = reach(position);
+        let width = self.width as i64;
+        let before = (-left).clamp(0, width);
+        let met = (position.source as i64 - left).clamp(before, width) - before;
+        let (before, met) = (before as usize, met as usize);
+        let after = self.width - before - met;
+        for n in 0..line.extent(lines.len()) {
+            let at = usize::try_from(first + n as i64).ok().filter(|at| *at < line.source && met > 0);
+            // SAFETY: the line is within the source, and so are the positions of it that are met; the block has room for all.
+            unsafe {
+                let to = destination.add(n * self.width * channels);
+                let Some(at) = at else {
+                    zeros(to, self.width * channels);
+                    continue;
+                };
+                zeros(to, before * channels);
+                let from = (image * line.source + at) * position.source + left.max(0) as usize;
+                let (from, to) = (source.add(from * self.all_channels), to.add(before * channels));
+                if channels == self.all_channels {
+                    copy(simd, from, to, met * channels);
+                } else {
+                    for x in 0..met {
+                        copy(simd, from.add(x * self.all_channels), to.add(x * channels), channels);
+                    }
+                }
+                zeros(to.add(met * channels), after * channels);
+            }
+        }
+    }
+
+    /// The products of a block's patches with the filter, a row of `out` for each position.
+    ///
+    /// # Safety
+    ///
+    /// The block has been made for so many lines; the filter has rows for all taps and channels, and `columns` columns side by side. Out's rows, `row`
+    /// apart, are valid to write and nobody else's. The machine has the vector instructions.
+    pub unsafe fn products<N: Copy + 'static>(
+        &self,
+        kernels: &Kernels<N>,
+        block: *const N,
+        lines: usize,
+        filter: View<N>,
+        columns: usize,
+        out: *mut N,
+        row: usize,
+    ) {
+        let positions = &self.positions[..lines * self.position.rows];
+        let high = parts(positions.len(), kernels.rows(), 1);
+        for column in (0..columns).step_by(kernels.columns) {
+            for (n, rows) in positions.chunks(high).enumerate() {
+                let strip = Strip {
+                    depth: 0,
+                    lhs: block,
+                    lhs_step: 1,
+                    rhs: filter.element(0, column),
+                    rhs_step: filter.row,
+                    panel: kernels.columns,
+                    columns: kernels.columns.min(columns - column),
+                    out: out.wrapping_add(n * high * row + column),
+                    out_row: row,
+                    add: false,
+                    packed: std::ptr::null_mut(),
+                };
+                let gather = Gather { rows, runs: &self.runs, length: self.length };
+                // SAFETY: what rows and runs name is in the block; the caller vouches for the filter and out.
+                unsafe { kernels.gathering(rows.len(), &strip, &gather) };
+            }
+        }
+    }
+
+    /// Sums over a block's positions of the products of some of its patches' elements (`entries`: taps and their channels) with the cotangent, a row of
+    /// `out` for each element; they go on from what is there if `add` says so.
+    ///
+    /// # Safety
+    ///
+    /// The block has been made for so many lines, and the cotangent has a row for each of their positions, with `columns` columns side by side. Out's rows, `row`
+    /// apart, are valid to write, and to read if they are added to, and nobody else's. The machine has the vector instructions.
+    #[allow(clippy::too_many_arguments, reason = "a product's operands and extents")]
+    pub unsafe fn sums<N: Copy + 'static>(
+        &self,
+        kernels: &Kernels<N>,
+        block: *const N,
+        lines: usize,
+        entries: Range<usize>,
+        cotangent: View<N>,
+        columns: usize,
+        out: *mut N,
+        row: usize,
+        add: bool,
+    ) {
+        let entries = &self.entries[entries];
+        let high = parts(entries.len(), kernels.rows(), 1);
+        for column in (0..columns).step_by(kernels.columns) {
+            for (n, rows) in entries.chunks(high).enumerate() {
+                let strip = Strip {
+                    depth: 0,
+                    lhs: block,
+                    lhs_step: self.position.step as usize * self.channels,
+                    rhs: cotangent.element(0, column),
+                    rhs_step: cotangent.row,
+                    panel: kernels.columns,
+                    columns: kernels.columns.min(columns - column),
+                    out: out.wrapping_add(n * high * row + column),
+                    out_row: row,
+                    add,
+                    packed: std::ptr::null_mut(),
+                };
+                let gather = Gather { rows, runs: &self.down[..lines], length: self.position.rows };
+                // SAFETY: what rows and runs name is in the block; the caller vouches for the cotangent and out.
+                unsafe { kernels.gathering(rows.len(), &strip, &gather) };
+            }
+        }
+    }
+}

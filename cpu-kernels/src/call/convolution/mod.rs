@@ -1,0 +1,249 @@
+//! Convolutions on the CPU: products of [patches] with the filter, or with the result's cotangent.
+//!
+//! - The result and the input's cotangent are [tiles] of rows. The input's cotangent needs the filter's channels exchanged, and halves need it wide: that
+//!   copy is made once for a run, in memory that the call keeps.
+//! - The filter's cotangent is a [sum](sums) over all positions. It is divided by taps, and where those are too few for several threads, into
+//!   a fixed number of ranges of positions as well, whose partial sums are added in order.
+//!
+//! The matrix of patches is read where it lies ([direct]) or made, a part that fits into the cache at a time ([patches]): where the source is spread (zeros between its
+//! positions), images are tiny or have three axes, vectors of channels would not be whole, or the filter is so large that its panels have to be packed. Every element
+//! of the result is the same chain of additions either way.
+
+mod direct;
+mod patches;
+mod sums;
+mod tiles;
+
+use super::element::{Element, with_element};
+use super::panel::{self, View, widen};
+use super::{Arguments, product, room};
+use crate::memory::{AlignedBytes, Workspace};
+use crate::pool::TaskPanicked;
+use direct::Direct;
+use patches::Patches;
+use std::sync::{Mutex, PoisonError};
+use wengert_core::call::{Convolution, Direction};
+use wengert_core::{DType, Diagnostic};
+
+/// A convolution, ready to run.
+#[derive(Debug)]
+pub(super) struct CompiledConvolution {
+    call: Convolution,
+    patches: Patches,
+    /// Products that read the source where it lies, if they are better.
+    direct: Option<Direct>,
+    division: Division,
+    /// The copy of the filter, or partial sums of its cotangent; used by one run at a time.
+    kept: Mutex<AlignedBytes>,
+    /// Bytes of a number to compute with.
+    size: usize,
+}
+
+/// How the work is divided.
+#[derive(Clone, Copy, Debug)]
+struct Division {
+    /// Taps of the patches that are made at a time.
+    taps: usize,
+    /// Positions (rows of patches) of a tile, or of the part of a sum that is made at a time.
+    rows: usize,
+    /// Ranges of positions with partial sums of their own (filter's cotangent).
+    ranges: usize,
+}
+
+/// Columns of patches that are made at a time, if one tap has not more.
+const COLUMNS: usize = 1024;
+/// Patches that are made at a time: half of a second cache.
+const PATCHES: usize = 128 << 10;
+/// Most positions of a tile.
+const ROWS: usize = 4096;
+/// Multiplications and additions below which a part is not worth a task of its own.
+const TASK: usize = 2 << 20;
+/// Elements that all partial sums may have together, if they are to be several.
+const PARTIAL: usize = 2 << 20;
+
+impl CompiledConvolution {
+    pub fn new(call: &Convolution) -> Result<Self, Diagnostic> {
+        let patches = match call.direction {
+            Direction::InputGradient => Patches::of_result(call),
+            Direction::Forward | Direction::FilterGradient => Patches::of_input(call),
+        };
+        let size = if call.dtype.is_half() { size_of::<f32>() } else { call.dtype.size() };
+        let sums = call.direction == Direction::FilterGradient;
+        let direct = if call.dtype.is_float() {
+            Direct::new(&patches, columns_of(call), size, sums)
+        } else {
+            None
+        };
+        let mut result = CompiledConvolution {
+            call: call.clone(),
+            division: divide(call, &patches),
+            direct,
+            size,
+            kept: Mutex::new(AlignedBytes::new(0)?),
+            patches,
+        };
+        result.kept = Mutex::new(AlignedBytes::new(result.kept())?);
+        Ok(result)
+    }
+
+    /// Elements of the filter.
+    fn filter(&self) -> usize {
+        self.patches.taps() * self.call.input_channels * self.call.groups * self.call.output_channels
+    }
+
+    /// Columns of the products: channels of the computed tensor, or, for the filter's cotangent, of the result.
+    fn columns(&self) -> usize {
+        columns_of(&self.call)
+    }
+
+    /// Whether what the products read as the filter, or write as its cotangent, is in the kept memory.
+    fn filter_apart(&self) -> bool {
+        match self.call.direction {
+            Direction::Forward => self.call.dtype.is_half(),
+            Direction::InputGradient => true,
+            Direction::FilterGradient => self.call.dtype.is_half() || self.division.ranges > 1,
+        }
+    }
+
+    /// Bytes of memory kept from run to run.
+    pub fn kept(&self) -> usize {
+        if self.filter_apart() { room(self.filter() * self.division.ranges * self.size) } else { 0 }
+    }
+
+    /// Bytes of scratch memory of each thread.
+    pub fn scratch(&self) -> usize {
+        let Division { taps, rows, .. } = self.division;
+        if let Some(direct) = &self.direct {
+            // The block; of halves, its positions' sums or cotangents as well.
+            let wide = if self.call.dtype.is_half() { direct.positions() * self.columns() } else { 0 };
+            return room(direct.elements() * self.size) + room(wide * self.size);
+        }
+        let patches = room(rows * taps * self.patches.channels() * self.size);
+        // The sums of a tile, or the cotangent that its patches are multiplied with, of halves.
+        let wide = if self.call.dtype.is_half() { room(rows * self.columns() * self.size) } else { 0 };
+        let width = taps * self.patches.channels();
+        let size = match self.call.direction {
+            Direction::FilterGradient => [width, self.columns(), rows],
+            Direction::Forward | Direction::InputGradient => [rows, self.columns(), width],
+        };
+        let dtype = if self.call.dtype.is_half() { DType::F32 } else { self.call.dtype };
+        patches + wide + product::scratch(dtype, size)
+    }
+
+    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        // The kept memory is one run's at a time; a panic leaves nothing in it that anyone relies on.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = Kept(kept.as_mut_ptr());
+        let outcome = with_element!(self.call.dtype, T => match self.call.direction {
+            Direction::FilterGradient => self.run_sums::<T>(workspace, arguments, &kept),
+            Direction::Forward | Direction::InputGradient => self.run_tiles::<T>(workspace, arguments, &kept),
+        });
+        outcome.map_err(|e| Diagnostic::new(e.to_string()))
+    }
+
+    /// The filter of a group as the right operand of products: a row for each tap and channel of the patches.
+    fn filter_view<T: Element>(&self, arguments: &Arguments<'_>, kept: &Kept, group: usize) -> View<T::Wide> {
+        let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
+        let copy = kept.at::<T::Wide>().cast_const();
+        if direction == Direction::InputGradient {
+            let rows = self.patches.taps() * output_channels;
+            let at = copy.wrapping_add(group * rows * input_channels);
+            return View { at, row: input_channels, column: 1 };
+        }
+        let first = group * output_channels;
+        let row = groups * output_channels;
+        if self.filter_apart() {
+            View { at: copy.wrapping_add(first), row, column: 1 }
+        } else {
+            View { at: arguments.operand::<T>(1).wrapping_add(first), row, column: 1 }.plain()
+        }
+    }
+
+    /// Makes the copy of the filter: as it is but wide, or, for the input's cotangent, with a row for each group, tap and channel of
+    /// the result, and the channels of the input side by side.
+    fn copy_filter<T: Element>(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+        kept: &Kept,
+    ) -> Result<(), TaskPanicked> {
+        let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
+        let simd = workspace.simd();
+        if direction == Direction::Forward {
+            let elements = self.filter();
+            return workspace.pool().parallel_for(elements.div_ceil(PATCHES), |_, task| {
+                let start = task * PATCHES;
+                let from = arguments.operand::<T>(1).wrapping_add(start);
+                let to = kept.at::<T::Wide>().wrapping_add(start);
+                // SAFETY: the elements exist, and the copy has room for all; no other task has these.
+                unsafe { widen(simd, from, to, PATCHES.min(elements - start)) };
+            });
+        }
+        let taps = self.patches.taps();
+        workspace.pool().parallel_for(groups * taps, |_, task| {
+            let (group, tap) = (task / taps, task % taps);
+            let row = groups * output_channels;
+            let at = tap * input_channels * row + group * output_channels;
+            let view = View { at: arguments.operand::<T>(0).wrapping_add(at), row: 1, column: row };
+            let to = kept.at::<T::Wide>().wrapping_add(task * output_channels * input_channels);
+            // SAFETY: the channels of the tap exist, and the copy has room for those of all; no other task has these.
+            unsafe {
+                if !T::HALF {
+                    panel::transposed(simd, view.plain(), [output_channels, input_channels], to);
+                } else {
+                    for c in 0..output_channels {
+                        let to = to.add(c * input_channels);
+                        (0..input_channels).for_each(|i| to.add(i).write(view.get(c, i).wide()));
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Memory kept from run to run, which several threads use at once.
+struct Kept(*mut u8);
+
+// SAFETY: tasks write parts of their own, and read what an earlier job wrote: each unsafe block that does argues so.
+unsafe impl Sync for Kept {}
+
+impl Kept {
+    fn at<T>(&self) -> *mut T {
+        self.0.cast()
+    }
+}
+
+/// Columns of the products of a call.
+fn columns_of(call: &Convolution) -> usize {
+    match call.direction {
+        Direction::InputGradient => call.input_channels,
+        Direction::Forward | Direction::FilterGradient => call.output_channels,
+    }
+}
+
+/// Divides the work of a convolution by its extents alone.
+fn divide(call: &Convolution, patches: &Patches) -> Division {
+    let (positions, all, channels) = (patches.rows(), patches.taps(), patches.channels());
+    let sums = call.direction == Direction::FilterGradient;
+    let columns = columns_of(call);
+    let most = if sums { COLUMNS / 4 } else { COLUMNS };
+    let taps = (most / channels.max(1)).clamp(1, all.max(1));
+    let width = (taps * channels).max(1);
+    // Multiplications and additions of a position in a group; copying a patch takes as long as some of them.
+    let work = (all * channels).saturating_mul(2 * columns + 16).max(1);
+    let total = work.saturating_mul(positions).saturating_mul(call.groups);
+    if sums {
+        let tasks = all.div_ceil(taps) * call.groups;
+        let filter = (all * channels * call.groups * columns).max(1);
+        let ranges = if tasks >= 8 { 1 } else { 16usize.div_ceil(tasks.max(1)) };
+        let ranges = ranges.min(total / TASK).min(PARTIAL / filter).min(positions / 64).max(1);
+        return Division { taps, rows: (PATCHES / 2 / width).clamp(64, COLUMNS), ranges };
+    }
+    let mut rows = (PATCHES / width).clamp(32, ROWS);
+    if call.dtype.is_half() {
+        rows = rows.min((2 * PATCHES / columns.max(1)).max(16));
+    }
+    // At least sixteen tasks, if each has enough to do.
+    let even = positions.div_ceil(16usize.div_ceil(call.groups));
+    Division { taps, rows: rows.min(even.max(TASK / work)).max(1), ranges: 1 }
+}

@@ -1,0 +1,88 @@
+//! Products whose left operand is not packed, since it is not a matrix in memory: its elements are found by adding what a row and a step say.
+//!
+//! That is what a convolution reads. To pack its patches is to copy every element of the source once for each tap of the filter, which is
+//! as much work as a filter of few channels does with it.
+
+use super::micro::{Strip, Vector};
+
+/// How a [`Strip`] finds the elements of lhs, in the place of `depth`: that of row i and of step s of a run at
+/// `lhs + rows[i] + run + s · lhs_step`.
+pub(in crate::call) struct Gather<'a> {
+    /// Offsets of the rows; the strip uses as many as it has.
+    pub rows: &'a [usize],
+    /// Offsets of the runs, one after another.
+    pub runs: &'a [usize],
+    /// Steps of a run.
+    pub length: usize,
+}
+
+/// # Safety
+///
+/// That of [`Kernels::gathering`](super::micro::Kernels::gathering), for `ROWS` rows.
+#[inline(always)]
+pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, gather: &Gather<'_>) {
+    let wide = 2 * V::LANES;
+    let (mut rhs, mut out, mut left) = (strip.rhs, strip.out, strip.columns);
+    // SAFETY: the panels are within the columns, and half of one is left at most, since columns are whole vectors.
+    unsafe {
+        while left >= wide {
+            tile::<V, ROWS, 2>(strip, gather, rhs, out);
+            rhs = rhs.add(strip.panel);
+            out = out.add(wide);
+            left -= wide;
+        }
+        if left > 0 {
+            tile::<V, ROWS, 1>(strip, gather, rhs, out);
+        }
+    }
+}
+
+/// One tile, of `WIDE` vectors in a row.
+///
+/// # Safety
+///
+/// That of [`strip`], with a panel of rhs and rows of out of so many vectors.
+#[inline(always)]
+unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
+    strip: &Strip<V::Number>,
+    gather: &Gather<'_>,
+    mut rhs: *const V::Number,
+    out: *mut V::Number,
+) {
+    let rows: &[usize; ROWS] = gather.rows[..ROWS].try_into().expect("the slice has so many");
+    let rows: [*const V::Number; ROWS] = std::array::from_fn(|i| strip.lhs.wrapping_add(rows[i]));
+    let mut sums = [[V::zero(); WIDE]; ROWS];
+    // SAFETY: the caller vouches for what is read and written.
+    unsafe {
+        if strip.add {
+            for (i, row) in sums.iter_mut().enumerate() {
+                for (v, sum) in row.iter_mut().enumerate() {
+                    *sum = V::load(out.add(i * strip.out_row + v * V::LANES));
+                }
+            }
+        }
+        for run in gather.runs {
+            let mut at = *run;
+            for _ in 0..gather.length {
+                let mut right = [V::zero(); WIDE];
+                for (v, y) in right.iter_mut().enumerate() {
+                    *y = V::load(rhs.add(v * V::LANES));
+                }
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    let x = V::splat(row.add(at).read());
+                    for (sum, y) in sums.iter_mut().zip(right) {
+                        *sum = sum.plus_product(x, y);
+                    }
+                }
+                at += strip.lhs_step;
+                rhs = rhs.wrapping_add(strip.rhs_step);
+            }
+        }
+        // Lent, since an array that a loop consumes is copied through memory first.
+        for (i, row) in sums.iter().enumerate() {
+            for (v, sum) in row.iter().enumerate() {
+                sum.store(out.add(i * strip.out_row + v * V::LANES));
+            }
+        }
+    }
+}
