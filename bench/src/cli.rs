@@ -97,8 +97,21 @@ enum Task {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Prints all cases as JSON, which is what `bench/peers/cases.json` holds
-    Cases,
+    /// Prints all cases as JSON, which is what `bench/peers/cases.json` holds; or writes the programs of those on the CPU, for `graphrun` to look at
+    Cases {
+        /// Writes a .graph file of each program into this folder instead
+        #[arg(long, value_name = "FOLDER")]
+        save: Option<PathBuf>,
+        /// Only programs of these rows of the table: C1 to C10
+        #[arg(long, value_name = "LABEL", requires = "save")]
+        suite: Vec<String>,
+        /// Only programs of cases whose name contains one of these
+        #[arg(long, value_name = "TEXT", requires = "save")]
+        only: Vec<String>,
+        /// Small extents
+        #[arg(long, requires = "save")]
+        small: bool,
+    },
     /// Answers requests for measurements on standard input, as part of another `wengert-bench`
     Serve {
         /// The device
@@ -263,8 +276,18 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
             show(&records, shown, out)?;
             Ok(Status::Good)
         }
-        Task::Cases => {
+        Task::Cases { save: None, .. } => {
             write!(out, "{}", cases_json())?;
+            Ok(Status::Good)
+        }
+        Task::Cases { save: Some(folder), suite, only, small } => {
+            std::fs::create_dir_all(folder)?;
+            let cases = catalogue_of_cpu(*small);
+            for case in Choice::of(&cases, only, suite, false)?.cases() {
+                let file = folder.join(format!("{}.graph", case.file_name()));
+                case.make()?.program.save(&file)?;
+                writeln!(out, "{}: {}", case.id, file.display())?;
+            }
             Ok(Status::Good)
         }
         Task::Serve { device, small, contender, start: started, cache: _ } => {

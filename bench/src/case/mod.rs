@@ -259,6 +259,13 @@ const LARGEST: usize = 2048;
 const GPT_2: usize = 50257;
 
 impl Case {
+    /// The name as that of a file: letters, digits and dashes.
+    pub fn file_name(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = self.id.chars().map(plain).collect();
+        name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+    }
+
     /// Makes program and data.
     pub fn make(&self) -> Result<Made> {
         let dtype = self.dtype.dtype();

@@ -25,6 +25,7 @@
 //! harmless, and [`NestBuilder::finish`] returns it; a nest that it returns is verified.
 
 use super::bounds::Ranges;
+use super::fold::{Folded, fold};
 use super::{
     Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase, Prefix,
     Reduction, Reg, ScalarOp, Tree, verify,
@@ -42,6 +43,8 @@ pub struct NestBuilder {
     nest: Nest,
     /// Pure instructions that are visible, with a result of register 0, and where their results are.
     known: FxHashMap<(Instr, DType), Reg>,
+    /// What registers hold that are constants.
+    constants: FxHashMap<Reg, Scalar>,
     /// Buffers that the phase has stored to: what was loaded before may differ now.
     stored: BTreeSet<BufferId>,
     /// Names of buffers, and for those that were wanted again the next number to try.
@@ -64,6 +67,7 @@ impl NestBuilder {
         NestBuilder {
             nest,
             known: FxHashMap::default(),
+            constants: FxHashMap::default(),
             stored: BTreeSet::new(),
             names: FxHashSet::default(),
             numbers: FxHashMap::default(),
@@ -208,13 +212,21 @@ impl NestBuilder {
         let dtypes: Vec<DType> = operands.iter().map(|r| self.dtype(*r)).collect();
         if let Err(wrong) = op.check(&dtypes, dtype) {
             self.fail(wrong);
+        } else {
+            match fold(op, operands, dtype, |r| self.constants.get(&r).copied()) {
+                Some(Folded::Constant(value)) => return self.constant(value),
+                Some(Folded::Operand(reg)) => return reg,
+                None => {}
+            }
         }
         self.pure(Instr::Scalar { result: Reg(0), op, operands: operands.to_vec() }, dtype)
     }
 
     /// A constant.
     pub fn constant(&mut self, value: Scalar) -> Reg {
-        self.pure(Instr::Const { result: Reg(0), value }, value.dtype())
+        let reg = self.pure(Instr::Const { result: Reg(0), value }, value.dtype());
+        self.constants.insert(reg, value);
+        reg
     }
 
     /// The value of an index expression, wrapped to an integer dtype.

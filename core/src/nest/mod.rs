@@ -56,6 +56,7 @@ pub mod bounds;
 mod build;
 pub mod combine;
 pub mod evaluate;
+mod fold;
 mod follow;
 pub mod index;
 pub mod interpret;

@@ -14,6 +14,7 @@ mod lanes;
 mod lookup;
 pub(crate) mod moves;
 pub(crate) mod operations;
+pub(crate) mod squares;
 
 pub(crate) use lookup::{convert, copy, fold, lane_fold, scalar, scan, zero_or_product};
 

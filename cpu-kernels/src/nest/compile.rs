@@ -62,7 +62,7 @@ pub(super) fn compile(
 ) -> Result<Compiled, Diagnostic> {
     let lowered = &product::products(lowered);
     let pick = |lanes: usize| {
-        let chosen = Schedule::choose(lowered, lanes, ROW_LIMIT);
+        let chosen = Schedule::choose(lowered, lanes, ROW_LIMIT, native);
         let all = Schedule::both(lowered);
         match schedule {
             Some(rows) => all.into_iter().find(|s| matches!(s, Schedule::Rows(_)) == rows).unwrap_or(chosen),

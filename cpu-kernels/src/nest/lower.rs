@@ -280,7 +280,13 @@ fn lower<'n>(nest: &'n Nest, instr: &'n Instr) -> Op<'n> {
     match instr {
         Instr::Scalar { result, op, operands } => Op::Scalar { result: *result, op: *op, operands },
         Instr::Const { result, value } => Op::Const { result: *result, value: *value },
-        Instr::Index { result, value } => Op::Index { result: *result, value: rejoined(value.into()) },
+        Instr::Index { result, value } => match value.as_constant() {
+            Some(constant) => {
+                let value = Scalar::from_i64(nest.registers[*result], constant);
+                Op::Const { result: *result, value }
+            }
+            None => Op::Index { result: *result, value: rejoined(value.into()) },
+        },
         Instr::Test { result, guards } => {
             Op::Test { result: *result, guards: guards.iter().map(guard).collect() }
         }

@@ -16,6 +16,9 @@ use wengert_core::nest::{AxisId, BufferRole, ScalarOp};
 const FEW: usize = 64;
 /// Nanoseconds, roughly, to go from one block of rows to the next.
 const BLOCK: f64 = 60.0;
+/// Nanoseconds, roughly, to go from one row to the next in a loop that only runs native code, and for each instruction of it.
+const TURN: f64 = 8.0;
+const INSTRUCTION: f64 = 0.5;
 
 /// What lanes are.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,11 +40,11 @@ impl Schedule {
         all
     }
 
-    /// The cheaper of the two, for blocks of up to `lanes`.
-    pub fn choose(nest: &Lowered<'_>, lanes: usize, row_limit: usize) -> Schedule {
+    /// The cheaper of the two, for blocks of up to `lanes`; `native` says whether there is native code.
+    pub fn choose(nest: &Lowered<'_>, lanes: usize, row_limit: usize, native: bool) -> Schedule {
         let elements: Vec<VectorAxes> =
             nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix)).collect();
-        let rows = Self::rows(nest, lanes);
+        let rows = Self::rows(nest, lanes, native);
         let row_bytes: usize = nest
             .nest
             .buffers
@@ -60,7 +63,7 @@ impl Schedule {
             .map(|(phase, vector)| cost(nest, phase, vector, 1, lanes))
             .sum::<f64>();
         let count = rows.positions().min(lanes);
-        let by_rows = of_rows(nest, &rows, lanes);
+        let by_rows = of_rows(nest, &rows, lanes, native);
         // Costs are for one row in the first case, for `count` rows in the second.
         if by_rows <= by_elements * count as f64 {
             Schedule::Rows(rows)
@@ -70,18 +73,30 @@ impl Schedule {
     }
 
     /// Lanes that are rows: along the last parallel axes, or the last alone, where several are short but an access does not go through them as through one.
-    fn rows(nest: &Lowered<'_>, lanes: usize) -> VectorAxes {
+    fn rows(nest: &Lowered<'_>, lanes: usize, native: bool) -> VectorAxes {
         let several = last_axes(nest, &nest.parallel, false);
         let Some(last) = several.axes.last().filter(|_| several.axes.len() > 1) else { return several };
         let alone = VectorAxes { axes: vec![*last], extents: vec![nest.extent(*last)] };
-        let each = |rows: &VectorAxes| of_rows(nest, rows, lanes) / rows.positions().clamp(1, lanes) as f64;
+        let each =
+            |rows: &VectorAxes| of_rows(nest, rows, lanes, native) / rows.positions().clamp(1, lanes) as f64;
         if alone.positions() >= CHUNK && each(&alone) < each(&several) { alone } else { several }
     }
 }
 
 /// Nanoseconds, roughly, of a block of rows.
-fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize) -> f64 {
+fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize, native: bool) -> f64 {
     let count = rows.positions().min(lanes);
+    if let [phase] = nest.phases.as_slice()
+        && native
+        && rows.positions() <= lanes
+        && rows.axes.len() < nest.parallel.len()
+        && phase.axes.is_empty()
+        && phase.reductions.is_empty()
+        && phase.body.iter().all(|op| steady(rows, op))
+    {
+        let vectors = count.div_ceil(CHUNK) as f64;
+        return TURN + INSTRUCTION * vectors * phase.body.len() as f64;
+    }
     BLOCK + nest.phases.iter().map(|phase| cost(nest, phase, rows, count, lanes)).sum::<f64>()
 }
 

@@ -255,6 +255,41 @@ fn loops_that_only_run_native_code() {
     }
 }
 
+/// Squares, what is left beside them, every size of an element, axes around and between the two, and a part of a buffer.
+#[test]
+fn axes_are_exchanged() {
+    let text = |dtype: &str, [source, result]: [&str; 2], axes: &str, [from, to]: [&str; 2]| {
+        format!(
+            "nest @f(in %x: {dtype}[{source}], out %y: {dtype}[{result}]) {{
+               parallel {axes} phase {{ %0: {dtype} = load %x[{from}] store %y[{to}], %0 }}
+             }}"
+        )
+    };
+    let mut machines = Machines::new();
+    let mut random = Random::new(23);
+    for dtype in ["f32", "i32", "f64", "bf16", "u8", "bool"] {
+        let nests = [
+            text(dtype, ["64,48", "48,64"], "i: 48, j: 64", ["j, i", "i, j"]),
+            text(dtype, ["37,21", "21,37"], "i: 21, j: 37", ["j, i", "i, j"]),
+            text(dtype, ["3,20,5,16", "3,5,16,20"], "a: 3, c: 5, i: 16, j: 20", ["a, j, c, i", "a, c, i, j"]),
+            text(dtype, ["9,40,8", "8,40,9"], "i: 8, a: 40, j: 9", ["j, a, i", "i, a, j"]),
+            text(dtype, ["40,60", "17,18"], "i: 17, j: 18", ["j+3, i+30", "i, j"]),
+        ];
+        for nest in nests.iter().map(|text| one(text)) {
+            verify(&nest).expect("the nest is right");
+            let lowered = Lowered::new(&nest);
+            for simd in Simd::available() {
+                assert!(Transposition::of(&lowered, simd).is_some(), "{nest}");
+            }
+            assert!(check(&nest, &inputs(&nest, &mut random), &mut machines));
+        }
+    }
+    let rows = one("nest @f(in %x: f32[9,40], out %y: f32[40,9]) {
+          parallel i: 40, j: 9 phase { %0: f32 = load %x[j, i] %1: f32 = add %0, %0 store %y[i, j], %1 }
+        }");
+    assert!(Transposition::of(&Lowered::new(&rows), Simd::Portable).is_none());
+}
+
 #[test]
 fn runs_refuse_wrong_buffers() {
     let nest = one(

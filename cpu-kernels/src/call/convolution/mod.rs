@@ -69,11 +69,8 @@ impl CompiledConvolution {
         };
         let size = if call.dtype.is_half() { size_of::<f32>() } else { call.dtype.size() };
         let sums = call.direction == Direction::FilterGradient;
-        let direct = if call.dtype.is_float() {
-            Direct::new(&patches, columns_of(call), size, sums)
-        } else {
-            None
-        };
+        let direct =
+            if call.dtype.is_float() { Direct::new(&patches, columns_of(call), size, sums) } else { None };
         let mut result = CompiledConvolution {
             call: call.clone(),
             division: divide(call, &patches),

@@ -74,7 +74,8 @@ impl CompiledConvolution {
         tap: usize,
         range: usize,
     ) -> *mut T::Wide {
-        let place = tap * self.patches.channels() * self.call.groups * self.columns() + group * self.columns();
+        let place =
+            tap * self.patches.channels() * self.call.groups * self.columns() + group * self.columns();
         if self.filter_apart() {
             kept.at::<T::Wide>().wrapping_add(range * self.filter() + place)
         } else {

@@ -68,13 +68,13 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
                 for (v, y) in right.iter_mut().enumerate() {
                     *y = V::load(rhs.add(v * V::LANES));
                 }
-                for (row, sums) in rows.iter().zip(&mut sums) {
-                    let x = V::splat(row.add(at).read());
-                    for (sum, y) in sums.iter_mut().zip(right) {
+                for (i, row) in sums.iter_mut().enumerate() {
+                    let x = V::splat(rows[i].add(at).read());
+                    for (sum, y) in row.iter_mut().zip(right) {
                         *sum = sum.plus_product(x, y);
                     }
                 }
-                at += strip.lhs_step;
+                at = at.wrapping_add(strip.lhs_step);
                 rhs = rhs.wrapping_add(strip.rhs_step);
             }
         }

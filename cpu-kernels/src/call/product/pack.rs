@@ -183,7 +183,7 @@ unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to
 #[target_feature(enable = "avx")]
 #[inline]
 unsafe fn square(source: *const f32, across: usize, there: usize, to: *mut f32, step: usize) {
-    use crate::call::panel::exchanged;
+    use crate::kernels::squares::exchanged;
     use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps};
     // SAFETY: the row exists.
     let rows = std::array::from_fn(|l| unsafe { _mm256_loadu_ps(source.add(l.min(there - 1) * across)) });

@@ -1,0 +1,155 @@
+//! Nests that only exchange axes.
+//!
+//! Whatever lanes are, such a nest reads or writes them far apart: each element of a block lies in a line of the cache of its own, and if the distance is a power of
+//! two, all lines want the same few places in it and are gone before their next elements are asked for. So a copy whose source and result have different
+//! last axes goes square by square instead: the lines that a square touches are read and written as wholes.
+
+use super::lower::{Lowered, Op, Place};
+use crate::kernels::squares::SIDE;
+use crate::simd::Simd;
+use std::ops::Range;
+use wengert_core::nest::{AxisId, BufferId, BufferRole};
+
+/// An axis of the copy: its extent, and the distances of its positions in source and result, in elements.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    extent: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A copy that exchanges axes.
+#[derive(Debug)]
+pub(super) struct Transposition {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    size: usize,
+    /// Positions of source and result among the parameters.
+    pub source: usize,
+    pub result: usize,
+    /// First elements.
+    from: usize,
+    to: usize,
+    /// All axes but two.
+    outer: Vec<Axis>,
+    /// The last of the source.
+    run: Axis,
+    /// The last of the result.
+    line: Axis,
+    /// Whether squares of four bytes go through registers.
+    squares: bool,
+}
+
+/// Least extent of both last axes.
+const LEAST: usize = 8;
+
+impl Transposition {
+    /// A nest as one, if it is.
+    pub fn of(nest: &Lowered<'_>, simd: Simd) -> Option<Transposition> {
+        let [phase] = nest.phases.as_slice() else { return None };
+        let [Op::Load { result: value, place: from, fill: None }, Op::Store { place: to, value: stored }] =
+            phase.body.as_slice()
+        else {
+            return None;
+        };
+        let plain = |place: &Place| place.guards.is_empty() && place.offset.terms.is_empty();
+        let parameters: Vec<BufferId> = nest.nest.parameters().map(|(id, _)| id).collect();
+        let position = |place: &Place| parameters.iter().position(|id| *id == place.buffer);
+        let (source, result) = (&nest.nest.buffers[from.buffer], &nest.nest.buffers[to.buffer]);
+        let roles = source.role == BufferRole::In && result.role == BufferRole::Out;
+        let alone = phase.axes.is_empty() && phase.reductions.is_empty();
+        if !(alone && roles && value == stored && plain(from) && plain(to)) {
+            return None;
+        }
+        let distance = |place: &Place, axis: AxisId| usize::try_from(place.offset.coefficient(axis)).ok();
+        let axis = |id: &AxisId| {
+            let (from, to) = (distance(from, *id)?, distance(to, *id)?);
+            Some(Axis { extent: nest.extent(*id), from, to })
+        };
+        let mut outer: Vec<Axis> = nest.parallel.iter().map(axis).collect::<Option<_>>()?;
+        let mut take = |is: fn(&Axis) -> bool| {
+            let at = outer.iter().position(|axis| is(axis) && axis.extent >= LEAST)?;
+            Some(outer.remove(at))
+        };
+        let run = take(|axis| axis.from == 1 && axis.to > 1)?;
+        let line = take(|axis| axis.to == 1 && axis.from > 1)?;
+        let first = |place: &Place| usize::try_from(place.offset.constant).ok();
+        let size = source.dtype.size();
+        Some(Transposition {
+            size: [1, 2, 4, 8].contains(&size).then_some(size)?,
+            source: position(from)?,
+            result: position(to)?,
+            from: first(from)?,
+            to: first(to)?,
+            outer,
+            run,
+            line,
+            squares: cfg!(target_arch = "x86_64") && size == 4 && simd >= Simd::Avx2,
+        })
+    }
+
+    /// Parts that threads share: as many neighbouring elements of every run as a square has.
+    pub fn parts(&self) -> usize {
+        let strips = self.run.extent.div_ceil(SIDE);
+        self.outer.iter().fold(strips, |count, axis| count * axis.extent)
+    }
+
+    /// Elements of a part.
+    pub fn elements(&self) -> usize {
+        SIDE * self.line.extent
+    }
+
+    /// Makes some parts.
+    ///
+    /// # Safety
+    ///
+    /// The nest was verified: source and result are its parameters' memory, valid to read and to write, and do not overlap. Nobody else uses the elements of the
+    /// result that belong to these parts.
+    pub unsafe fn run(&self, source: *const u8, result: *mut u8, parts: Range<usize>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            match self.size {
+                1 => self.parts_of::<u8>(source.cast(), result.cast(), parts),
+                2 => self.parts_of::<u16>(source.cast(), result.cast(), parts),
+                4 => self.parts_of::<u32>(source.cast(), result.cast(), parts),
+                _ => self.parts_of::<u64>(source.cast(), result.cast(), parts),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`run`](Self::run), for elements of this size.
+    unsafe fn parts_of<T: Copy>(&self, source: *const T, result: *mut T, parts: Range<usize>) {
+        let strips = self.run.extent.div_ceil(SIDE);
+        for part in parts {
+            let (mut rest, first) = (part / strips, part % strips * SIDE);
+            let (mut from, mut to) = (self.from + first * self.run.from, self.to + first * self.run.to);
+            for axis in self.outer.iter().rev() {
+                let at = rest % axis.extent;
+                rest /= axis.extent;
+                from += at * axis.from;
+                to += at * axis.to;
+            }
+            let width = SIDE.min(self.run.extent - first);
+            for line in (0..self.line.extent).step_by(SIDE) {
+                let height = SIDE.min(self.line.extent - line);
+                let (from, to) =
+                    (source.wrapping_add(from + line * self.line.from), result.wrapping_add(to + line));
+                // SAFETY: the elements of the square are positions of all axes, and so the nest's; if there are squares, they have 4 bytes and the machine AVX2.
+                unsafe {
+                    #[cfg(target_arch = "x86_64")]
+                    if self.squares && width == SIDE && height == SIDE {
+                        let (from, to) = (from.cast::<f32>(), to.cast::<f32>());
+                        crate::kernels::squares::square(from, self.line.from, to, self.run.to);
+                        continue;
+                    }
+                    for i in 0..width {
+                        for j in 0..height {
+                            to.add(i * self.run.to + j).write(from.add(j * self.line.from + i).read());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
