@@ -12,7 +12,7 @@ pub fn max_load(problem: &Problem) -> u64 {
 /// The moments at which the load changes, in order, each with the load from then on. Saturates.
 pub fn load(problem: &Problem) -> Vec<(u64, u64)> {
     let mut changes: Vec<(u64, u64, bool)> = Vec::with_capacity(2 * problem.buffers.len());
-    for buffer in &problem.buffers {
+    for buffer in problem.buffers.iter().filter(|b| b.lives()) {
         changes.push((buffer.lower, buffer.size, true));
         changes.push((buffer.upper, buffer.size, false));
     }

@@ -29,6 +29,9 @@ const ORDERS: [fn(&Buffer) -> Key; 4] = [
     |b| (Reverse(u128::from(u64::MAX - b.lower)), Reverse(b.size), b.upper),
 ];
 
+/// Rules that each order is tried with.
+const FITS: [Fit; 2] = [Fit::Best, Fit::Lowest];
+
 /// Which gap is taken.
 #[derive(Clone, Copy)]
 enum Fit {
@@ -41,27 +44,18 @@ enum Fit {
 /// Places every buffer. The height is not below the max load, and often equals it.
 pub fn solve(problem: &Problem) -> Solution {
     let bound = max_load(problem);
-    let mut placer = Placer::new(problem);
-    let many = problem.buffers.len() > MANY && problem.is_plain();
-    let swept = many.then(|| sweep::solve(problem));
+    let swept = is_large(problem).then(|| sweep::solve(problem));
     if let Some(solution) = swept.clone().filter(|solution| solution.height <= bound) {
         return solution;
     }
+    let mut ways = Ways::new(problem);
     let mut best: Option<(Solution, Vec<usize>, Fit)> = None;
-    'orders: for key in ORDERS {
-        let mut order: Vec<usize> = (0..problem.buffers.len()).collect();
-        order.sort_by_key(|i| (key(&problem.buffers[*i]), *i));
-        for fit in [Fit::Best, Fit::Lowest] {
-            if best.is_some() && placer.effort > EFFORT {
+    while let Some(solution) = ways.next(EFFORT) {
+        if best.as_ref().is_none_or(|(b, ..)| solution.height < b.height) {
+            let done = solution.height <= bound;
+            best = Some((solution, ways.order.clone(), ways.fit()));
+            if done {
                 break;
-            }
-            let Some(solution) = placer.place(&order, fit, many) else { break 'orders };
-            if best.as_ref().is_none_or(|(b, ..)| solution.height < b.height) {
-                let done = solution.height <= bound;
-                best = Some((solution, order.clone(), fit));
-                if done {
-                    break;
-                }
             }
         }
     }
@@ -69,7 +63,49 @@ pub fn solve(problem: &Problem) -> Solution {
         return swept.expect("only where there are many buffers the effort ends before one order is done");
     };
     let best = swept.filter(|swept| swept.height < best.height).unwrap_or(best);
-    if best.height <= bound { best } else { squeak(problem, &mut placer, best, order, fit, bound) }
+    if best.height <= bound { best } else { squeak(problem, &mut ways.placer, best, order, fit, bound) }
+}
+
+/// True if the effort may end before one order is done, since a sweep is another way.
+pub fn is_large(problem: &Problem) -> bool {
+    problem.buffers.len() > MANY && problem.is_plain()
+}
+
+/// The orders one after another, each with both rules.
+pub struct Ways<'a> {
+    placer: Placer<'a>,
+    /// The order that was taken last.
+    order: Vec<usize>,
+    /// How many ways were taken.
+    taken: usize,
+}
+
+impl<'a> Ways<'a> {
+    /// None is taken yet.
+    pub fn new(problem: &'a Problem) -> Self {
+        Ways { placer: Placer::new(problem), order: Vec::new(), taken: 0 }
+    }
+
+    /// The solution by the next order and rule; nothing if there is none, or if more nodes and neighbours than `effort` have been looked at by all so far. The first is always
+    /// found, unless the problem is [large](is_large).
+    pub fn next(&mut self, effort: u64) -> Option<Solution> {
+        let problem = self.placer.problem;
+        let key = ORDERS.get(self.taken / FITS.len())?;
+        if self.taken > 0 && self.placer.effort > effort {
+            return None;
+        }
+        if self.taken.is_multiple_of(FITS.len()) {
+            self.order = (0..problem.buffers.len()).collect();
+            self.order.sort_by_key(|i| (key(&problem.buffers[*i]), *i));
+        }
+        self.taken += 1;
+        self.placer.place(&self.order, self.fit(), is_large(problem).then_some(effort))
+    }
+
+    /// The rule that was used last.
+    fn fit(&self) -> Fit {
+        FITS[(self.taken - 1) % FITS.len()]
+    }
 }
 
 /// Rounds in which buffers that stood above the bound are placed earlier.
@@ -82,7 +118,8 @@ fn squeak(
     bound: u64,
 ) -> Solution {
     let mut rank: Vec<usize> = vec![0; order.len()];
-    let (mut current, many) = (best.clone(), problem.buffers.len() > MANY && problem.is_plain());
+    let mut current = best.clone();
+    let limit = is_large(problem).then_some(EFFORT);
     let mut failures = 0;
     while best.height > bound && failures < PATIENCE && placer.effort < EFFORT {
         for (position, i) in order.iter().enumerate() {
@@ -95,7 +132,7 @@ fn squeak(
         if order == before {
             break;
         }
-        let Some(next) = placer.place(&order, fit, many) else { break };
+        let Some(next) = placer.place(&order, fit, limit) else { break };
         current = next;
         failures += 1;
         if current.height < best.height {
@@ -131,8 +168,8 @@ impl<'a> Placer<'a> {
         Placer { problem, births, position, deaths: vec![0; 2 * leaves], leaves, effort: 0 }
     }
 
-    /// Places all buffers in this order; nothing if the effort ends before, where that is allowed.
-    fn place(&mut self, order: &[usize], fit: Fit, may_end: bool) -> Option<Solution> {
+    /// Places all buffers in this order; nothing if the effort is more than a limit before that.
+    fn place(&mut self, order: &[usize], fit: Fit, limit: Option<u64>) -> Option<Solution> {
         self.deaths.fill(0);
         for (i, buffer) in self.problem.buffers.iter().enumerate() {
             if buffer.fixed.is_some() && buffer.size > 0 {
@@ -143,7 +180,7 @@ impl<'a> Placer<'a> {
         let mut height = 0;
         let mut occupied: Vec<(u64, u64)> = Vec::new();
         for i in order {
-            if may_end && self.effort > EFFORT {
+            if limit.is_some_and(|limit| self.effort > limit) {
                 return None;
             }
             let Buffer { size, alignment, fixed, .. } = self.problem.buffers[*i];

@@ -1,7 +1,8 @@
 //! The least height, narrowed down from both sides.
 
+use super::arrange::arrange;
 use super::bound::max_load;
-use super::greedy;
+use super::bundle::Bundled;
 use super::improve::improve;
 use super::problem::{Problem, Solution};
 use super::search::{Found, within};
@@ -24,6 +25,9 @@ impl Minimized {
 
 /// Shares of the effort that a height is given, at first.
 const SHARES: u64 = 16;
+/// Effort of [`arrange`] for each state that may be looked at, and at most.
+const ARRANGED: u64 = 32;
+const MOST_ARRANGED: u64 = 1 << 25;
 
 /// Looks for a solution that is as low as possible; the searches look at `effort` states at most, all together.
 ///
@@ -32,7 +36,8 @@ pub fn minimize(problem: &Problem, effort: u64) -> Minimized {
     let parts = parts(problem);
     let mut solution =
         Solution { offsets: problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect(), height: 0 };
-    let mut solved: Vec<Narrowed> = parts.iter().map(|part| Narrowed::new(part.take(problem))).collect();
+    let mut solved: Vec<Narrowed> =
+        parts.iter().map(|part| Narrowed::new(part.take(problem), effort)).collect();
     let mut left = effort;
     // What is below the highest bound need not be lower.
     let mut bound = solved.iter().map(|part| part.bound).max().unwrap_or(0);
@@ -87,8 +92,8 @@ struct Narrowed {
 }
 
 impl Narrowed {
-    fn new(problem: Problem) -> Self {
-        let solution = greedy::solve(&problem);
+    fn new(problem: Problem, effort: u64) -> Self {
+        let solution = arrange(&problem, effort.saturating_mul(ARRANGED).min(MOST_ARRANGED));
         let bound = max_load(&problem);
         let numbers = problem.buffers.iter().flat_map(|b| [b.size, b.fixed.unwrap_or(0)]);
         let unit = if problem.buffers.iter().all(|b| b.alignment == 1) { numbers.fold(0, gcd) } else { 1 };
@@ -97,10 +102,13 @@ impl Narrowed {
 
     /// Lowers the solution to `enough`, if the effort is sufficient, or the bound is raised to where it is.
     fn narrow(&mut self, enough: u64, left: &mut u64) {
-        let given = *left / 4;
-        let mut rest = given;
-        improve(&self.problem, &mut self.solution, self.bound.max(enough), &mut rest);
-        *left -= given - rest;
+        self.search(self.bound.max(enough), *left / SHARES, left);
+        if self.solution.height > self.bound.max(enough) {
+            self.narrow_bundles(self.bound.max(enough), left);
+        }
+        spend(left, *left / 4, |rest| {
+            improve(&self.problem, &mut self.solution, self.bound.max(enough), rest)
+        });
         // Below this, a search has given up or found nothing.
         let mut below = self.bound.max(enough);
         let mut share = (*left / SHARES).max(1);
@@ -111,21 +119,45 @@ impl Narrowed {
                 share = share.saturating_mul(4);
             }
             let height = self.tried(below);
-            let given = share.min(*left);
-            let mut rest = given;
-            let found = within(&self.problem, height, &mut rest);
-            *left -= given - rest;
-            match found {
-                Found::Solution(solution) => self.solution = solution,
-                Found::Nothing => {
-                    self.bound = self.bound.max(height + self.unit);
-                    below = below.max(self.bound);
-                }
+            let before = *left;
+            match self.search(height, share, left) {
+                Some(true) => {}
+                Some(false) => below = below.max(self.bound),
                 // It is too large to be searched at all.
-                Found::Unknown if rest == given => return,
-                Found::Unknown => below = height + self.unit,
+                None if *left == before => return,
+                None => below = height + self.unit,
             }
         }
+    }
+
+    /// Looks for a solution of this height; whether there is one. Nothing if that is still unknown when the share of the effort is spent.
+    fn search(&mut self, height: u64, share: u64, left: &mut u64) -> Option<bool> {
+        match spend(left, share, |rest| within(&self.problem, height, rest)) {
+            Found::Solution(solution) => {
+                self.solution = solution;
+                Some(true)
+            }
+            Found::Nothing => {
+                self.bound = self.bound.max(height + self.unit);
+                Some(false)
+            }
+            Found::Unknown => None,
+        }
+    }
+
+    /// Lowers the solution, if it is one of bundles that is lower.
+    fn narrow_bundles(&mut self, enough: u64, left: &mut u64) {
+        let bundled = Bundled::new(&self.problem);
+        if bundled.problem.buffers.len() >= self.problem.buffers.len() {
+            return;
+        }
+        spend(left, *left / 4, |rest| {
+            let mut solution = arrange(&bundled.problem, rest.saturating_mul(ARRANGED).min(MOST_ARRANGED));
+            improve(&bundled.problem, &mut solution, enough, rest);
+            if solution.height < self.solution.height {
+                self.solution = bundled.unbundled(&self.problem, &solution);
+            }
+        });
     }
 
     /// The height that is tried next: the least at first, then half way up.
@@ -136,6 +168,15 @@ impl Narrowed {
         let steps = (self.solution.height - below) / self.unit;
         below + steps / 2 * self.unit
     }
+}
+
+/// Gives a share of what is left to something, and takes off what it has spent.
+fn spend<T>(left: &mut u64, share: u64, on: impl FnOnce(&mut u64) -> T) -> T {
+    let given = share.min(*left);
+    let mut rest = given;
+    let result = on(&mut rest);
+    *left -= given - rest;
+    result
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -238,6 +279,6 @@ mod tests {
         let (p, _) = planted(7, 3000);
         let found = minimize(&p, 200_000);
         assert_eq!(p.conflict(&found.solution), None);
-        assert!(found.solution.height < greedy::solve(&p).height);
+        assert!(found.solution.height < arrange(&p, 0).height);
     }
 }

@@ -2,16 +2,20 @@
 //!
 //! The [`problem`] is that of MiniMalloc and of every static planner, and NP-hard. Its max load is a lower [`bound`]; what is found is measured by how far above it is.
 //!
-//! - [`sweep`] goes through time once, in O(n log n).
+//! - [`sweep`] goes through time, at each time placing the buffers of one level in O(n log n); `levels` chooses levels.
 //! - [`greedy`] places buffers in several orders, each into a gap, and improves on the best by counted effort. It is what plans are made with.
 //! - [`search`] finds offsets below a height or proves that there are none, as far as its effort goes.
+//! - `bundle` makes one of buffers that go together.
 //! - [`minimize`] uses all of them: it takes a problem apart in time, and narrows down each part's least height.
 //!
 //! Nothing here looks at a clock: a result depends on the problem and the effort alone.
 
+mod arrange;
 pub mod bound;
+mod bundle;
 pub mod greedy;
 mod improve;
+mod levels;
 mod minimize;
 pub mod problem;
 #[cfg(test)]
@@ -19,4 +23,5 @@ mod samples;
 pub mod search;
 pub mod sweep;
 
+pub use arrange::arrange;
 pub use minimize::{Minimized, minimize};

@@ -10,11 +10,7 @@ pub(super) fn problem(rows: &[(u64, u64, u64)]) -> Problem {
 
 /// A tower of the given height, cut at random: there is a solution without a gap.
 pub(super) fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
-    let mut state = seed;
-    let mut random = |below: u64| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % below.max(1)
-    };
+    let mut random = numbers(seed);
     // Rectangles (lower, upper, from, to) that tile the whole.
     let mut tiles = vec![(0u64, 1 << 16, 0u64, 1 << 16)];
     for _ in 0..cuts {
@@ -31,4 +27,60 @@ pub(super) fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
         }
     }
     (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 16)
+}
+
+/// Buffers as a training step has them, about `layers` times 36: activations that are made forwards and read backwards, last in first out; what lives for a few
+/// moments in each layer; and, if `accumulated`, gradients that live from their layer to the end. Sizes are of a few classes. `jitter` is by how many percent sizes
+/// and lifespans are off.
+pub(super) fn training(seed: u64, layers: u64, accumulated: bool, jitter: u64) -> Problem {
+    let mut random = numbers(seed);
+    let mut problem = Problem::default();
+    let (forwards, backwards) = (16, 32);
+    let middle = layers * forwards + 8;
+    let end = middle + layers * backwards + 8;
+    let width = 4096 << random(3);
+    let mut push = |lower: u64, upper: u64, size: u64, random: &mut dyn FnMut(u64) -> u64| {
+        let mut off = |n: u64| (n * (100 - jitter + random(2 * jitter + 1)) / 100).max(1);
+        let upper = (lower + off(upper - lower)).min(end);
+        if lower < upper {
+            problem.push(Buffer::new(lower, upper, off(size)));
+        }
+    };
+    // The loss, where there is most already.
+    for n in 0..5 * (seed % 2) {
+        push(middle - 8 + 3 * n, middle - 2 + 3 * n, width * layers / 8 * (1 + n % 3), &mut random);
+    }
+    for layer in 0..layers {
+        let (first, back) = (layer * forwards, middle + (layers - 1 - layer) * backwards);
+        for n in 0..10 {
+            let made = first + random(forwards);
+            let read = back + random(backwards);
+            push(made, read + 1, width * [1, 1, 1, 3, 4, 4, 1, 2, 1, 1][n], &mut random);
+        }
+        for _ in 0..8 {
+            let made = first + random(forwards);
+            let factor = [1, 3, 4, 12][random(4) as usize];
+            push(made, made + 1 + random(4), width * factor, &mut random);
+        }
+        for _ in 0..14 {
+            let made = back + random(backwards);
+            let factor = [1, 3, 4, 12][random(4) as usize];
+            push(made, made + 1 + random(5), width * factor, &mut random);
+        }
+        for n in 0..4 {
+            let made = back + random(backwards);
+            let until = if accumulated { end } else { made + 6 };
+            push(made, until, width / 2 * [1, 3, 4, 4][n], &mut random);
+        }
+    }
+    problem
+}
+
+/// Numbers in no order, each below a given one (Knuth's linear congruential generator, *MMIX*).
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below.max(1)
+    }
 }

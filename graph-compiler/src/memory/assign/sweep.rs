@@ -1,87 +1,206 @@
-//! A solution in one sweep over time: bytes are taken from a list of gaps as buffers are born, and given back as they die.
+//! Solutions by sweeps over time: bytes are taken from a list of gaps as buffers are born, and given back as they die.
 //!
-//! It knows nothing of what comes, so it is worse than the search of [`super::greedy`]; but it takes O(n log n), where a buffer that is placed
-//! by the search looks at all that live beside it. Where there are many buffers it comes first, and if it reaches the max load there is
-//! nothing to search for.
+//! One sweep takes O(n log n), where a buffer that is placed by the heuristics of [`super::greedy`] looks at all that live beside it. But it knows nothing of what comes: what
+//! lives for a moment breaks up the bytes of what lives long. So there may be several: each places the buffers of one level around those of higher levels, of which it
+//! knows when they will be born. A level whose buffers live shortly meets few births, so that many levels take little more than one.
 
 use super::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The level of what is placed before all sweeps: fixed offsets.
+const FIXED: u8 = u8::MAX;
+
 /// For problems whose buffers may lie anywhere: gives each the smallest gap that is large enough, of equals the lowest, in order of birth; the larger of those born together first.
 pub fn solve(problem: &Problem) -> Solution {
-    let buffers = &problem.buffers;
-    let mut births: Vec<usize> = (0..buffers.len()).filter(|i| buffers[*i].lives()).collect();
-    let mut deaths = births.clone();
-    births.sort_by_key(|i| (buffers[*i].lower, Reverse(buffers[*i].size), *i));
-    deaths.sort_by_key(|i| (buffers[*i].upper, *i));
-    let mut deaths = deaths.into_iter().peekable();
-    let mut offsets = vec![0; buffers.len()];
-    // What lives at no moment is in nobody's way.
-    let height = buffers.iter().filter(|b| b.lower >= b.upper).map(|b| b.size).max().unwrap_or(0);
-    let mut gaps = Gaps::default();
-    for i in births {
-        while let Some(dead) = deaths.next_if(|j| buffers[*j].upper <= buffers[i].lower) {
-            gaps.give(offsets[dead], buffers[dead].size);
-        }
-        offsets[i] = gaps.take(buffers[i].size);
-    }
-    Solution { offsets, height: height.max(gaps.top) }
+    let levels = vec![0; problem.buffers.len()];
+    Sweeps::new(problem).solve(&levels, &mut u64::MAX.clone()).expect("this effort does not end")
 }
 
-/// Free bytes below the top.
-#[derive(Default)]
+/// A problem, to be swept several times.
+///
+/// Buffers with fixed offsets must not overlap each other.
+pub struct Sweeps<'a> {
+    problem: &'a Problem,
+    /// Buffers that take bytes at some moment, by birth; the larger of those born together first.
+    births: Vec<u32>,
+    /// The same, by death.
+    deaths: Vec<u32>,
+}
+
+impl<'a> Sweeps<'a> {
+    /// Puts births and deaths in order.
+    pub fn new(problem: &'a Problem) -> Self {
+        let of = |n: &u32| &problem.buffers[*n as usize];
+        let all =
+            u32::try_from(problem.buffers.len()).expect("a problem has fewer buffers than memory has bytes");
+        let mut births: Vec<u32> = (0..all).filter(|n| of(n).lives()).collect();
+        let mut deaths = births.clone();
+        births.sort_by_key(|n| (of(n).lower, Reverse(of(n).size), *n));
+        deaths.sort_by_key(|n| (of(n).upper, *n));
+        Sweeps { problem, births, deaths }
+    }
+
+    /// Places everybody, those on higher levels before those on lower ones. Nothing if the effort, in gaps and buffers that are looked at, ends before.
+    pub fn solve(&self, levels: &[u8], left: &mut u64) -> Option<Solution> {
+        let buffers = &self.problem.buffers;
+        let given = |n: usize| buffers[n].fixed.is_some() || !buffers[n].lives();
+        let offsets = buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
+        let ends = (0..buffers.len())
+            .filter(|n| given(*n))
+            .map(|n| buffers[n].fixed.unwrap_or(0).saturating_add(buffers[n].size));
+        let mut solution = Solution { offsets, height: ends.max().unwrap_or(0) };
+        let level = |n: &u32| match buffers[*n as usize].fixed {
+            Some(_) => FIXED,
+            None => levels[*n as usize].min(FIXED - 1),
+        };
+        let mut all: Vec<u8> = self.births.iter().map(level).filter(|level| *level < FIXED).collect();
+        all.sort_unstable();
+        all.dedup();
+        for current in all.into_iter().rev() {
+            *left = left.checked_sub(self.births.len() as u64 / 4)?;
+            let births: Vec<(usize, bool)> = self
+                .births
+                .iter()
+                .filter(|n| level(n) >= current)
+                .map(|n| (*n as usize, level(n) > current))
+                .collect();
+            let deaths = self.deaths.iter().filter(|n| level(n) >= current).map(|n| *n as usize);
+            self.sweep(&births, deaths, &mut solution, left)?;
+        }
+        Some(solution)
+    }
+
+    /// One sweep: places those that are not.
+    fn sweep(
+        &self,
+        births: &[(usize, bool)],
+        deaths: impl Iterator<Item = usize>,
+        solution: &mut Solution,
+        left: &mut u64,
+    ) -> Option<()> {
+        let buffers = &self.problem.buffers;
+        let placed: Vec<usize> = births.iter().filter(|(_, placed)| *placed).map(|(n, _)| *n).collect();
+        // How many of those placed are born already.
+        let mut born = 0;
+        let mut deaths = deaths.peekable();
+        let mut gaps = Gaps::new();
+        let mut ahead: Vec<(u64, u64)> = Vec::new();
+        for n in births.iter().filter(|(_, placed)| !placed).map(|(n, _)| *n) {
+            let buffer = &buffers[n];
+            // Up to this birth, deaths and births of those placed in the order of time, deaths first.
+            loop {
+                let birth =
+                    placed.get(born).map(|m| buffers[*m].lower).filter(|birth| *birth <= buffer.lower);
+                let until = birth.unwrap_or(buffer.lower);
+                if let Some(dead) = deaths.next_if(|m| buffers[*m].upper <= until) {
+                    gaps.give(solution.offsets[dead], buffers[dead].size);
+                } else if birth.is_some() {
+                    let m = placed[born];
+                    gaps.reserve(solution.offsets[m], buffers[m].size);
+                    born += 1;
+                } else {
+                    break;
+                }
+            }
+            ahead.clear();
+            let until = placed[born..].iter().take_while(|m| buffers[**m].lower < buffer.upper);
+            ahead.extend(until.map(|m| (solution.offsets[*m], solution.offsets[*m] + buffers[*m].size)));
+            *left = left.checked_sub(1 + ahead.len() as u64)?;
+            join(&mut ahead);
+            let offset = gaps.fitting(buffer.size, buffer.alignment, &ahead, left)?;
+            gaps.reserve(offset, buffer.size);
+            solution.offsets[n] = offset;
+            solution.height = solution.height.max(offset + buffer.size);
+        }
+        Some(())
+    }
+}
+
+/// Sorts intervals, and makes one of those that overlap or touch.
+fn join(intervals: &mut Vec<(u64, u64)>) {
+    intervals.sort_unstable();
+    intervals.dedup_by(|next, last| {
+        let joined = next.0 <= last.1;
+        if joined {
+            last.1 = last.1.max(next.1);
+        }
+        joined
+    });
+}
+
+/// Free bytes; the last gap has no end.
 struct Gaps {
-    /// Sizes by offset; no two touch each other.
-    sizes: BTreeMap<u64, u64>,
-    /// The same, by size.
-    fitting: BTreeSet<(u64, u64)>,
-    top: u64,
+    /// Ends by offset; no two touch each other.
+    ends: BTreeMap<u64, u64>,
+    /// Sizes and offsets.
+    sizes: BTreeSet<(u64, u64)>,
 }
 
 impl Gaps {
-    fn insert(&mut self, offset: u64, size: u64) {
-        self.sizes.insert(offset, size);
-        self.fitting.insert((size, offset));
+    fn new() -> Self {
+        let mut gaps = Gaps { ends: BTreeMap::new(), sizes: BTreeSet::new() };
+        gaps.insert(0, u64::MAX);
+        gaps
     }
 
-    fn remove(&mut self, offset: u64, size: u64) {
-        self.sizes.remove(&offset);
-        self.fitting.remove(&(size, offset));
+    fn insert(&mut self, from: u64, to: u64) {
+        self.ends.insert(from, to);
+        self.sizes.insert((to - from, from));
     }
 
-    fn take(&mut self, size: u64) -> u64 {
-        if let Some((room, offset)) = self.fitting.range((size, 0)..).next().copied() {
-            self.remove(offset, room);
-            if room > size {
-                self.insert(offset + size, room - size);
+    fn remove(&mut self, from: u64, to: u64) {
+        self.ends.remove(&from);
+        self.sizes.remove(&(to - from, from));
+    }
+
+    /// The lowest offset in the smallest gap in which so many bytes are free of what is ahead. Nothing if the effort ends before.
+    fn fitting(&self, size: u64, alignment: u64, ahead: &[(u64, u64)], left: &mut u64) -> Option<u64> {
+        let up = |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
+        for (room, from) in self.sizes.range((size, 0)..) {
+            *left = left.checked_sub(1)?;
+            let end = from + room;
+            let mut offset = up(*from);
+            let first = ahead.partition_point(|(_, to)| *to <= offset);
+            for (from, to) in &ahead[first..] {
+                if *from >= offset + size || *from >= end {
+                    break;
+                }
+                *left = left.checked_sub(1)?;
+                offset = up(offset.max(*to));
             }
-            return offset;
-        }
-        // At the top, together with the gap below it, if there is one.
-        let last = self.sizes.last_key_value().map(|(offset, room)| (*offset, *room));
-        let offset = match last.filter(|(offset, room)| offset + room == self.top) {
-            Some((offset, room)) => {
-                self.remove(offset, room);
-                offset
+            if offset + size <= end {
+                return Some(offset);
             }
-            None => self.top,
-        };
-        self.top = offset + size;
-        offset
+        }
+        unreachable!("the last gap has no end")
     }
 
-    fn give(&mut self, mut offset: u64, mut size: u64) {
-        let below = self.sizes.range(..offset).next_back().map(|(o, s)| (*o, *s));
-        if let Some((start, room)) = below.filter(|(start, room)| start + room == offset) {
-            self.remove(start, room);
-            (offset, size) = (start, room + size);
+    /// Takes bytes that are free.
+    fn reserve(&mut self, offset: u64, size: u64) {
+        let gap = self.ends.range(..=offset).next_back().map(|(from, to)| (*from, *to));
+        let (from, to) = gap.expect("nobody takes bytes of another");
+        self.remove(from, to);
+        if from < offset {
+            self.insert(from, offset);
         }
-        if let Some(room) = self.sizes.get(&(offset + size)).copied() {
-            self.remove(offset + size, room);
-            size += room;
+        if offset + size < to {
+            self.insert(offset + size, to);
         }
-        self.insert(offset, size);
+    }
+
+    fn give(&mut self, offset: u64, size: u64) {
+        let (mut from, mut to) = (offset, offset + size);
+        let below = self.ends.range(..offset).next_back().map(|(from, to)| (*from, *to));
+        if let Some((start, end)) = below.filter(|(_, end)| *end == offset) {
+            self.remove(start, end);
+            from = start;
+        }
+        if let Some(end) = self.ends.get(&to).copied() {
+            self.remove(to, end);
+            to = end;
+        }
+        self.insert(from, to);
     }
 }
 
@@ -89,6 +208,7 @@ impl Gaps {
 mod tests {
     use super::*;
     use crate::memory::assign::bound::max_load;
+    use crate::memory::assign::problem::Buffer;
     use crate::memory::assign::samples::problem;
     use proptest::prelude::*;
 
@@ -105,7 +225,38 @@ mod tests {
         assert_eq!(solve(&problem(&[(3, 3, 7), (0, 1, 0)])).height, 7);
     }
 
+    #[test]
+    fn a_lower_level_is_placed_around_what_will_be_born() {
+        // The last lives while the first does and while the second does, which is placed above the first though it need not be.
+        let p = problem(&[(0, 4, 10), (3, 9, 10), (2, 5, 10)]);
+        let s = Sweeps::new(&p).solve(&[1, 1, 0], &mut 100).unwrap();
+        assert_eq!(s, Solution { offsets: vec![0, 10, 20], height: 30 });
+        assert_eq!(Sweeps::new(&p).solve(&[1, 1, 0], &mut 2), None);
+        // Between two births ahead, aligned.
+        let mut p = problem(&[(2, 9, 10), (3, 9, 10), (0, 9, 5)]);
+        p.buffers[0].fixed = Some(0);
+        p.buffers[1].fixed = Some(18);
+        p.buffers[2].alignment = 4;
+        let s = Sweeps::new(&p).solve(&[0; 3], &mut 100).unwrap();
+        assert_eq!((s.offsets[2], s.height), (12, 28));
+    }
+
     proptest! {
+        #[test]
+        fn any_levels_are_a_solution(
+            rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50, 1u64..5, 0u8..6), 0..80)
+        ) {
+            let mut p = Problem::default();
+            for (lower, lifespan, size, alignment, _) in &rows {
+                p.push(Buffer { alignment: *alignment, ..Buffer::new(*lower, lower + lifespan, *size) });
+            }
+            let levels: Vec<u8> = rows.iter().map(|row| row.4).collect();
+            let s = Sweeps::new(&p).solve(&levels, &mut 1_000_000).unwrap();
+            prop_assert_eq!(p.conflict(&s), None);
+            prop_assert!(max_load(&p) <= s.height);
+        }
+
+
         #[test]
         fn any_problem_is_solved(rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50), 0..80)) {
             let p = problem(&rows.iter().map(|(l, d, s)| (*l, l + d, *s)).collect::<Vec<_>>());

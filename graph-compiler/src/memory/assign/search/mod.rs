@@ -24,6 +24,10 @@
 //!
 //! The frame of the search, canonical solutions section by section, is that of Moffitt's *MiniMalloc* (ASPLOS 2023); the bounds are stronger than its.
 //!
+//! # Bundles
+//!
+//! [Bundles](super::bundle) of buffers are searched first, since there are fewer of them. A solution of theirs is one of the whole; if there is none, the whole is searched.
+//!
 //! # Ranks
 //!
 //! By what buffers are ranked decides how soon a solution is found, and no rank is good for all problems. So they take turns, each with some effort, and then all with twice as much.
@@ -34,6 +38,8 @@ mod instance;
 #[cfg(test)]
 mod tests;
 
+use super::bound::max_load;
+use super::bundle::Bundled;
 use super::problem::{Problem, Solution};
 use attempt::Attempt;
 use instance::Instance;
@@ -58,25 +64,53 @@ pub enum Found {
 ///
 /// Buffers with fixed offsets must not overlap each other.
 pub fn within(problem: &Problem, height: u64, left: &mut u64) -> Found {
-    let Some(instance) = Instance::new(problem, height, MOST_PAIRS) else { return Found::Unknown };
-    if instance.is_too_low() {
+    if max_load(problem) > height {
         return Found::Nothing;
     }
-    let ranks = instance.ranks();
+    let bundled = Bundled::new(problem);
+    let mut bundles = if bundled.problem.buffers.len() < problem.buffers.len() {
+        Instance::new(&bundled.problem, height, MOST_PAIRS)
+    } else {
+        None
+    };
+    let whole = Instance::new(problem, height, MOST_PAIRS);
+    if whole.iter().chain(&bundles).any(Instance::is_too_low) {
+        return Found::Nothing;
+    }
+    let ranks = |instance: &Option<Instance>| instance.as_ref().map_or(Vec::new(), Instance::ranks);
+    let (ranks, ranks_of_bundles) = (ranks(&whole), ranks(&bundles));
     let mut turn = FIRST_TURN.min(*left / 16 + 100);
     while *left > 0 {
-        for rank in &ranks {
-            let mut attempt = Attempt::new(&instance, rank, turn.min(*left));
-            let found = attempt.run();
-            *left -= attempt.states().min(*left);
-            match found {
-                Some(Some(offsets)) => return Found::Solution(instance.solution(&offsets)),
-                Some(None) => return Found::Nothing,
-                None if *left == 0 => return Found::Unknown,
-                None => {}
+        if let Some(instance) = &bundles {
+            match take_turns(instance, &ranks_of_bundles, turn, left) {
+                Found::Solution(solution) => return Found::Solution(bundled.unbundled(problem, &solution)),
+                // The whole may have one all the same.
+                Found::Nothing => bundles = None,
+                Found::Unknown => {}
             }
         }
+        match whole.as_ref().map(|instance| take_turns(instance, &ranks, turn, left)) {
+            None if bundles.is_none() => break,
+            None | Some(Found::Unknown) => {}
+            Some(found) => return found,
+        }
         turn = turn.saturating_mul(2);
+    }
+    Found::Unknown
+}
+
+/// One turn of each rank.
+fn take_turns(instance: &Instance, ranks: &[Vec<u32>], turn: u64, left: &mut u64) -> Found {
+    for rank in ranks {
+        let mut attempt = Attempt::new(instance, rank, turn.min(*left));
+        let found = attempt.run();
+        *left -= attempt.states().min(*left);
+        match found {
+            Some(Some(offsets)) => return Found::Solution(instance.solution(&offsets)),
+            Some(None) => return Found::Nothing,
+            None if *left == 0 => break,
+            None => {}
+        }
     }
     Found::Unknown
 }

@@ -50,17 +50,18 @@ proptest! {
 
 #[test]
 fn towers_that_were_cut_up_are_put_together() {
-    for seed in 0..10 {
-        let (p, height) = planted(seed, 60);
+    for seed in 0..40 {
+        let (p, height) = planted(seed, 60 + 10 * seed as usize);
         assert_eq!(solved(&p, height, 1 << 18).height, height);
     }
 }
 
 #[test]
 fn an_effort_ends() {
-    let (p, height) = planted(3, 150);
-    assert_eq!(within(&p, height, &mut 0u64), Found::Unknown);
-    assert_eq!(within(&p, height, &mut 5), Found::Unknown);
+    let rows: Vec<(u64, u64, u64)> = (0..60).map(|n| (n, n + 40, 1000 + n)).collect();
+    let (p, height) = (problem(&rows), max_load(&problem(&rows)));
+    assert_eq!(within(&p, 2 * height, &mut 0u64), Found::Unknown);
+    assert_eq!(within(&p, 2 * height, &mut 5), Found::Unknown);
     assert_eq!(within(&p, height - 1, &mut 5), Found::Nothing);
 }
 
@@ -97,7 +98,7 @@ macro_rules! instances {
             let text = include_str!(concat!("../../../../tests/data/minimalloc/", $file, ".csv"));
             let p = instance(text);
             assert!(max_load(&p) <= $height);
-            solved(&p, $height, 500_000);
+            solved(&p, $height, 50_000);
         }
     )*};
 }
@@ -105,6 +106,7 @@ instances! {
     minimalloc_a: "A" at 1_048_576;
     minimalloc_b: "B" at 1_048_576;
     minimalloc_c: "C" at 1_039_360;
-    minimalloc_d: "D" at 1_029_120;
+    minimalloc_d: "D" at 986_112;
+    minimalloc_e: "E" at 1_048_576;
     minimalloc_f: "F" at 1_048_576;
 }

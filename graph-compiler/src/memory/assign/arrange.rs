@@ -1,0 +1,114 @@
+//! The way of plans: what takes little time, until the max load is reached or the effort is spent.
+
+use super::bound::max_load;
+use super::bundle::Bundled;
+use super::greedy::{self, Ways};
+use super::problem::{Problem, Solution};
+use super::search::{Found, within};
+use super::{levels, sweep};
+
+/// Bundles that are searched, at most: a state of the search looks at all of them.
+const SEARCHED: usize = 400;
+/// What a state takes for each bundle, in units of effort.
+const STATE: u64 = 2;
+/// Nodes and neighbours of an order that take as long as a unit of effort.
+const NODES: u64 = 5;
+
+/// Places every buffer, beginning with the first order of [`greedy`]; with `effort`, of which a million take some 50 milliseconds, other ways follow.
+///
+/// Buffers with fixed offsets must not overlap each other.
+pub fn arrange(problem: &Problem, effort: u64) -> Solution {
+    let bound = max_load(problem);
+    let mut ways = Ways::new(problem);
+    let first = if greedy::is_large(problem) { Some(sweep::solve(problem)) } else { ways.next(0) };
+    let mut best = Best { solution: first.expect("the first order ends unless a problem is large"), bound };
+    if best.is_least() || effort == 0 {
+        return best.solution;
+    }
+    let mut left = effort / 2;
+    best.improve(levels::solve(problem, bound, &mut left));
+    let bundled = Bundled::new(problem);
+    let some = bundled.problem.buffers.len();
+    if !best.is_least() && some < problem.buffers.len() {
+        if some <= SEARCHED {
+            best.improve(searched(&bundled, bound, effort / 4).map(|s| bundled.unbundled(problem, &s)));
+        }
+        left += effort / 4;
+        if !best.is_least() {
+            let other = levels::solve(&bundled.problem, bound, &mut left);
+            best.improve(other.map(|s| bundled.unbundled(problem, &s)));
+        }
+    }
+    while !best.is_least() {
+        let Some(next) = ways.next(effort / 4 * NODES) else { break };
+        best.improve(Some(next));
+    }
+    best.solution
+}
+
+struct Best {
+    solution: Solution,
+    bound: u64,
+}
+
+impl Best {
+    fn is_least(&self) -> bool {
+        self.solution.height <= self.bound
+    }
+
+    fn improve(&mut self, next: Option<Solution>) {
+        if let Some(next) = next.filter(|next| next.height < self.solution.height) {
+            self.solution = next;
+        }
+    }
+}
+
+/// A solution of bundles at the bound.
+fn searched(bundled: &Bundled, bound: u64, effort: u64) -> Option<Solution> {
+    let mut states = effort / (1 + STATE * bundled.problem.buffers.len() as u64);
+    match within(&bundled.problem, bound, &mut states) {
+        Found::Solution(solution) => Some(solution),
+        Found::Nothing | Found::Unknown => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::assign::samples::{planted, training};
+
+    #[test]
+    fn training_steps_take_hardly_more_than_their_max_load() {
+        for seed in 0..4 {
+            for (layers, accumulated, jitter) in
+                [(12, true, 0), (12, false, 10), (50, true, 10), (550, true, 10)]
+            {
+                let p = training(seed, layers, accumulated, jitter);
+                let s = arrange(&p, 4_000_000);
+                assert_eq!(p.conflict(&s), None);
+                let gap = s.height as f64 / max_load(&p) as f64;
+                assert!(gap <= 1.01, "{seed}, {layers}: {gap}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_cut_is_put_together() {
+        for seed in 0..10 {
+            let (p, height) = planted(seed, 300 + 10 * seed as usize);
+            assert_eq!(arrange(&p, 1_000_000).height, height);
+        }
+    }
+
+    #[test]
+    fn more_effort_is_not_worse_and_the_same_effort_is_the_same() {
+        let p = training(7, 8, true, 10);
+        let heights = [0, 1, 1000, 100_000, 1_000_000].map(|effort| {
+            let s = arrange(&p, effort);
+            assert_eq!((p.conflict(&s), &arrange(&p, effort)), (None, &s));
+            s.height
+        });
+        assert!(heights[4] < heights[0], "{heights:?}");
+        assert_eq!(arrange(&Problem::default(), 1000), Solution::default());
+    }
+}

@@ -1,0 +1,102 @@
+//! Levels for [sweeps](super::sweep): what lives long first, and before that what stood out.
+//!
+//! Most buffers of a training step live for a few moments, and most bytes are of buffers that live long and die in the reverse order of their births. These fit into each other
+//! as long as nobody else is put between them. So they get a level of their own; where *long* begins is tried out.
+//!
+//! Whoever ends above the bound in the best of these solutions is raised to a higher level, and everybody is placed again (Joslin and Clements, *"Squeaky wheel" optimization*,
+//! 1999): so what lives shortly, but where there is most, is placed before the rest, and nobody else is.
+
+use super::problem::{Problem, Solution};
+use super::sweep::Sweeps;
+
+/// Halvings of the longest lifespan where *long* may begin.
+const HALVINGS: u32 = 20;
+/// Ways to begin from which levels are raised.
+const BEGINNINGS: usize = 3;
+/// Rounds without a better solution after which another beginning is tried.
+const PATIENCE: usize = 20;
+
+/// A solution that is as low as levels make it, at the least `bound`; `left` is of buffers and gaps that may be looked at.
+///
+/// Nothing if the effort does not suffice for one. Buffers with fixed offsets must not overlap each other.
+pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> {
+    let sweeps = Sweeps::new(problem);
+    let buffers = &problem.buffers;
+    let longest = buffers.iter().filter(|b| b.lives()).map(|b| b.lifespan()).max().unwrap_or(0);
+    let mut tried: Vec<(Solution, Vec<u8>)> = Vec::new();
+    let mut before = usize::MAX;
+    for halvings in 0..HALVINGS {
+        let long = longest >> halvings;
+        let levels: Vec<u8> =
+            buffers.iter().map(|b| if b.lives() && b.lifespan() > long { 3 } else { 2 }).collect();
+        let count = levels.iter().filter(|level| **level == 3).count();
+        if count == before {
+            continue;
+        }
+        before = count;
+        let Some(solution) = sweeps.solve(&levels, left) else { break };
+        if solution.height <= bound {
+            return Some(solution);
+        }
+        tried.push((solution, levels));
+    }
+    tried.sort_by_key(|(solution, _)| solution.height);
+    let mut best = tried.first()?.0.clone();
+    for (mut current, mut levels) in tried.into_iter().take(BEGINNINGS) {
+        let (mut own, mut failures) = (current.height, 0);
+        for round in 0.. {
+            for (n, buffer) in buffers.iter().enumerate() {
+                if current.offsets[n] + buffer.size > bound {
+                    levels[n] = levels[n].saturating_add(1 + round % 3);
+                }
+            }
+            let Some(next) = sweeps.solve(&levels, left) else { return Some(best) };
+            current = next;
+            if current.height < best.height {
+                best = current.clone();
+            }
+            failures = if current.height < own { 0 } else { failures + 1 };
+            own = own.min(current.height);
+            if best.height <= bound {
+                return Some(best);
+            }
+            if failures == PATIENCE || round == u8::MAX {
+                break;
+            }
+        }
+    }
+    Some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::assign::bound::max_load;
+    use crate::memory::assign::samples::{problem, training};
+    use crate::memory::assign::sweep;
+
+    #[test]
+    fn what_lives_shortly_is_kept_from_between_what_lives_long() {
+        // One sweep puts the second above the first, where it is in the way of the third when it is alone.
+        let p = problem(&[(0, 2, 4), (1, 9, 10), (3, 5, 4), (4, 8, 4)]);
+        assert_eq!(max_load(&p), 18);
+        let s = solve(&p, 18, &mut 1000).unwrap();
+        assert_eq!((p.conflict(&s), s.height), (None, 18));
+    }
+
+    #[test]
+    fn levels_are_better_than_one_sweep_and_end_with_the_effort() {
+        for seed in 0..4 {
+            let p = training(seed, 60, seed % 2 == 0, 10);
+            let bound = max_load(&p);
+            let mut left = 10_000_000;
+            let s = solve(&p, bound, &mut left).unwrap();
+            assert_eq!(p.conflict(&s), None);
+            assert!(s.height < sweep::solve(&p).height && s.height as f64 <= 1.01 * bound as f64);
+            assert_eq!(solve(&p, bound, &mut 100), None);
+            let some = solve(&p, bound, &mut 20_000).unwrap();
+            assert_eq!(p.conflict(&some), None);
+            assert!(s.height <= some.height);
+        }
+    }
+}
