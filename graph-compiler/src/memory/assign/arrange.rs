@@ -4,13 +4,11 @@ use super::bound::max_load;
 use super::bundle::Bundled;
 use super::greedy::{self, Ways};
 use super::problem::{Problem, Solution};
-use super::search::{Found, within};
+use super::search::{Found, by_ways};
 use super::{levels, sweep};
 
-/// Bundles that are searched, at most: a state of the search looks at all of them.
-const SEARCHED: usize = 400;
-/// What a state takes for each bundle, in units of effort.
-const STATE: u64 = 2;
+/// Ways of bundling.
+const WAYS: u64 = 2;
 /// Nodes and neighbours of an order that take as long as a unit of effort.
 const NODES: u64 = 5;
 
@@ -25,18 +23,23 @@ pub fn arrange(problem: &Problem, effort: u64) -> Solution {
     if best.is_least() || effort == 0 {
         return best.solution;
     }
+    let bundled = Bundled::new(problem, 0);
+    let some = bundled.problem.buffers.len() < problem.buffers.len();
+    if some {
+        best.improve(searched(problem, &bundled, bound, effort / 16));
+    }
     let mut left = effort / 2;
-    best.improve(levels::solve(problem, bound, &mut left));
-    let bundled = Bundled::new(problem);
-    let some = bundled.problem.buffers.len();
-    if !best.is_least() && some < problem.buffers.len() {
-        if some <= SEARCHED {
-            best.improve(searched(&bundled, bound, effort / 4).map(|s| bundled.unbundled(problem, &s)));
-        }
-        left += effort / 4;
-        if !best.is_least() {
-            let other = levels::solve(&bundled.problem, bound, &mut left);
-            best.improve(other.map(|s| bundled.unbundled(problem, &s)));
+    if !best.is_least() {
+        best.improve(levels::solve(problem, bound, &mut left));
+    }
+    if some && !best.is_least() {
+        left += effort / 8;
+        let other = levels::solve(&bundled.problem, bound, &mut left);
+        best.improve(other.map(|solution| bundled.unbundled(problem, &solution)));
+        for way in 0..WAYS {
+            if !best.is_least() {
+                best.improve(searched(problem, &Bundled::new(problem, way), bound, effort / 8 / WAYS));
+            }
         }
     }
     while !best.is_least() {
@@ -63,11 +66,16 @@ impl Best {
     }
 }
 
-/// A solution of bundles at the bound.
-fn searched(bundled: &Bundled, bound: u64, effort: u64) -> Option<Solution> {
-    let mut states = effort / (1 + STATE * bundled.problem.buffers.len() as u64);
-    match within(&bundled.problem, bound, &mut states) {
-        Found::Solution(solution) => Some(solution),
+/// A solution of bundles at the bound, if they are few enough.
+fn searched(problem: &Problem, bundled: &Bundled, bound: u64, effort: u64) -> Option<Solution> {
+    let count = bundled.problem.buffers.len();
+    let mut states = effort / (1 + count as u64);
+    // Each of them takes a state at least.
+    if states < 2 * count as u64 {
+        return None;
+    }
+    match by_ways(&bundled.problem, bound, 0, &mut states) {
+        Found::Solution(solution) => Some(bundled.unbundled(problem, &solution)),
         Found::Nothing | Found::Unknown => None,
     }
 }

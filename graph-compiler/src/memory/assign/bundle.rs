@@ -7,9 +7,14 @@
 //! But a solution of bundles is one of the whole, and not the other way round: where bundles have none, nothing is known.
 
 use super::problem::{Buffer, Problem, Solution};
+use std::cmp::Reverse;
 
 /// Rounds at most; each nests bundles by two more.
-const ROUNDS: usize = 64;
+const ROUNDS: u64 = 256;
+/// Of those who might go together, but might as well not, a round bundles one in so many.
+const DOUBTS: usize = 8;
+/// Those who die or are born at a moment, of which all parts are looked at.
+const PARTS: usize = 8;
 
 /// A problem of bundles.
 pub struct Bundled {
@@ -17,6 +22,16 @@ pub struct Bundled {
     pub problem: Problem,
     /// What each stands for.
     bundles: Vec<Bundle>,
+}
+
+/// Which of those that might go together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// Those that can only have been one, if everything was.
+    Certain,
+    /// Some of the others, too.
+    Few(u64),
+    All,
 }
 
 enum Bundle {
@@ -30,13 +45,28 @@ enum Bundle {
 
 impl Bundled {
     /// Bundles what goes together, until there is nothing more. Fixed offsets stay alone, as do sizes that are no multiples of their alignment.
-    pub fn new(problem: &Problem) -> Self {
+    ///
+    /// Where it is in doubt what goes together, different ways find different bundles: the first, 0, takes all at once, and the others begin with what is certain.
+    pub fn new(problem: &Problem, way: u64) -> Self {
         let bundles = problem.buffers.iter().enumerate().map(|(n, b)| Bundle::One(n, b.size)).collect();
         let mut all = Bundled { problem: problem.clone(), bundles };
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let before = all.bundles.len();
-            all.stack();
-            all.chain();
+            if way == 0 {
+                all.stack(Which::All);
+                all.chain(Which::All);
+            } else {
+                all.chain(Which::Certain);
+                all.stack(Which::Certain);
+                // The doubtful only if nothing is certain, for they may make something so.
+                for chains in [(way + round) % 2 == 1, (way + round) % 2 == 0] {
+                    match () {
+                        () if all.bundles.len() < before => {}
+                        () if chains => all.chain(Which::Few(way)),
+                        () => all.stack(Which::Few(way)),
+                    }
+                }
+            }
             if all.bundles.len() == before {
                 break;
             }
@@ -54,36 +84,59 @@ impl Bundled {
     }
 
     /// Makes one of all that have the same lifespan.
-    fn stack(&mut self) {
+    fn stack(&mut self, which: Which) {
         let buffers = &self.problem.buffers;
         let key = |n: usize| (buffers[n].lower, buffers[n].upper, buffers[n].alignment);
         let mut order: Vec<usize> = (0..buffers.len()).filter(|n| may_be_bundled(&buffers[*n])).collect();
         order.sort_by_key(|n| (key(*n), *n));
-        let groups: Vec<Vec<usize>> = order
+        let cuts = Cuts::new(buffers);
+        let mut groups: Vec<&[usize]> = order
             .chunk_by(|a, b| key(*a) == key(*b))
             .filter(|group| group.len() > 1)
             .filter(|group| group.iter().try_fold(0u64, |sum, n| sum.checked_add(buffers[*n].size)).is_some())
-            .map(<[usize]>::to_vec)
+            .filter(|group| {
+                which != Which::Certain
+                    || [key(group[0]).0, key(group[0]).1].iter().all(|moment| cuts.at(*moment).is_one())
+            })
             .collect();
+        if let Which::Few(way) = which {
+            groups.sort_by_cached_key(|group| {
+                (Reverse(thrown(way, group[0], buffers[group[0]].lifespan())), group[0])
+            });
+            groups.truncate((groups.len() / DOUBTS).max(1));
+        }
+        let groups: Vec<Vec<usize>> = groups.into_iter().map(<[usize]>::to_vec).collect();
         self.bundle(&groups, Bundle::Stack, |first, next| first.size += next.size);
     }
 
     /// Makes one of those that follow one another at the same size, where no others do.
-    fn chain(&mut self) {
+    fn chain(&mut self, which: Which) {
         let buffers = &self.problem.buffers;
-        let mut changes: Vec<((u64, u64, u64), bool, usize)> = Vec::with_capacity(2 * buffers.len());
-        for (n, buffer) in buffers.iter().enumerate().filter(|(_, b)| may_be_bundled(b)) {
-            changes.push(((buffer.lower, buffer.size, buffer.alignment), true, n));
-            changes.push(((buffer.upper, buffer.size, buffer.alignment), false, n));
+        let cuts = Cuts::new(buffers);
+        let mut pairs: Vec<[usize; 2]> = Vec::new();
+        for cut in cuts.0.chunk_by(|a, b| a.moment == b.moment).map(Cut) {
+            let alone = cut.0.len() == 2;
+            if alone || which != Which::Certain {
+                for pair in cut.0.chunk_by(|a, b| a.size == b.size) {
+                    if let [dies, born] = pair
+                        && !dies.is_birth
+                        && born.is_birth
+                        && buffers[dies.n].alignment == buffers[born.n].alignment
+                    {
+                        pairs.push([dies.n, born.n]);
+                    }
+                }
+            }
         }
-        changes.sort_unstable();
+        if let Which::Few(way) = which {
+            pairs.sort_by_cached_key(|pair| (Reverse(thrown(way, pair[0], buffers[pair[0]].size)), *pair));
+            pairs.truncate((pairs.len() / DOUBTS).max(1));
+        }
         let mut next = vec![None; buffers.len()];
         let mut follows = vec![false; buffers.len()];
-        for pair in changes.chunk_by(|a, b| a.0 == b.0) {
-            if let [(_, false, dies), (_, true, born)] = pair {
-                next[*dies] = Some(*born);
-                follows[*born] = true;
-            }
+        for [dies, born] in pairs {
+            next[dies] = Some(born);
+            follows[born] = true;
         }
         let begins = (0..buffers.len()).filter(|n| !follows[*n] && next[*n].is_some());
         let chains: Vec<Vec<usize>> =
@@ -111,6 +164,78 @@ impl Bundled {
         let mut left = bundles.iter().map(Option::is_some);
         self.problem.buffers.retain(|_| left.next().expect("there are as many bundles as buffers"));
         self.bundles = bundles.into_iter().flatten().collect();
+    }
+}
+
+/// A measure by which one is preferred to others; in later ways chance has a say in it (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
+fn thrown(way: u64, n: usize, measure: u64) -> u64 {
+    let x = way.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n as u64);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    if way == 1 { measure } else { measure.saturating_mul((x ^ (x >> 31)) % 16) }
+}
+
+/// A birth or a death.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Change {
+    moment: u64,
+    size: u64,
+    is_birth: bool,
+    n: usize,
+}
+
+/// All changes, in order.
+struct Cuts(Vec<Change>);
+
+/// The changes at a moment.
+struct Cut<'a>(&'a [Change]);
+
+impl Cuts {
+    fn new(buffers: &[Buffer]) -> Self {
+        let bundled = buffers.iter().enumerate().filter(|(_, b)| may_be_bundled(b));
+        let both = bundled.flat_map(|(n, b)| {
+            [(b.lower, true), (b.upper, false)].map(|(moment, is_birth)| Change {
+                moment,
+                size: b.size,
+                is_birth,
+                n,
+            })
+        });
+        let mut changes: Vec<Change> = both.collect();
+        changes.sort_unstable();
+        Cuts(changes)
+    }
+
+    fn at(&self, moment: u64) -> Cut<'_> {
+        let from = self.0.partition_point(|change| change.moment < moment);
+        let many = self.0[from..].partition_point(|change| change.moment == moment);
+        Cut(&self.0[from..from + many])
+    }
+}
+
+impl Cut<'_> {
+    /// True if no part of those who die takes the bytes of a part of those who are born, but all of all: so they lie side by side, if the problem is a piece that was cut.
+    fn is_one(&self) -> bool {
+        let sizes = |births: bool| self.0.iter().filter(move |c| c.is_birth == births).map(|c| c.size);
+        let (deaths, births) = (sizes(false).count(), sizes(true).count());
+        if deaths.min(births) <= 1 {
+            return true;
+        }
+        if deaths.max(births) > PARTS {
+            return false;
+        }
+        let sums = |births: bool| {
+            let sizes: Vec<u64> = sizes(births).collect();
+            let part = |mask: u32| {
+                let chosen = sizes.iter().enumerate().filter(|(n, _)| mask >> n & 1 == 1);
+                chosen.fold(0u64, |sum, (_, size)| sum.saturating_add(*size))
+            };
+            let mut sums: Vec<u64> = (1..(1u32 << sizes.len()) - 1).map(part).collect();
+            sums.sort_unstable();
+            sums
+        };
+        let born = sums(true);
+        sums(false).iter().all(|sum| born.binary_search(sum).is_err())
     }
 }
 
@@ -144,13 +269,13 @@ mod tests {
     fn what_was_cut_from_edge_to_edge_is_one_again() {
         // Two halves, one of them cut across, and one of these in two moments.
         let p = problem(&[(0, 8, 10), (0, 8, 3), (0, 5, 7), (5, 8, 7)]);
-        let bundled = Bundled::new(&p);
+        let bundled = Bundled::new(&p, 0);
         assert_eq!(bundled.problem, problem(&[(0, 8, 20)]));
         let s = bundled.unbundled(&p, &Solution { offsets: vec![5], height: 25 });
         assert_eq!((p.conflict(&s), s.offsets[2]), (None, s.offsets[3]));
         for seed in 0..20 {
             let (p, height) = planted(seed, 300);
-            let bundled = Bundled::new(&p);
+            let bundled = Bundled::new(&p, 0);
             assert!(bundled.problem.buffers.len() * 10 < p.buffers.len());
             assert_eq!(max_load(&bundled.problem), height);
         }
@@ -161,10 +286,10 @@ mod tests {
         let mut p = problem(&[(0, 8, 10), (0, 8, 10), (8, 9, 10)]);
         p.buffers[0].fixed = Some(3);
         p.buffers[1].alignment = 4;
-        assert_eq!(Bundled::new(&p).problem, p);
+        assert_eq!(Bundled::new(&p, 0).problem, p);
         // Either of two might follow.
         let p = problem(&[(0, 8, 10), (8, 9, 10), (8, 10, 10)]);
-        assert_eq!(Bundled::new(&p).problem, p);
+        assert_eq!(Bundled::new(&p, 0).problem, p);
     }
 
     proptest! {
@@ -176,7 +301,7 @@ mod tests {
             for (lower, lifespan, size, alignment) in rows {
                 p.push(Buffer { alignment, ..Buffer::new(lower, lower + lifespan, size) });
             }
-            let bundled = Bundled::new(&p);
+            let bundled = Bundled::new(&p, 0);
             prop_assert_eq!(max_load(&bundled.problem), max_load(&p));
             let s = bundled.unbundled(&p, &greedy::solve(&bundled.problem));
             prop_assert_eq!(p.conflict(&s), None);

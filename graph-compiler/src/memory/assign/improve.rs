@@ -5,7 +5,7 @@
 //! vehicle routing problems*, 1998), whose neighbourhoods are small enough to be searched completely.
 
 use super::problem::{Buffer, Problem, Solution};
-use super::search::{Found, within};
+use super::search::{Found, by_ways};
 
 /// Buffers that are placed again together: at first, and at most.
 const FEW: usize = 8;
@@ -128,7 +128,7 @@ fn replaced(
     }
     let given = (STATES * taken.len() as u64).min(*left);
     let mut rest = given;
-    let found = within(&part, target, &mut rest);
+    let found = by_ways(&part, target, 0, &mut rest);
     // Looking for neighbours is work, too.
     *left -= (given - rest + 1 + buffers.len() as u64 / 256).min(*left);
     let Found::Solution(found) = found else { return false };

@@ -12,7 +12,7 @@ use super::sweep::Sweeps;
 /// Halvings of the longest lifespan where *long* may begin.
 const HALVINGS: u32 = 20;
 /// Ways to begin from which levels are raised.
-const BEGINNINGS: usize = 3;
+const BEGINNINGS: usize = 20;
 /// Rounds without a better solution after which another beginning is tried.
 const PATIENCE: usize = 20;
 

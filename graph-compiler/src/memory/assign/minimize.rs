@@ -147,7 +147,7 @@ impl Narrowed {
 
     /// Lowers the solution, if it is one of bundles that is lower.
     fn narrow_bundles(&mut self, enough: u64, left: &mut u64) {
-        let bundled = Bundled::new(&self.problem);
+        let bundled = Bundled::new(&self.problem, 0);
         if bundled.problem.buffers.len() >= self.problem.buffers.len() {
             return;
         }

@@ -49,6 +49,9 @@ const FIRST_TURN: u64 = 100_000;
 /// Pairs of buffers that meet; with more of them, there is no search.
 const MOST_PAIRS: usize = 1 << 22;
 
+/// Ways of bundling that are tried at most.
+const WAYS: u64 = 12;
+
 /// What a search has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
@@ -64,39 +67,65 @@ pub enum Found {
 ///
 /// Buffers with fixed offsets must not overlap each other.
 pub fn within(problem: &Problem, height: u64, left: &mut u64) -> Found {
+    by_ways(problem, height, WAYS, left)
+}
+
+/// The same with no more than so many ways of bundling.
+pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64) -> Found {
     if max_load(problem) > height {
         return Found::Nothing;
     }
-    let bundled = Bundled::new(problem);
-    let mut bundles = if bundled.problem.buffers.len() < problem.buffers.len() {
-        Instance::new(&bundled.problem, height, MOST_PAIRS)
-    } else {
-        None
-    };
+    if *left == 0 {
+        return Found::Unknown;
+    }
     let whole = Instance::new(problem, height, MOST_PAIRS);
-    if whole.iter().chain(&bundles).any(Instance::is_too_low) {
+    if whole.as_ref().is_some_and(Instance::is_too_low) {
         return Found::Nothing;
     }
-    let ranks = |instance: &Option<Instance>| instance.as_ref().map_or(Vec::new(), Instance::ranks);
-    let (ranks, ranks_of_bundles) = (ranks(&whole), ranks(&bundles));
+    let ranks = whole.as_ref().map_or(Vec::new(), Instance::ranks);
     let mut turn = FIRST_TURN.min(*left / 16 + 100);
-    while *left > 0 {
-        if let Some(instance) = &bundles {
-            match take_turns(instance, &ranks_of_bundles, turn, left) {
-                Found::Solution(solution) => return Found::Solution(bundled.unbundled(problem, &solution)),
+    let mut bundles: Vec<Bundles> = Vec::new();
+    for ways in 2.. {
+        // With every turn, there is another way.
+        bundles.extend((bundles.len() as u64..ways.min(most)).map(|way| Bundles::new(problem, height, way)));
+        for bundles in &mut bundles {
+            let Some(instance) = &bundles.instance else { continue };
+            match take_turns(instance, &bundles.ranks, turn, left) {
+                Found::Solution(solution) => {
+                    return Found::Solution(bundles.bundled.unbundled(problem, &solution));
+                }
                 // The whole may have one all the same.
-                Found::Nothing => bundles = None,
+                Found::Nothing => bundles.instance = None,
                 Found::Unknown => {}
             }
         }
         match whole.as_ref().map(|instance| take_turns(instance, &ranks, turn, left)) {
-            None if bundles.is_none() => break,
+            None if bundles.iter().all(|bundles| bundles.instance.is_none()) => break,
+            None | Some(Found::Unknown) if *left == 0 => break,
             None | Some(Found::Unknown) => {}
             Some(found) => return found,
         }
         turn = turn.saturating_mul(2);
     }
     Found::Unknown
+}
+
+/// One way of bundling.
+struct Bundles {
+    bundled: Bundled,
+    /// Nothing if there are as many as buffers, or no solution of them.
+    instance: Option<Instance>,
+    ranks: Vec<Vec<u32>>,
+}
+
+impl Bundles {
+    fn new(problem: &Problem, height: u64, way: u64) -> Self {
+        let bundled = Bundled::new(problem, way);
+        let some = bundled.problem.buffers.len() < problem.buffers.len();
+        let instance = some.then(|| Instance::new(&bundled.problem, height, MOST_PAIRS)).flatten();
+        let instance = instance.filter(|instance| !instance.is_too_low());
+        Bundles { bundled, ranks: instance.as_ref().map_or(Vec::new(), Instance::ranks), instance }
+    }
 }
 
 /// One turn of each rank.
