@@ -1,6 +1,6 @@
 //! Problems for tests.
 
-use super::problem::{Buffer, Problem};
+use super::problem::{Buffer, Problem, Solution};
 
 /// A problem of buffers `(lower, upper, size)`.
 pub(super) fn problem(rows: &[(u64, u64, u64)]) -> Problem {
@@ -27,6 +27,41 @@ pub(super) fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
         }
     }
     (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 16)
+}
+
+/// A tower that was cut like `planted`, and now and then into five, round a middle, where no cut goes from edge to edge.
+pub(super) fn wound(seed: u64, cuts: usize) -> (Problem, u64) {
+    let mut random = numbers(seed);
+    let mut tiles = vec![(0u64, 1 << 20, 0u64, 1 << 20)];
+    for _ in 0..cuts {
+        let n = random(tiles.len() as u64) as usize;
+        let (lower, upper, from, to) = tiles[n];
+        let way = random(3);
+        if upper - lower < 8 || to - from < 8 {
+            continue;
+        }
+        let mut two = |from: u64, to: u64| {
+            let a = from + 1 + random((to - from) / 2 - 1);
+            (a, a + 1 + random(to - a - 2))
+        };
+        let ((t, u), (a, b)) = (two(lower, upper), two(from, to));
+        match way {
+            0 => {
+                tiles[n] = (lower, t, from, to);
+                tiles.push((t, upper, from, to));
+            }
+            1 => {
+                tiles[n] = (lower, upper, from, a);
+                tiles.push((lower, upper, a, to));
+            }
+            _ => {
+                tiles[n] = (lower, t, from, b);
+                let others = [(lower, u, b, to), (u, upper, a, to), (t, upper, from, a), (t, u, a, b)];
+                tiles.extend(others);
+            }
+        }
+    }
+    (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 20)
 }
 
 /// Buffers as a training step has them, about `layers` times 36: activations that are made forwards and read backwards, last in first out; what lives for a few
@@ -74,6 +109,20 @@ pub(super) fn training(seed: u64, layers: u64, accumulated: bool, jitter: u64) -
         }
     }
     problem
+}
+
+/// Whether no two buffers that live at one moment share a byte: every pair is looked at.
+pub(super) fn is_solved(problem: &Problem, solution: &Solution) -> bool {
+    let of =
+        |n: usize| (&problem.buffers[n], solution.offsets[n], solution.offsets[n] + problem.buffers[n].size);
+    (0..problem.buffers.len()).all(|n| {
+        let (one, from, to) = of(n);
+        let apart = |m| {
+            let (other, start, end) = of(m);
+            one.upper <= other.lower || other.upper <= one.lower || to <= start || end <= from
+        };
+        to <= solution.height && one.may_lie_at(from) && (0..n).all(apart)
+    })
 }
 
 /// Numbers in no order, each below a given one (Knuth's linear congruential generator, *MMIX*).

@@ -71,8 +71,9 @@ impl Instance {
                 .max()
                 .unwrap_or(0),
         };
+        let all_fixed: Vec<_> = problem.buffers.iter().filter(|o| o.fixed.is_some() && o.lives()).collect();
         let obstacles = buffers.iter().map(|b| {
-            let fixed = problem.buffers.iter().filter(|o| o.fixed.is_some() && o.lives() && o.meets(b));
+            let fixed = all_fixed.iter().filter(|o| o.meets(b));
             let mut taken: Vec<(u64, u64)> =
                 fixed.map(|o| (o.fixed.unwrap_or(0), o.fixed.unwrap_or(0).saturating_add(o.size))).collect();
             taken.sort_unstable();

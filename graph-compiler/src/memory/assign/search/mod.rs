@@ -49,6 +49,8 @@ const FIRST_TURN: u64 = 100_000;
 /// Pairs of buffers that meet; with more of them, there is no search.
 const MOST_PAIRS: usize = 1 << 22;
 
+/// Buffers for each of which a state counts once.
+const MANY: u64 = 512;
 /// Ways of bundling that are tried at most.
 const WAYS: u64 = 12;
 
@@ -130,10 +132,12 @@ impl Bundles {
 
 /// One turn of each rank.
 fn take_turns(instance: &Instance, ranks: &[Vec<u32>], turn: u64, left: &mut u64) -> Found {
+    // A state of many buffers counts as several.
+    let weight = 1 + instance.len() as u64 / MANY;
     for rank in ranks {
-        let mut attempt = Attempt::new(instance, rank, turn.min(*left));
+        let mut attempt = Attempt::new(instance, rank, turn.min(*left).div_ceil(weight));
         let found = attempt.run();
-        *left -= attempt.states().min(*left);
+        *left -= (attempt.states() * weight).min(*left);
         match found {
             Some(Some(offsets)) => return Found::Solution(instance.solution(&offsets)),
             Some(None) => return Found::Nothing,
