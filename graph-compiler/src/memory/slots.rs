@@ -1,7 +1,7 @@
 //! Slots: bytes that hold one buffer after another.
 
+use super::assign::arrange;
 use super::assign::bound::max_load;
-use super::assign::greedy;
 use super::assign::problem::{Buffer, Problem};
 use super::homes::{Homes, bytes};
 use super::moves::{Move, Moves};
@@ -31,6 +31,11 @@ enum Place {
     Slot(usize),
     /// It has no bytes.
     Nowhere,
+}
+
+/// What may be spent on laying out so many slots where the first way does not do: some 25 milliseconds at most, of a training step that takes ten times as long to compile.
+fn effort(slots: usize) -> u64 {
+    (1000 * slots as u64).min(500_000)
 }
 
 /// Every buffer's place.
@@ -172,7 +177,7 @@ impl Slots {
             problem.push(Buffer::new(slot.lower, slot.upper, size.unwrap_or(0)));
             numbers.push(n);
         }
-        let solution = greedy::solve(&problem);
+        let solution = arrange(&problem, effort(numbers.len()));
         let mut offsets = vec![0; self.slots.len()];
         for (n, offset) in numbers.into_iter().zip(&solution.offsets) {
             offsets[n] = *offset;
