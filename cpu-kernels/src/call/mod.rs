@@ -40,7 +40,7 @@ pub struct CompiledCall {
 #[derive(Debug)]
 enum Kind {
     Gemm(CompiledGemm),
-    Convolution(CompiledConvolution),
+    Convolution(Box<CompiledConvolution>),
     Scatter(CompiledScatter),
     Sort(CompiledSort),
     Attention(CompiledAttention),
@@ -83,7 +83,9 @@ impl CompiledCall {
             parameters: parameters.chain(results).collect(),
             kind: match call {
                 Call::Gemm(gemm) => Kind::Gemm(CompiledGemm::new(gemm)),
-                Call::Convolution(convolution) => Kind::Convolution(CompiledConvolution::new(convolution)?),
+                Call::Convolution(convolution) => {
+                    Kind::Convolution(Box::new(CompiledConvolution::new(convolution)?))
+                }
                 Call::Scatter(scatter) => Kind::Scatter(CompiledScatter::new(scatter)),
                 Call::Sort(sort) => Kind::Sort(CompiledSort::sort(sort)),
                 Call::TopK(top) => Kind::Sort(CompiledSort::top_k(top)),

@@ -205,40 +205,13 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// The block has been made for so many lines; the filter has rows for all taps and channels, and `columns` columns side by side. Out's rows, `row`
-    /// apart, are valid to write and nobody else's. The machine has the vector instructions.
-    pub unsafe fn products<N: Copy + 'static>(
-        &self,
-        kernels: &Kernels<N>,
-        block: *const N,
-        lines: usize,
-        filter: View<N>,
-        columns: usize,
-        out: *mut N,
-        row: usize,
-    ) {
-        let positions = &self.positions[..lines * self.position.rows];
-        let high = parts(positions.len(), kernels.rows(), 1);
-        for column in (0..columns).step_by(kernels.columns) {
-            for (n, rows) in positions.chunks(high).enumerate() {
-                let strip = Strip {
-                    depth: 0,
-                    lhs: block,
-                    lhs_step: 1,
-                    rhs: filter.element(0, column),
-                    rhs_step: filter.row,
-                    panel: kernels.columns,
-                    columns: kernels.columns.min(columns - column),
-                    out: out.wrapping_add(n * high * row + column),
-                    out_row: row,
-                    add: false,
-                    packed: std::ptr::null_mut(),
-                };
-                let gather = Gather { rows, runs: &self.runs, length: self.length };
-                // SAFETY: what rows and runs name is in the block; the caller vouches for the filter and out.
-                unsafe { kernels.gathering(rows.len(), &strip, &gather) };
-            }
-        }
+    /// The block has been made for so many lines; the filter has rows for all taps and channels, and out's columns side by side. Out is valid to
+    /// write and nobody else's. The machine has the vector instructions.
+    pub unsafe fn products<N: Copy + 'static>(&self, block: &Block<'_, N>, filter: View<N>, out: Out<N>) {
+        let rows = &self.positions[..block.lines * self.position.rows];
+        let gather = Gather { rows, runs: &self.runs, length: self.length };
+        // SAFETY: what rows and runs name is in the block; the caller vouches for the filter and out.
+        unsafe { block.multiply(&gather, 1, filter, out, false) };
     }
 
     /// Sums over a block's positions of the products of some of its patches' elements (`entries`: taps and their channels) with the cotangent, a row of
@@ -246,41 +219,68 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// The block has been made for so many lines, and the cotangent has a row for each of their positions, with `columns` columns side by side. Out's rows, `row`
-    /// apart, are valid to write, and to read if they are added to, and nobody else's. The machine has the vector instructions.
-    #[allow(clippy::too_many_arguments, reason = "a product's operands and extents")]
+    /// The block has been made for so many lines, and the cotangent has a row for each of their positions, with out's columns side by side. Out is valid to
+    /// write, and to read if it is added to, and nobody else's. The machine has the vector instructions.
     pub unsafe fn sums<N: Copy + 'static>(
         &self,
-        kernels: &Kernels<N>,
-        block: *const N,
-        lines: usize,
+        block: &Block<'_, N>,
         entries: Range<usize>,
         cotangent: View<N>,
-        columns: usize,
-        out: *mut N,
-        row: usize,
+        out: Out<N>,
         add: bool,
     ) {
-        let entries = &self.entries[entries];
-        let high = parts(entries.len(), kernels.rows(), 1);
-        for column in (0..columns).step_by(kernels.columns) {
-            for (n, rows) in entries.chunks(high).enumerate() {
+        let runs = &self.down[..block.lines];
+        let gather = Gather { rows: &self.entries[entries], runs, length: self.position.rows };
+        let step = self.position.step as usize * self.channels;
+        // SAFETY: what rows and runs name is in the block; the caller vouches for the cotangent and out.
+        unsafe { block.multiply(&gather, step, cotangent, out, add) };
+    }
+}
+
+/// A block that has been made.
+pub(super) struct Block<'a, N: 'static> {
+    pub kernels: &'a Kernels<N>,
+    pub at: *const N,
+    /// Lines of an image that it is for.
+    pub lines: usize,
+}
+
+/// Where rows of products go.
+#[derive(Clone, Copy)]
+pub(super) struct Out<N> {
+    pub at: *mut N,
+    pub columns: usize,
+    /// Distance of its rows.
+    pub row: usize,
+}
+
+impl<N: Copy> Block<'_, N> {
+    /// A row of out for each of the gathered rows, whose steps are `step` apart in a run.
+    ///
+    /// # Safety
+    ///
+    /// What is gathered is in the block; rhs has a row for each step and out's columns side by side. Out is valid to write, and to read if it is added to, and
+    /// nobody else's. The machine has the vector instructions.
+    unsafe fn multiply(&self, gather: &Gather<'_>, step: usize, rhs: View<N>, out: Out<N>, add: bool) {
+        let kernels = self.kernels;
+        let high = parts(gather.rows.len(), kernels.rows(), 1);
+        for column in (0..out.columns).step_by(kernels.columns) {
+            for (n, rows) in gather.rows.chunks(high).enumerate() {
                 let strip = Strip {
                     depth: 0,
-                    lhs: block,
-                    lhs_step: self.position.step as usize * self.channels,
-                    rhs: cotangent.element(0, column),
-                    rhs_step: cotangent.row,
+                    lhs: self.at,
+                    lhs_step: step,
+                    rhs: rhs.element(0, column),
+                    rhs_step: rhs.row,
                     panel: kernels.columns,
-                    columns: kernels.columns.min(columns - column),
-                    out: out.wrapping_add(n * high * row + column),
-                    out_row: row,
+                    columns: kernels.columns.min(out.columns - column),
+                    out: out.at.wrapping_add(n * high * out.row + column),
+                    out_row: out.row,
                     add,
                     packed: std::ptr::null_mut(),
                 };
-                let gather = Gather { rows, runs: &self.down[..lines], length: self.position.rows };
-                // SAFETY: what rows and runs name is in the block; the caller vouches for the cotangent and out.
-                unsafe { kernels.gathering(rows.len(), &strip, &gather) };
+                // SAFETY: the caller vouches for all that the strip names.
+                unsafe { kernels.gathering(rows.len(), &strip, &Gather { rows, ..*gather }) };
             }
         }
     }

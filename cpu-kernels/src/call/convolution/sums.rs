@@ -1,6 +1,6 @@
 //! The filter's cotangent: for each tap and channel a row of the product of the patches, transposed, with the result's cotangent.
 
-use super::direct::Direct;
+use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Division, Kept, PATCHES};
 use crate::call::element::{Element, Number};
 use crate::call::epilogue::{Places, finish};
@@ -124,7 +124,8 @@ impl CompiledConvolution {
                     true => panel::widened(simd, rhs, [count, columns], wide),
                     false => rhs.plain(),
                 };
-                direct.sums(kernels, block, lines.len(), entries.clone(), rhs, columns, sums, row, add);
+                let block = Block { kernels, at: block, lines: lines.len() };
+                direct.sums(&block, entries.clone(), rhs, Out { at: sums, columns, row }, add);
             }
             at += count;
         }

@@ -2,7 +2,7 @@
 //!
 //! A task makes the rows of a block, or of a tile, for which it makes the patches, a part of the taps at a time, and adds up their products with the filter.
 
-use super::direct::Direct;
+use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Kept};
 use crate::call::element::{Element, Number};
 use crate::call::epilogue::{Places, finish};
@@ -85,7 +85,8 @@ impl CompiledConvolution {
         // the sums are this task's own, in out or in scratch memory.
         unsafe {
             direct.copy(simd, source, image, &lines, block);
-            direct.products(kernels, block, lines.len(), filter, columns, sums, sums_row);
+            let block = Block { kernels, at: block, lines: lines.len() };
+            direct.products(&block, filter, Out { at: sums, columns, row: sums_row });
             if T::HALF {
                 self.round(simd, [count, columns], sums, sums_row, out, row);
             }
