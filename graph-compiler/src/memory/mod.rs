@@ -13,6 +13,8 @@
 //! construct's regions is one slot of the function around it, which lives while the construct runs; and what is memory around the arena to a region are
 //! places in the function. So the same code puts carries in place, however deep loops nest, and a plan is as large as the program, however often loops run.
 //!
+//! Whether a schedule that repeats kernels would fit in less is [`recompute`]'s question. No plan is made by it yet.
+//!
 //! Whatever is decided here is checked by [`wengert_core::plan::verify()`], which shares no code with it.
 
 pub mod assign;
@@ -20,6 +22,7 @@ mod emit;
 mod homes;
 mod moves;
 mod nests;
+pub mod recompute;
 mod regions;
 mod slots;
 

@@ -1,0 +1,46 @@
+//! A bound from below: no schedule has a lesser peak.
+
+use super::problem::{NEVER, Problem};
+
+/// What must be in memory whatever is repeated: while a step runs first, its operands, results and workspace; and besides these whatever has been made, is still to be
+/// read, and can no longer be made again.
+pub fn bound(problem: &Problem) -> u64 {
+    let steps = problem.steps.len();
+    let mut writer = vec![None; problem.values.len()];
+    let mut read = vec![0; problem.values.len()];
+    for (number, step) in problem.steps.iter().enumerate() {
+        step.reads.iter().for_each(|v| read[*v] = number);
+        step.writes.iter().for_each(|v| writer[*v] = Some(number));
+    }
+    // Bytes that are tied between steps, as they come and go; and those that a step itself ties.
+    let mut comes = vec![0u64; steps + 1];
+    let mut goes = vec![0u64; steps + 1];
+    let mut tied = vec![(0, 0); problem.values.len()];
+    for (value, about) in problem.values.iter().enumerate() {
+        let Some(made) = writer[value] else { continue };
+        let barrier = problem.steps[made].barrier;
+        let from = if barrier == NEVER { made } else { barrier.max(made + 1) };
+        let to = if about.output { steps } else { read[value] };
+        if from <= to && from < steps {
+            comes[from] += about.bytes;
+            goes[to] += about.bytes;
+            tied[value] = (from, to + 1);
+        }
+    }
+    let mut bound = 0;
+    let mut load = 0;
+    let mut counted = vec![usize::MAX; problem.values.len()];
+    for (number, step) in problem.steps.iter().enumerate() {
+        load += comes[number];
+        let mut own = step.workspace;
+        for value in step.reads.iter().chain(&step.writes).filter(|v| writer[**v].is_some()) {
+            let (from, to) = tied[*value];
+            if !(from..to).contains(&number) && std::mem::replace(&mut counted[*value], number) != number {
+                own += problem.values[*value].bytes;
+            }
+        }
+        bound = bound.max(load + own);
+        load -= goes[number];
+    }
+    bound
+}

@@ -1,0 +1,98 @@
+//! Whether a schedule computes what the steps compute, and what it costs.
+//!
+//! This shares no code with the solvers. It follows a schedule forwards, with instances of values: one for each execution that writes a value.
+
+use super::problem::{Cost, Problem, Schedule};
+
+/// An instance of a value: where it was made, and where it is read last.
+struct Instance {
+    value: usize,
+    made: usize,
+    read: usize,
+}
+
+/// Checks a schedule: every step runs, first in the given order, and what it reads was made before; repetitions come before their barriers; outputs are alive at the end.
+///
+/// # Errors
+///
+/// What is wrong, in a sentence.
+pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
+    let written: Vec<Option<usize>> = writers(problem)?;
+    let end = schedule.executions.len();
+    let mut current: Vec<Option<usize>> = vec![None; problem.values.len()];
+    let mut instances: Vec<Instance> = Vec::new();
+    let mut first = 0;
+    let mut cost = Cost::default();
+    for (moment, step) in schedule.executions.iter().enumerate() {
+        let Some(what) = problem.steps.get(*step) else {
+            return Err(format!("execution {moment} is of step {step}, which does not exist"));
+        };
+        if *step > first {
+            return Err(format!("step {step} runs before step {first} has run"));
+        }
+        if *step == first {
+            first += 1;
+        } else {
+            if first > what.barrier {
+                return Err(format!("execution {moment} repeats step {step} behind its barrier"));
+            }
+            cost.added += what.cost;
+            cost.repetitions += 1;
+        }
+        for value in &what.reads {
+            match (written[*value], current[*value]) {
+                (None, _) => {}
+                (Some(_), Some(instance)) => instances[instance].read = moment,
+                (Some(writer), None) => {
+                    return Err(format!(
+                        "execution {moment} reads value {value} before step {writer} has made it"
+                    ));
+                }
+            }
+        }
+        for value in &what.writes {
+            current[*value] = Some(instances.len());
+            instances.push(Instance { value: *value, made: moment, read: moment });
+        }
+    }
+    if first < problem.steps.len() {
+        return Err(format!("step {first} does not run"));
+    }
+    for (value, about) in problem.values.iter().enumerate().filter(|(_, about)| about.output) {
+        match current[value] {
+            Some(instance) => instances[instance].read = end,
+            None if written[value].is_none() => {}
+            None => return Err(format!("output {value}, of {} bytes, is not made", about.bytes)),
+        }
+    }
+    // Bytes that come and go at each moment.
+    let mut comes = vec![0u64; end + 1];
+    let mut goes = vec![0u64; end + 1];
+    for instance in &instances {
+        comes[instance.made] += problem.values[instance.value].bytes;
+        goes[instance.read] += problem.values[instance.value].bytes;
+    }
+    let mut load = 0;
+    for (moment, step) in schedule.executions.iter().enumerate() {
+        load += comes[moment];
+        cost.peak = cost.peak.max(load + problem.steps[*step].workspace);
+        load -= goes[moment];
+    }
+    Ok(cost)
+}
+
+/// For each value the step that writes it.
+fn writers(problem: &Problem) -> Result<Vec<Option<usize>>, String> {
+    let mut written = vec![None; problem.values.len()];
+    for (step, what) in problem.steps.iter().enumerate() {
+        if let Some(value) = what.reads.iter().chain(&what.writes).find(|v| **v >= problem.values.len()) {
+            return Err(format!("step {step} names value {value}, which does not exist"));
+        }
+        for value in &what.writes {
+            if let Some(other) = written[*value].replace(step) {
+                return Err(format!("steps {other} and {step} both write value {value}"));
+            }
+        }
+    }
+    Ok(written)
+}

@@ -1,0 +1,230 @@
+//! Repetitions where they relieve most for their cost, until a schedule fits.
+//!
+//! In each round every gap across an excess is weighed, with several prices of memory, which make several groups. Then the best groups are inserted, each weighed anew, since those before it have
+//! changed the profile; and when the best that is left is much worse than the first one was, the next round begins. So there are few rounds, and what is inserted is almost what would be
+//! inserted if every gap were weighed before each.
+
+use super::group::Grouper;
+use super::timeline::{Prepared, Timeline};
+use super::weigh::{Scale, Weight};
+
+/// Steps of a group at most.
+const MOST: usize = 400;
+
+/// Prices at which gaps are weighed, as multiples of what a byte of excess has cost lately.
+const PRICES: [f64; 10] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 128.0];
+
+/// A gap that may be closed.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// The value that is made again.
+    value: usize,
+    /// The execution that reads it then.
+    moment: usize,
+    price: f64,
+    score: f64,
+    /// The part of chance in its score.
+    luck: f64,
+}
+
+/// What solvers work with: scratch memory, numbers that look like chance, effort.
+pub(super) struct Workshop {
+    pub grouper: Grouper,
+    pub scale: Scale,
+    /// What a byte of excess has cost lately.
+    price: f64,
+    /// How much chance there is in scores.
+    pub luck: f64,
+    /// Fitting is given up when repetitions cost more.
+    pub ceiling: u64,
+    /// Executions that were laid out.
+    laid: u64,
+    state: u64,
+}
+
+impl Workshop {
+    pub fn new(prepared: &Prepared<'_>) -> Self {
+        let (steps, values) = (prepared.problem.steps.len(), prepared.problem.values.len());
+        Workshop {
+            grouper: Grouper::new(steps, values),
+            scale: Scale::new(values),
+            price: 0.0,
+            luck: 0.0,
+            ceiling: u64::MAX,
+            laid: 0,
+            state: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    /// Effort so far.
+    pub fn effort(&self) -> u64 {
+        self.grouper.effort + self.scale.effort + self.laid
+    }
+
+    /// A number below `n`, by xorshift (Marsaglia 2003).
+    pub fn random(&mut self, n: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 16) as usize % n.max(1)
+    }
+
+    /// Lays a timeline out anew.
+    pub fn update(&mut self, timeline: &mut Timeline<'_>) {
+        timeline.update();
+        self.laid += 8 * timeline.executions.len() as u64;
+    }
+
+    /// Inserts groups until there is no excess, or no group that relieves, or the effort is at its limit.
+    pub fn fit(&mut self, timeline: &mut Timeline<'_>, limit: u64) {
+        self.price = 0.0;
+        while timeline.excess > 0 && self.effort() < limit && timeline.added <= self.ceiling {
+            let mut candidates = self.candidates(timeline);
+            if !self.insert_best(timeline, &mut candidates, limit) {
+                break;
+            }
+        }
+    }
+
+    fn weigh(&mut self, timeline: &Timeline<'_>, value: usize, moment: usize, price: f64) -> Weight {
+        let group = self.grouper.of(timeline, value, moment, price, MOST);
+        match group.is_empty() {
+            true => Weight::default(),
+            false => self.scale.weigh(timeline, group, moment, self.price),
+        }
+    }
+
+    /// All gaps across an excess, each with the price at which it relieves most for its cost.
+    fn candidates(&mut self, timeline: &Timeline<'_>) -> Vec<Candidate> {
+        let prepared = timeline.prepared;
+        let mut gaps = Vec::new();
+        let mut least = f64::INFINITY;
+        for (value, writer) in prepared.writer.iter().enumerate() {
+            let (Some(step), true) = (writer, prepared.bytes(value) > 0) else { continue };
+            for pair in timeline.touches(value).windows(2) {
+                let hot = timeline.hot_between(pair[0].moment + 1, pair[1].moment);
+                if pair[1].makes || hot == 0 || !prepared.may_repeat(*step, timeline.done[pair[1].moment]) {
+                    continue;
+                }
+                gaps.push((value, pair[1].moment));
+                let held = prepared.bytes(value) as f64 * f64::from(hot);
+                least = least.min(prepared.cost(*step).max(1) as f64 / held);
+            }
+        }
+        if self.price == 0.0 {
+            self.price = 2.0 * least;
+        }
+        let mut candidates = Vec::new();
+        for (value, moment) in gaps {
+            let luck = match self.luck > 0.0 {
+                true => 1.0 + self.luck * self.random(1024) as f64 / 1024.0,
+                false => 1.0,
+            };
+            let mut best: Option<Candidate> = None;
+            let mut length = 0;
+            for multiple in PRICES {
+                let price = multiple * self.price;
+                self.grouper.of(timeline, value, moment, price, MOST);
+                // A group as long as the last one is the last one.
+                if self.grouper.group.len() == length {
+                    continue;
+                }
+                length = self.grouper.group.len();
+                let score =
+                    luck * self.scale.weigh(timeline, &self.grouper.group, moment, self.price).score();
+                if score > best.map_or(0.0, |b| b.score) {
+                    best = Some(Candidate { value, moment, price, score, luck });
+                }
+                if length == 0 {
+                    break;
+                }
+            }
+            candidates.extend(best);
+        }
+        candidates
+    }
+
+    /// Inserts the groups of the best candidates. False if there is none that relieves.
+    fn insert_best(
+        &mut self,
+        timeline: &mut Timeline<'_>,
+        candidates: &mut Vec<Candidate>,
+        limit: u64,
+    ) -> bool {
+        let mut inserted = false;
+        let mut top = 0.0;
+        while timeline.excess > 0 && self.effort() < limit && timeline.added <= self.ceiling {
+            let better = |a: &usize, b: &usize| candidates[*a].score.total_cmp(&candidates[*b].score);
+            let Some(n) = (0..candidates.len()).max_by(better) else { break };
+            self.laid += candidates.len() as u64 / 4;
+            let candidate = candidates[n];
+            if candidate.score <= 0.5 * top {
+                break;
+            }
+            let weight = self.weigh(timeline, candidate.value, candidate.moment, candidate.price);
+            let now = candidate.luck * weight.score();
+            if now < 0.9 * candidate.score {
+                // A candidate that has become useless is below every top.
+                candidates[n].score = now.max(0.0);
+                if now <= 0.0 {
+                    candidates.swap_remove(n);
+                }
+                continue;
+            }
+            candidates.swap_remove(n);
+            let group = self.grouper.group.clone();
+            if self.put(timeline, &group, candidate.moment, candidates) {
+                self.price = (weight.cost.max(1) as f64 / weight.relief as f64).max(f64::MIN_POSITIVE);
+                top = if inserted { top } else { candidate.score };
+                inserted = true;
+            }
+        }
+        inserted
+    }
+
+    /// Puts a group in front of an execution, and takes out the repetitions that it makes needless. False, and nothing done, if that does not relieve.
+    fn put(
+        &mut self,
+        timeline: &mut Timeline<'_>,
+        group: &[usize],
+        moment: usize,
+        candidates: &mut [Candidate],
+    ) -> bool {
+        let (excess, before) = (timeline.excess, timeline.executions.clone());
+        timeline.executions.splice(moment..moment, group.iter().copied());
+        self.update(timeline);
+        let mut neighbours = Vec::new();
+        for (n, step) in group.iter().enumerate() {
+            let (last, _) = timeline.executions_around(*step, moment + n);
+            let (_, next) = timeline.executions_around(*step, moment + n + 1);
+            neighbours.extend(last.into_iter().chain(next).filter(|m| timeline.repeats(*m)));
+        }
+        neighbours.sort_unstable();
+        let mut removed = Vec::new();
+        while let Some(neighbour) = neighbours.pop() {
+            let growth = self.scale.remove(timeline, neighbour);
+            let worth = timeline.prepared.cost(timeline.executions[neighbour]) as f64;
+            let relieved = excess - timeline.excess;
+            if growth <= 0 || (growth as f64 * self.price < worth && growth < relieved) {
+                timeline.executions.remove(neighbour);
+                self.update(timeline);
+                removed.push(neighbour);
+            }
+        }
+        if timeline.excess >= excess {
+            timeline.executions = before;
+            self.update(timeline);
+            return false;
+        }
+        for candidate in candidates {
+            if candidate.moment >= moment {
+                candidate.moment += group.len();
+            }
+            // From behind, as they were removed.
+            for gone in &removed {
+                candidate.moment -= usize::from(candidate.moment > *gone);
+            }
+        }
+        true
+    }
+}

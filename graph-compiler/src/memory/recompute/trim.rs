@@ -1,0 +1,109 @@
+//! Fewer repetitions for the same budget.
+//!
+//! *Trimming* takes out what the budget does not need. *Polishing* takes out some repetitions that belong together, lets the schedule be fitted otherwise, and keeps what is cheaper
+//! (ruin and recreate: Schrimpf, Schneider, Stamm-Wilbrandt and Dueck 2000).
+
+use super::fit::Workshop;
+use super::timeline::Timeline;
+
+/// Which repetitions are tried first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum First {
+    /// The dearest.
+    Dearest,
+    /// Those that cost most for the bytes that they make.
+    DearestForBytes,
+}
+
+impl Workshop {
+    /// Takes out repetitions without which the excess is no greater, until the effort is at its limit.
+    pub fn trim(&mut self, timeline: &mut Timeline<'_>, first: First, limit: u64) {
+        let prepared = timeline.prepared;
+        loop {
+            let mut repetitions: Vec<(u128, usize)> = (0..timeline.executions.len())
+                .filter(|m| timeline.repeats(*m))
+                .map(|m| {
+                    let step = &prepared.problem.steps[timeline.executions[m]];
+                    let bytes: i64 = step.writes.iter().map(|v| prepared.bytes(*v)).sum();
+                    let per = if first == First::Dearest { 1 } else { bytes as u128 + 1 };
+                    ((u128::from(step.cost) << 44) / per, m)
+                })
+                .collect();
+            repetitions.sort_unstable_by(|a, b| b.cmp(a));
+            let mut gone: Vec<usize> = Vec::new();
+            for (_, at) in repetitions {
+                let moment = at - gone.iter().filter(|g| **g < at).count();
+                if self.effort() < limit && self.scale.remove(timeline, moment) <= 0 {
+                    timeline.executions.remove(moment);
+                    self.update(timeline);
+                    gone.push(at);
+                }
+            }
+            if gone.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Looks for schedules that are nearer to the budget, and for cheaper ones of those that fit, from one that is laid out, until the effort is at its limit.
+    pub fn polish(&mut self, timeline: &mut Timeline<'_>, limit: u64) {
+        let value = |timeline: &Timeline<'_>| ((timeline.peak - timeline.budget).max(0), timeline.added);
+        let mut best = (value(timeline), timeline.executions.clone());
+        while self.effort() < limit && best.0 > (0, 0) {
+            timeline.executions.clone_from(&best.1);
+            self.update(timeline);
+            self.ruin(timeline);
+            timeline.original = [1, 1, 4, 16][self.random(4)];
+            self.luck = [0.0, 0.3, 1.0, 3.0][self.random(4)];
+            let (above, added) = best.0;
+            self.ceiling = if above == 0 { added + added / 4 } else { u64::MAX };
+            self.update(timeline);
+            self.fit(timeline, limit);
+            if timeline.excess == 0 {
+                let first = [First::Dearest, First::DearestForBytes][self.random(2)];
+                self.trim(timeline, first, limit);
+            }
+            if value(timeline) <= best.0 {
+                best = (value(timeline), timeline.executions.clone());
+            }
+        }
+        (timeline.original, self.luck, self.ceiling) = (1, 0.0, u64::MAX);
+        timeline.executions = best.1;
+        self.update(timeline);
+    }
+
+    /// Takes out repetitions that lie side by side, or are of steps that do, or any.
+    fn ruin(&mut self, timeline: &mut Timeline<'_>) {
+        let repetitions: Vec<usize> =
+            (0..timeline.executions.len()).filter(|m| timeline.repeats(*m)).collect();
+        let steps = timeline.prepared.problem.steps.len();
+        if repetitions.is_empty() {
+            return;
+        }
+        let one = repetitions[self.random(repetitions.len())];
+        let gone: Vec<bool> = match self.random(3) {
+            0 => {
+                let from = self.random(repetitions.len());
+                let some = 1 + self.random(repetitions.len().min(40));
+                let to = (from + some).min(repetitions.len());
+                let (from, to) = (repetitions[from], repetitions[to - 1]);
+                (0..timeline.executions.len()).map(|m| from <= m && m <= to).collect()
+            }
+            1 => {
+                let step = timeline.executions[one];
+                let width = self.random(1 + (steps / 6).min(40));
+                timeline.executions.iter().map(|s| s.abs_diff(step) <= width).collect()
+            }
+            _ => {
+                let one_in = [1, 2, 4, 8][self.random(4)].max(repetitions.len() / 32);
+                (0..timeline.executions.len()).map(|m| m == one || self.random(one_in) == 0).collect()
+            }
+        };
+        let mut moment = 0;
+        let done = &timeline.done;
+        timeline.executions.retain(|step| {
+            moment += 1;
+            !(gone[moment - 1] && *step < done[moment - 1])
+        });
+    }
+}
