@@ -32,7 +32,7 @@ pub(super) struct Workshop {
     pub grouper: Grouper,
     pub scale: Scale,
     /// What a byte of excess has cost lately.
-    price: f64,
+    pub price: f64,
     /// How much chance there is in scores.
     pub luck: f64,
     /// Fitting is given up when repetitions cost more.
@@ -102,11 +102,13 @@ impl Workshop {
         for (value, writer) in prepared.writer.iter().enumerate() {
             let (Some(step), true) = (writer, prepared.bytes(value) > 0) else { continue };
             for pair in timeline.touches(value).windows(2) {
-                let hot = timeline.hot_between(pair[0].moment + 1, pair[1].moment);
-                if pair[1].makes || hot == 0 || !prepared.may_repeat(*step, timeline.done[pair[1].moment]) {
+                // What may not be repeated before its reader may be so before a barrier.
+                let moment = timeline.latest(*step, pair[1].moment);
+                let hot = timeline.hot_between(pair[0].moment + 1, moment);
+                if pair[1].makes || hot == 0 || !prepared.may_repeat(*step, timeline.done[moment]) {
                     continue;
                 }
-                gaps.push((value, pair[1].moment));
+                gaps.push((value, moment));
                 let held = prepared.bytes(value) as f64 * f64::from(hot);
                 least = least.min(prepared.cost(*step).max(1) as f64 / held);
             }

@@ -83,6 +83,8 @@ pub(super) struct Timeline<'a> {
     pub before: Vec<i64>,
     /// Number of steps that have run first before each execution, and at the end.
     pub done: Vec<usize>,
+    /// The first execution of each step.
+    pub first: Vec<usize>,
     /// How many of the executions before each one, and of all, have a load above the budget.
     pub hot: Vec<u32>,
     /// The sum of what loads are above the budget.
@@ -107,6 +109,7 @@ impl<'a> Timeline<'a> {
             counts: Vec::new(),
             before: Vec::new(),
             done: Vec::new(),
+            first: Vec::new(),
             hot: Vec::new(),
             excess: 0,
             added: 0,
@@ -147,6 +150,7 @@ impl<'a> Timeline<'a> {
             starts[value + 1] += 1;
         };
         self.done.clear();
+        self.first.clear();
         self.counts.clear();
         (self.added, self.excess, self.peak) = (0, 0, 0);
         let mut done = 0;
@@ -156,6 +160,7 @@ impl<'a> Timeline<'a> {
             prepared.problem.steps[*step].writes.iter().for_each(|v| touch(*v, moment, true));
             if *step == done {
                 done += 1;
+                self.first.push(moment);
                 self.counts.push(self.original);
             } else {
                 self.counts.push(1);
@@ -227,6 +232,12 @@ impl<'a> Timeline<'a> {
         let touches = self.touches(value);
         let at = touches.partition_point(|t| t.moment < moment);
         (at.checked_sub(1).map(|n| touches[n]), touches.get(at).copied())
+    }
+
+    /// The last execution, `moment` or one before it, in front of which a step may be repeated as far as its barrier goes.
+    pub fn latest(&self, step: usize, moment: usize) -> usize {
+        let barrier = self.prepared.problem.steps[step].barrier;
+        self.first.get(barrier).map_or(moment, |first| moment.min(*first))
     }
 
     /// Whether an execution repeats its step.

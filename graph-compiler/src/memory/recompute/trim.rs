@@ -53,6 +53,13 @@ impl Workshop {
             timeline.executions.clone_from(&best.1);
             self.update(timeline);
             self.ruin(timeline);
+            self.update(timeline);
+            // Some ways lead through schedules that relieve nothing.
+            if best.0.0 > 0 || self.random(4) == 0 {
+                for _ in 0..=self.random(3) {
+                    self.kick(timeline);
+                }
+            }
             timeline.original = [1, 1, 4, 16][self.random(4)];
             self.luck = [0.0, 0.3, 1.0, 3.0][self.random(4)];
             let (above, added) = best.0;
@@ -105,5 +112,18 @@ impl Workshop {
             moment += 1;
             !(gone[moment - 1] && *step < done[moment - 1])
         });
+    }
+
+    /// Makes any value again before any of its readers, whatever that relieves.
+    fn kick(&mut self, timeline: &mut Timeline<'_>) {
+        let value = self.random(timeline.prepared.writer.len());
+        let touches = timeline.touches(value);
+        let Some(touch) = touches.get(1 + self.random(touches.len().saturating_sub(1))) else { return };
+        let moment = [touch.moment, self.random(timeline.executions.len())][self.random(2)];
+        let price = [0.0, 1.0, f64::INFINITY][self.random(3)];
+        let price = if price == 1.0 { self.price } else { price };
+        self.grouper.of(timeline, value, moment, price, 40);
+        timeline.executions.splice(moment..moment, self.grouper.group.iter().copied());
+        self.update(timeline);
     }
 }
