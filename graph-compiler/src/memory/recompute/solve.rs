@@ -39,7 +39,7 @@ struct Solver<'a> {
 
 /// An effort that finds good schedules of a problem: about linear in its steps, and in time.
 pub fn effort(problem: &Problem) -> u64 {
-    50_000 * (problem.steps.len() as u64 + 50)
+    40_000 * (problem.steps.len() as u64 + 50)
 }
 
 /// A schedule whose peak is at most `budget`, as cheap as was found, or the one with the least peak. `effort` is counted in things looked at, about two nanoseconds each. The problem is one of
@@ -120,15 +120,15 @@ impl Solver<'_> {
         }
         // Halving the way between the bound and what was reached.
         let mut below = bound.max(budget);
-        for _ in 0..5 {
+        for _ in 0..6 {
             let reached = self.pool.first().map_or(i64::MAX, |f| f.peak);
             let aim = below + (reached - below) / 2;
             if aim >= reached {
                 return;
             }
-            self.start(timeline, aim, effort / 8);
+            self.start(timeline, aim, effort / 6);
             if self.best(aim).is_none() {
-                self.polish(timeline, aim, self.workshop.effort() + effort / 16);
+                self.polish(timeline, aim, self.workshop.effort() + effort / 12);
             }
             if self.best(aim).is_none() {
                 below = aim;

@@ -261,7 +261,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// What the excess grows by if each interval's bytes `(from, to, bytes)` are added to the loads.
-    pub fn growth(&self, changes: &mut Vec<(usize, i64)>) -> i64 {
+    pub fn growth(&self, changes: &mut [(usize, i64)]) -> i64 {
         changes.sort_unstable();
         let (mut sum, mut bytes) = (0, 0);
         let mut changes = changes.iter().peekable();
