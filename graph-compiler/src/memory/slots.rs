@@ -6,11 +6,10 @@ use super::assign::problem::{Buffer, Problem};
 use super::homes::{Homes, bytes};
 use super::moves::{Move, Moves};
 use super::nests::Nests;
-use super::regions::Regions;
 use crate::kernels::{BufferId, Kernels, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
-use wengert_core::{Diagnostic, Result, Target};
+use wengert_core::{Diagnostic, Result};
 
 /// Bytes that hold one buffer after another, each made in place of the one before.
 #[derive(Clone, Debug)]
@@ -60,14 +59,14 @@ pub(super) struct Arena {
 }
 
 impl Slots {
+    /// `workspaces` are bytes for each kernel: of a call, or of the arena of regions.
     pub fn new(
         kernels: &Kernels,
         order: &[usize],
-        target: &Target,
+        workspaces: &[u64],
         homes: Homes,
         moves: &Moves,
         nests: &mut Nests<'_>,
-        regions: &[Regions],
     ) -> Slots {
         let end = order.len() as u64;
         let mut last: IdVec<BufferId, u64> = kernels.buffers.ids().map(|_| 0).collect();
@@ -80,8 +79,8 @@ impl Slots {
         }
         let place =
             kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
-        let workspaces = vec![None; kernels.kernels.len()];
-        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new(), workspaces };
+        let none = vec![None; kernels.kernels.len()];
+        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new(), workspaces: none };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
             // Buffers of the arena choose first: there, a slot saved is memory saved.
@@ -90,12 +89,7 @@ impl Slots {
             for write in inside.into_iter().chain(outside) {
                 all.write(kernels, *k, write, moment as u64, &last, nests);
             }
-            let bytes = match &kernels.kernels[*k].work {
-                Work::Call(call) => target.workspace(call),
-                Work::Joined(joined) => target.workspace(&joined.call),
-                Work::Nest(_) => 0,
-                Work::Control(_) => regions[*k].workspace,
-            };
+            let bytes = workspaces[*k];
             if bytes > 0 {
                 all.workspaces[*k] = Some((all.slots.len(), bytes));
                 let (lower, upper) = (moment as u64, moment as u64 + 1);
