@@ -9,6 +9,7 @@
 
 use crate::kernels::Kernels;
 use crate::lower;
+use crate::memory::assign::problem::Problem;
 use crate::memory::{self, Planned, plan_kernels};
 use crate::rewrite::MAX_ROUNDS;
 use crate::{calls, probes, rewrite};
@@ -310,6 +311,20 @@ pub fn frontier(
     let plans = memory::frontier(&compiled.kernels, target, binding, points)?;
     plans.iter().for_each(|planned| verified(&planned.plan));
     Ok(plans)
+}
+
+/// Compiles a function of a program up to the buffers of its arena: a problem of assignment, with what each buffer is called.
+///
+/// Errors: those of [`compile`].
+pub fn buffers(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Result<(Problem, Vec<String>)> {
+    let compiled = compile_bound(program, function, binding, target, options)?;
+    memory::problem(&compiled.kernels, target, binding)
 }
 
 fn compile_bound(

@@ -31,6 +31,7 @@ use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
 use crate::pipeline::within;
 use crate::schedule;
+use assign::problem::Problem;
 use budget::{Budgets, Found, Run};
 use homes::Homes;
 use moves::Moves;
@@ -158,6 +159,18 @@ pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u
         plans.push(part.emit(&given));
         Ok(plans)
     })
+}
+
+/// The buffers of a function's arena as a problem of assignment, with what each is called.
+///
+/// Error: as of [`plan_kernels`].
+pub fn problem(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<(Problem, Vec<String>)> {
+    within("verify kernels", || kernels.verify())?;
+    let mut table = Table::default();
+    let nests = Nests::new(kernels, &mut table);
+    let slots = Part::new(kernels, target, binding, nests)?.given()?.slots;
+    let (problem, numbers) = slots.problem(target.alignment)?;
+    Ok((problem, numbers.into_iter().map(|slot| slots.name(kernels, slot)).collect()))
 }
 
 /// Calls `f` with a function that is about to be planned, and completes the plans that it makes.

@@ -154,8 +154,8 @@ impl Slots {
         }
     }
 
-    /// Lays the arena out.
-    pub fn solve(&self, alignment: u64) -> Result<Arena> {
+    /// The slots of the arena as a problem, and which slot each of its buffers is.
+    pub fn problem(&self, alignment: u64) -> Result<(Problem, Vec<usize>)> {
         let mut problem = Problem::default();
         let mut numbers = Vec::new();
         let mut total = 0u64;
@@ -171,6 +171,18 @@ impl Slots {
             problem.push(Buffer::new(slot.lower, slot.upper, size.unwrap_or(0)));
             numbers.push(n);
         }
+        Ok((problem, numbers))
+    }
+
+    /// What a slot is called: what it holds last.
+    pub fn name(&self, kernels: &Kernels, slot: usize) -> String {
+        let name = self.slots[slot].tail.map(|buffer| kernels.buffers[buffer].name.clone());
+        name.unwrap_or_else(|| "workspace".into())
+    }
+
+    /// Lays the arena out.
+    pub fn solve(&self, alignment: u64) -> Result<Arena> {
+        let (problem, numbers) = self.problem(alignment)?;
         let solution = arrange(&problem, effort(numbers.len()));
         let mut offsets = vec![0; self.slots.len()];
         for (n, offset) in numbers.into_iter().zip(&solution.offsets) {
