@@ -28,7 +28,7 @@ mod slots;
 
 use crate::kernels::{Kernels, Work};
 use crate::pipeline::within;
-use crate::schedule;
+use crate::schedule::{self, Costs};
 use homes::Homes;
 use nests::{Nests, Table};
 use regions::Regions;
@@ -69,7 +69,7 @@ pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Re
 fn part(kernels: &Kernels, target: &Target, binding: &Binding, mut nests: Nests<'_>) -> Result<Planned> {
     let regions = Regions::plan(kernels, target, binding, &mut nests)?;
     let homes = Homes::fixed(kernels);
-    let order = within("schedule", || schedule::order(kernels, &homes.arena_bytes(kernels)));
+    let order = within("schedule", || order(kernels, target, &homes, &regions, &mut nests));
     let homes = within("homes", || homes.donate(kernels, &order, &mut nests));
     let moves = within("moves", || moves::moves(kernels, &homes));
     let slots = within("slots", || Slots::new(kernels, &order, target, homes, &moves, &mut nests, &regions));
@@ -84,6 +84,24 @@ fn part(kernels: &Kernels, target: &Target, binding: &Binding, mut nests: Nests<
         moves: &moves,
     };
     Ok(within("emit", || emit::emit(&decided, target, binding)))
+}
+
+/// The order in which kernels run.
+fn order(
+    kernels: &Kernels,
+    target: &Target,
+    homes: &Homes,
+    regions: &[Regions],
+    nests: &mut Nests<'_>,
+) -> Vec<usize> {
+    let count = kernels.kernels.len();
+    let mut bytes = homes.arena_bytes(kernels);
+    let aligned = |bytes: u64| bytes.checked_next_multiple_of(target.alignment).unwrap_or(bytes);
+    bytes.iter_mut().for_each(|(_, b)| *b = aligned(*b));
+    let workspace: Vec<u64> =
+        (0..count).map(|k| aligned(slots::workspace(kernels, k, target, regions))).collect();
+    let in_place: Vec<_> = (0..count).map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
+    schedule::order(kernels, &Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place })
 }
 
 #[cfg(test)]

@@ -1,19 +1,30 @@
 //! In which order kernels run.
 //!
-//! Any topological order computes the same bits; they differ in what must be in memory at one time. Three rules for choosing
-//! among the kernels that are ready are tried, and the order whose greatest load is least is kept (the first of equals):
+//! Any topological order computes the same bits; they differ in what must be in memory at one time, their *load*. An order is wanted whose greatest load, the
+//! *peak*, is least, which is hard in general, so:
 //!
-//! - as given, which for a training step is forward, then backward;
-//! - whatever frees memory as soon as it can, else as given;
-//! - always what changes the load least.
+//! 1. **Rules** (`ready`). List scheduling forward and, from the end, backward: of the kernels that are ready as given, whatever frees memory first, or what
+//!    changes the load least. The order given, which for a training step is forward, then backward, is kept unless another has a lower peak.
+//! 2. **Search** (`search`). The best of these is improved where its load is greatest. The least that can be in memory while a kernel runs is a least cut of the graph (`cut`); so
+//!    it is known which kernels are better moved across that moment, and often that no order is better.
+//!
+//! The load of a moment is counted as memory will be: results that take over a dying operand's bytes take none, and workspace does.
 //!
 //! **Donated state.** The new value of a state variable can be written over the old one only if nobody reads the old one
 //! afterwards. So readers of the old value come before the kernel that makes the new one, wherever that makes no cycle.
 
+mod cut;
+mod flow;
+mod problem;
 mod ready;
+mod search;
+mod timeline;
 
 use crate::kernels::{BufferId, Kernels};
-use ready::Rule;
+use problem::Problem;
+use ready::{Rule, backward, forward};
+use search::improve;
+use timeline::Timeline;
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 
@@ -25,55 +36,43 @@ struct Dependencies {
     waits: Vec<usize>,
 }
 
-/// Positions of the kernels in the order in which they run. `bytes` is what each buffer takes of the arena: 0 for those that
-/// live elsewhere.
-pub fn order(kernels: &Kernels, bytes: &IdVec<BufferId, u64>) -> Vec<usize> {
+/// What kernels take of the arena.
+pub struct Costs<'a> {
+    /// Bytes of each buffer: 0 for those that live elsewhere.
+    pub bytes: &'a IdVec<BufferId, u64>,
+    /// Bytes that each kernel needs besides its buffers while it runs.
+    pub workspace: &'a [u64],
+    /// For each kernel its results with the operands that they may be written over, of as many bytes; by results, and for each the operand to be tried first
+    /// comes first. The product of a joined pair is an operand here.
+    pub in_place: &'a [Vec<(BufferId, BufferId)>],
+}
+
+/// What a search for a lower peak may look at: some 15 milliseconds for a thousand kernels.
+fn effort(kernels: usize) -> u64 {
+    (4000 * kernels as u64).min(20_000_000)
+}
+
+/// Positions of the kernels in the order in which they run.
+pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
     let dependencies = Dependencies::new(kernels);
-    let mut best: Option<(u64, Vec<usize>)> = None;
+    let problem = Problem::new(kernels, costs, &dependencies);
+    let mut best = by_rules(&problem);
+    improve(&mut best, &mut effort(kernels.kernels.len()));
+    best.order
+}
+
+/// The order of the rule that does best, the first of equals.
+fn by_rules(problem: &Problem) -> Timeline<'_> {
+    let mut best = Timeline::new(problem, forward(problem, Rule::AsGiven));
     for rule in [Rule::AsGiven, Rule::FreeFirst, Rule::LeastGrowth] {
-        let order = ready::list_schedule(kernels, bytes, &dependencies, rule);
-        let peak = peak(kernels, bytes, &order);
-        if best.as_ref().is_none_or(|(least, _)| peak < *least) {
-            best = Some((peak, order));
-        }
-    }
-    best.expect("there is at least one rule").1
-}
-
-/// For each buffer how many kernels read it; outputs of the function are read once more, at the end.
-fn readers(kernels: &Kernels) -> IdVec<BufferId, usize> {
-    let mut readers: IdVec<BufferId, usize> = kernels.buffers.ids().map(|_| 0).collect();
-    for kernel in &kernels.kernels {
-        for buffer in kernel.distinct_reads() {
-            readers[buffer] += 1;
-        }
-    }
-    for (_, _, buffer) in &kernels.outputs {
-        readers[*buffer] += 1;
-    }
-    readers
-}
-
-/// The greatest load of an order, with operands and results of a kernel side by side.
-fn peak(kernels: &Kernels, bytes: &IdVec<BufferId, u64>, order: &[usize]) -> u64 {
-    let mut readers = readers(kernels);
-    let (mut load, mut peak) = (0u64, 0u64);
-    for kernel in order.iter().map(|k| &kernels.kernels[*k]) {
-        load = kernel.writes.iter().fold(load, |sum, b| sum.saturating_add(bytes[*b]));
-        peak = peak.max(load);
-        for buffer in kernel.distinct_reads() {
-            readers[buffer] -= 1;
-            if readers[buffer] == 0 {
-                load = load.saturating_sub(bytes[buffer]);
-            }
-        }
-        for buffer in &kernel.writes {
-            if readers[*buffer] == 0 {
-                load = load.saturating_sub(bytes[*buffer]);
+        for list_schedule in [forward, backward] {
+            let other = Timeline::new(problem, list_schedule(problem, rule));
+            if other.worth().0 < best.worth().0 {
+                best = other;
             }
         }
     }
-    peak
+    best
 }
 
 impl Dependencies {
@@ -147,5 +146,7 @@ fn donations(kernels: &Kernels) -> Vec<(BufferId, BufferId)> {
         .collect()
 }
 
+#[cfg(test)]
+mod samples;
 #[cfg(test)]
 mod tests;
