@@ -32,7 +32,7 @@ enum Side {
 pub(super) fn cut(timeline: &Timeline<'_>, at: usize, window: &Range<usize>, left: &mut u64) -> Option<Cut> {
     let problem = timeline.problem;
     let mut network = Network::new();
-    let sides = Sides::new(timeline, at, window, &mut network);
+    let sides = Sides::new(timeline, at, window, &mut network, left);
     let k = timeline.order[at];
     let own = &problem.steps[k];
     // What was there before the window and is not read in it stays.
@@ -126,10 +126,19 @@ struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     /// What the step at a moment waits for is in front, it and what waits for it behind; others get nodes.
-    fn new(timeline: &'a Timeline<'a>, at: usize, window: &'a Range<usize>, network: &mut Network) -> Self {
+    fn new(
+        timeline: &'a Timeline<'a>,
+        at: usize,
+        window: &'a Range<usize>,
+        network: &mut Network,
+        left: &mut u64,
+    ) -> Self {
         let steps = &timeline.problem.steps;
         let mut sides = vec![Side::Node(SOURCE); window.len()];
         sides[at - window.start] = Side::Behind;
+        for k in &timeline.order[window.clone()] {
+            *left = left.saturating_sub((steps[*k].before.len() + steps[*k].after.len()) as u64);
+        }
         for moment in (window.start..at).rev() {
             let is_front = |a: &usize| match timeline.moment[*a] {
                 later if later < at => sides[later - window.start] == Side::Front,

@@ -4,7 +4,8 @@
 //! *peak*, is least, which is hard in general, so:
 //!
 //! 1. **Rules** (`ready`). List scheduling forward and, from the end, backward: of the kernels that are ready as given, whatever frees memory first, or what
-//!    changes the load least. The order given, which for a training step is forward, then backward, is kept unless another has a lower peak.
+//!    changes the load least. As long as no other has a lower peak, it is the order given, which for a training step is forward, then backward, but for what frees memory:
+//!    so parameters are updated as soon as their gradients are there.
 //! 2. **Search** (`search`). The best of these is improved where its load is greatest. The least that can be in memory while a kernel runs is a least cut of the graph (`cut`); so
 //!    it is known which kernels are better moved across that moment, and often that no order is better.
 //!
@@ -54,25 +55,36 @@ fn effort(kernels: usize) -> u64 {
 
 /// Positions of the kernels in the order in which they run.
 pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
-    let dependencies = Dependencies::new(kernels);
-    let problem = Problem::new(kernels, costs, &dependencies);
-    let mut best = by_rules(&problem);
-    improve(&mut best, &mut effort(kernels.kernels.len()));
-    best.order
+    let problem = Problem::new(kernels, costs, &Dependencies::new(kernels));
+    search(&problem, by_rules(&problem), effort(kernels.kernels.len())).1
 }
 
-/// The order of the rule that does best, the first of equals.
-fn by_rules(problem: &Problem) -> Timeline<'_> {
-    let mut best = Timeline::new(problem, forward(problem, Rule::AsGiven));
-    for rule in [Rule::AsGiven, Rule::FreeFirst, Rule::LeastGrowth] {
-        for list_schedule in [forward, backward] {
-            let other = Timeline::new(problem, list_schedule(problem, rule));
-            if other.worth().0 < best.worth().0 {
-                best = other;
-            }
+/// The orders that rules give, with their peaks: the best first, and of equals the one of the rule that comes first.
+fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
+    let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
+    let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
+    let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
+    let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
+    orders.sort_by_key(|(peak, _)| *peak);
+    orders.dedup();
+    orders
+}
+
+/// The best order that is found from some orders, tried one after the other, with its peak; and whether no order is better.
+fn search(problem: &Problem, orders: Vec<(u64, Vec<usize>)>, mut effort: u64) -> (u64, Vec<usize>, bool) {
+    let mut best: Option<(u64, Vec<usize>, bool)> = None;
+    for (_, order) in orders {
+        let mut timeline = Timeline::new(problem, order);
+        let proven = improve(&mut timeline, &mut effort);
+        let peak = timeline.worth().0;
+        if proven || best.as_ref().is_none_or(|(least, ..)| peak < *least) {
+            best = Some((peak, timeline.order, proven));
+        }
+        if proven || effort == 0 {
+            break;
         }
     }
-    best
+    best.expect("there is at least one rule")
 }
 
 impl Dependencies {

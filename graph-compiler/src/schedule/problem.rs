@@ -20,7 +20,7 @@ pub(super) struct Value {
 /// A kernel.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Step {
-    /// Values read, each once.
+    /// Values read, each once, in the order of their numbers.
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
     /// Bytes besides its values while it runs.
@@ -47,7 +47,8 @@ impl Problem {
         let most = (1u64 << 61) / (kernels.buffers.len() + kernels.kernels.len() + 1) as u64;
         let mut value: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
         for (k, kernel) in kernels.kernels.iter().enumerate() {
-            let reads: Vec<usize> = kernel.distinct_reads().filter_map(|b| value[b]).collect();
+            let mut reads: Vec<usize> = kernel.distinct_reads().filter_map(|b| value[b]).collect();
+            reads.sort_unstable();
             reads.iter().for_each(|v| problem.values[*v].readers.push(k));
             let mut writes = Vec::new();
             for buffer in kernel.writes.iter().filter(|b| costs.bytes[**b] > 0) {

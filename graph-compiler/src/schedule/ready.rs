@@ -13,17 +13,22 @@ use std::collections::BTreeSet;
 pub(super) enum Rule {
     /// In the given order.
     AsGiven,
-    /// First those that free at least what they take, the greatest gain first; then in the given order.
+    /// First those that free at least what they take, the greatest gain first, or take next to nothing; then in the given order.
     FreeFirst,
     /// By what the load grows.
     LeastGrowth,
 }
 
-/// What a rule looks at of a step: what the load grows by it.
-fn growth(rule: Rule, growth: i128) -> i128 {
-    match rule {
+/// So small a part of the largest value is all that steps take together that each take next to nothing. What waits for a number of an optimiser is not to wait for the number's turn.
+const SMALL_PART: u64 = 64;
+
+/// What a rule looks at of a step, of what the load grows by it.
+fn key(problem: &Problem, rule: Rule) -> impl Fn(i128) -> i128 + use<> {
+    let largest = problem.values.iter().map(|v| v.bytes).max().unwrap_or(0);
+    let nothing = largest / SMALL_PART / problem.steps.len().max(1) as u64;
+    move |growth| match rule {
         Rule::AsGiven => 0,
-        Rule::FreeFirst => growth.min(1),
+        Rule::FreeFirst => growth.min(i128::from(nothing) + 1),
         Rule::LeastGrowth => growth,
     }
 }
@@ -31,6 +36,7 @@ fn growth(rule: Rule, growth: i128) -> i128 {
 /// The order that a rule gives forward.
 pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
     let (steps, values) = (&problem.steps, &problem.values);
+    let growth = key(problem, rule);
     let bytes = |v: usize| i128::from(values[v].bytes);
     // Readers to come, the end of the function among them.
     let mut readers: Vec<usize> = values.iter().map(|v| v.readers.len() + usize::from(v.kept)).collect();
@@ -42,7 +48,7 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
     let mut grows: Vec<i128> = steps.iter().map(grows).collect();
     let mut waits: Vec<usize> = steps.iter().map(|s| s.before.len()).collect();
     let first = (0..steps.len()).filter(|k| waits[*k] == 0);
-    let mut ready: BTreeSet<(i128, usize)> = first.map(|k| (growth(rule, grows[k]), k)).collect();
+    let mut ready: BTreeSet<(i128, usize)> = first.map(|k| (growth(grows[k]), k)).collect();
     let mut done = vec![false; steps.len()];
     let mut order = Vec::with_capacity(steps.len());
     while let Some((_, k)) = ready.pop_first() {
@@ -55,16 +61,16 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
             }
             // The last reader will free it, unless that is the end of the function.
             let Some(last) = values[*read].readers.iter().copied().find(|r| !done[*r]) else { continue };
-            let waiting = ready.remove(&(growth(rule, grows[last]), last));
+            let waiting = ready.remove(&(growth(grows[last]), last));
             grows[last] -= bytes(*read);
             if waiting {
-                ready.insert((growth(rule, grows[last]), last));
+                ready.insert((growth(grows[last]), last));
             }
         }
         for next in &steps[k].after {
             waits[*next] -= 1;
             if waits[*next] == 0 {
-                ready.insert((growth(rule, grows[*next]), *next));
+                ready.insert((growth(grows[*next]), *next));
             }
         }
     }
@@ -75,6 +81,7 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
 /// The order that a rule gives backward.
 pub(super) fn backward(problem: &Problem, rule: Rule) -> Vec<usize> {
     let (steps, values) = (&problem.steps, &problem.values);
+    let growth = key(problem, rule);
     let bytes = |v: usize| i128::from(values[v].bytes);
     let mut live: Vec<bool> = values.iter().map(|v| v.kept).collect();
     let grows = |step: &super::problem::Step| {
@@ -84,7 +91,7 @@ pub(super) fn backward(problem: &Problem, rule: Rule) -> Vec<usize> {
     };
     let mut grows: Vec<i128> = steps.iter().map(grows).collect();
     let mut waits: Vec<usize> = steps.iter().map(|s| s.after.len()).collect();
-    let key = |grows: &[i128], k: usize| (growth(rule, grows[k]), Reverse(k));
+    let key = |grows: &[i128], k: usize| (growth(grows[k]), Reverse(k));
     let last = (0..steps.len()).filter(|k| waits[*k] == 0);
     let mut ready: BTreeSet<(i128, Reverse<usize>)> = last.map(|k| key(&grows, k)).collect();
     let mut order = Vec::with_capacity(steps.len());

@@ -29,7 +29,7 @@ impl<'a> Timeline<'a> {
             problem,
             order,
             moment: vec![0; count],
-            last: vec![0; problem.values.len()],
+            last: problem.values.iter().map(|v| if v.kept { usize::MAX } else { 0 }).collect(),
             alive: vec![0; count + 1],
             loads: vec![0; count],
         };
@@ -40,17 +40,16 @@ impl<'a> Timeline<'a> {
     /// Accounts for another order of the moments from `from` to `to`. What it takes.
     pub fn lay_out(&mut self, from: usize, to: usize) -> u64 {
         let problem = self.problem;
-        for moment in from..to {
-            self.moment[self.order[moment]] = moment;
-        }
         let mut looked_at = 0;
         for moment in from..to {
-            let step = &problem.steps[self.order[moment]];
-            for v in step.reads.iter().chain(&step.writes) {
-                let value = &problem.values[*v];
-                looked_at += 1 + value.readers.len() as u64;
-                let read = value.readers.iter().map(|r| self.moment[*r]).max();
-                self.last[*v] = if value.kept { usize::MAX } else { read.unwrap_or(moment) };
+            let k = self.order[moment];
+            self.moment[k] = moment;
+            for v in problem.steps[k].reads.iter().chain(&problem.steps[k].writes) {
+                // What is read behind them is so still.
+                if self.last[*v] < to {
+                    self.last[*v] = moment;
+                }
+                looked_at += 2;
             }
         }
         (from..to).for_each(|moment| self.weigh(moment));
@@ -83,12 +82,12 @@ impl<'a> Timeline<'a> {
         let (a, b) = (self.order[moment], self.order[moment + 1]);
         let (first, second) = (&problem.steps[a], &problem.steps[b]);
         for v in second.reads.iter().chain(&second.writes) {
-            if self.last[*v] == moment + 1 && !first.reads.contains(v) {
+            if self.last[*v] == moment + 1 && first.reads.binary_search(v).is_err() {
                 self.last[*v] = moment;
             }
         }
         for v in first.reads.iter().chain(&first.writes) {
-            if self.last[*v] == moment && !second.reads.contains(v) {
+            if self.last[*v] == moment && second.reads.binary_search(v).is_err() {
                 self.last[*v] = moment + 1;
             }
         }
@@ -120,7 +119,7 @@ impl<'a> Timeline<'a> {
         let before: Vec<u64> = self.loads[from..at].iter().scan(0, greatest).collect();
         let mut behind: Vec<u64> = self.loads[at + 1..to].iter().rev().scan(0, greatest).collect();
         behind.reverse();
-        *left = left.saturating_sub((to - from) as u64);
+        *left = left.saturating_sub((to - from + step.before.len() + step.after.len()) as u64);
         let ends = |side: Option<&u64>| side.copied().unwrap_or(0);
         let (all_before, all_behind) = (ends(before.last()), ends(behind.first()));
         let mut best = (all_before.max(self.loads[at]).max(all_behind), at);
