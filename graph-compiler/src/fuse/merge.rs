@@ -10,7 +10,8 @@
 //!   are of this kind;
 //! - reductions over other axes (bias gradients), side by side and with what is elementwise in their results.
 //!
-//! All other accesses need the value in memory, and so another kernel.
+//! All other accesses need the value in memory, and so another kernel. So does a number that many kernels read, as an optimiser's bias correction: merged with one of them, it would make all others wait for
+//! what that one waits for, and nothing could be updated before the last gradient is there.
 
 use super::group::{Group, Groups, space_of};
 use super::root::{Access, Root};
@@ -47,6 +48,8 @@ pub(super) struct Merging<'v, 'a> {
     pub roots: &'v [Root],
     /// The root that computes a realised value.
     pub root_of: BTreeMap<ValueId, usize>,
+    /// The roots that read what each root computes.
+    pub readers: Vec<Vec<usize>>,
 }
 
 /// When roots can be computed, in calls: the last of the function's calls that they need.
@@ -159,6 +162,9 @@ impl Merging<'_, '_> {
         if first.closed || second.closed || first.weight + second.weight > MAX_WEIGHT {
             return;
         }
+        if self.holds_up(first, second) || self.holds_up(second, first) {
+            return;
+        }
         let Some(space) = self.common_space(first, second) else { return };
         let members: Vec<usize> = first.members.iter().chain(&second.members).copied().collect();
         let mut reads: BTreeSet<ValueId> = first.reads.union(&second.reads).copied().collect();
@@ -172,6 +178,16 @@ impl Merging<'_, '_> {
         if groups.may_merge(a, b) {
             groups.merge(a, b, space, reads);
         }
+    }
+
+    /// True if a number that others read too would have to wait for what it does not need.
+    fn holds_up(&self, number: &Group, rows: &Group) -> bool {
+        let is_member = |root: &usize| number.members.contains(root) || rows.members.contains(root);
+        let has_others = || number.members.iter().any(|m| !self.readers[*m].iter().all(is_member));
+        let of_rows = |value: &ValueId| {
+            rows.reads.contains(value) || self.root_of.get(value).is_some_and(|r| rows.members.contains(r))
+        };
+        number.points() == 1 && rows.points() > 1 && has_others() && !number.reads.iter().any(of_rows)
     }
 
     /// The space of two groups together.

@@ -53,7 +53,12 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
             roots.push(Root::new(view, &memory, equation));
         }
     }
-    let merging = Merging { view, memory: &memory, target, roots: &roots, root_of };
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); roots.len()];
+    for (reader, root) in roots.iter().enumerate() {
+        let bases = root.reads.iter().filter_map(|(v, ..)| memory[*v]);
+        bases.filter_map(|v| root_of.get(&v)).for_each(|of| readers[*of].push(reader));
+    }
+    let merging = Merging { view, memory: &memory, target, roots: &roots, root_of, readers };
     let groups = within("merge", || merging.run(fuse));
     let order = groups.in_order();
     let stored = cluster::stored(&merging, &order);

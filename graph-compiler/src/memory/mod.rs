@@ -30,7 +30,7 @@ mod slots;
 use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
 use crate::pipeline::within;
-use crate::schedule;
+use crate::schedule::{self, Costs};
 use assign::problem::Problem;
 use budget::{Budgets, Found, Run};
 use homes::Homes;
@@ -228,15 +228,9 @@ impl<'k, 't> Part<'k, 't> {
         mut nests: Nests<'t>,
     ) -> Result<Self> {
         let regions = Regions::plan(kernels, target, binding, &mut nests)?;
-        let workspace = |(k, regions): (usize, &Regions)| match &kernels.kernels[k].work {
-            Work::Call(call) => target.workspace(call),
-            Work::Joined(joined) => target.workspace(&joined.call),
-            Work::Nest(_) => 0,
-            Work::Control(_) => regions.workspace,
-        };
-        let workspaces = regions.iter().enumerate().map(workspace).collect();
-        let homes = Homes::fixed(kernels);
-        let order = within("schedule", || schedule::order(kernels, &homes.arena_bytes(kernels)));
+        let workspace = |k| slots::workspace(kernels, k, target, &regions);
+        let workspaces: Vec<u64> = (0..kernels.kernels.len()).map(workspace).collect();
+        let order = within("schedule", || order(kernels, target, &workspaces, &mut nests));
         Ok(Part { kernels, target, binding, nests, regions, workspaces, order })
     }
 
@@ -262,6 +256,17 @@ impl<'k, 't> Part<'k, 't> {
     fn emit(&self, laid: &Laid<'_>) -> Planned {
         within("emit", || emit::emit(self, laid))
     }
+}
+
+/// The order in which kernels run, each once.
+fn order(kernels: &Kernels, target: &Target, workspaces: &[u64], nests: &mut Nests<'_>) -> Vec<usize> {
+    let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
+    let aligned = |bytes: u64| bytes.checked_next_multiple_of(target.alignment).unwrap_or(bytes);
+    bytes.iter_mut().for_each(|(_, b)| *b = aligned(*b));
+    let workspace: Vec<u64> = workspaces.iter().map(|bytes| aligned(*bytes)).collect();
+    let kernel_numbers = 0..kernels.kernels.len();
+    let in_place: Vec<_> = kernel_numbers.map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
+    schedule::order(kernels, &Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place })
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use super::assign::problem::{Buffer, Problem};
 use super::homes::{Homes, bytes};
 use super::moves::{Move, Moves};
 use super::nests::Nests;
-use crate::kernels::{BufferId, Kernels, Work};
+use super::regions::Regions;
+use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Target};
 
 /// Bytes that hold one buffer after another, each made in place of the one before.
 #[derive(Clone, Debug)]
@@ -56,6 +57,43 @@ pub(super) struct Arena {
     pub bytes: u64,
     /// The max load.
     pub lower_bound: u64,
+}
+
+/// Bytes that kernel `k` needs besides its buffers: of a call, or the arena of regions.
+pub(super) fn workspace(kernels: &Kernels, k: usize, target: &Target, regions: &[Regions]) -> u64 {
+    match &kernels.kernels[k].work {
+        Work::Call(call) => target.workspace(call),
+        Work::Joined(joined) => target.workspace(&joined.call),
+        Work::Nest(_) => 0,
+        Work::Control(_) => regions[k].workspace,
+    }
+}
+
+/// Operands whose bytes a result may take over, the one to be tried first in front. The product of a joined pair is an operand of the nest's results.
+fn candidates(kernel: &Kernel, write: usize) -> impl Iterator<Item = BufferId> {
+    let product = match &kernel.work {
+        Work::Joined(_) if write > 0 => kernel.writes.first(),
+        _ => None,
+    };
+    product.copied().into_iter().chain(kernel.distinct_reads())
+}
+
+/// The results of kernel `k` in the arena with the operands that they may be written over.
+pub(super) fn in_place(
+    kernels: &Kernels,
+    k: usize,
+    bytes: &IdVec<BufferId, u64>,
+    nests: &mut Nests<'_>,
+) -> Vec<(BufferId, BufferId)> {
+    let kernel = &kernels.kernels[k];
+    let mut pairs = Vec::new();
+    for (write, result) in kernel.writes.iter().enumerate().filter(|(_, b)| bytes[**b] > 0) {
+        let same = candidates(kernel, write).filter(|read| bytes[*read] == bytes[*result]);
+        pairs.extend(
+            same.filter(|read| nests.may_alias(kernels, k, *read, write)).map(|read| (*result, read)),
+        );
+    }
+    pairs
 }
 
 impl Slots {
@@ -126,13 +164,7 @@ impl Slots {
             Place::Outside(space) => Some(space),
             _ => None,
         };
-        // The product of a joined pair is an operand of the nest's results.
-        let product = match &kernels.kernels[k].work {
-            Work::Joined(_) if write > 0 => kernels.kernels[k].writes.first(),
-            _ => None,
-        };
-        let candidates = product.copied().into_iter().chain(kernels.kernels[k].distinct_reads());
-        let dying = candidates.into_iter().find_map(|read| match self.place[read] {
+        let dying = candidates(&kernels.kernels[k], write).find_map(|read| match self.place[read] {
             Place::Slot(slot) if last[read] == moment && self.slots[slot].tail == Some(read) => {
                 let fits = self.slots[slot].bytes == bytes && self.slots[slot].outside.is_none();
                 (fits && nests.may_alias(kernels, k, read, write)).then_some(slot)

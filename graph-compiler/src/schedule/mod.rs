@@ -1,19 +1,31 @@
 //! In which order kernels run.
 //!
-//! Any topological order computes the same bits; they differ in what must be in memory at one time. Three rules for choosing
-//! among the kernels that are ready are tried, and the order whose greatest load is least is kept (the first of equals):
+//! Any topological order computes the same bits; they differ in what must be in memory at one time, their *load*. An order is wanted whose greatest load, the
+//! *peak*, is least, which is hard in general, so:
 //!
-//! - as given, which for a training step is forward, then backward;
-//! - whatever frees memory as soon as it can, else as given;
-//! - always what changes the load least.
+//! 1. **Rules** (`ready`). List scheduling forward and, from the end, backward: of the kernels that are ready as given, whatever frees memory first, or what
+//!    changes the load least. As long as no other has a lower peak, it is the order given, which for a training step is forward, then backward, but for what frees memory:
+//!    so parameters are updated as soon as their gradients are there.
+//! 2. **Search** (`search`). The best of these is improved where its load is greatest. The least that can be in memory while a kernel runs is a least cut of the graph (`cut`); so
+//!    it is known which kernels are better moved across that moment, and often that no order is better.
+//!
+//! The load of a moment is counted as memory will be: results that take over a dying operand's bytes take none, and workspace does.
 //!
 //! **Donated state.** The new value of a state variable can be written over the old one only if nobody reads the old one
 //! afterwards. So readers of the old value come before the kernel that makes the new one, wherever that makes no cycle.
 
+mod cut;
+mod flow;
+mod problem;
 mod ready;
+mod search;
+mod timeline;
 
 use crate::kernels::{BufferId, Kernels};
-use ready::Rule;
+use problem::Problem;
+use ready::{Rule, backward, forward};
+use search::improve;
+use timeline::Timeline;
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 
@@ -25,55 +37,54 @@ struct Dependencies {
     waits: Vec<usize>,
 }
 
-/// Positions of the kernels in the order in which they run. `bytes` is what each buffer takes of the arena: 0 for those that
-/// live elsewhere.
-pub fn order(kernels: &Kernels, bytes: &IdVec<BufferId, u64>) -> Vec<usize> {
-    let dependencies = Dependencies::new(kernels);
-    let mut best: Option<(u64, Vec<usize>)> = None;
-    for rule in [Rule::AsGiven, Rule::FreeFirst, Rule::LeastGrowth] {
-        let order = ready::list_schedule(kernels, bytes, &dependencies, rule);
-        let peak = peak(kernels, bytes, &order);
-        if best.as_ref().is_none_or(|(least, _)| peak < *least) {
-            best = Some((peak, order));
-        }
-    }
-    best.expect("there is at least one rule").1
+/// What kernels take of the arena.
+pub struct Costs<'a> {
+    /// Bytes of each buffer: 0 for those that live elsewhere.
+    pub bytes: &'a IdVec<BufferId, u64>,
+    /// Bytes that each kernel needs besides its buffers while it runs.
+    pub workspace: &'a [u64],
+    /// For each kernel its results with the operands that they may be written over, of as many bytes; by results, and for each the operand to be tried first
+    /// comes first. The product of a joined pair is an operand here.
+    pub in_place: &'a [Vec<(BufferId, BufferId)>],
 }
 
-/// For each buffer how many kernels read it; outputs of the function are read once more, at the end.
-fn readers(kernels: &Kernels) -> IdVec<BufferId, usize> {
-    let mut readers: IdVec<BufferId, usize> = kernels.buffers.ids().map(|_| 0).collect();
-    for kernel in &kernels.kernels {
-        for buffer in kernel.distinct_reads() {
-            readers[buffer] += 1;
-        }
-    }
-    for (_, _, buffer) in &kernels.outputs {
-        readers[*buffer] += 1;
-    }
-    readers
+/// What a search for a lower peak may look at: some 15 milliseconds for a thousand kernels.
+fn effort(kernels: usize) -> u64 {
+    (4000 * kernels as u64).min(20_000_000)
 }
 
-/// The greatest load of an order, with operands and results of a kernel side by side.
-fn peak(kernels: &Kernels, bytes: &IdVec<BufferId, u64>, order: &[usize]) -> u64 {
-    let mut readers = readers(kernels);
-    let (mut load, mut peak) = (0u64, 0u64);
-    for kernel in order.iter().map(|k| &kernels.kernels[*k]) {
-        load = kernel.writes.iter().fold(load, |sum, b| sum.saturating_add(bytes[*b]));
-        peak = peak.max(load);
-        for buffer in kernel.distinct_reads() {
-            readers[buffer] -= 1;
-            if readers[buffer] == 0 {
-                load = load.saturating_sub(bytes[buffer]);
-            }
+/// Positions of the kernels in the order in which they run.
+pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
+    let problem = Problem::new(kernels, costs, &Dependencies::new(kernels));
+    search(&problem, by_rules(&problem), effort(kernels.kernels.len())).1
+}
+
+/// The orders that rules give, with their peaks: the best first, and of equals the one of the rule that comes first.
+fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
+    let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
+    let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
+    let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
+    let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
+    orders.sort_by_key(|(peak, _)| *peak);
+    orders.dedup();
+    orders
+}
+
+/// The best order that is found from some orders, tried one after the other, with its peak; and whether no order is better.
+fn search(problem: &Problem, orders: Vec<(u64, Vec<usize>)>, mut effort: u64) -> (u64, Vec<usize>, bool) {
+    let mut best: Option<(u64, Vec<usize>, bool)> = None;
+    for (_, order) in orders {
+        let mut timeline = Timeline::new(problem, order);
+        let proven = improve(&mut timeline, &mut effort);
+        let peak = timeline.worth().0;
+        if proven || best.as_ref().is_none_or(|(least, ..)| peak < *least) {
+            best = Some((peak, timeline.order, proven));
         }
-        for buffer in &kernel.writes {
-            if readers[*buffer] == 0 {
-                load = load.saturating_sub(bytes[*buffer]);
-            }
+        if proven || effort == 0 {
+            break;
         }
     }
-    peak
+    best.expect("there is at least one rule")
 }
 
 impl Dependencies {
@@ -147,5 +158,7 @@ fn donations(kernels: &Kernels) -> Vec<(BufferId, BufferId)> {
         .collect()
 }
 
+#[cfg(test)]
+mod samples;
 #[cfg(test)]
 mod tests;

@@ -215,6 +215,24 @@ fn a_tensor_that_a_whole_sum_scales_is_another_kernel() {
     assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
 }
 
+/// A number that one kernel reads is made in it. Of several, the others would wait for what that one waits for.
+#[test]
+fn a_number_for_many_keeps_nobody_waiting() {
+    let update = |readers: usize| {
+        fused(|f| {
+            let rate = f.input("t", f32s(&[])).exp();
+            for n in 0..readers {
+                let x = f.input(&format!("x{n}"), f32s(&[24 + n]));
+                f.output(&format!("y{n}"), &x - &x * rate.broadcast_to(x.shape()));
+            }
+        })
+    };
+    assert_eq!(works(&update(1)), ["nest"]);
+    let kernels = update(3);
+    assert_eq!(works(&kernels), ["nest"; 4], "{kernels}");
+    assert!(kernels.kernels.iter().all(|k| k.writes.len() == 1), "{kernels}");
+}
+
 #[test]
 fn what_is_accessed_elsewhere_is_another_kernel() {
     let kernels = fused(|f| {

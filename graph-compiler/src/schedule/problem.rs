@@ -1,0 +1,92 @@
+//! What is ordered: steps that make and read values.
+//!
+//! Only values that take bytes of the arena are here. Which of them are inputs of a call or constants of a nest no longer matters.
+
+use super::{Costs, Dependencies};
+use crate::kernels::{BufferId, Kernels};
+use std::collections::BTreeSet;
+use wengert_core::id::IdVec;
+
+/// A value of the arena. A step makes it, and it is in memory until its last reader is done.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Value {
+    pub bytes: u64,
+    pub writer: usize,
+    pub readers: Vec<usize>,
+    /// It is in memory until the end.
+    pub kept: bool,
+}
+
+/// A kernel.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Step {
+    /// Values read, each once, in the order of their numbers.
+    pub reads: Vec<usize>,
+    pub writes: Vec<usize>,
+    /// Bytes besides its values while it runs.
+    pub workspace: u64,
+    /// Results with an operand whose bytes they may take over if it dies here; by results, and of each the operand to be tried first comes first.
+    pub in_place: Vec<(usize, usize)>,
+    /// Steps that it waits for, each once.
+    pub before: Vec<usize>,
+    /// Steps that wait for it, each once.
+    pub after: Vec<usize>,
+}
+
+/// Steps, numbered as they are given, and their values.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Problem {
+    pub steps: Vec<Step>,
+    pub values: Vec<Value>,
+}
+
+impl Problem {
+    pub fn new(kernels: &Kernels, costs: &Costs<'_>, dependencies: &Dependencies) -> Problem {
+        let mut problem = Problem::default();
+        // Some functions have more bytes than there are numbers, which is not said before their slots are known; no sum here passes 2^61.
+        let most = (1u64 << 61) / (kernels.buffers.len() + kernels.kernels.len() + 1) as u64;
+        let mut value: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
+        for (k, kernel) in kernels.kernels.iter().enumerate() {
+            let mut reads: Vec<usize> = kernel.distinct_reads().filter_map(|b| value[b]).collect();
+            reads.sort_unstable();
+            reads.iter().for_each(|v| problem.values[*v].readers.push(k));
+            let mut writes = Vec::new();
+            for buffer in kernel.writes.iter().filter(|b| costs.bytes[**b] > 0) {
+                writes.push(problem.values.len());
+                value[*buffer] = Some(problem.values.len());
+                problem.values.push(Value {
+                    bytes: costs.bytes[*buffer].min(most),
+                    writer: k,
+                    readers: Vec::new(),
+                    kept: false,
+                });
+            }
+            let in_place = costs.in_place[k].iter().filter_map(|(w, r)| Some((value[*w]?, value[*r]?)));
+            problem.steps.push(Step {
+                reads,
+                writes,
+                workspace: costs.workspace[k].min(most),
+                in_place: in_place.collect(),
+                before: Vec::new(),
+                after: BTreeSet::from_iter(&dependencies.successors[k]).into_iter().copied().collect(),
+            });
+        }
+        for (_, _, buffer) in &kernels.outputs {
+            if let Some(v) = value[*buffer] {
+                problem.values[v].kept = true;
+            }
+        }
+        for k in 0..problem.steps.len() {
+            for n in 0..problem.steps[k].after.len() {
+                let next = problem.steps[k].after[n];
+                problem.steps[next].before.push(k);
+            }
+        }
+        problem
+    }
+
+    /// Bytes of some values.
+    pub fn bytes(&self, values: &[usize]) -> u64 {
+        values.iter().map(|v| self.values[*v].bytes).sum()
+    }
+}

@@ -1,0 +1,91 @@
+//! A search for a lower peak, from one order to the next.
+//!
+//! Where the load is greatest, the least cut says which steps would best have come before that moment and which after it. Those that are on the wrong side are moved there, all others keep
+//! their order; then each that was moved settles where it raises the load least. If that is another peak elsewhere, it goes on from there a few times, though nothing may be gained yet.
+//!
+//! It ends when the peak is that of a step whose least cut is no lower, and then there is no better order; or when the effort is spent. Effort is
+//! counted in things looked at, so the same function is always ordered in the same way.
+
+use super::cut::cut;
+use super::timeline::Timeline;
+use std::ops::Range;
+
+/// Moments before and behind a peak whose steps may be moved.
+const REACH: usize = 1000;
+/// Moves in a row that gain nothing.
+const PATIENCE: usize = 4;
+
+/// Looks for a better order, until the effort is spent; it is never worse. True if no order is better.
+pub(super) fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
+    let count = timeline.order.len();
+    let mut best = (timeline.worth(), timeline.order.clone());
+    let (mut now, mut idle) = (best.0, 0);
+    let mut proven = false;
+    while idle <= PATIENCE && *left > 0 {
+        *left = left.saturating_sub(count as u64 / 8);
+        let Some(at) = timeline.loads.iter().position(|load| *load == now.0) else { break };
+        let window = at.saturating_sub(REACH)..(at + REACH + 1).min(count);
+        let Some(cut) = cut(timeline, at, &window, left) else { break };
+        if cut.load >= best.0.0 {
+            proven = window == (0..count);
+            break;
+        }
+        let [fewest, most] = &cut.ways;
+        let ways = [Some(fewest), Some(most).filter(|most| *most != fewest)];
+        let tried = ways.into_iter().flatten().filter_map(|way| attempt(timeline, at, &window, way, left));
+        // The first of equals.
+        let Some((worth, order)) = tried.min_by_key(|(worth, _)| *worth) else { break };
+        timeline.order[window.clone()].copy_from_slice(&order);
+        *left = left.saturating_sub(timeline.lay_out(window.start, window.end));
+        now = worth;
+        if worth < best.0 {
+            best.0 = worth;
+            best.1.copy_from_slice(&timeline.order);
+            idle = 0;
+        } else {
+            idle += 1;
+        }
+    }
+    timeline.order = best.1;
+    timeline.lay_out(0, count);
+    proven
+}
+
+/// The window's steps on the sides of a cut that they belong to, and what the order is worth then. The timeline is as before.
+fn attempt(
+    timeline: &mut Timeline<'_>,
+    at: usize,
+    window: &Range<usize>,
+    front: &[bool],
+    left: &mut u64,
+) -> Option<((u64, usize), Vec<usize>)> {
+    let before = timeline.order[window.clone()].to_vec();
+    let k = timeline.order[at];
+    let of = |is_front: bool| {
+        let moments = window.clone().filter(move |m| front[*m - window.start] == is_front && *m != at);
+        moments.map(|m| before[m - window.start])
+    };
+    let moved = |m: &usize| *m != at && front[*m - window.start] != (*m < at);
+    let moved: Vec<usize> = window.clone().filter(moved).map(|m| before[m - window.start]).collect();
+    if moved.is_empty() {
+        return None;
+    }
+    let order: Vec<usize> = of(true).chain([k]).chain(of(false)).collect();
+    timeline.order[window.clone()].copy_from_slice(&order);
+    *left = left.saturating_sub(timeline.lay_out(window.start, window.end));
+    // The last first of those that go later, the first first of those that go earlier: so they make room for each other.
+    for step in moved.iter().rev() {
+        if timeline.moment[*step] > timeline.moment[k] {
+            timeline.settle(*step, timeline.moment[k] + 1, window.end, left);
+        }
+    }
+    for step in &moved {
+        if timeline.moment[*step] < timeline.moment[k] {
+            timeline.settle(*step, window.start, timeline.moment[k], left);
+        }
+    }
+    let settled = (timeline.worth(), timeline.order[window.clone()].to_vec());
+    timeline.order[window.clone()].copy_from_slice(&before);
+    *left = left.saturating_sub(timeline.lay_out(window.start, window.end));
+    Some(settled)
+}
