@@ -59,13 +59,20 @@ pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
     search(&problem, by_rules(&problem), effort(kernels.kernels.len())).1
 }
 
+/// Peaks that are as good as one: what a few numbers add that are made early so that nothing waits for them is not worth another order.
+fn about(peak: u64) -> u64 {
+    peak + peak / 512
+}
+
 /// The orders that rules give, with their peaks: the best first, and of equals the one of the rule that comes first.
 fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
     let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
     let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
     let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
     let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
-    orders.sort_by_key(|(peak, _)| *peak);
+    let least = orders.iter().map(|(peak, _)| *peak).min().unwrap_or(0);
+    // The sort is stable: of those that are about the best, the rule decides.
+    orders.sort_by_key(|(peak, _)| if *peak <= about(least) { 0 } else { *peak });
     orders.dedup();
     orders
 }
@@ -77,7 +84,7 @@ fn search(problem: &Problem, orders: Vec<(u64, Vec<usize>)>, mut effort: u64) ->
         let mut timeline = Timeline::new(problem, order);
         let proven = improve(&mut timeline, &mut effort);
         let peak = timeline.worth().0;
-        if proven || best.as_ref().is_none_or(|(least, ..)| peak < *least) {
+        if best.as_ref().is_none_or(|(least, ..)| about(peak) < *least) {
             best = Some((peak, timeline.order, proven));
         }
         if proven || effort == 0 {
