@@ -7,13 +7,20 @@ use crate::memory::{Planned, frontier, plan_kernels};
 use crate::samples::Sample;
 use proptest::prelude::*;
 use wengert_core::graph::{InputRole, OutputRole};
-use wengert_core::plan::{account, interpret, verify};
+use wengert_core::plan::{Plan, account, interpret, verify};
 use wengert_core::{Binding, Diagnostic, Target};
 
 fn budgeted(sample: &Sample, budget: u64) -> Result<Planned, Diagnostic> {
     let planned = plan_kernels(&sample.0, &Target::cpu(), &Binding::new(), Some(budget))?;
     verify(&planned.plan).unwrap_or_else(|e| panic!("{e}\n{}", planned.plan));
     Ok(planned)
+}
+
+/// The plans of a function's frontier that are not the one without repetitions, `points` at most.
+pub(super) fn within(sample: &Sample, points: u64) -> Vec<Plan> {
+    let mut plans = frontier(&sample.0, &Target::cpu(), &Binding::new(), points).unwrap();
+    plans.pop();
+    plans.into_iter().map(|planned| planned.plan).collect()
 }
 
 /// A chain, and back along it: each step back reads what the step forth has made.

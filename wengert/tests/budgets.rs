@@ -1,0 +1,155 @@
+//! Training steps within budgets of memory: whatever is computed again for them, losses, parameters and moments have the same bits.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+use wengert::core::Target;
+use wengert::core::plan::Account;
+use wengert::data::Arrays;
+use wengert::memory::Point;
+use wengert::models::{
+    Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings, Mlp, ResNet, ResNetSettings,
+    UNet, UNetSettings,
+};
+use wengert::pipeline::{Options, compile, frontier};
+use wengert::prelude::*;
+use wengert::random::SplitMix64;
+
+const STEPS: usize = 2;
+
+/// A network's training step over `x` and `y`.
+fn step<M: Differentiable<TangentVector = M>>(
+    model: M,
+    x: TensorType,
+    y: TensorType,
+    loss: impl Fn(&M, &Tensor, &Tensor) -> Tensor,
+) -> Program {
+    let mut program = Program::new();
+    let build = |f: &mut FunctionBuilder| {
+        let (x, y) = (f.input("x", x.clone()), f.input("y", y.clone()));
+        let model = f.state("model", model);
+        let (loss, gradient) = value_and_grad(&model, |m| loss(m, &x, &y));
+        AdamW::new(0.01).step(f, &model, &gradient);
+        f.output("loss", loss);
+    };
+    program.function("step", build).unwrap();
+    program
+}
+
+fn gpt() -> Program {
+    let settings = GptSettings { vocabulary: 13, positions: 8, width: 16, heads: 2, layers: 4 };
+    step(Gpt::new(&settings), i32([2, 8]).unwrap(), i32([2, 8]).unwrap(), |m, x, y| m.loss(x, y))
+}
+
+fn mlp() -> Program {
+    let (x, y) = (f32([64, 16]).unwrap(), i32([64]).unwrap());
+    step(Mlp::new(&[16, 24, 24, 24, 24, 3], Activation::Gelu), x, y, |m, x, y| cross_entropy(&m.call(x), y))
+}
+
+fn convnet() -> Program {
+    let settings =
+        ConvnetSettings { image: [8, 8], channels: 2, features: [3, 5], width: 7, classes: 4, dropout: 0.0 };
+    let (x, y) = (f32([4, 8, 8, 2]).unwrap(), i32([4]).unwrap());
+    step(Convnet::new(&settings), x, y, |m, x, y| cross_entropy(&m.call(x, None), y))
+}
+
+fn resnet() -> Program {
+    let settings = ResNetSettings { channels: 3, width: 4, blocks: [1, 2, 1, 1], classes: 3 };
+    let model = ResNet::new(&settings);
+    let statistics = model.statistics();
+    let (x, y) = (f32([2, 32, 32, 3]).unwrap(), i32([2]).unwrap());
+    step(model, x, y, |m, x, y| cross_entropy(&m.train(x, &statistics).0, y))
+}
+
+fn unet() -> Program {
+    let settings = UNetSettings { channels: 1, width: 4, depth: 2, classes: 3 };
+    let (x, y) = (f32([1, 16, 16, 1]).unwrap(), i32([1, 16, 16]).unwrap());
+    step(UNet::new(&settings), x, y, |m, x, y| cross_entropy(&m.call(x), y))
+}
+
+fn lstm() -> Program {
+    let settings = LstmModelSettings { vocabulary: 9, embedding: 5, width: 6, layers: 3, dropout: 0.0 };
+    let (x, y) = (i32([6, 3]).unwrap(), i32([6, 3]).unwrap());
+    step(LstmModel::new(&settings), x, y, |m, x, y| {
+        cross_entropy(&m.call(x, &m.zero_state(3usize), None).0, y)
+    })
+}
+
+/// Inputs of a step.
+fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
+    let mut stream = SplitMix64::of(5, &[run as u64]);
+    let inputs = program.get("step").unwrap().inputs.iter().filter(|i| i.name == "x" || i.name == "y");
+    let literal = |ty: &TensorType| {
+        let shape = ty.extents().unwrap();
+        let count: usize = shape.iter().product();
+        match ty.dtype {
+            DType::I32 => Literal::from_vec(&shape, (0..count).map(|_| stream.below(3) as i32).collect()),
+            _ => Literal::from_vec(&shape, (0..count).map(|_| stream.unit_f64() as f32 - 0.5).collect()),
+        }
+    };
+    let types: Vec<(String, TensorType)> = inputs.map(|i| (i.name.clone(), i.ty.clone())).collect();
+    let mut literal = literal;
+    types.into_iter().map(|(name, ty)| (name, literal(&ty).unwrap())).collect()
+}
+
+/// What the steps give, and the variables after them.
+fn train(session: &mut Session, step: &mut Compiled, program: &Program, begin: &Arrays) -> (Vec<Literal>, Arrays) {
+    session.set_variables(begin).unwrap();
+    let run = |n| {
+        let batch = batch(program, n);
+        let given: Vec<(&str, &Literal)> = batch.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        step.run(&given).unwrap().get("loss").unwrap().clone()
+    };
+    let losses = (0..STEPS).map(run).collect();
+    (losses, session.variables().unwrap())
+}
+
+/// Trains by all plans of the frontier, and within budgets between them.
+fn check(name: &str, program: &Program, device: Device, target: &Target, least: usize) {
+    let mut session = Session::open(Device::Cpu).unwrap();
+    session.initialize(program, 1).unwrap();
+    let begin = session.variables().unwrap();
+    let mut session = Session::open(device).unwrap();
+    let plans = frontier(program, "step", &bind!(), target, &Options::default(), 5).unwrap();
+    let points: Vec<Point> = plans.iter().map(Point::of).collect();
+    assert!(points.len() > least, "{name}: {points:?}");
+    let mut run = |plan| {
+        let mut step = session.load_plan(plan).unwrap();
+        train(&mut session, &mut step, program, &begin)
+    };
+    let wanted = run(plans.last().unwrap().plan.clone());
+    assert!(wanted.0.iter().all(|loss| loss.get(0).to_f64().is_finite()), "{name}");
+    for planned in &plans {
+        let found = run(planned.plan.clone());
+        assert!(found == wanted, "{name}: {} bytes", Account::sizes(&planned.plan).total());
+    }
+    for pair in points.windows(2) {
+        let budget = (pair[0].bytes + pair[1].bytes) / 2;
+        let options = Options { memory_budget: Some(budget), ..Options::default() };
+        let plan = compile(program, "step", &bind!(), target, &options).unwrap();
+        let bytes = Account::sizes(&plan).total();
+        assert!(bytes <= budget, "{name}: {bytes} of {budget}");
+        assert!(run(plan) == wanted, "{name}: a budget of {budget} bytes");
+    }
+}
+
+#[test]
+fn on_the_cpu() {
+    let cpu = Target::cpu();
+    for (name, program, least) in [
+        ("gpt", gpt(), 3),
+        ("mlp", mlp(), 1),
+        ("convnet", convnet(), 0),
+        ("resnet", resnet(), 2),
+        ("unet", unet(), 1),
+        ("lstm", lstm(), 0),
+    ] {
+        check(name, &program, Device::Cpu, &cpu, least);
+    }
+}
+
+#[test]
+fn on_the_emulator() {
+    let gpu = Target::cuda("sm_90");
+    for (name, program, least) in [("gpt", gpt(), 3), ("mlp", mlp(), 1)] {
+        check(name, &program, Device::Emulator, &gpu, least);
+    }
+}
