@@ -23,7 +23,7 @@ mod timeline;
 
 use crate::kernels::{BufferId, Kernels};
 use problem::Problem;
-use search::search;
+use search::{Found, search};
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 
@@ -49,7 +49,9 @@ pub struct Costs<'a> {
 /// Positions of the kernels in the order in which they run.
 pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
     let problem = Problem::new(kernels, costs, &Dependencies::new(kernels));
-    search(&problem).order
+    let Found { peak, order, proven } = search(&problem);
+    tracing::debug!(peak, proven, "ordered");
+    order
 }
 
 impl Dependencies {

@@ -3,7 +3,7 @@
 use super::cut::cut;
 use super::ready::{Rule, forward};
 use super::samples::{numbers, random};
-use super::search::{Found, by_rules, search};
+use super::search::by_rules;
 use super::timeline::Timeline;
 use super::*;
 use crate::samples::Sample;
