@@ -91,7 +91,12 @@ fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
 }
 
 /// What the steps give, and the variables after them.
-fn train(session: &mut Session, step: &mut Compiled, program: &Program, begin: &Arrays) -> (Vec<Literal>, Arrays) {
+fn train(
+    session: &mut Session,
+    step: &mut Compiled,
+    program: &Program,
+    begin: &Arrays,
+) -> (Vec<Literal>, Arrays) {
     session.set_variables(begin).unwrap();
     let run = |n| {
         let batch = batch(program, n);

@@ -10,8 +10,8 @@
 //!   are of this kind;
 //! - reductions over other axes (bias gradients), side by side and with what is elementwise in their results.
 //!
-//! All other accesses need the value in memory, and so another kernel. So does a number that many kernels read, as an optimiser's bias correction: merged with one of them, it would make all others wait for
-//! what that one waits for, and nothing could be updated before the last gradient is there.
+//! All other accesses need the value in memory, and so another kernel. So does what other kernels read that would have to wait: an optimiser's bias correction, merged with the update of one parameter, would make all
+//! others wait for that one's gradient, and nothing could be updated before the last gradient is there.
 
 use super::group::{Group, Groups, space_of};
 use super::root::{Access, Root};
@@ -34,8 +34,7 @@ const SIBLINGS: usize = 4;
 /// How far apart in the program siblings may be: what is merged must wait for all it reads, and holds it in memory so long.
 const DISTANCE: usize = 256;
 
-/// How many calls later than by itself what a group computes may be there because it is merged. What waits for it holds memory: an optimiser's step size, computed along with the
-/// last bias, would keep the gradients of all layers until then.
+/// How many calls later than by itself what a group computes may be there because it is merged. What waits for it holds memory.
 const WAIT: usize = 8;
 /// Readers of a group that are asked whether they would wait.
 const ASKED: usize = 64;
@@ -52,51 +51,23 @@ pub(super) struct Merging<'v, 'a> {
     pub readers: Vec<Vec<usize>>,
 }
 
-/// When roots can be computed, in calls: the last of the function's calls that they need.
-struct Times {
-    /// For each root.
-    of: Vec<usize>,
-    /// For each root those that read it.
-    readers: Vec<Vec<usize>>,
-}
+/// For each root when it can be computed, in calls: the last of the function's calls that it needs.
+struct Times(Vec<usize>);
 
 impl Times {
     fn new(merging: &Merging<'_, '_>) -> Times {
-        let roots = merging.roots;
-        let mut times = Times { of: Vec::with_capacity(roots.len()), readers: vec![Vec::new(); roots.len()] };
         // For each root the call that it is, or the last one it needs.
-        let mut last: Vec<usize> = Vec::with_capacity(roots.len());
+        let mut last: Vec<usize> = Vec::with_capacity(merging.roots.len());
+        let mut times = Vec::with_capacity(merging.roots.len());
         let mut calls = 0;
-        for (n, root) in roots.iter().enumerate() {
-            let reads: BTreeSet<ValueId> = root.reads.iter().map(|r| merging.base(r.0)).collect();
-            let mut time = 0;
-            for producer in reads.iter().filter_map(|v| merging.root_of.get(v)) {
-                times.readers[*producer].push(n);
-                time = time.max(last[*producer]);
-            }
+        for root in merging.roots {
+            let producers = root.reads.iter().filter_map(|r| merging.root_of.get(&merging.base(r.0)));
+            let time = producers.map(|producer| last[*producer]).max().unwrap_or(0);
             calls += usize::from(root.closed);
             last.push(if root.closed { calls } else { time });
-            times.of.push(time);
+            times.push(time);
         }
-        times
-    }
-
-    /// When all of a group can be computed.
-    fn of_group(&self, group: &Group) -> usize {
-        group.members.iter().map(|m| self.of[*m]).max().unwrap_or(0)
-    }
-
-    /// True if somebody outside two groups who reads the first would have to wait for the second.
-    fn holds_up(&self, first: &Group, second: &Group) -> bool {
-        let time = self.of_group(second);
-        if time <= self.of_group(first) + WAIT {
-            return false;
-        }
-        let readers = first.members.iter().flat_map(|m| &self.readers[*m]);
-        let outside = |reader: &&usize| {
-            first.members.binary_search(reader).is_err() && second.members.binary_search(reader).is_err()
-        };
-        readers.filter(outside).take(ASKED).any(|reader| self.of[*reader] + WAIT < time)
+        Times(times)
     }
 }
 
@@ -162,16 +133,13 @@ impl Merging<'_, '_> {
         if first.closed || second.closed || first.weight + second.weight > MAX_WEIGHT {
             return;
         }
-        if self.holds_up(first, second) || self.holds_up(second, first) {
-            return;
-        }
         let Some(space) = self.common_space(first, second) else { return };
         let members: Vec<usize> = first.members.iter().chain(&second.members).copied().collect();
         let mut reads: BTreeSet<ValueId> = first.reads.union(&second.reads).copied().collect();
         if reads.len() + members.len() > MAX_BUFFERS || !self.permitted(&space, &members) {
             return;
         }
-        if times.holds_up(first, second) || times.holds_up(second, first) {
+        if [(first, second), (second, first)].into_iter().any(|(a, b)| self.holds_up(&times.0, a, b)) {
             return;
         }
         reads.retain(|v| self.root_of.get(v).is_none_or(|root| !members.contains(root)));
@@ -180,14 +148,27 @@ impl Merging<'_, '_> {
         }
     }
 
-    /// True if a number that others read too would have to wait for what it does not need.
-    fn holds_up(&self, number: &Group, rows: &Group) -> bool {
-        let is_member = |root: &usize| number.members.contains(root) || rows.members.contains(root);
-        let has_others = || number.members.iter().any(|m| !self.readers[*m].iter().all(is_member));
-        let of_rows = |value: &ValueId| {
-            rows.reads.contains(value) || self.root_of.get(value).is_some_and(|r| rows.members.contains(r))
+    /// True if others read a group too, and would have to wait for what the group itself does not need: for several calls, or, for a number, at all.
+    fn holds_up(&self, times: &[usize], group: &Group, with: &Group) -> bool {
+        let is_member = |root: usize| {
+            group.members.binary_search(&root).is_ok() || with.members.binary_search(&root).is_ok()
         };
-        number.points() == 1 && rows.points() > 1 && has_others() && !number.reads.iter().any(of_rows)
+        let mut others = group
+            .members
+            .iter()
+            .flat_map(|m| &self.readers[*m])
+            .copied()
+            .filter(|reader| !is_member(*reader))
+            .take(ASKED);
+        if group.points() == 1 && with.points() > 1 {
+            let of_both = |value: &ValueId| {
+                with.reads.contains(value) || self.root_of.get(value).is_some_and(|r| is_member(*r))
+            };
+            return others.next().is_some() && !group.reads.iter().any(of_both);
+        }
+        let time = |group: &Group| group.members.iter().map(|m| times[*m]).max().unwrap_or(0);
+        let late = time(with);
+        late > time(group) + WAIT && others.any(|reader| times[reader] + WAIT < late)
     }
 
     /// The space of two groups together.

@@ -23,9 +23,7 @@ mod timeline;
 
 use crate::kernels::{BufferId, Kernels};
 use problem::Problem;
-use ready::{Rule, backward, forward};
-use search::improve;
-use timeline::Timeline;
+use search::{Found, search};
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 
@@ -48,50 +46,12 @@ pub struct Costs<'a> {
     pub in_place: &'a [Vec<(BufferId, BufferId)>],
 }
 
-/// What a search for a lower peak may look at: some 15 milliseconds for a thousand kernels.
-fn effort(kernels: usize) -> u64 {
-    (4000 * kernels as u64).min(20_000_000)
-}
-
 /// Positions of the kernels in the order in which they run.
 pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
     let problem = Problem::new(kernels, costs, &Dependencies::new(kernels));
-    search(&problem, by_rules(&problem), effort(kernels.kernels.len())).1
-}
-
-/// Peaks that are as good as one: what a few numbers add that are made early so that nothing waits for them is not worth another order.
-fn about(peak: u64) -> u64 {
-    peak + peak / 512
-}
-
-/// The orders that rules give, with their peaks: the best first, and of equals the one of the rule that comes first.
-fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
-    let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
-    let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
-    let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
-    let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
-    let least = orders.iter().map(|(peak, _)| *peak).min().unwrap_or(0);
-    // The sort is stable: of those that are about the best, the rule decides.
-    orders.sort_by_key(|(peak, _)| if *peak <= about(least) { 0 } else { *peak });
-    orders.dedup();
-    orders
-}
-
-/// The best order that is found from some orders, tried one after the other, with its peak; and whether no order is better.
-fn search(problem: &Problem, orders: Vec<(u64, Vec<usize>)>, mut effort: u64) -> (u64, Vec<usize>, bool) {
-    let mut best: Option<(u64, Vec<usize>, bool)> = None;
-    for (_, order) in orders {
-        let mut timeline = Timeline::new(problem, order);
-        let proven = improve(&mut timeline, &mut effort);
-        let peak = timeline.worth().0;
-        if best.as_ref().is_none_or(|(least, ..)| about(peak) < *least) {
-            best = Some((peak, timeline.order, proven));
-        }
-        if proven || effort == 0 {
-            break;
-        }
-    }
-    best.expect("there is at least one rule")
+    let Found { peak, order, proven } = search(&problem);
+    tracing::debug!(peak, proven, "ordered");
+    order
 }
 
 impl Dependencies {

@@ -3,10 +3,12 @@
 //! Where the load is greatest, the least cut says which steps would best have come before that moment and which after it. Those that are on the wrong side are moved there, all others keep
 //! their order; then each that was moved settles where it raises the load least. If that is another peak elsewhere, it goes on from there a few times, though nothing may be gained yet.
 //!
-//! It ends when the peak is that of a step whose least cut is no lower, and then there is no better order; or when the effort is spent. Effort is
-//! counted in things looked at, so the same function is always ordered in the same way.
+//! It ends when the peak is that of a step whose least cut is no lower, and then there is no better order; or when the effort is spent. Where it gets to depends on where it begins,
+//! so it begins with the order of each rule in turn. Effort is counted in things looked at, so the same function is always ordered in the same way.
 
 use super::cut::cut;
+use super::problem::Problem;
+use super::ready::{Rule, backward, forward};
 use super::timeline::Timeline;
 use std::ops::Range;
 
@@ -15,8 +17,63 @@ const REACH: usize = 1000;
 /// Moves in a row that gain nothing.
 const PATIENCE: usize = 4;
 
+/// Peaks of rules that differ by less than such a part are as good to begin with.
+const ALIKE: u64 = 64;
+
+/// Peaks that differ by less than such a part are one.
+const SAME: u64 = 512;
+
+/// What a search may look at: some 15 milliseconds for a thousand kernels.
+fn effort(steps: usize) -> u64 {
+    (4000 * steps as u64).min(20_000_000)
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub peak: u64,
+    pub order: Vec<usize>,
+    /// No order is better.
+    pub proven: bool,
+}
+
+/// The orders that rules give, with their peaks: the best first, and of those that are alike the one of the rule that comes first.
+pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
+    let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
+    let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
+    let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
+    let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
+    let least = orders.iter().map(|(peak, _)| *peak).min().unwrap_or(0);
+    orders.sort_by_key(|(peak, _)| (peak - least) / (least / ALIKE).max(1));
+    orders.dedup();
+    orders
+}
+
+/// The best order that is found.
+pub(super) fn search(problem: &Problem) -> Found {
+    let mut left = effort(problem.steps.len());
+    let mut best: Option<Found> = None;
+    for (_, order) in by_rules(problem) {
+        // Each may spend half of what the ones before it have left.
+        let mut share = left / 2;
+        left -= share;
+        let mut timeline = Timeline::new(problem, order);
+        let proven = improve(&mut timeline, &mut share);
+        left += share;
+        let peak = timeline.worth().0;
+        match &mut best {
+            // What a few numbers take that are made early, so that nobody waits for them, is worth no other order.
+            Some(best) if peak + peak / SAME >= best.peak => best.proven |= proven && peak >= best.peak,
+            _ => best = Some(Found { peak, order: timeline.order, proven }),
+        }
+        if proven {
+            break;
+        }
+    }
+    best.expect("there is at least one rule")
+}
+
 /// Looks for a better order, until the effort is spent; it is never worse. True if no order is better.
-pub(super) fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
+fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
     let count = timeline.order.len();
     let mut best = (timeline.worth(), timeline.order.clone());
     let (mut now, mut idle) = (best.0, 0);

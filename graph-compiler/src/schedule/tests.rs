@@ -1,7 +1,10 @@
 //! Orders of small functions.
 
 use super::cut::cut;
+use super::ready::{Rule, forward};
 use super::samples::{numbers, random};
+use super::search::by_rules;
+use super::timeline::Timeline;
 use super::*;
 use crate::samples::Sample;
 
@@ -106,9 +109,8 @@ fn gradients_never_all_live_at_once() {
 
 /// The least peak of the rules, and the order that the search makes of theirs; whether no order is better.
 fn improved(problem: &Problem) -> (u64, Vec<usize>, bool) {
-    let orders = by_rules(problem);
-    let before = orders[0].0;
-    let (peak, order, proven) = search(problem, orders, effort(problem.steps.len()));
+    let before = by_rules(problem).iter().map(|(peak, _)| *peak).min().unwrap();
+    let Found { peak, order, proven } = search(problem);
     assert!(problem.allows(&order));
     assert_eq!(problem.peak(&order), peak);
     (before, order, proven)
