@@ -116,7 +116,7 @@ fn save(cases: &[&Case], folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Diagnostic::new(format!("cannot make {}: {e}", folder.display())))?;
     for case in cases {
-        case.program()?.save(&folder.join(format!("{}.graph", case.file_name())))?;
+        case.program()?.save(folder.join(format!("{}.graph", case.file_name())))?;
     }
     Ok(())
 }
