@@ -4,6 +4,7 @@
     python3 bench/peers/gpu.py --device cuda:0 --json peers.json     every contender that is there, in turns
     python3 bench/peers/gpu.py --serve jax --device cuda:0           answers requests of `wengert-bench gpu --peer`
     python3 bench/peers/gpu.py --serve jax --start CASE --cache FOLDER     starts a case, for `wengert-bench starts --peer`
+    python3 bench/peers/gpu.py --serve jax --device cpu --memory CASE     compiles a case, for `wengert-bench memory --peer`
 
 The cases are those of `cases.json` beside this file, the method is that of `bench/src/harness.rs`, and so is the record. The README here says what
 each contender does.
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import drawing
 import inference
+import memory
 import onnx_graphs
 import starts
 import steps
@@ -339,9 +341,14 @@ class Torch:
 
 
 class Jax:
-    """JAX, jitted; training steps donate their state."""
+    """JAX, jitted; training steps donate their state. `jax.least-memory`: XLA orders what a CPU does for memory, not so that much can run at once."""
 
     def __init__(self, name, device):
+        if name == "jax.least-memory":
+            if "jax" in sys.modules:
+                raise Absent("flags of XLA hold for a process, so it needs one of its own: --serve")
+            flags = os.environ.get("XLA_FLAGS", "")
+            os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_enable_concurrency_optimized_scheduler=false".strip()
         # Others want memory too.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         try:
@@ -473,6 +480,9 @@ class Jax:
     def begun(self, case):
         return starts.jax(self, case)
 
+    def memory(self, case):
+        return memory.jax(self, case)
+
     def infer(self, case):
         """A network's results by name: one for each way that attention can be written."""
         jax, jnp, network = self.jax, self.jax.numpy, inference.of(case)
@@ -589,7 +599,7 @@ class OnnxRuntime:
         self.cases.pop(case["id"], None)
 
 
-CONTENDERS = {"torch": Torch, "torch.compile": Torch, "torch.max-autotune": Torch, "torch.graph": Torch, "jax": Jax, "onnxruntime": OnnxRuntime}
+CONTENDERS = {"torch": Torch, "torch.compile": Torch, "torch.max-autotune": Torch, "torch.graph": Torch, "jax": Jax, "jax.least-memory": Jax, "onnxruntime": OnnxRuntime}
 USUAL = ["torch", "torch.compile", "torch.graph", "jax", "onnxruntime"]
 
 
@@ -786,6 +796,19 @@ def start(name, device, case, cache, answer):
         answer({"error": why(error)})
 
 
+def look(name, device, case, answer):
+    """Says what a case's compiled step needs of memory, as `bench/src/memory` asks for it."""
+    try:
+        contender = CONTENDERS[name](name, device)
+        if not hasattr(contender, "memory"):
+            raise Absent("it does not say before it runs what memory it needs")
+        answer(contender.memory(case))
+    except Absent as absent:
+        answer({"absent": str(absent)})
+    except Exception as error:
+        answer({"error": why(error)})
+
+
 def serve(name, device, cases, answer):
     """Answers requests, one JSON object a line, until they end."""
     try:
@@ -821,6 +844,7 @@ def main():
     parser.add_argument("--json", help="writes the record to this file instead of the standard output")
     parser.add_argument("--serve", choices=list(CONTENDERS), help="answer requests on standard input as this contender")
     parser.add_argument("--start", metavar="CASE", help="with --serve: answer nothing, start this case and say what that took")
+    parser.add_argument("--memory", metavar="CASE", help="with --serve: answer nothing, compile this case and say what memory it needs")
     parser.add_argument("--cache", metavar="FOLDER", help="with --start: where to keep what is compiled")
     arguments = parser.parse_args()
     if arguments.rounds is not None and arguments.rounds < 1:
@@ -833,6 +857,12 @@ def main():
     if arguments.serve:
         # On a GPU some groups have other names: what is asked for there is the catalogue's.
         every = sum((listed[name] for name in ("cpu", "cpu_small", "full", "small")), [])
+        if arguments.memory:
+            every = listed["memory"] + listed["memory_small"]
+            case = next((case for case in every if case["id"] == arguments.memory), None)
+            if case is None:
+                parser.error("--memory needs the name of a case")
+            return look(arguments.serve, arguments.device, case, speaker(output))
         if not arguments.start:
             return serve(arguments.serve, arguments.device, every, speaker(output))
         case = next((case for case in every if case["id"] == arguments.start), None)

@@ -2,11 +2,12 @@
 
 A network (`of`) has `shapes` (names of parameters: their shapes and bounds), `data()` (inputs and targets), `decay` (of AdamW; 0 is Adam),
 `torch_losses(torch)` and `jax_losses(jax)`: by name the ways in which its users would write it, each a function of parameters in the order of `shapes`,
-inputs and targets. In PyTorch a way is a pair: the loss, and what becomes of the parameters before (PyTorch has some the other way round).
+inputs and targets. Those of `convolutional_networks.py` are compiled only, by JAX (`memory.py`). In PyTorch a way is a pair: the loss, and what becomes of the parameters before (PyTorch has some the other way round).
 """
 
 import math
 
+import convolutional_networks
 import drawing
 import transformer
 
@@ -16,6 +17,7 @@ STEPS = 3  # whose losses are compared
 
 def of(case):
     kinds = {"transformer": Transformer, "training": Mlp, "convolutional": Convnet, "recurrent": Recurrent}
+    kinds.update(unet=convolutional_networks.UNet, resnet=convolutional_networks.ResNet)
     kind = case["kind"]
     return kinds[kind["is"]](kind["network"]) if kind["is"] in kinds else None
 

@@ -1,10 +1,11 @@
 //! The command: arguments in, a table and a record out.
 
-use crate::case::{Case, catalogue, catalogue_of_cpu, random_chains};
+use crate::case::{Case, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains};
 use crate::compile::graphs::Form;
 use crate::compile::{FLAT, SIZES, Scaling, passes_of, summary};
 use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
 use crate::harness::Contender;
+use crate::memory::command::Asked;
 use crate::native::Native;
 use crate::process::serve;
 use crate::profile::profile;
@@ -59,6 +60,8 @@ enum Task {
         #[command(flatten)]
         measured: Measured,
     },
+    /// What training steps need of memory, compiled and not run: arena, bound, naive order, and what other compilers say of theirs
+    Memory(Asked),
     /// Where the time of cases goes on the CPU, kernel by kernel
     Profile {
         /// Only these rows of the table: C1 to C6
@@ -241,8 +244,8 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
             measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
         Task::Chains { seed, measured } => {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            let seed = seed.unwrap_or_else(|| since.map_or(0, |time| time.as_secs()));
+            let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+            let seed = seed.unwrap_or_else(now);
             let cases = random_chains(seed, measured.small);
             let wanted = |case: &&Case| {
                 measured.only.is_empty() || measured.only.iter().any(|text| case.id.contains(text.as_str()))
@@ -259,10 +262,10 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
         }
         Task::Starts { measured } => {
             let cases = catalogue_of_cpu(measured.small);
-            let labels = ["C7", "C8", "C9"].map(str::to_owned);
-            let choice = Choice::of(&cases, &measured.only, &labels, true)?;
+            let choice = Choice::of(&cases, &measured.only, &["C7", "C8", "C9"].map(str::to_owned), true)?;
             measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
+        Task::Memory(asked) => asked.run(out, err),
         Task::Profile { suite, only, small, runs, kernels } => {
             let cases = catalogue_of_cpu(*small);
             for case in Choice::of(&cases, only, suite, false)?.cases() {
@@ -291,8 +294,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
             Ok(Status::Good)
         }
         Task::Serve { device, small, contender, start: started, cache: _ } => {
-            let device = device.parse()?;
-            let cases = [catalogue(*small), catalogue_of_cpu(*small)].concat();
+            let (device, cases) = (device.parse()?, [catalogue(*small), catalogue_of_cpu(*small)].concat());
             if let Some(id) = started {
                 let case = cases.iter().find(|case| case.id == *id);
                 let case = case.ok_or_else(|| Diagnostic::new(format!("there is no case `{id}`")))?;
@@ -321,6 +323,8 @@ pub fn cases_json() -> String {
         ("small", catalogue(true)),
         ("cpu", catalogue_of_cpu(false)),
         ("cpu_small", catalogue_of_cpu(true)),
+        ("memory", catalogue_of_memory(false)),
+        ("memory_small", catalogue_of_memory(true)),
     ];
     let lists = lists.map(|(name, cases)| format!(" \"{name}\": {}", list(cases)));
     format!("{{\n{}\n}}\n", lists.join(",\n"))

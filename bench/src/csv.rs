@@ -1,6 +1,6 @@
 //! Records as lines of comma-separated values, for whoever draws their own plots.
 //!
-//! A line is a case by a contender, or a start by one. Times are in seconds, sizes in bytes; what does not apply is empty. Machine, versions and commit stand in
+//! A line is a case by a contender, a start by one, or what its compiled step needs of memory. Times are in seconds, sizes in bytes; what does not apply is empty. Machine, versions and commit stand in
 //! every line, so that files can be put together.
 
 use crate::floor::Floors;
@@ -10,7 +10,7 @@ use crate::statistics::Spread;
 use crate::suite::label;
 use wengert::{Diagnostic, Result};
 
-const HEADER: [&str; 27] = [
+const HEADER: [&str; 29] = [
     "suite",
     "group",
     "case",
@@ -32,6 +32,8 @@ const HEADER: [&str; 27] = [
     "state_bytes",
     "arena_bytes",
     "bound_bytes",
+    "naive_bytes",
+    "planning",
     "busy_cores",
     "date",
     "commit",
@@ -60,7 +62,7 @@ pub fn text(records: &[Record]) -> Result<String> {
             line.push(m.latency.median.to_string());
             line.push(or_nothing(floors.of_case(m)));
             line.extend([m.work.elements, m.work.bytes, m.work.flops].map(|n| n.to_string()));
-            line.extend([const { String::new() }; 5]);
+            line.extend([const { String::new() }; 7]);
             line.extend(of_record.clone());
             put(line)?;
         }
@@ -76,6 +78,20 @@ pub fn text(records: &[Record]) -> Result<String> {
             line.push(or_nothing(s.compile_seconds.map(|seconds| seconds.median)));
             line.push(s.peak_bytes.to_string());
             line.extend([s.state_bytes.to_string(), or_nothing(s.arena_bytes), or_nothing(s.bound_bytes)]);
+            line.extend([const { String::new() }; 2]);
+            line.extend(of_record.clone());
+            put(line)?;
+        }
+        for f in &record.footprints {
+            let what = format!("memory {}", f.way);
+            let mut line = vec![String::new(), "memory of steps".into(), f.case.clone(), f.contender.clone()];
+            line.extend([f.device.clone(), what.trim_end().to_owned()]);
+            line.extend([const { String::new() }; 7]);
+            line.push(f.parameters.to_string());
+            line.extend([const { String::new() }; 2]);
+            line.extend([f.compile_seconds.to_string(), f.bytes().to_string(), f.state_bytes.to_string()]);
+            line.extend([f.arena_bytes.to_string(), or_nothing(f.bound_bytes), or_nothing(f.naive_bytes)]);
+            line.push(or_nothing(f.planning));
             line.extend(of_record.clone());
             put(line)?;
         }
@@ -126,10 +142,12 @@ mod tests {
         let lines: Vec<csv::StringRecord> = reader.records().map(std::result::Result::unwrap).collect();
         let field =
             |line: usize, name: &str| lines[line][HEADER.iter().position(|h| *h == name).unwrap()].to_owned();
-        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.len(), 3);
         assert_eq!((field(0, "case"), field(0, "median")), ("a, \"b\"".into(), "0.00000125".into()));
         assert_eq!((field(0, "machine"), field(0, "busy_cores")), ("G".into(), "0.25".into()));
         assert_eq!((field(1, "what"), field(1, "arena_bytes")), ("cold start".into(), "536870912".into()));
         assert_eq!((field(1, "bound_bytes"), field(1, "date")), (String::new(), "2026-01-02".into()));
+        assert_eq!((field(2, "what"), field(2, "peak_bytes")), ("memory einsum".into(), "1004".into()));
+        assert_eq!((field(2, "elements"), field(2, "planning")), ("10".into(), String::new()));
     }
 }

@@ -33,6 +33,7 @@ pub mod data;
 pub mod floor;
 pub mod harness;
 pub mod machine;
+pub mod memory;
 pub mod native;
 pub mod parity;
 pub mod plot;

@@ -5,6 +5,7 @@
 
 use crate::busy::Busy;
 use crate::machine::Machine;
+use crate::memory::Footprint;
 use crate::parity::Parity;
 use crate::starts::Start;
 use crate::statistics::Spread;
@@ -40,6 +41,9 @@ pub struct Record {
     /// Starts of processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<Start>,
+    /// What compiled steps need of memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub footprints: Vec<Footprint>,
     /// What was wanted and failed.
     pub failed: Vec<Failed>,
     /// Contenders that are not there, and why.
@@ -193,6 +197,20 @@ pub(crate) mod tests {
                 arena_bytes: Some(1 << 29),
                 bound_bytes: None,
             }],
+            footprints: vec![Footprint {
+                case: "step".into(),
+                contender: "jax".into(),
+                device: "cpu".into(),
+                way: "einsum".into(),
+                parameters: 10,
+                state_bytes: 120,
+                arena_bytes: 1000,
+                result_bytes: 4,
+                bound_bytes: None,
+                naive_bytes: None,
+                compile_seconds: 0.5,
+                planning: None,
+            }],
             measurements: vec![Measurement {
                 case: "copy f32 1M".into(),
                 group: "memory".into(),
@@ -230,7 +248,8 @@ pub(crate) mod tests {
         assert!(records.len() >= 2);
         for path in records {
             let record = Record::read(&path).unwrap();
-            assert!(!record.measurements.is_empty() || !record.starts.is_empty(), "{}", path.display());
+            let figures = record.measurements.len() + record.starts.len() + record.footprints.len();
+            assert!(figures > 0, "{}", path.display());
         }
     }
 

@@ -166,6 +166,7 @@ impl Run<'_> {
             busy: if is_looked_at { busy::look(self.busy)? } else { None },
             measurements: Vec::new(),
             starts: Vec::new(),
+            footprints: Vec::new(),
             failed: Vec::new(),
             absent: Vec::new(),
         })
@@ -200,7 +201,7 @@ impl Run<'_> {
     }
 
     /// The command of a peer on this run's device.
-    fn starter(&self, peer: &str) -> Result<Starter> {
+    pub(crate) fn starter(&self, peer: &str) -> Result<Starter> {
         let mut words = peer.split_whitespace().map(str::to_owned);
         let program =
             words.next().ok_or_else(|| Diagnostic::new("a peer is a command, this one is empty"))?;

@@ -1,5 +1,6 @@
 //! Tables of one or several records.
 
+mod memory;
 mod starts;
 
 use crate::busy;
@@ -30,6 +31,7 @@ pub fn markdown(records: &[Record]) -> String {
         text.push_str(&times(records, &measurements));
     }
     text.push_str(&starts::markdown(records));
+    text.push_str(&memory::markdown(records));
     for absent in records.iter().flat_map(|r| &r.absent) {
         _ = writeln!(text, "\n{}: {}.", absent.contender, absent.why);
     }
@@ -231,6 +233,7 @@ pub(super) mod tests {
             settings: Settings::FULL,
             busy: None,
             starts: vec![],
+            footprints: vec![],
             measurements,
             failed: vec![],
             absent: vec![],

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use wengert::{DType, Device, DeviceOptions, Literal};
-use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu, random_chains};
+use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains};
 use wengert_bench::cli::cases_json;
 use wengert_bench::harness::Contender;
 use wengert_bench::record::Record;
@@ -99,6 +99,8 @@ fn peers_measure_the_same_cases() {
     assert_eq!(cases, catalogue(false));
     let cases_of_cpu: Vec<Case> = serde_json::from_value(read["cpu"].clone()).unwrap();
     assert_eq!(cases_of_cpu, catalogue_of_cpu(false));
+    let cases_of_memory: Vec<Case> = serde_json::from_value(read["memory"].clone()).unwrap();
+    assert_eq!(cases_of_memory, catalogue_of_memory(false));
     assert!(matches!(cases[0].kind, Kind::Empty));
 }
 
@@ -182,6 +184,55 @@ fn the_cpu_is_measured_beside_plain_loops() {
     assert!(output.status.success() && record.failed.is_empty(), "{:?}", record.failed);
     let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
     assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
+}
+
+/// Every step whose memory is looked at is compiled, and the table of the record has a row for each.
+#[test]
+fn memory_is_planned_for_every_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory.json");
+    let output = bench()
+        .args(["memory", "--small", "--date", "2026-01-02", "--save"])
+        .arg(folder.path())
+        .arg("--json")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (record, cases) = (Record::read(&path).unwrap(), catalogue_of_memory(true));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let find = |id: &str| record.footprints.iter().find(|f| f.case == id).unwrap();
+    for case in &cases {
+        let found = find(&case.id);
+        let (bound, naive) = (found.bound_bytes.unwrap(), found.naive_bytes.unwrap());
+        assert!(0 < bound && bound <= found.arena_bytes && naive > 0, "{found:?}");
+        assert!(found.planning.is_some_and(|share| 0.0 < share && share < 1.0), "{found:?}");
+        // Nothing but the loss is made beside the state.
+        assert_eq!(found.result_bytes, 4, "{}", case.id);
+        assert!(folder.path().join(format!("{}.graph", case.file_name())).exists(), "{}", case.id);
+        let row = text.lines().find(|line| line.starts_with(&format!("| {} |", case.id))).unwrap();
+        assert_eq!(row.matches('|').count(), 11, "{row}");
+    }
+    assert_eq!((record.footprints.len(), cases.len(), record.failed.len()), (5, 5, 0));
+    // Parameters and moments with a counter; parameters, velocities and running statistics.
+    let (unet, resnet) = (find(&cases[3].id), find(&cases[4].id));
+    assert_eq!(unet.state_bytes, 12 * unet.parameters + 4);
+    let norms = resnet.state_bytes - 8 * resnet.parameters;
+    assert!(norms > 0 && norms < resnet.parameters, "{resnet:?}");
+    let table = bench().arg("table").arg(&path).output().unwrap();
+    assert_eq!(String::from_utf8(table.stdout).unwrap(), text);
+    let wrong = bench().args(["memory", "--only", "no such step"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+/// What is compiled only says so.
+#[test]
+fn steps_without_a_plain_loop_are_not_run() {
+    for case in catalogue_of_memory(true) {
+        let is_run = !matches!(case.kind, Kind::UNet { .. } | Kind::ResNet { .. });
+        assert_eq!(case.make().is_ok(), is_run, "{}", case.id);
+        assert!(case.program().is_ok() && case.work.flops > 0, "{}", case.id);
+    }
 }
 
 /// A profile names a kernel for everything that takes time; steps of products have rates.

@@ -49,6 +49,7 @@ pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Probed, Session};
 pub use target::{ptx, target};
+pub use wengert_compiler::memory::naive_peak;
 pub use wengert_compiler::{autodiff, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::graph::control;

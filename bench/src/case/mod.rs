@@ -16,11 +16,13 @@ mod inference;
 mod plain;
 mod random_chain;
 mod recurrent;
+mod resnet;
 mod rows;
 mod sums;
 mod training;
 mod transformer;
 mod transpose;
+mod unet;
 
 pub use chain::{Chain, compare_chain};
 pub use convolutional::Convolutional;
@@ -28,9 +30,11 @@ pub use gemm::{Epilogue, Product};
 pub use inference::{Encoder, Inference};
 pub use random_chain::{compare_random_chain, random_chains};
 pub use recurrent::{Form, Recurrent};
+pub use resnet::ResNet;
 pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
 pub use transformer::Transformer;
+pub use unet::UNet;
 
 use crate::data::uniform;
 use crate::parity::Parity;
@@ -38,7 +42,7 @@ use crate::record::Work;
 use crate::resident::{FUNCTION, Resident};
 use serde::{Deserialize, Serialize};
 use wengert::core::graph::build::FunctionBuilder;
-use wengert::{DType, Initializer, Literal, Program, Result, Tensor, TensorType};
+use wengert::{DType, Diagnostic, Initializer, Literal, Program, Result, Tensor, TensorType};
 
 /// A case.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -172,6 +176,18 @@ pub enum Kind {
         /// The network.
         network: Convolutional,
     },
+    /// A training step of a U-Net.
+    #[serde(rename = "unet")]
+    UNet {
+        /// The network.
+        network: UNet,
+    },
+    /// A training step of a residual network.
+    #[serde(rename = "resnet")]
+    ResNet {
+        /// The network.
+        network: ResNet,
+    },
     /// A network's results.
     Inference {
         /// The network.
@@ -249,6 +265,23 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases
 }
 
+/// The training steps whose [memory](crate::memory) is looked at: those of GPT-2, larger than it is timed at, and of the networks of C5 that have the most of it to plan; a U-Net
+/// and ResNet-50.
+pub fn catalogue_of_memory(small: bool) -> Vec<Case> {
+    let mut cases = vec![transformer::case_of_memory(small)];
+    cases.extend(convolutional::cases(small));
+    cases.extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
+    cases.extend(unet::cases(small));
+    cases.extend(resnet::cases(small));
+    for case in &mut cases {
+        case.group = GROUP_OF_MEMORY.into();
+    }
+    cases
+}
+
+/// The group of what is compiled for its memory.
+const GROUP_OF_MEMORY: &str = "memory of steps";
+
 /// The group of products of bf16.
 const OF_BF16: &str = "C10 products of bf16";
 
@@ -283,7 +316,21 @@ impl Case {
             Kind::Recurrent { network } => recurrent::make(network),
             Kind::Transformer { network } => transformer::make(network),
             Kind::Convolutional { network } => convolutional::make(network),
+            Kind::UNet { .. } | Kind::ResNet { .. } => Err(Diagnostic::new(format!(
+                "`{}` is not run: there is no plain loop to compare it with",
+                self.id
+            ))
+            .help("`wengert-bench memory` compiles it")),
             Kind::Inference { network } => inference::make(network),
+        }
+    }
+
+    /// Makes the program alone.
+    pub fn program(&self) -> Result<Program> {
+        match &self.kind {
+            Kind::UNet { network } => network.program(),
+            Kind::ResNet { network } => network.program(),
+            _ => Ok(self.make_fresh()?.program),
         }
     }
 

@@ -106,6 +106,14 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     networks.into_iter().map(case).collect()
 }
 
+/// The case whose memory is looked at: GPT-2 with 124 million parameters, on more and longer sequences than it is timed with.
+pub(super) fn case_of_memory(small: bool) -> Case {
+    let Some(Case { kind: Kind::Transformer { network }, .. }) = cases(small).pop() else {
+        unreachable!("cases of transformers are transformers")
+    };
+    case(if small { network } else { Transformer { batch: 8, steps: 256, ..network } })
+}
+
 /// The work of a step: 6 operations a token for each number of the matrices that tokens are multiplied with (12·width² in a block, vocabulary·width behind
 /// the last; twice forward, four times backward), and 12·layers·width·steps a token for attention, as everybody counts it, though half of it is
 /// masked. Parameters and two moments are read and written, tokens are read.

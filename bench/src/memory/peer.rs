@@ -1,0 +1,139 @@
+//! What other compilers say of theirs.
+
+use super::Footprint;
+use crate::case::Case;
+use crate::starts::Starter;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use wengert::{Diagnostic, Result};
+
+/// What a peer's compiler says of a step.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Said {
+    /// Its name in records.
+    pub contender: String,
+    /// What it compiled for.
+    pub device: String,
+    /// Libraries and their versions.
+    pub libraries: BTreeMap<String, String>,
+    /// Numbers that are learnt.
+    pub parameters: u64,
+    /// What is donated: parameters, the optimiser's state, running statistics.
+    pub state_bytes: u64,
+    /// What each way in which the step can be written needs, by its name.
+    pub ways: BTreeMap<String, Way>,
+}
+
+/// What one way needs.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// Temporary memory.
+    pub temporary_bytes: u64,
+    /// Results that are not written over what is donated.
+    pub result_bytes: u64,
+    /// Seconds from the beginning of tracing until the step is compiled.
+    pub compile_seconds: f64,
+}
+
+/// What a process answers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Said(Said),
+    Absent { absent: String },
+    Wrong { error: String },
+}
+
+/// Asks a peer about a step: its footprints and libraries; `Ok(Err(why))` if it cannot take part.
+///
+/// Errors: the process does not start, fails or says something else; its network is another.
+#[allow(clippy::type_complexity)] // The same shape as everywhere that somebody may be absent.
+pub fn ask(
+    starter: &Starter,
+    case: &Case,
+) -> Result<std::result::Result<(Vec<Footprint>, BTreeMap<String, String>), String>> {
+    let failed = |what: &str| Diagnostic::new(format!("the process of `{}` {what}", starter.program));
+    let mut command = Command::new(&starter.program);
+    command.args(&starter.arguments).args(["--memory", &case.id]);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|e| failed(&format!("does not start: {e}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.trim_end();
+    if line.is_empty() {
+        return Err(failed("ended without a word"));
+    }
+    let said = match serde_json::from_str(line) {
+        Ok(Answer::Said(said)) => said,
+        Ok(Answer::Absent { absent }) => return Ok(Err(absent)),
+        Ok(Answer::Wrong { error }) => return Err(Diagnostic::new(error)),
+        Err(e) => return Err(failed(&format!("says `{line}`, which is no answer: {e}"))),
+    };
+    let Said { contender, device, libraries, parameters, state_bytes, ways } = said;
+    if parameters != case.work.elements {
+        let wanted = case.work.elements;
+        return Err(failed(&format!("compiled a network of {parameters} parameters, not {wanted}")));
+    }
+    let footprint = |(way, needs): (String, Way)| Footprint {
+        case: case.id.clone(),
+        contender: contender.clone(),
+        device: device.clone(),
+        way,
+        parameters,
+        state_bytes,
+        arena_bytes: needs.temporary_bytes,
+        result_bytes: needs.result_bytes,
+        bound_bytes: None,
+        naive_bytes: None,
+        compile_seconds: needs.compile_seconds,
+        planning: None,
+    };
+    Ok(Ok((ways.into_iter().map(footprint).collect(), libraries)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::catalogue_of_memory;
+
+    fn shell(script: &str) -> Starter {
+        Starter { program: "sh".into(), arguments: vec!["-c".into(), script.into()] }
+    }
+
+    #[test]
+    fn every_way_has_a_footprint() {
+        let case = catalogue_of_memory(true).remove(0);
+        let said = |parameters: u64| {
+            let way = |bytes| {
+                format!(r#"{{"temporary_bytes": {bytes}, "result_bytes": 4, "compile_seconds": 0.5}}"#)
+            };
+            format!(
+                r#"{{"contender": "script", "device": "cpu", "libraries": {{"sh": "1"}}, "parameters": {parameters},
+                    "state_bytes": 60, "ways": {{"one": {}, "other": {}}}}}"#,
+                way(100),
+                way(90)
+            )
+            .replace('\n', " ")
+        };
+        // `$1` is the case behind `--memory`, which is the script's name.
+        let script = format!("[ \"$1\" = '{}' ] && echo '{}'", case.id, said(case.work.elements));
+        let (footprints, libraries) = ask(&shell(&script), &case).unwrap().unwrap();
+        let found: Vec<_> = footprints.iter().map(|f| (f.way.as_str(), f.bytes())).collect();
+        assert_eq!((found, libraries["sh"].as_str()), (vec![("one", 104), ("other", 94)], "1"));
+        let other = ask(&shell(&format!("echo '{}'", said(7))), &case).unwrap_err();
+        assert!(other.message.contains("a network of 7 parameters"), "{other}");
+    }
+
+    #[test]
+    fn what_goes_wrong_is_told() {
+        let case = catalogue_of_memory(true).remove(0);
+        let why = |script: &str| ask(&shell(script), &case).unwrap_err().message;
+        assert!(why("true").contains("ended without a word"));
+        assert!(why("echo noise").contains("`noise`, which is no answer"));
+        assert!(why(r#"echo '{"error": "out of memory"}'"#).contains("out of memory"));
+        let absent = ask(&shell(r#"echo '{"absent": "not installed"}'"#), &case).unwrap();
+        assert_eq!(absent.unwrap_err(), "not installed");
+    }
+}
