@@ -20,9 +20,9 @@ const PATIENCE: usize = 4;
 /// Peaks of rules that differ by less than such a part are as good to begin with.
 const ALIKE: u64 = 64;
 
-/// What a search may look at: some 15 milliseconds for a thousand kernels.
+/// What a search may look at: some 15 milliseconds for a thousand kernels, and no more than 25 for any number, so that compiling grows as the program does.
 fn effort(steps: usize) -> u64 {
-    (4000 * steps as u64).min(20_000_000)
+    (4000 * steps as u64).min(6_000_000)
 }
 
 /// What was found.
