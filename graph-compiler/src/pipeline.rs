@@ -9,7 +9,8 @@
 
 use crate::kernels::Kernels;
 use crate::lower;
-use crate::memory::{Planned, plan_kernels};
+use crate::memory::assign::problem::Problem;
+use crate::memory::{self, Planned, plan_kernels};
 use crate::rewrite::MAX_ROUNDS;
 use crate::{calls, probes, rewrite};
 use std::collections::BTreeMap;
@@ -26,11 +27,13 @@ pub struct Options {
     pub fuel: BTreeMap<String, u64>,
     /// Keep the function as it was after each pass.
     pub keep_stages: bool,
+    /// Most bytes of all memory that a plan names: variables, inputs, outputs, constants and arena. Kernels are repeated where a plan would take more.
+    pub memory_budget: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { fuse: true, fuel: BTreeMap::new(), keep_stages: false }
+        Options { fuse: true, fuel: BTreeMap::new(), keep_stages: false, memory_budget: None }
     }
 }
 
@@ -284,14 +287,62 @@ pub fn compile_traced(
     target: &Target,
     options: &Options,
 ) -> Result<(Plan, Sources)> {
+    let compiled = compile_bound(program, function, binding, target, options)?;
+    let Planned { plan, sources: steps, .. } =
+        plan_kernels(&compiled.kernels, target, binding, options.memory_budget)?;
+    verified(&plan);
+    let sources = Sources { table: compiled.function.locations, steps };
+    Ok((plan, sources))
+}
+
+/// Compiles a function of a program to plans that take different amounts of memory: from the least that was found, with kernels that run more than once, to what the plan without
+/// repetitions takes, by rising memory and falling cost. There are at most `points` of the former.
+///
+/// Errors: those of [`compile`].
+pub fn frontier(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+    points: u64,
+) -> Result<Vec<Planned>> {
+    let compiled = compile_bound(program, function, binding, target, options)?;
+    let plans = memory::frontier(&compiled.kernels, target, binding, points)?;
+    plans.iter().for_each(|planned| verified(&planned.plan));
+    Ok(plans)
+}
+
+/// Compiles a function of a program up to the buffers of its arena: a problem of assignment, with what each buffer is called.
+///
+/// Errors: those of [`compile`].
+pub fn buffers(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Result<(Problem, Vec<String>)> {
+    let compiled = compile_bound(program, function, binding, target, options)?;
+    memory::problem(&compiled.kernels, target, binding)
+}
+
+fn compile_bound(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Result<Compiled> {
     let bound = program.get(function)?.bind(binding)?;
     within("verify", || verify(&bound))?;
     let (bound, _) = probes::expose(bound)?;
-    let compiled = kernels_of(bound, target, options)?;
-    let Planned { plan, sources: steps } = plan_kernels(&compiled.kernels, target, binding)?;
-    if let Err(fault) = within("verify plan", || plan::verify(&plan)) {
+    kernels_of(bound, target, options)
+}
+
+/// A plan that the verifier refuses is a mistake of the compiler's.
+fn verified(plan: &Plan) {
+    if let Err(fault) = within("verify plan", || plan::verify(plan)) {
         panic!("pass plan breaks an invariant of plans: {fault}");
     }
-    let sources = Sources { table: compiled.function.locations, steps };
-    Ok((plan, sources))
 }

@@ -49,7 +49,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Run the filetests of a folder.
     Test(TestArgs),
-    /// Give buffers offsets: a table of lifespans and sizes in, the table with offsets out.
+    /// Say what memory a function needs and what less would cost, or give buffers offsets: a table of lifespans and sizes in, the table with offsets out.
     Memory(MemoryArgs),
     /// List the ops, or explain one.
     Ops(OpsArgs),
@@ -100,6 +100,10 @@ pub struct DeviceArgs {
     /// GPUs: launch each kernel by itself, not as a captured graph.
     #[arg(long)]
     pub no_capture: bool,
+    /// Most memory that a function may take, all told: bytes, or 3MiB, 1.5GiB. Where its plan would take more, kernels run again instead of keeping what they have made; the bits
+    /// of results are the same.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory_budget: Option<u64>,
 }
 
 /// Arguments of `run`.
@@ -188,6 +192,18 @@ pub struct CompileArgs {
     /// What to compile for: cpu, or a GPU's architecture: sm_80, sm_86, sm_89, sm_90, sm_100, sm_120.
     #[arg(long, default_value = "cpu")]
     pub target: String,
+    /// Most memory that the plan may take, all told: bytes, or 3MiB, 1.5GiB, or `none` for as much as it takes. With several, the file has a plan for each, and who loads it takes the fastest that
+    /// fits.
+    #[arg(long = "memory-budget", value_name = "BYTES", value_delimiter = ',', value_parser = budget)]
+    pub memory_budgets: Vec<Budget>,
+}
+
+/// A budget of memory; nothing is as much as it takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Budget(pub Option<u64>);
+
+fn budget(text: &str) -> Result<Budget, String> {
+    if text == "none" { Ok(Budget(None)) } else { Ok(Budget(Some(bytes(text)?))) }
 }
 
 /// Stages of compilation.
@@ -232,6 +248,9 @@ pub struct DumpArgs {
     /// With --stage plan: print how much memory it takes, and when most.
     #[arg(long)]
     pub memory: bool,
+    /// With --stage plan or ptx: most memory that the plan may take, all told.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory_budget: Option<u64>,
     /// Print the recipe of a .graph file, too.
     #[arg(long)]
     pub recipe: bool,
@@ -386,20 +405,38 @@ pub struct TestArgs {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("goal").required(true))]
 pub struct MemoryArgs {
-    /// A .csv table of buffers, one a line: id, lower, upper (the first moment at which it lives no more), size; and alignment, offset (where it must lie), alias
-    /// (whose bytes it shares), where there is such a column.
-    #[arg(value_name = "PROBLEM.csv")]
-    pub problem: PathBuf,
-    /// Find offsets with which no buffer ends above this: bytes, or 3KiB, 3MiB, 3GiB; exit status 1 if there are none or none is found.
+    /// A .graph or .ir file and the function in it, or a .csv table of buffers, one a line: id, lower, upper (the first moment at which the buffer lives no more), size; and
+    /// alignment, offset (where it must lie), alias (whose bytes it shares), where there is such a column.
+    #[arg(value_name = "FILE[@FUNC]|PROBLEM.csv")]
+    pub problem: String,
+    /// Find offsets with which no buffer ends above this: bytes, or 3KiB, 3MiB, 3GiB; exit status 1 if there are none or none is found. Of a function: the buffers of its arena.
     #[arg(long, value_name = "BYTES", group = "goal", value_parser = bytes)]
     pub capacity: Option<u64>,
     /// Find offsets that end as low as possible.
     #[arg(long, group = "goal")]
     pub minimize: bool,
-    /// Write the table with offsets.
-    #[arg(short, long, value_name = "SOLUTION.csv")]
+    /// Of a function: list plans from the least memory it can run in to what it takes as it is, with what they cost.
+    #[arg(long, group = "goal")]
+    pub frontier: bool,
+    /// With --frontier: most plans beside the one that takes most.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub points: u64,
+    /// With --frontier: run each plan so many times on the CPU, in turns, and list the median of its times; inputs that are not given are random.
+    #[arg(long, value_name = "RUNS", requires = "frontier", value_parser = clap::value_parser!(u64).range(1..))]
+    pub measure: Option<u64>,
+    /// Of a function: what to compile for: cpu, sm_80 and the like.
+    #[arg(long, default_value = "cpu")]
+    pub target: String,
+    /// Of a function: bind a dimension variable.
+    #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
+    pub binds: Vec<String>,
+    /// On what, with --measure.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// Write the table with offsets; with --frontier, all plans to one .plan file, of which the fastest is taken that fits.
+    #[arg(short, long, value_name = "SOLUTION.csv|OUT.plan")]
     pub out: Option<PathBuf>,
-    /// Draw the arena over time.
+    /// Draw the arena over time, or time over memory.
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
     /// States that the exact search may look at, all together; the same effort gives the same result.

@@ -23,8 +23,8 @@ pub struct Source {
 pub enum Contents {
     /// Functions.
     Program(Box<GraphFile>),
-    /// One function, compiled.
-    Plan(Box<Plan>),
+    /// One function, compiled: plans by falling memory.
+    Plan(Vec<Plan>),
 }
 
 impl Source {
@@ -36,15 +36,15 @@ impl Source {
             Some((name, text)) if *name == path => {
                 Contents::Program(Box::new(GraphFile::new(parse_program(text, name)?)))
             }
-            _ if is_plan => Contents::Plan(Box::new(format::plan::read(path)?)),
+            _ if is_plan => Contents::Plan(format::plan::read_all(path)?),
             _ => Contents::Program(Box::new(GraphFile::read(path)?)),
         };
         let source = Source { path: path.into(), contents, function: function.map(str::to_owned) };
         match (&source.contents, &source.function) {
             (Contents::Program(file), Some(name)) => drop(file.program.get(name)?),
-            (Contents::Plan(plan), Some(name)) if plan.function != *name => {
+            (Contents::Plan(plans), Some(name)) if plans[0].function != *name => {
                 return Err(Diagnostic::new(format!("there is no function `@{name}`"))
-                    .help(format!("the plan is of @{}", plan.function))
+                    .help(format!("the plan is of @{}", plans[0].function))
                     .into());
             }
             _ => {}
@@ -97,7 +97,7 @@ impl Source {
     pub fn signature(&self) -> Outcome<Signature> {
         match &self.contents {
             Contents::Program(_) => Ok(Signature::of_function(self.function()?)),
-            Contents::Plan(plan) => Ok(Signature::of_plan(plan)),
+            Contents::Plan(plans) => Ok(Signature::of_plan(&plans[0])),
         }
     }
 
@@ -133,10 +133,10 @@ impl Source {
     pub fn compile(&self, session: &mut Session, binding: &Binding) -> Outcome<Compiled> {
         match &self.contents {
             Contents::Program(file) => Ok(session.compile(&file.program, &self.function()?.name, binding)?),
-            Contents::Plan(plan) if binding.is_empty() => Ok(session.load_plan((**plan).clone())?),
-            Contents::Plan(plan) => {
+            Contents::Plan(plans) if binding.is_empty() => Ok(session.load_plans(plans.clone())?),
+            Contents::Plan(plans) => {
                 Err(Diagnostic::new("a plan has no dimension variables that could be bound")
-                    .help(format!("it was compiled with {}", plan.binding))
+                    .help(format!("it was compiled with {}", plans[0].binding))
                     .into())
             }
         }
@@ -177,7 +177,13 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         tuning: args.tuning.clone(),
         autotune: args.autotune,
         fast_products: args.fast_products,
+        memory_budget: args.memory_budget,
     };
+    if device == Device::Interpreter && args.memory_budget.is_some() {
+        return Err(Diagnostic::new("the interpreter follows no plan, so it keeps no budget of memory")
+            .help("--memory-budget goes with --device cpu, cuda and emulator")
+            .into());
+    }
     if !matches!(device, Device::Cuda(_))
         && (options.tuning.is_some() || args.fast_products || args.no_capture)
     {

@@ -112,3 +112,94 @@ fn bad_tables_and_flags_are_named() {
     refused(&["memory", "p.csv", "--capacity", "much"], &["`much` is no number of bytes", "1.5MiB"]);
     refused(&["memory", "p.csv", "--capacity", "1.5"], &["is no number of bytes"]);
 }
+
+/// A perceptron of eight layers, and the gradient of its loss.
+fn perceptron(folder: &Path) {
+    let mut text = String::from("func @loss(%x: f32[B,32]");
+    (0..8).for_each(|n| text += &format!(", %w{n}: f32[32,32]"));
+    text += ") -> (f32[]) {\n    %h0: f32[B,32] = tanh %x\n";
+    for n in 0..8 {
+        let next = n + 1;
+        text += &format!(
+            "    %p{n}: f32[B,32] = dot_general %h{n}, %w{n} {{contract=[[1],[0]]}}\n    %h{next}: f32[B,32] = tanh %p{n}\n"
+        );
+    }
+    text += "    %y: f32[] = reduce_sum %h8 {axes=[0,1]}\n    return %y\n}\n";
+    std::fs::write(folder.join("loss.ir"), text).unwrap();
+    let wrt: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
+    let arguments = ["grad", "loss.ir", "--value", "--wrt", &wrt.join(","), "-o", "step.ir"];
+    let (status, out, err) = graphrun(folder, &arguments);
+    assert_eq!(status, 0, "{out}{err}");
+}
+
+#[test]
+fn a_function_runs_in_less_memory_with_the_same_bits() {
+    let folder = TempDir::new().unwrap();
+    perceptron(folder.path());
+    let good = |arguments: &[&str]| {
+        let (status, out, err) = graphrun(folder.path(), arguments);
+        assert_eq!(status, 0, "{arguments:?}: {out}{err}");
+        out
+    };
+    let frontier =
+        ["memory", "step.ir", "--frontier", "--bind", "B=512", "--json", "--svg", "f.svg", "-o", "f.plan"];
+    let report: serde_json::Value = serde_json::from_str(&good(&frontier)).unwrap();
+    let points = report["points"].as_array().unwrap();
+    let of = |n: usize, what: &str| points[n][what].as_u64().unwrap();
+    assert!(points.len() > 3, "{report}");
+    let last = points.len() - 1;
+    assert_eq!(of(last, "kernels_again"), 0);
+    assert!(of(0, "arena") * 3 < of(last, "arena") * 2, "two thirds are enough: {report}");
+    for n in 1..points.len() {
+        assert!(of(n, "bytes") > of(n - 1, "bytes") && of(n, "operations") < of(n - 1, "operations"));
+    }
+    let picture = std::fs::read_to_string(folder.path().join("f.svg")).unwrap();
+    assert_eq!(picture.matches("<title>").count(), points.len());
+
+    // The same bits, in the memory that was asked for.
+    let inputs: Vec<String> = (0..8).map(|n| format!("w{n}=random:{n}")).collect();
+    let run = |file: &str, more: &[&str], out: &str| {
+        let mut arguments = vec!["run", file, "--input", "x=random:9", "--json"];
+        inputs.iter().for_each(|input| arguments.extend(["--input", input]));
+        arguments.extend(more);
+        std::fs::write(folder.path().join(out), good(&arguments)).unwrap();
+        std::fs::read_to_string(folder.path().join(out)).unwrap()
+    };
+    let bind = ["--bind", "B=512"];
+    let wanted = run("step.ir", &bind, "wanted.json");
+    for n in [0, last / 2] {
+        let budget = of(n, "bytes").to_string();
+        let with = [&bind[..], &["--memory-budget", &budget]].concat();
+        assert_eq!(run("step.ir", &with, "found.json"), wanted, "{budget} bytes");
+    }
+    let budgets = format!("none,{}", of(0, "bytes"));
+    let compiled =
+        good(&["compile", "step.ir", "--bind", "B=512", "--memory-budget", &budgets, "-o", "step.plan"]);
+    assert_eq!(compiled.lines().count(), 2, "{compiled}");
+    assert_eq!(run("step.plan", &[], "found.json"), wanted);
+    // The fastest that fits is taken.
+    let logged = |budget: &str| {
+        let mut arguments =
+            vec!["-v", "run", "step.plan", "--input", "x=random:9", "--memory-budget", budget];
+        inputs.iter().for_each(|input| arguments.extend(["--input", input]));
+        graphrun(folder.path(), &arguments)
+    };
+    assert!(logged(&of(last, "bytes").to_string()).2.contains("plan 1 of 2"));
+    assert!(logged(&of(0, "bytes").to_string()).2.contains("plan 2 of 2"));
+    let (status, _, err) = logged("64KiB");
+    assert!(status == 3 && err.contains("no plan fits: the budget is 64.00 KiB"), "{status}: {err}");
+    let impossible = ["run", "step.ir", "--bind", "B=512", "--memory-budget", "1MiB", "--input", "x=zeros"];
+    let zeros: Vec<String> = (0..8).map(|n| format!("w{n}=zeros")).collect();
+    let impossible =
+        [&impossible[..], &zeros.iter().flat_map(|z| ["--input", z]).collect::<Vec<_>>()].concat();
+    let (status, _, err) = graphrun(folder.path(), &impossible);
+    assert!(status == 2 && err.contains("no way was found to run it in less than"), "{status}: {err}");
+
+    // Its buffers are a problem like others.
+    let out = good(&["memory", "step.ir", "--minimize", "--bind", "B=512", "-o", "s.csv"]);
+    let rows = rows(&std::fs::read_to_string(folder.path().join("s.csv")).unwrap());
+    assert!(rows.len() > 8 && out.contains(&format!("they fit into {} bytes", height(&rows))), "{out}");
+    let measured =
+        good(&["memory", "step.ir", "--frontier", "--points", "2", "--bind", "B=64", "--measure", "2"]);
+    assert!(measured.contains("measured ms") && measured.lines().count() >= 2, "{measured}");
+}

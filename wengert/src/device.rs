@@ -19,7 +19,7 @@ pub enum Device {
     Interpreter,
 }
 
-/// How a device is used. Only GPUs have choices.
+/// How a device is used. All but the budget is for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// Whether the steps of a run are captured into a CUDA graph and replayed as one; the bits are the same either way. The environment
@@ -33,12 +33,15 @@ pub struct DeviceOptions {
     /// Whether cuBLASLt may do what is fastest: round f32 operands to tf32, and do whole epilogues in another order and with its own
     /// activations. Then results differ from other devices' by more than the order of sums.
     pub fast_products: bool,
+    /// Most bytes of all memory that a function may take: its variables, inputs, outputs, constants and arena. Where its plan would take more, kernels run again instead of keeping what
+    /// they have made; the bits are the same. A function that cannot be run in so little is an error.
+    pub memory_budget: Option<u64>,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
         let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
-        DeviceOptions { capture, tuning: None, autotune: false, fast_products: false }
+        DeviceOptions { capture, tuning: None, autotune: false, fast_products: false, memory_budget: None }
     }
 }
 

@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
-use wengert_core::plan::Plan;
+use wengert_core::plan::{Account, Bytes, Plan};
 use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
@@ -54,6 +54,8 @@ pub struct Session {
     machine: Machine,
     target: Target,
     variables: Variables,
+    /// Most bytes that a function may take.
+    memory_budget: Option<u64>,
     /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
     cache: Vec<(Function, Binding, Arc<Executable>)>,
 }
@@ -80,7 +82,8 @@ impl Session {
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let machine = Machine::open(device, options)?;
         let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
-        Ok(Session { device, machine, target, variables, cache: Vec::new() })
+        let memory_budget = options.memory_budget;
+        Ok(Session { device, machine, target, variables, memory_budget, cache: Vec::new() })
     }
 
     /// The device.
@@ -122,7 +125,7 @@ impl Session {
             return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
                 .help(format!("it has {}", listed(&names))));
         }
-        let executable = Executable::compile(&self.machine, program, function, binding)?;
+        let executable = Executable::compile(&self.machine, program, function, binding, self.memory_budget)?;
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
 
@@ -161,6 +164,48 @@ impl Session {
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
         let executable = Arc::new(Executable::load(&self.machine, plan)?);
         Ok(Compiled { executable, variables: self.variables.clone() })
+    }
+
+    /// Makes the first of several plans ready that fits into the budget of the session, if it has one, and into the memory that is free: those of a `.plan` file are ordered from the fastest to the smallest
+    /// ([`crate::format::plan::read_all`]). Variables that the session has already are no longer to be found room for.
+    ///
+    /// Errors: none fits; those of [`load_plan`](Self::load_plan).
+    ///
+    /// # Panics
+    ///
+    /// If there is no plan.
+    pub fn load_plans(&mut self, plans: Vec<Plan>) -> Result<Compiled> {
+        let free = self.machine.free_memory()?;
+        let needs: Vec<[u64; 2]> = plans.iter().map(|plan| self.needs(plan)).collect();
+        let budget = self.memory_budget.unwrap_or(u64::MAX);
+        let fits = |[total, more]: &[u64; 2]| *total <= budget && free.is_none_or(|free| *more <= free);
+        let Some(chosen) = needs.iter().position(fits) else {
+            let [total, more] = needs.last().expect("there is a plan");
+            let why = match free {
+                Some(free) if *more > free => format!("{} of memory are free", Bytes(free)),
+                _ => format!("the budget is {}", Bytes(budget)),
+            };
+            let text = format!(
+                "no plan fits: {why}, the smallest takes {}, {} of it anew",
+                Bytes(*total),
+                Bytes(*more)
+            );
+            return Err(Diagnostic::of_device(text).help(
+                "compile for less memory: `graphrun compile --memory-budget`, `graphrun memory --frontier`",
+            ));
+        };
+        tracing::info!("plan {} of {} takes {}", chosen + 1, needs.len(), Bytes(needs[chosen][0]));
+        let plan = plans.into_iter().nth(chosen).expect("it is one of them");
+        self.load_plan(plan)
+    }
+
+    /// Bytes that a plan takes, and what of them is not there yet.
+    fn needs(&self, plan: &Plan) -> [u64; 2] {
+        let total = Account::sizes(plan).total();
+        let variables = self.variables.lock();
+        let there = plan.variables.iter().filter(|v| variables.get(&v.name).is_some());
+        let there: u64 = there.map(|v| plan.values[v.after].bytes()).sum();
+        [total, total.saturating_sub(there)]
     }
 
     /// The variable of this key path.

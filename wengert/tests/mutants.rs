@@ -257,7 +257,7 @@ fn plan_files(program: &Program) -> Vec<Vec<u8>> {
         function.bind(&binding).ok()?;
         let options = Options::default();
         let compiled = compile(program, &function.name, &binding, &Target::cpu(), &options).unwrap();
-        Some(plan::to_bytes(&compiled).unwrap())
+        Some(plan::to_bytes(std::slice::from_ref(&compiled)).unwrap())
     });
     functions.collect()
 }

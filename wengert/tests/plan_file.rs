@@ -69,16 +69,16 @@ fn round_trip_through_bytes_and_files() {
         plan::write(&path, &original).unwrap();
         let read = plan::read(&path).unwrap();
         assert!(read == original, "@{}", original.function);
-        assert_eq!(plan::to_bytes(&read).unwrap(), std::fs::read(&path).unwrap());
+        assert_eq!(plan::to_bytes(std::slice::from_ref(&read)).unwrap(), std::fs::read(&path).unwrap());
     }
 }
 
 #[test]
 fn a_loaded_plan_runs_as_the_program_does() {
-    let bytes = plan::to_bytes(&compiled(2)).unwrap();
+    let bytes = plan::to_bytes(&[compiled(2)]).unwrap();
     let x = Literal::from_vec(&[2, 3], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
     let mut session = Session::open(Device::Interpreter).unwrap();
-    let mut loaded = session.load_plan(plan::from_bytes(&bytes).unwrap()).unwrap();
+    let mut loaded = session.load_plans(plan::from_bytes(&bytes).unwrap()).unwrap();
     assert!(loaded.run(&[("x", &x)]).unwrap_err().to_string().contains("variable `w` has no value"));
     session.set_variable("w", &Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap()).unwrap();
     let y = loaded.run(&[("x", &x)]).unwrap();
@@ -115,7 +115,7 @@ fn plans_that_cannot_be_right_are_refused() {
         let error = plan::from_bytes(&bytes).unwrap_err().to_string();
         assert!(error.contains(message), "expected `{message}` in: {error}");
     };
-    assert!(plan::from_bytes(&sealed(&text, &constants, &literals)).unwrap() == original);
+    assert!(plan::from_bytes(&sealed(&text, &constants, &literals)).unwrap() == [original]);
     says(
         "section `literals` has 1 bytes too many",
         sealed(&text, &constants, &[&literals[..], &[0]].concat()),

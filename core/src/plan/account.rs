@@ -34,6 +34,34 @@ pub struct Account {
     pub peak: Peak,
 }
 
+impl Account {
+    /// The account of a plan, but for the peak, which takes following all steps.
+    pub fn sizes(plan: &Plan) -> Account {
+        let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
+        let value = |v: ValueId| plan.values[v].bytes();
+        let variables = |read_only: bool| {
+            let chosen = plan.variables.iter().filter(move |v| (v.before == Some(v.after)) == read_only);
+            sum(&mut chosen.map(|v| value(v.after)))
+        };
+        Account {
+            inputs: sum(&mut plan.inputs.iter().map(|i| value(i.value))),
+            outputs: sum(&mut plan.outputs.iter().map(|o| value(o.value))),
+            parameters: variables(true),
+            state: variables(false),
+            constants: sum(&mut plan.constants.iter().map(|c| value(c.value))),
+            arena: plan.arena,
+            workspace: workspace(&plan.steps),
+            peak: Peak::default(),
+        }
+    }
+
+    /// All memory that the plan names.
+    pub fn total(&self) -> u64 {
+        let all = [self.inputs, self.outputs, self.parameters, self.state, self.constants, self.arena];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
 /// The moment at which most bytes of the arena are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Peak {
@@ -58,22 +86,7 @@ pub struct Living {
 
 /// Accounts for a plan.
 pub fn account(plan: &Plan) -> Account {
-    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
-    let value = |v: ValueId| plan.values[v].bytes();
-    let variables = |read_only: bool| {
-        let chosen = plan.variables.iter().filter(move |v| (v.before == Some(v.after)) == read_only);
-        sum(&mut chosen.map(|v| value(v.after)))
-    };
-    Account {
-        inputs: sum(&mut plan.inputs.iter().map(|i| value(i.value))),
-        outputs: sum(&mut plan.outputs.iter().map(|o| value(o.value))),
-        parameters: variables(true),
-        state: variables(false),
-        constants: sum(&mut plan.constants.iter().map(|c| value(c.value))),
-        arena: plan.arena,
-        workspace: workspace(&plan.steps),
-        peak: peak(plan),
-    }
+    Account { peak: peak(plan), ..Account::sizes(plan) }
 }
 
 fn workspace(steps: &[Step]) -> u64 {
@@ -309,8 +322,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Bytes as people read them.
-struct Bytes(u64);
+/// Bytes as people read them: `1.50 MiB`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -347,6 +361,13 @@ impl fmt::Display for AccountText<'_> {
         }
         let bound = account.peak.bytes;
         let gap = if bound == 0 { 0.0 } else { (account.arena as f64 / bound as f64 - 1.0) * 100.0 };
+        writeln!(
+            f,
+            "  {:<18} {:>14}  {:>12}",
+            "in all",
+            account.total(),
+            Bytes(account.total()).to_string()
+        )?;
         writeln!(f, "  {:<18} {bound:>14}  {:>12}  gap {gap:.2} %", "lower bound", Bytes(bound).to_string())?;
         if account.peak.living.is_empty() {
             return Ok(());

@@ -18,7 +18,7 @@ pub mod parse;
 pub mod print;
 pub mod verify;
 
-pub use account::{Account, account};
+pub use account::{Account, Bytes, account};
 pub use interpret::{Run, interpret};
 pub use parse::{Part, Places, parse_plan};
 pub use verify::{verify, verify_at};

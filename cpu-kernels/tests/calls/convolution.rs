@@ -138,6 +138,14 @@ fn images() {
     all_directions(4, 1, [5, 7], image(2), DType::I32);
 }
 
+/// Taps as far away as addresses go meet nothing but the first of them.
+#[test]
+fn taps_beyond_everything() {
+    let far = Window { rhs_dilation: 1 << 40, low: 0, ..same(30, 3, 1) };
+    all_directions(1, 1, [16, 16], vec![far.clone(), same(6, 3, 1)], DType::F32);
+    all_directions(1, 1, [16, 16], vec![same(6, 3, 1), far], DType::F32);
+}
+
 /// Patches that are the source itself.
 #[test]
 fn pointwise() {

@@ -34,6 +34,12 @@ const SIBLINGS: usize = 4;
 /// How far apart in the program siblings may be: what is merged must wait for all it reads, and holds it in memory so long.
 const DISTANCE: usize = 256;
 
+/// How many calls later than by itself what a group computes may be there because it is merged. What waits for it holds memory: an optimiser's step size, computed along with the
+/// last bias, would keep the gradients of all layers until then.
+const WAIT: usize = 8;
+/// Readers of a group that are asked whether they would wait.
+const ASKED: usize = 64;
+
 /// What merging needs to know.
 pub(super) struct Merging<'v, 'a> {
     pub view: &'v View<'a>,
@@ -46,10 +52,59 @@ pub(super) struct Merging<'v, 'a> {
     pub readers: Vec<Vec<usize>>,
 }
 
+/// When roots can be computed, in calls: the last of the function's calls that they need.
+struct Times {
+    /// For each root.
+    of: Vec<usize>,
+    /// For each root those that read it.
+    readers: Vec<Vec<usize>>,
+}
+
+impl Times {
+    fn new(merging: &Merging<'_, '_>) -> Times {
+        let roots = merging.roots;
+        let mut times = Times { of: Vec::with_capacity(roots.len()), readers: vec![Vec::new(); roots.len()] };
+        // For each root the call that it is, or the last one it needs.
+        let mut last: Vec<usize> = Vec::with_capacity(roots.len());
+        let mut calls = 0;
+        for (n, root) in roots.iter().enumerate() {
+            let reads: BTreeSet<ValueId> = root.reads.iter().map(|r| merging.base(r.0)).collect();
+            let mut time = 0;
+            for producer in reads.iter().filter_map(|v| merging.root_of.get(v)) {
+                times.readers[*producer].push(n);
+                time = time.max(last[*producer]);
+            }
+            calls += usize::from(root.closed);
+            last.push(if root.closed { calls } else { time });
+            times.of.push(time);
+        }
+        times
+    }
+
+    /// When all of a group can be computed.
+    fn of_group(&self, group: &Group) -> usize {
+        group.members.iter().map(|m| self.of[*m]).max().unwrap_or(0)
+    }
+
+    /// True if somebody outside two groups who reads the first would have to wait for the second.
+    fn holds_up(&self, first: &Group, second: &Group) -> bool {
+        let time = self.of_group(second);
+        if time <= self.of_group(first) + WAIT {
+            return false;
+        }
+        let readers = first.members.iter().flat_map(|m| &self.readers[*m]);
+        let outside = |reader: &&usize| {
+            first.members.binary_search(reader).is_err() && second.members.binary_search(reader).is_err()
+        };
+        readers.filter(outside).take(ASKED).any(|reader| self.of[*reader] + WAIT < time)
+    }
+}
+
 impl Merging<'_, '_> {
     /// The groups of all roots.
     pub fn run(&self, fuse: bool) -> Groups {
         let mut groups = Groups::default();
+        let times = Times::new(self);
         // Root number n makes group number n.
         let mut readers: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for (n, root) in self.roots.iter().enumerate() {
@@ -71,13 +126,13 @@ impl Merging<'_, '_> {
                 continue;
             }
             for producer in producers {
-                self.try_merge(&mut groups, producer, n);
+                self.try_merge(&mut groups, &times, producer, n);
             }
             for read in &reads {
                 let known = readers.entry(*read).or_default();
                 for sibling in known.iter().rev().take(SIBLINGS) {
                     if n - sibling <= DISTANCE && self.share(root, &self.roots[*sibling], *read) {
-                        self.try_merge(&mut groups, *sibling, n);
+                        self.try_merge(&mut groups, &times, *sibling, n);
                     }
                 }
                 known.push(n);
@@ -98,7 +153,7 @@ impl Merging<'_, '_> {
         through(a) && through(b)
     }
 
-    fn try_merge(&self, groups: &mut Groups, a: usize, b: usize) {
+    fn try_merge(&self, groups: &mut Groups, times: &Times, a: usize, b: usize) {
         let (a, b) = (groups.find(a), groups.find(b));
         if a == b {
             return;
@@ -114,6 +169,9 @@ impl Merging<'_, '_> {
         let members: Vec<usize> = first.members.iter().chain(&second.members).copied().collect();
         let mut reads: BTreeSet<ValueId> = first.reads.union(&second.reads).copied().collect();
         if reads.len() + members.len() > MAX_BUFFERS || !self.permitted(&space, &members) {
+            return;
+        }
+        if times.holds_up(first, second) || times.holds_up(second, first) {
             return;
         }
         reads.retain(|v| self.root_of.get(v).is_none_or(|root| !members.contains(root)));

@@ -1,43 +1,50 @@
 //! The plan written down.
 
-use super::Planned;
-use super::moves::{Move, Moves};
+use super::moves::Move;
 use super::regions::Regions;
-use super::slots::{Arena, Slots};
+use super::{Laid, Part, Planned, Prediction};
+use crate::kernels::cost::Rates;
 use crate::kernels::{BufferId, Kernels, Work};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 use wengert_core::id::IdVec;
-use wengert_core::plan::{
-    Address, Argument, Constant, Input, NestId, Output, Plan, Step, Value, ValueId, Variable,
-};
-use wengert_core::{Binding, Literal, LocationId, Target, TensorType};
+use wengert_core::plan::{Address, Argument, Constant, Input, Output, Plan, Step, Value, ValueId, Variable};
+use wengert_core::{Literal, LocationId, TensorType};
 
 /// All that is decided of a function or region.
 pub(super) struct Decided<'a> {
+    pub laid: &'a Laid<'a>,
     pub kernels: &'a Kernels,
-    pub order: &'a [usize],
-    pub slots: &'a Slots,
-    pub arena: &'a Arena,
-    /// For each kernel its nest.
-    pub nests: &'a [Option<NestId>],
-    /// For each kernel the plans of its regions.
-    pub regions: &'a [Regions],
-    pub moves: &'a Moves,
+    /// For each kernel of the function the plans of its regions.
+    regions: &'a [Regions],
+}
+
+impl Decided<'_> {
+    /// The plans of the regions of a kernel.
+    pub fn regions(&self, k: usize) -> &Regions {
+        &self.regions[self.laid.run.from[k]]
+    }
+
+    /// The workspace of a kernel, with its bytes.
+    pub fn workspace(&self, k: usize) -> Option<(Address, u64)> {
+        self.laid.slots.workspace(&self.laid.arena, k)
+    }
 }
 
 /// Writes the plan, without its nests.
-pub(super) fn emit(decided: &Decided<'_>, target: &Target, binding: &Binding) -> Planned {
-    let (kernels, homes, moves) = (decided.kernels, &decided.slots.homes, decided.moves);
-    let mut writer = Writer::new(decided);
+pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned {
+    let kernels = &*laid.run.kernels;
+    let decided = Decided { laid, kernels, regions: &part.regions };
+    let (homes, moves, run) = (&laid.slots.homes, &laid.moves, &laid.run);
+    let mut writer = Writer::new(&decided);
     let mut steps = Vec::new();
     moves.first.iter().for_each(|m| steps.push(writer.copy(m)));
-    decided.order.iter().for_each(|k| writer.kernel(*k, &mut steps));
+    run.order.iter().for_each(|k| writer.kernel(*k, &mut steps));
     moves.last.iter().for_each(|m| steps.push(writer.copy(m)));
     let plan = Plan {
         function: kernels.function.clone(),
-        binding: binding.clone(),
-        target: target.clone(),
+        binding: part.binding.clone(),
+        target: part.target.clone(),
         inputs: homes
             .inputs
             .iter()
@@ -69,10 +76,16 @@ pub(super) fn emit(decided: &Decided<'_>, target: &Target, binding: &Binding) ->
         values: writer.values,
         nests: IdVec::new(),
         steps,
-        arena: decided.arena.bytes,
-        lower_bound: decided.arena.lower_bound,
+        arena: laid.arena.bytes,
+        lower_bound: laid.arena.lower_bound,
     };
-    Planned { plan, sources: writer.sources }
+    let rates = Rates::of(part.target);
+    Planned {
+        plan,
+        sources: writer.sources,
+        all: Prediction::of(kernels, |_| true, &rates),
+        repetitions: Prediction::of(kernels, |k| run.repeats[k], &rates),
+    }
 }
 
 /// A plan as it is written.
@@ -129,6 +142,12 @@ impl<'a> Writer<'a> {
     }
 
     fn define(&mut self, buffer: BufferId) {
+        let origin = self.decided.laid.run.origin[buffer];
+        if origin != buffer {
+            // Made again: the same value.
+            self.of_buffer[buffer] = self.of_buffer[origin];
+            return;
+        }
         let named = &self.decided.kernels.buffers[buffer];
         let value = Value { name: named.name.clone(), dtype: named.ty.dtype, shape: extents(&named.ty) };
         self.of_buffer[buffer] = Some(self.values.push(value));
@@ -141,7 +160,7 @@ impl<'a> Writer<'a> {
 
     /// Where a buffer lies.
     pub fn address(&self, buffer: BufferId) -> Address {
-        self.decided.slots.address(self.decided.arena, buffer)
+        self.decided.laid.slots.address(&self.decided.laid.arena, buffer)
     }
 
     /// A buffer's value and where it lies.
@@ -164,18 +183,18 @@ impl<'a> Writer<'a> {
         let arguments = || list(&kernel.reads, &kernel.writes);
         let step = match &kernel.work {
             Work::Nest(_) => {
-                let nest = decided.nests[k].expect("every nest kernel has its nest in the table");
+                let nest = decided.laid.nests[k].expect("every nest kernel has its nest in the table");
                 Step::Nest { nest, arguments: arguments() }
             }
             Work::Call(call) => {
-                let workspace = decided.slots.workspace(decided.arena, k);
+                let workspace = decided.workspace(k);
                 Step::Call { call: call.clone(), arguments: arguments(), workspace }
             }
             Work::Joined(joined) => {
                 let parts = joined.split(kernel);
-                let workspace = decided.slots.workspace(decided.arena, k);
+                let workspace = decided.workspace(k);
                 let arguments = list(parts.operands, parts.result);
-                let nest = decided.nests[k].expect("every joined kernel has its nest in the table");
+                let nest = decided.laid.nests[k].expect("every joined kernel has its nest in the table");
                 let follower = Step::Nest { nest, arguments: list(&parts.reads, parts.writes) };
                 steps.push(Step::Call { call: joined.call.clone(), arguments, workspace });
                 self.source(&kernel.locations);
@@ -188,8 +207,8 @@ impl<'a> Writer<'a> {
     }
 
     fn copy(&mut self, step: &Move) -> Step {
-        let decided = self.decided;
-        let temporary = || decided.slots.temporary(decided.arena, step.buffer);
+        let laid = self.decided.laid;
+        let temporary = || laid.slots.temporary(&laid.arena, step.buffer);
         self.source(&[]);
         Step::Copy {
             value: self.value(step.buffer),

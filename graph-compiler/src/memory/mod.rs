@@ -13,11 +13,12 @@
 //! construct's regions is one slot of the function around it, which lives while the construct runs; and what is memory around the arena to a region are
 //! places in the function. So the same code puts carries in place, however deep loops nest, and a plan is as large as the program, however often loops run.
 //!
-//! Whether a schedule that repeats kernels would fit in less is [`recompute`]'s question. No plan is made by it yet.
+//! **Budgets** (`budget`). Where that is more than there is, some kernels run again instead of keeping what they have made; [`recompute`] says which.
 //!
 //! Whatever is decided here is checked by [`wengert_core::plan::verify()`], which shares no code with it.
 
 pub mod assign;
+mod budget;
 mod emit;
 mod homes;
 mod moves;
@@ -26,15 +27,19 @@ pub mod recompute;
 mod regions;
 mod slots;
 
+use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
 use crate::pipeline::within;
 use crate::schedule::{self, Costs};
+use assign::problem::Problem;
+use budget::{Budgets, Found, Run};
 use homes::Homes;
+use moves::Moves;
 use nests::{Nests, Table};
 use regions::Regions;
-use slots::Slots;
-use wengert_core::plan::{Plan, account};
-use wengert_core::{Binding, LocationId, Result, Target};
+use slots::{Arena, Slots};
+use wengert_core::plan::{Account, Bytes, NestId, Plan, account};
+use wengert_core::{Binding, Diagnostic, LocationId, Result, Target};
 
 /// A plan, and what its steps were made from.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,64 +48,224 @@ pub struct Planned {
     pub plan: Plan,
     /// For each step, in the order of the text, the locations of its kernel's equations; none for copies.
     pub sources: Vec<Vec<LocationId>>,
+    /// What a run is predicted to cost, repetitions included.
+    pub all: Prediction,
+    /// What repetitions of kernels cost of it.
+    pub repetitions: Prediction,
+}
+
+/// What some kernels are predicted to cost.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Prediction {
+    /// Kernels.
+    pub kernels: usize,
+    /// Their arithmetic and traffic.
+    pub cost: Cost,
+    /// Seconds, at the target's [`Rates`].
+    pub seconds: f64,
+}
+
+impl Prediction {
+    /// Of those kernels of a function that `chosen` names.
+    fn of(kernels: &Kernels, chosen: impl Fn(usize) -> bool, rates: &Rates) -> Self {
+        let some = kernels.kernels.iter().enumerate().filter(|(k, _)| chosen(*k)).map(|(_, kernel)| kernel);
+        Prediction {
+            kernels: some.clone().count(),
+            cost: some.clone().map(|kernel| kernels.cost(kernel)).sum(),
+            seconds: some.map(|kernel| kernels.seconds(kernel, rates)).sum(),
+        }
+    }
 }
 
 /// Decides everything that is left to decide.
 ///
-/// `binding` is what the function's dimensions were bound to: the plan records it. An error means that the kernels do not fit
-/// together, or that they need more memory than addresses can name.
-pub fn plan_kernels(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<Planned> {
+/// `binding` is what the function's dimensions were bound to: the plan records it. With a `budget`, all memory that the plan names together has at most so many bytes; kernels are repeated for it where they must be. An error means
+/// that the kernels do not fit together, that they need more memory than addresses can name, or that no way was found to stay within the budget.
+pub fn plan_kernels(
+    kernels: &Kernels,
+    target: &Target,
+    binding: &Binding,
+    budget: Option<u64>,
+) -> Result<Planned> {
+    let planned = planner(kernels, target, binding, |part| Ok(vec![within_budget(part, budget)?]))?;
+    Ok(planned.into_iter().next().expect("one was planned"))
+}
+
+fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned> {
+    let kernels = part.kernels;
+    let given = part.given()?;
+    let planned = part.emit(&given);
+    let Some(budget) = budget else { return Ok(planned) };
+    let account = Account::sizes(&planned.plan);
+    if account.total() <= budget {
+        return Ok(planned);
+    }
+    let outside = account.total() - account.arena;
+    let Some(arena) = budget.checked_sub(outside) else {
+        return Err(Diagnostic::new(format!(
+            "@{} does not fit into {}: {} are taken by its {}",
+            kernels.function,
+            Bytes(budget),
+            Bytes(outside),
+            largest_outside(&account),
+        ))
+        .help("raise the budget: repeating kernels saves none of these"));
+    };
+    match Budgets::new(part)?.fit(part, &given, arena)? {
+        Found::Fits(laid) => Ok(part.emit(&laid)),
+        Found::Least(laid) => {
+            let again = part.emit(&laid);
+            let more = 100.0 * again.repetitions.seconds / planned.all.seconds;
+            let least = outside + laid.arena.bytes;
+            Err(Diagnostic::new(format!(
+                    "@{} does not fit into {}: it takes {} as it is, and no way was found to run it in less than {} ({least} bytes), which would take {more:.0} % more time",
+                    kernels.function,
+                    Bytes(budget),
+                    Bytes(account.total()),
+                    Bytes(least),
+                ))
+                .help(format!(
+                    "raise the budget, or bind smaller dimensions; {} of it are taken by its {}",
+                    Bytes(outside),
+                    largest_outside(&account),
+                )))
+        }
+    }
+}
+
+/// What of the memory outside the arena takes most.
+fn largest_outside(account: &Account) -> &'static str {
+    let classes = [
+        ("parameters", account.parameters),
+        ("parameters and state", account.parameters + account.state),
+        ("inputs", account.inputs),
+        ("outputs", account.outputs),
+        ("constants", account.constants),
+    ];
+    let largest = classes.into_iter().rev().max_by_key(|(_, bytes)| *bytes);
+    largest.expect("there are classes").0
+}
+
+/// Plans between the least memory that was found and what a plan without repetitions takes, by rising memory and falling cost; `points` at most, and the one without repetitions, which is the last.
+///
+/// Error: as of [`plan_kernels`].
+pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u64) -> Result<Vec<Planned>> {
+    planner(kernels, target, binding, |part| {
+        let given = part.given()?;
+        let given_bytes = given.arena.bytes;
+        let laid = Budgets::new(part)?.frontier(part, points.max(1))?;
+        let smaller = laid.iter().filter(|l| l.arena.bytes < given_bytes && l.run.repeats.contains(&true));
+        let mut plans: Vec<Planned> = smaller.map(|laid| part.emit(laid)).collect();
+        plans.push(part.emit(&given));
+        Ok(plans)
+    })
+}
+
+/// The buffers of a function's arena as a problem of assignment, with what each is called.
+///
+/// Error: as of [`plan_kernels`].
+pub fn problem(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<(Problem, Vec<String>)> {
+    within("verify kernels", || kernels.verify())?;
+    let mut table = Table::default();
+    let nests = Nests::new(kernels, &mut table);
+    let slots = Part::new(kernels, target, binding, nests)?.given()?.slots;
+    let (problem, numbers) = slots.problem(target.alignment)?;
+    Ok((problem, numbers.into_iter().map(|slot| slots.name(kernels, slot)).collect()))
+}
+
+/// Calls `f` with a function that is about to be planned, and completes the plans that it makes.
+fn planner(
+    kernels: &Kernels,
+    target: &Target,
+    binding: &Binding,
+    f: impl FnOnce(&mut Part<'_, '_>) -> Result<Vec<Planned>>,
+) -> Result<Vec<Planned>> {
     within("verify kernels", || kernels.verify())?;
     let mut table = Table::default();
     let nests = within("nests", || Nests::new(kernels, &mut table));
-    let mut planned = part(kernels, target, binding, nests)?;
-    let plan = &mut planned.plan;
-    plan.nests = table.distinct;
+    let mut plans = f(&mut Part::new(kernels, target, binding, nests)?)?;
     let joined = kernels.kernels.iter().any(|k| matches!(k.work, Work::Joined(_)));
-    if joined || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
-        // The max load of the slots takes what regions need as one, at its greatest, and a product and its nest; the bound of a plan looks at
-        // each of their steps.
-        plan.lower_bound = within("account", || account(plan)).peak.bytes;
+    for Planned { plan, .. } in &mut plans {
+        plan.nests = table.distinct.clone();
+        if joined || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
+            // The max load of the slots takes what regions need as one, at its greatest, and a product and its nest; the bound of a plan looks at
+            // each of their steps.
+            plan.lower_bound = within("account", || account(plan)).peak.bytes;
+        }
     }
-    Ok(planned)
+    Ok(plans)
 }
 
-/// Plans a function or a region. The plan has no nests: they are in the table.
-fn part(kernels: &Kernels, target: &Target, binding: &Binding, mut nests: Nests<'_>) -> Result<Planned> {
-    let regions = Regions::plan(kernels, target, binding, &mut nests)?;
-    let homes = Homes::fixed(kernels);
-    let order = within("schedule", || order(kernels, target, &homes, &regions, &mut nests));
-    let homes = within("homes", || homes.donate(kernels, &order, &mut nests));
-    let moves = within("moves", || moves::moves(kernels, &homes));
-    let slots = within("slots", || Slots::new(kernels, &order, target, homes, &moves, &mut nests, &regions));
-    let arena = within("offsets", || slots.solve(target.alignment))?;
-    let decided = emit::Decided {
-        kernels,
-        order: &order,
-        slots: &slots,
-        arena: &arena,
-        nests: &nests.of_kernel,
-        regions: &regions,
-        moves: &moves,
-    };
-    Ok(within("emit", || emit::emit(&decided, target, binding)))
+/// A function or a region about to be planned.
+struct Part<'k, 't> {
+    kernels: &'k Kernels,
+    target: &'k Target,
+    binding: &'k Binding,
+    nests: Nests<'t>,
+    /// For each kernel its regions, planned.
+    regions: Vec<Regions>,
+    /// For each kernel its workspace.
+    workspaces: Vec<u64>,
+    /// The order in which the kernels run first.
+    order: Vec<usize>,
 }
 
-/// The order in which kernels run.
-fn order(
-    kernels: &Kernels,
-    target: &Target,
-    homes: &Homes,
-    regions: &[Regions],
-    nests: &mut Nests<'_>,
-) -> Vec<usize> {
-    let count = kernels.kernels.len();
-    let mut bytes = homes.arena_bytes(kernels);
+/// A run with everything decided.
+struct Laid<'k> {
+    run: Run<'k>,
+    /// For each kernel its nest.
+    nests: Vec<Option<NestId>>,
+    moves: Moves,
+    slots: Slots,
+    arena: Arena,
+}
+
+impl<'k, 't> Part<'k, 't> {
+    fn new(
+        kernels: &'k Kernels,
+        target: &'k Target,
+        binding: &'k Binding,
+        mut nests: Nests<'t>,
+    ) -> Result<Self> {
+        let regions = Regions::plan(kernels, target, binding, &mut nests)?;
+        let workspace = |k| slots::workspace(kernels, k, target, &regions);
+        let workspaces: Vec<u64> = (0..kernels.kernels.len()).map(workspace).collect();
+        let order = within("schedule", || order(kernels, target, &workspaces, &mut nests));
+        Ok(Part { kernels, target, binding, nests, regions, workspaces, order })
+    }
+
+    /// Every kernel once.
+    fn given(&mut self) -> Result<Laid<'k>> {
+        self.lay(Run::given(self.kernels, self.order.clone()))
+    }
+
+    /// Decides where everything lies.
+    fn lay<'r>(&mut self, run: Run<'r>) -> Result<Laid<'r>> {
+        let (kernels, order) = (&*run.kernels, &run.order[..]);
+        let mut nests = self.nests.of_run(&run);
+        let workspaces: Vec<u64> = run.workspaces(&self.workspaces);
+        let homes = within("homes", || Homes::fixed(kernels).donate(kernels, order, &mut nests));
+        let moves = within("moves", || moves::moves(kernels, &homes));
+        let slots = within("slots", || Slots::new(kernels, order, &workspaces, homes, &moves, &mut nests));
+        let arena = within("offsets", || slots.solve(self.target.alignment))?;
+        let nests = nests.of_kernel;
+        Ok(Laid { run, nests, moves, slots, arena })
+    }
+
+    /// The plan written down, without its nests: they are in the table.
+    fn emit(&self, laid: &Laid<'_>) -> Planned {
+        within("emit", || emit::emit(self, laid))
+    }
+}
+
+/// The order in which kernels run, each once.
+fn order(kernels: &Kernels, target: &Target, workspaces: &[u64], nests: &mut Nests<'_>) -> Vec<usize> {
+    let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
     let aligned = |bytes: u64| bytes.checked_next_multiple_of(target.alignment).unwrap_or(bytes);
     bytes.iter_mut().for_each(|(_, b)| *b = aligned(*b));
-    let workspace: Vec<u64> =
-        (0..count).map(|k| aligned(slots::workspace(kernels, k, target, regions))).collect();
-    let in_place: Vec<_> = (0..count).map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
+    let workspace: Vec<u64> = workspaces.iter().map(|bytes| aligned(*bytes)).collect();
+    let kernel_numbers = 0..kernels.kernels.len();
+    let in_place: Vec<_> = kernel_numbers.map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
     schedule::order(kernels, &Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place })
 }
 

@@ -1,7 +1,8 @@
 //! The nests of a plan, each stored once, and what may be in place.
 
+use super::budget::Run;
 use crate::kernels::control::Form;
-use crate::kernels::{BufferId, Kernels, Work};
+use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::call::Call;
@@ -56,6 +57,13 @@ impl<'t> Nests<'t> {
     /// The nests of a region.
     pub fn of_region<'s>(&'s mut self, region: &Kernels) -> Nests<'s> {
         Nests::new(region, self.table)
+    }
+
+    /// The nests of a run of the kernels.
+    pub fn of_run<'s>(&'s mut self, run: &Run<'_>) -> Nests<'s> {
+        let nest = |(kernel, from): (&Kernel, &usize)| kernel.nest().and(self.of_kernel[*from]);
+        let of_kernel = run.kernels.kernels.iter().zip(&run.from).map(nest).collect();
+        Nests { table: self.table, of_kernel }
     }
 
     /// True if kernel `k` may write its result number `write` over the buffer `read`, which it reads.

@@ -6,7 +6,7 @@
 
 use super::emit::Writer;
 use super::nests::Nests;
-use super::{Planned, part};
+use super::{Part, Planned};
 use crate::kernels::control::{Control, Form, LoopForm};
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use wengert_core::id::IdVec;
@@ -36,8 +36,9 @@ impl Regions {
         let of = |kernel: &Kernel| {
             let Work::Control(control) = &kernel.work else { return Ok(Regions::default()) };
             let plans = control.regions.iter().map(|region| {
-                let nests = nests.of_region(region);
-                part(region, target, binding, nests)
+                let mut part = Part::new(region, target, binding, nests.of_region(region))?;
+                let laid = part.given()?;
+                Ok(part.emit(&laid))
             });
             let plans: Vec<Planned> = plans.collect::<Result<_>>()?;
             let conditional = matches!(control.form(kernel), Form::Loop(l) if l.conditional);
@@ -124,7 +125,7 @@ impl Writer<'_> {
         self.source(&kernel.locations);
         let mut arms = Vec::new();
         let mut ways: Vec<Vec<ValueId>> = vec![Vec::new(); at.len()];
-        for region in &self.decided.regions[k].plans {
+        for region in &self.decided.regions(k).plans {
             let taken = kernel.reads[1..].iter().map(|b| self.argument(*b));
             let (known, variables) = with(region, taken);
             let given = Given { inputs: vec![], outputs: at.clone(), variables, known };
@@ -147,7 +148,7 @@ impl Writer<'_> {
     }
 
     fn repeat(&mut self, k: usize, kernel: &Kernel, form: LoopForm, steps: &mut Vec<Step>) {
-        let regions = &self.decided.regions[k];
+        let regions = self.decided.regions(k);
         let step = regions.plans.last().expect("a loop has a step");
         let inner = &step.plan;
         let (reads, writes) = (&kernel.reads, &kernel.writes);
@@ -255,7 +256,7 @@ impl Writer<'_> {
         tested: &Address,
         steps: &mut Vec<Step>,
     ) -> ValueId {
-        let region = &self.decided.regions[k].plans[0];
+        let region = &self.decided.regions(k).plans[0];
         let (known, variables) = with(region, given);
         let given = Given { inputs: vec![], outputs: vec![tested.clone()], variables, known };
         let (more, values) = self.embed(k, region, given);
@@ -265,7 +266,7 @@ impl Writer<'_> {
 
     /// The first byte of what the regions of kernel `k` have of the arena.
     fn workspace(&self, k: usize) -> u64 {
-        self.decided.slots.workspace(self.decided.arena, k).map_or(0, |(at, _)| at.offset)
+        self.decided.workspace(k).map_or(0, |(at, _)| at.offset)
     }
 
     /// The steps of a region in this plan, and its values.
@@ -282,7 +283,7 @@ impl Writer<'_> {
         let new =
             plan.values.iter().map(|(v, value)| values[v].unwrap_or_else(|| self.values.push(value.clone())));
         let values: IdVec<ValueId, ValueId> = new.collect();
-        let arena = Address::new(Space::Arena, self.workspace(k) + self.decided.regions[k].arena);
+        let arena = Address::new(Space::Arena, self.workspace(k) + self.decided.regions(k).arena);
         let Given { inputs, outputs, variables, .. } = given;
         let places = Places { inputs, outputs, variables, arena, constants, loops: self.loops, values };
         let substitution = Substitution { inner: region, places: &places };

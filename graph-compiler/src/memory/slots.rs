@@ -97,14 +97,14 @@ pub(super) fn in_place(
 }
 
 impl Slots {
+    /// `workspaces` are bytes for each kernel: of a call, or of the arena of regions.
     pub fn new(
         kernels: &Kernels,
         order: &[usize],
-        target: &Target,
+        workspaces: &[u64],
         homes: Homes,
         moves: &Moves,
         nests: &mut Nests<'_>,
-        regions: &[Regions],
     ) -> Slots {
         let end = order.len() as u64;
         let mut last: IdVec<BufferId, u64> = kernels.buffers.ids().map(|_| 0).collect();
@@ -117,8 +117,8 @@ impl Slots {
         }
         let place =
             kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
-        let workspaces = vec![None; kernels.kernels.len()];
-        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new(), workspaces };
+        let none = vec![None; kernels.kernels.len()];
+        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new(), workspaces: none };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
             // Buffers of the arena choose first: there, a slot saved is memory saved.
@@ -127,7 +127,7 @@ impl Slots {
             for write in inside.into_iter().chain(outside) {
                 all.write(kernels, *k, write, moment as u64, &last, nests);
             }
-            let bytes = workspace(kernels, *k, target, regions);
+            let bytes = workspaces[*k];
             if bytes > 0 {
                 all.workspaces[*k] = Some((all.slots.len(), bytes));
                 let (lower, upper) = (moment as u64, moment as u64 + 1);
@@ -186,8 +186,8 @@ impl Slots {
         }
     }
 
-    /// Lays the arena out.
-    pub fn solve(&self, alignment: u64) -> Result<Arena> {
+    /// The slots of the arena as a problem, and which slot each of its buffers is.
+    pub fn problem(&self, alignment: u64) -> Result<(Problem, Vec<usize>)> {
         let mut problem = Problem::default();
         let mut numbers = Vec::new();
         let mut total = 0u64;
@@ -203,6 +203,18 @@ impl Slots {
             problem.push(Buffer::new(slot.lower, slot.upper, size.unwrap_or(0)));
             numbers.push(n);
         }
+        Ok((problem, numbers))
+    }
+
+    /// What a slot is called: what it holds last.
+    pub fn name(&self, kernels: &Kernels, slot: usize) -> String {
+        let name = self.slots[slot].tail.map(|buffer| kernels.buffers[buffer].name.clone());
+        name.unwrap_or_else(|| "workspace".into())
+    }
+
+    /// Lays the arena out.
+    pub fn solve(&self, alignment: u64) -> Result<Arena> {
+        let (problem, numbers) = self.problem(alignment)?;
         let solution = arrange(&problem, effort(numbers.len()));
         let mut offsets = vec![0; self.slots.len()];
         for (n, offset) in numbers.into_iter().zip(&solution.offsets) {

@@ -142,7 +142,7 @@ fn planned(
     target: &Target,
     wanted: &[Literal],
 ) -> std::result::Result<(), String> {
-    let plan = plan_kernels(kernels, target, &Binding::new()).map_err(|e| e.to_string())?.plan;
+    let plan = plan_kernels(kernels, target, &Binding::new(), None).map_err(|e| e.to_string())?.plan;
     let given = |role: InputRole| matches!(role, InputRole::Input | InputRole::Key);
     let ports = kernels.inputs.iter().zip(inputs);
     let read: Vec<Literal> =

@@ -1,8 +1,9 @@
 //! `graphrun compile`: a function for a target and given extents, as a plan in a file.
 
-use crate::cli::CompileArgs;
+use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, bindings, target};
+use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
 use wengert::{Diagnostic, format};
 
@@ -23,17 +24,38 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
         );
     }
     let program = &source.file()?.program;
-    let plan = pipeline::compile(program, &function.name, &binding, &target, &Options::default())?;
-    format::plan::write(&args.out, &plan)?;
+    let mut budgets = args.memory_budgets.clone();
+    // As much as it takes comes first.
+    budgets.sort_by_key(|budget| std::cmp::Reverse(budget.0.unwrap_or(u64::MAX)));
+    if budgets.is_empty() {
+        budgets.push(Budget(None));
+    }
+    let mut plans: Vec<Plan> = Vec::new();
+    for Budget(memory_budget) in budgets {
+        let options = Options { memory_budget, ..Options::default() };
+        let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
+        // A greater budget may be kept by a plan that is small enough for this one.
+        if plans.last().is_none_or(|last| Account::sizes(last).total() > Account::sizes(&plan).total()) {
+            plans.push(plan);
+        }
+    }
+    format::plan::write_all(&args.out, &plans)?;
     let with = if binding.is_empty() { String::new() } else { format!(" with {binding}") };
-    console.line(format_args!(
-        "@{} compiled for {}{with}: {} steps, {} nests, arena of {} bytes; written to {}",
-        function.name,
-        target.name,
-        plan.steps.len(),
-        plan.nests.len(),
-        plan.arena,
-        args.out.display()
-    ))?;
+    for plan in &plans {
+        let budgeted = if args.memory_budgets.is_empty() {
+            String::new()
+        } else {
+            format!(", {} in all", Bytes(Account::sizes(plan).total()))
+        };
+        console.line(format_args!(
+            "@{} compiled for {}{with}: {} steps, {} nests, arena of {} bytes{budgeted}; written to {}",
+            function.name,
+            target.name,
+            plan.steps.len(),
+            plan.nests.len(),
+            plan.arena,
+            args.out.display()
+        ))?;
+    }
     Ok(Status::Good)
 }

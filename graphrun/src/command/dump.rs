@@ -25,10 +25,15 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     let options = options(args)?;
     let usual = if args.stage == Stage::Ptx { "sm_90" } else { "cpu" };
     let target = target(args.target.as_deref().unwrap_or(usual))?;
-    if let Contents::Plan(plan) = &source.contents {
+    if let Contents::Plan(plans) = &source.contents {
         match args.stage {
-            Stage::Plan => print_plan(plan, args, console)?,
-            Stage::Ptx => console.text(wengert::ptx(plan)?)?,
+            _ if args.memory_budget.is_some() => {
+                return Err(Diagnostic::new(format!("`{}` is compiled", source.path.display()))
+                    .help("a budget is for the compiler: give the .graph or .ir file")
+                    .into());
+            }
+            Stage::Plan => plans.iter().try_for_each(|plan| print_plan(plan, args, console))?,
+            Stage::Ptx => console.text(wengert::ptx(&plans[0])?)?,
             _ => {
                 return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
                     .help(
@@ -158,7 +163,11 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
             Diagnostic::new("`--target` goes with a stage of compilation: opt, nests, plan, ptx").into()
         );
     }
-    let mut options = Options { keep_stages: args.after.is_some(), ..Options::default() };
+    let memory_budget = args.memory_budget;
+    let mut options = Options { keep_stages: args.after.is_some(), memory_budget, ..Options::default() };
+    if memory_budget.is_some() && !matches!(args.stage, Stage::Plan | Stage::Ptx) {
+        return Err(Diagnostic::new("`--memory-budget` goes with `--stage plan` or `--stage ptx`").into());
+    }
     if args.memory && args.stage != Stage::Plan {
         return Err(Diagnostic::new("`--memory` goes with `--stage plan`").into());
     }

@@ -1,14 +1,27 @@
-//! `graphrun memory`: the static memory planner by itself, on a table of buffers.
+//! `graphrun memory`: the static memory planner by itself, on a table of buffers or those of a function; and what a function costs in less memory (`frontier`).
 
+use super::frontier;
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
+use crate::source::{Source, bindings, target};
 use serde_json::json;
-use wengert::atomic;
+use std::path::Path;
 use wengert::memory::{Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within};
+use wengert::pipeline::{self, Options};
+use wengert::{Diagnostic, atomic};
 
 /// Solves the problem, and writes what was found.
 pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
-    let table = Table::read(&args.problem)?;
+    if args.frontier {
+        return frontier::run(args, console);
+    }
+    let table = match Path::new(&args.problem).extension().is_some_and(|e| e == "csv" || e == "gz") {
+        true => {
+            no_function(args)?;
+            Table::read(&args.problem)?
+        }
+        false => of_function(args, console)?,
+    };
     let problem = table.problem();
     let found = solve(problem, args);
     if let (Some(path), Some(solution)) = (&args.out, &found.solution) {
@@ -24,6 +37,24 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
         found.print(problem, args, console)?;
     }
     Ok(if found.solution.is_some() { Status::Good } else { Status::Failed })
+}
+
+/// The buffers of a function's arena.
+fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
+    let source = Source::read(&args.problem, console)?;
+    let (program, name) = (&source.file()?.program, &source.function()?.name);
+    let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
+    let (problem, names) = pipeline::buffers(program, name, &binding, &target, &Options::default())?;
+    Ok(Table::new(problem, &names))
+}
+
+/// A table is compiled for nothing.
+fn no_function(args: &MemoryArgs) -> Outcome<()> {
+    if args.binds.is_empty() && args.target == "cpu" {
+        return Ok(());
+    }
+    let text = format!("`{}` is a table of buffers: nothing is bound in it, or compiled", args.problem);
+    Err(Diagnostic::new(text).help("--bind and --target go with a .graph or .ir file").into())
 }
 
 /// What is known of the problem.

@@ -5,6 +5,7 @@ pub mod compile;
 pub mod derive;
 pub mod devices;
 pub mod dump;
+mod frontier;
 pub mod memory;
 pub mod ops;
 mod profile;

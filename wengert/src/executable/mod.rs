@@ -5,6 +5,7 @@ mod cpu;
 mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
+mod host;
 mod profile;
 
 pub use profile::KernelTime;
@@ -62,6 +63,17 @@ impl Machine {
             Machine::Emulator => Ok(Target::cuda(EMULATED)),
             #[cfg(feature = "cuda")]
             Machine::Cuda(gpu) => Ok(Target::cuda(&gpu.architecture()?.name())),
+        }
+    }
+
+    /// Bytes of memory that are free; nothing where that is not known.
+    ///
+    /// Error: the device has failed.
+    pub fn free_memory(&self) -> Result<Option<u64>> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(gpu) => Ok(Some(gpu.device().memory_info()?.0)),
+            _ => Ok(host::free_memory()),
         }
     }
 
@@ -124,19 +136,20 @@ impl Runner {
 }
 
 impl Executable {
-    /// Compiles `function` of `program` for a binding.
+    /// Compiles `function` of `program` for a binding, to a plan of at most so many bytes.
     pub fn compile(
         machine: &Machine,
         program: &Program,
         function: &Function,
         binding: &Binding,
+        memory_budget: Option<u64>,
     ) -> Result<Executable> {
         let (bound, probes) = probes::expose(function.bind(binding)?)?;
         let signature = Signature::of_function(&bound);
         if matches!(machine, Machine::Interpreter) {
             return Ok(Executable { signature, runner: Runner::Graph(bound), probes });
         }
-        let (target, options) = (machine.target()?, Options::default());
+        let (target, options) = (machine.target()?, Options { memory_budget, ..Options::default() });
         let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
         Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes })
     }

@@ -8,6 +8,9 @@
 //! omitted), and can be read by a person. It costs little: parsing is linear, and a plan has one nest for each distinct
 //! kernel, however many layers use it.
 //!
+//! A file may hold several plans of one function, each for less memory than the one before and slower: whoever loads it takes the first that fits
+//! ([`crate::Session::load_plans`]). Sections of the second plan are called `plan.2` and so on.
+//!
 //! PTX or machine code is never stored: a back end makes it when the plan is loaded. A loaded plan is proved again by the verifier,
 //! which shares no code with the planner, and a device refuses the plan of another target.
 
@@ -15,48 +18,108 @@ use super::container::{self, Kind, Section, damaged};
 use super::{codec, v1};
 use crate::atomic;
 use crate::data::map::Map;
+use crate::signature::Signature;
 use std::path::Path;
-use wengert_core::Result;
-use wengert_core::plan::Plan;
+use wengert_core::plan::{Account, Plan};
+use wengert_core::{Diagnostic, Result};
+
+/// Most plans of a file.
+pub const MOST: usize = 16;
 
 /// Writes a `.plan` file. The same plan gives the same bytes.
 pub fn write(path: impl AsRef<Path>, plan: &Plan) -> Result<()> {
+    write_all(path, std::slice::from_ref(plan))
+}
+
+/// Writes a `.plan` file of several plans of a function, each for less memory than the one before.
+///
+/// Errors: there is none, or more than [`MOST`]; they are not of one function, binding and target; one does not take less memory than the one before; the file cannot be
+/// written.
+pub fn write_all(path: impl AsRef<Path>, plans: &[Plan]) -> Result<()> {
     let path = path.as_ref();
-    let bytes =
-        to_bytes(plan).map_err(|error| error.context(format_args!("cannot write `{}`", path.display())))?;
+    let cannot = |error: Diagnostic| error.context(format_args!("cannot write `{}`", path.display()));
+    let bytes = to_bytes(plans).map_err(cannot)?;
     atomic::write_bytes(path, &bytes)
 }
 
-/// Reads and verifies a `.plan` file.
+/// Reads and verifies a `.plan` file; of several plans, the one that takes most memory and least time.
 pub fn read(path: impl AsRef<Path>) -> Result<Plan> {
+    Ok(read_all(path)?.swap_remove(0))
+}
+
+/// Reads and verifies a `.plan` file: its plans, by falling memory.
+pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Plan>> {
     let path = path.as_ref();
     from_bytes(&Map::open(path)?)
         .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
 }
 
-/// The contents of the file, in the newest version of the format.
-pub fn to_bytes(plan: &Plan) -> Result<Vec<u8>> {
-    let (text, constants, literals) = v1::plan::to_parts(plan);
-    let constants = codec::encode("constants", &constants)?;
-    let sections = [
-        Section { name: "plan", bytes: text.as_bytes() },
-        Section { name: "constants", bytes: &constants },
-        Section { name: "literals", bytes: &literals },
-    ];
+/// The contents of a file, in the newest version of the format.
+///
+/// Errors: as of [`write_all`].
+pub fn to_bytes(plans: &[Plan]) -> Result<Vec<u8>> {
+    go_together(plans)?;
+    let mut parts = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let (text, constants, literals) = v1::plan::to_parts(plan);
+        parts.push([text.into_bytes(), codec::encode("constants", &constants)?, literals]);
+    }
+    let names: Vec<[String; 3]> = (0..plans.len()).map(names).collect();
+    let sections = names.iter().flatten().zip(parts.iter().flatten());
+    let sections: Vec<Section<'_>> = sections.map(|(name, bytes)| Section { name, bytes }).collect();
     Ok(container::write(Kind::Plan, v1::VERSION, &sections))
 }
 
 /// Reads and verifies the contents of a file. Errors do not name the file.
-pub fn from_bytes(bytes: &[u8]) -> Result<Plan> {
+pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Plan>> {
     let (_, sections) = container::read(Kind::Plan, &[v1::VERSION], bytes)?;
-    if let Some(extra) = sections.iter().find(|s| !["plan", "constants", "literals"].contains(&s.name)) {
+    let count = (1..=MOST).rev().find(|n| sections.iter().any(|s| names(n - 1).iter().any(|m| m == s.name)));
+    let names: Vec<[String; 3]> = (0..count.unwrap_or(1)).map(names).collect();
+    if let Some(extra) = sections.iter().find(|s| !names.iter().flatten().any(|name| name == s.name)) {
         return Err(damaged(format!("section `{}` is unknown to version {}", extra.name, v1::VERSION)));
     }
     let section = |name: &str| {
         let found = sections.iter().find(|s| s.name == name).map(|s| s.bytes);
         found.ok_or_else(|| damaged(format!("section `{name}` is missing")))
     };
-    let text = std::str::from_utf8(section("plan")?).map_err(|_| damaged("section `plan` is no text"))?;
-    let constants = codec::decode("constants", section("constants")?)?;
-    v1::plan::from_parts(text, constants, section("literals")?)
+    let mut plans = Vec::with_capacity(names.len());
+    for [text, constants, literals] in &names {
+        let plan = std::str::from_utf8(section(text)?);
+        let plan = plan.map_err(|_| damaged(format!("section `{text}` is no text")))?;
+        let constants = codec::decode(constants, section(constants)?)?;
+        plans.push(v1::plan::from_parts(plan, constants, section(literals)?)?);
+    }
+    go_together(&plans)?;
+    Ok(plans)
+}
+
+/// The sections of a plan.
+fn names(n: usize) -> [String; 3] {
+    ["plan", "constants", "literals"].map(|name| match n {
+        0 => name.to_owned(),
+        _ => format!("{name}.{}", n + 1),
+    })
+}
+
+/// Checks that plans are choices for one thing.
+fn go_together(plans: &[Plan]) -> Result<()> {
+    if plans.is_empty() || plans.len() > MOST {
+        return Err(Diagnostic::new(format!("a .plan file holds 1 to {MOST} plans, not {}", plans.len())));
+    }
+    for pair in plans.windows(2) {
+        let alike = pair[0].function == pair[1].function
+            && pair[0].binding == pair[1].binding
+            && pair[0].target == pair[1].target
+            && Signature::of_plan(&pair[0]) == Signature::of_plan(&pair[1]);
+        if !alike {
+            return Err(Diagnostic::new("the plans of a file are of one function, binding and target"));
+        }
+        let [first, second] = [0, 1].map(|n| Account::sizes(&pair[n]).total());
+        if first <= second {
+            return Err(Diagnostic::new(format!(
+                "each plan of a file takes less memory than the one before: {second} bytes follow {first}"
+            )));
+        }
+    }
+    Ok(())
 }

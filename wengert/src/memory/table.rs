@@ -7,7 +7,7 @@
 
 use crate::atomic;
 use crate::data::text;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use wengert_compiler::memory::assign::problem::{Buffer, Problem, Solution};
@@ -51,6 +51,23 @@ impl Table {
     /// buffers that share bytes have different offsets; two fixed buffers overlap; all sizes together are beyond 2⁶³ bytes.
     pub fn parse(path: &Path, text: &str) -> Result<Table> {
         Reader { path, text }.table()
+    }
+
+    /// A table of a problem's buffers, which are called so; those of one name get numbers.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer names than buffers.
+    pub fn new(problem: Problem, names: &[String]) -> Table {
+        let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+        let row = |(n, buffer): (usize, &Buffer)| {
+            let count = used.entry(&names[n]).and_modify(|count| *count += 1).or_insert(0);
+            let id = if *count == 0 { names[n].clone() } else { format!("{}#{count}", names[n]) };
+            let numbers = [buffer.lower, buffer.upper, buffer.size];
+            Row { id, numbers, alignment: buffer.alignment, alias: None, buffer: n }
+        };
+        let rows = problem.buffers.iter().enumerate().map(row).collect();
+        Table { rows, problem }
     }
 
     /// The problem. Its buffers are the lines, in order, where no two share bytes.

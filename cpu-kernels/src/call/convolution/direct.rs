@@ -54,13 +54,15 @@ pub(super) struct Direct {
 /// Where along an axis the taps of the first row begin, and how far apart the first and the last are.
 fn reach(axis: &Axis) -> (i64, usize) {
     let last = (axis.taps as i64 - 1) * axis.spread;
-    (axis.offset + last.min(0), last.unsigned_abs() as usize)
+    // Saturating: a dilation may be as large as addresses; such a window has no block.
+    (axis.offset.saturating_add(last.min(0)), last.unsigned_abs() as usize)
 }
 
 impl Axis {
     /// Positions of the source that so many rows reach, those between them included.
     fn extent(&self, rows: usize) -> usize {
-        rows.saturating_sub(1) * self.step as usize + reach(self).1 + 1
+        let rows = rows.saturating_sub(1).saturating_mul(self.step as usize);
+        rows.saturating_add(reach(self).1).saturating_add(1)
     }
 
     /// The offset of a tap from where the taps of its row begin.

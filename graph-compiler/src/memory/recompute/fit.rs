@@ -61,6 +61,11 @@ impl Workshop {
         self.grouper.effort + self.scale.effort + self.laid
     }
 
+    /// Counts effort that was spent elsewhere.
+    pub fn spend(&mut self, effort: u64) {
+        self.laid += effort;
+    }
+
     /// A number below `n`, by xorshift (Marsaglia 2003).
     pub fn random(&mut self, n: usize) -> usize {
         self.state ^= self.state << 13;

@@ -27,6 +27,7 @@
 //!   rematerialization* (Kirisame et al. 2021), with exact instead of estimated gains, since the future is known.
 //! - `segments` starts from the other end: everything is made again, segment by segment.
 //! - `trim` takes out what is not needed, and looks for cheaper ways by taking out some and fitting again.
+//! - `few` looks at everything there is, where that is little, and says when nothing is left to be found.
 //! - `solve` tries the starts, and keeps all that was found by peak and cost, so that a greater budget never costs more.
 //!
 //! [`bound`] is a peak that no schedule goes below. Effort is counted in what is looked at; nothing here looks at a clock, and equal problems have equal schedules.
@@ -34,6 +35,7 @@
 pub mod bound;
 pub mod chain;
 pub mod check;
+mod few;
 mod fit;
 mod group;
 pub mod problem;

@@ -193,3 +193,31 @@ pub(super) fn tape(seed: u64, layers: usize) -> Problem {
     p.values[d].output = true;
     p
 }
+
+/// A training step of residual blocks, each a wide product, an activation and a sum. The gradients live until all weights are updated at the end.
+pub(super) fn residual(seed: u64, blocks: usize) -> Problem {
+    let mut random = numbers(seed);
+    let mut p = Problem::default();
+    let (weights, mut x) = (p.value(0), p.value(0));
+    let width = 4 + random(8);
+    let mut kept = Vec::new();
+    for _ in 0..blocks {
+        let (cost, wide) = (20 + random(60), width * (1 + random(4)));
+        let up = push(&mut p, cost, &[x, weights], wide);
+        let y = push(&mut p, 2 + random(8), &[up, x], width);
+        p.steps.last_mut().expect("just pushed").workspace = random(width);
+        kept.push((x, up, cost, wide));
+        x = y;
+    }
+    let mut d = push(&mut p, 1 + random(10), &[x], width);
+    let mut gradients = Vec::new();
+    for (x, up, cost, wide) in kept.into_iter().rev() {
+        // One kernel for the cotangent of the product and what the norm's scale gets.
+        let (d_up, scale) = (p.value(wide), p.value(1));
+        p.step(2 + random(8), &[d, up], &[d_up, scale]);
+        gradients.extend([scale, push(&mut p, cost, &[d_up, x], 1 + random(width))]);
+        d = push(&mut p, cost, &[d_up, d, weights], width);
+    }
+    update(&mut p, weights, &gradients);
+    p
+}

@@ -4,6 +4,7 @@
 //! cheapest of the pool that fits, so a greater budget never costs more than a smaller one.
 
 use super::bound::bound;
+use super::few::{Few, Outcome};
 use super::fit::Workshop;
 use super::problem::{Cost, Problem, Schedule};
 use super::segments;
@@ -31,15 +32,23 @@ struct Found {
 struct Solver<'a> {
     prepared: &'a Prepared<'a>,
     workshop: Workshop,
+    /// For problems that are small enough.
+    few: Option<Few<'a>>,
     /// By rising peak and falling cost.
     pool: Vec<Found>,
     /// Schedules in segments, once they have been asked for.
     segments: Option<Vec<Found>>,
 }
 
-/// An effort that finds good schedules of a problem: about linear in its steps, and in time.
+/// Up to so many steps it pays to look at everything there is.
+const FEW: u64 = 24;
+
+/// An effort that finds good schedules of a problem: about linear in its steps, and in time. Of few steps more is looked at, most of which is seldom needed.
 pub fn effort(problem: &Problem) -> u64 {
-    40_000 * (problem.steps.len() as u64 + 50)
+    match problem.steps.len() as u64 {
+        ..=FEW => 40_000_000,
+        steps => 40_000 * (steps + 50),
+    }
 }
 
 /// A schedule whose peak is at most `budget`, as cheap as was found, or the one with the least peak. `effort` is counted in things looked at, about two nanoseconds each. The problem is one of
@@ -55,12 +64,28 @@ pub fn solve(problem: &Problem, budget: u64, effort: u64) -> Result<Schedule, Le
 /// Answers as [`solve`]'s for several budgets, in their order. A greater budget never costs more. `effort` is for each.
 pub fn frontier(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<Schedule, Least>> {
     let prepared = Prepared::new(problem);
-    let mut solver =
-        Solver { prepared: &prepared, workshop: Workshop::new(&prepared), pool: Vec::new(), segments: None };
+    answers(&prepared, Few::new(&prepared), budgets, effort)
+}
+
+/// Answers as [`frontier`]'s, as for a problem of too many steps for an exact search.
+#[cfg(test)]
+pub(super) fn searched(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<Schedule, Least>> {
+    answers(&Prepared::new(problem), None, budgets, effort)
+}
+
+fn answers(
+    prepared: &Prepared<'_>,
+    few: Option<Few<'_>>,
+    budgets: &[u64],
+    effort: u64,
+) -> Vec<Result<Schedule, Least>> {
+    let problem = prepared.problem;
+    let workshop = Workshop::new(prepared);
+    let mut solver = Solver { prepared, workshop, few, pool: Vec::new(), segments: None };
     let budgets: Vec<i64> = budgets.iter().map(|b| i64::try_from(*b).unwrap_or(i64::MAX)).collect();
     let mut falling = budgets.clone();
     falling.sort_unstable_by(|a, b| b.cmp(a));
-    let mut start = Timeline::new(&prepared, problem.given().executions, i64::MAX);
+    let mut start = Timeline::new(prepared, problem.given().executions, i64::MAX);
     solver.keep(&start);
     let bound = bound(problem) as i64;
     for budget in &falling {
@@ -70,7 +95,7 @@ pub fn frontier(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<S
     for budget in falling.iter().rev() {
         // What a smaller budget has found may be far from what this one needs.
         if let Some(found) = solver.best(*budget) {
-            let mut timeline = Timeline::new(&prepared, found.executions.clone(), *budget);
+            let mut timeline = Timeline::new(prepared, found.executions.clone(), *budget);
             solver.workshop.trim(&mut timeline, First::Dearest, u64::MAX);
             solver.keep(&timeline);
         }
@@ -113,7 +138,10 @@ impl Solver<'_> {
         let end = self.workshop.effort() + effort;
         if budget >= bound {
             self.start(timeline, budget, effort * 2 / 3);
-            self.polish(timeline, budget, end);
+            let left = end.saturating_sub(self.workshop.effort());
+            if !self.settle(timeline, budget, left / 4 * 3) {
+                self.polish(timeline, budget, end);
+            }
         }
         if self.best(budget).is_some() {
             return;
@@ -127,12 +155,31 @@ impl Solver<'_> {
                 return;
             }
             self.start(timeline, aim, effort / 6);
-            if self.best(aim).is_none() {
+            if self.best(aim).is_none() && !self.settle(timeline, aim, effort / 12) {
                 self.polish(timeline, aim, self.workshop.effort() + effort / 12);
             }
             if self.best(aim).is_none() {
                 below = aim;
             }
+        }
+    }
+
+    /// Looks for the cheapest schedule of all. True if nothing is left to be found for a budget.
+    fn settle(&mut self, timeline: &mut Timeline<'_>, budget: i64, effort: u64) -> bool {
+        let ceiling = self.best(budget).map_or(u64::MAX, |f| f.added);
+        let Some(few) = &mut self.few else { return false };
+        let (outcome, spent) = few.cheapest(budget.max(0) as u64, ceiling, effort);
+        self.workshop.spend(spent);
+        match outcome {
+            Outcome::Cheapest(executions) => {
+                timeline.executions = executions;
+                timeline.budget = budget;
+                self.workshop.update(timeline);
+                self.keep(timeline);
+                true
+            }
+            Outcome::Nothing => true,
+            Outcome::GivenUp => false,
         }
     }
 

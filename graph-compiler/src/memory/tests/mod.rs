@@ -1,5 +1,6 @@
 //! Small functions, and what their plans have to look like.
 
+mod budgets;
 mod mutations;
 mod random;
 
@@ -10,7 +11,7 @@ use wengert_core::plan::{Address, Plan, Space, Step, verify};
 use wengert_core::{Binding, Target};
 
 fn plan(sample: &Sample) -> Plan {
-    let plan = plan_kernels(&sample.0, &Target::cpu(), &Binding::new()).unwrap().plan;
+    let plan = plan_kernels(&sample.0, &Target::cpu(), &Binding::new(), None).unwrap().plan;
     verify(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
     plan
 }
@@ -173,7 +174,7 @@ fn kernels_that_do_not_fit_together_are_refused() {
     let refused = |change: fn(&mut Sample), code: &str| {
         let mut bad = Sample(s.0.clone());
         change(&mut bad);
-        let error = plan_kernels(&bad.0, &Target::cpu(), &Binding::new()).unwrap_err();
+        let error = plan_kernels(&bad.0, &Target::cpu(), &Binding::new(), None).unwrap_err();
         assert!(error.message.contains(code), "{error}");
     };
     refused(|s| s.0.kernels[0].reads[0] = s.0.kernels[0].writes[0], "(K3)");

@@ -2,6 +2,8 @@
 
 mod chains;
 mod exact;
+mod integer;
+mod states;
 mod training;
 
 use super::bound::bound;

@@ -1,0 +1,134 @@
+//! Kernels in the order in which they run.
+//!
+//! A kernel that runs again is a kernel of its own, with results of its own, which later readers read: so whatever decides where buffers lie knows nothing of repetitions. That
+//! both hold the same value is what [`Run::origin`] says, and what a plan says.
+
+use crate::kernels::{BufferId, Kernel, Kernels, Work};
+use std::borrow::Cow;
+use wengert_core::id::IdVec;
+
+/// Kernels in the order in which they run.
+pub struct Run<'k> {
+    /// The kernels. Outputs are what the last repetitions have made.
+    pub kernels: Cow<'k, Kernels>,
+    /// Their order.
+    pub order: Vec<usize>,
+    /// For each the kernel of the function that it is, or is a part of.
+    pub from: Vec<usize>,
+    /// For each buffer the first that holds its value.
+    pub origin: IdVec<BufferId, BufferId>,
+    /// Which of the kernels are repetitions.
+    pub repeats: Vec<bool>,
+}
+
+/// A kernel, or a part of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Which kernel.
+    pub kernel: usize,
+    /// How much of it.
+    pub whole: Whole,
+}
+
+/// How much of a kernel a piece is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// All of it.
+    All,
+    /// Of a joined pair the call.
+    Call,
+    /// Of a joined pair the nest.
+    Nest,
+}
+
+impl Piece {
+    /// The piece as a kernel of its own.
+    pub fn of(self, kernels: &Kernels) -> Kernel {
+        let kernel = &kernels.kernels[self.kernel];
+        let (Work::Joined(joined), true) = (&kernel.work, self.whole != Whole::All) else {
+            return kernel.clone();
+        };
+        let parts = joined.split(kernel);
+        let locations = kernel.locations.clone();
+        if self.whole == Whole::Call {
+            let (reads, writes) = (parts.operands.to_vec(), parts.result.to_vec());
+            Kernel { work: Work::Call(joined.call.clone()), reads, writes, locations }
+        } else {
+            let work = Work::Nest(Box::new(joined.nest.clone()));
+            Kernel { work, reads: parts.reads.clone(), writes: parts.writes.to_vec(), locations }
+        }
+    }
+}
+
+impl<'k> Run<'k> {
+    /// Every kernel once.
+    pub fn given(kernels: &'k Kernels, order: Vec<usize>) -> Self {
+        Run {
+            kernels: Cow::Borrowed(kernels),
+            order,
+            from: (0..kernels.kernels.len()).collect(),
+            origin: kernels.buffers.ids().collect(),
+            repeats: vec![false; kernels.kernels.len()],
+        }
+    }
+
+    /// For each kernel its workspace, given those of the function's kernels.
+    pub fn workspaces(&self, of: &[u64]) -> Vec<u64> {
+        let nest = |kernel: &Kernel| matches!(kernel.work, Work::Nest(_));
+        let each = self.kernels.kernels.iter().zip(&self.from);
+        each.map(|(kernel, from)| if nest(kernel) { 0 } else { of[*from] }).collect()
+    }
+
+    /// Pieces one after another. Where both parts of a joined pair follow each other, they are one kernel.
+    pub fn of_pieces(kernels: &Kernels, pieces: impl Iterator<Item = Piece>) -> Run<'static> {
+        let mut writing = Writing {
+            made: Kernels { kernels: Vec::new(), ..kernels.clone() },
+            current: kernels.buffers.ids().collect(),
+            origin: kernels.buffers.ids().collect(),
+            written: kernels.buffers.ids().map(|_| false).collect(),
+        };
+        let (mut from, mut repeats) = (Vec::new(), Vec::new());
+        let mut pieces = pieces.peekable();
+        while let Some(mut piece) = pieces.next() {
+            let nest = Piece { whole: Whole::Nest, ..piece };
+            if piece.whole == Whole::Call && pieces.next_if_eq(&nest).is_some() {
+                piece.whole = Whole::All;
+            }
+            from.push(piece.kernel);
+            repeats.push(writing.add(piece.of(kernels)));
+        }
+        let Writing { mut made, current, origin, .. } = writing;
+        made.outputs.iter_mut().for_each(|(_, _, buffer)| *buffer = current[*buffer]);
+        let order = (0..made.kernels.len()).collect();
+        Run { kernels: Cow::Owned(made), order, from, origin, repeats }
+    }
+}
+
+/// A run as it is written.
+struct Writing {
+    made: Kernels,
+    /// For each buffer of the function what holds its value now.
+    current: IdVec<BufferId, BufferId>,
+    origin: IdVec<BufferId, BufferId>,
+    written: IdVec<BufferId, bool>,
+}
+
+impl Writing {
+    /// Adds a kernel over buffers of the function; true if it is a repetition.
+    fn add(&mut self, kernel: Kernel) -> bool {
+        let reads = kernel.reads.iter().map(|b| self.current[*b]).collect();
+        let mut repeats = false;
+        let mut writes = Vec::with_capacity(kernel.writes.len());
+        for buffer in &kernel.writes {
+            if std::mem::replace(&mut self.written[*buffer], true) {
+                repeats = true;
+                let again = self.made.buffers[*buffer].clone();
+                self.current[*buffer] = self.made.buffers.push(again);
+                self.origin.push(*buffer);
+            }
+            writes.push(self.current[*buffer]);
+        }
+        self.made.kernels.push(Kernel { reads, writes, ..kernel });
+        repeats
+    }
+}

@@ -1,0 +1,136 @@
+//! Kernels as the steps of [`recompute`](crate::memory::recompute).
+//!
+//! A step is a kernel, or a part of one: of a product and the nest that follows it, either may be repeated alone where others read the product too.
+//! A value is a buffer. What lies outside the arena takes no bytes.
+//!
+//! Some kernels are never repeated: those that write memory outside the arena, and control flow, whose stacks are what its loops are run for. Readers of a variable's old value may be
+//! repeated until the kernel runs that makes the new one.
+
+use super::run::{Piece, Run, Whole};
+use crate::kernels::cost::Rates;
+use crate::kernels::{BufferId, Kernel, Kernels, Work};
+use crate::memory::homes::Homes;
+use crate::memory::nests::Nests;
+use crate::memory::recompute::problem::{ALWAYS, NEVER, Problem, Schedule, Step, Value};
+use wengert_core::id::{Id, IdVec};
+use wengert_core::{Diagnostic, Result, Target};
+
+/// Sums of bytes, and of costs, that a problem may have.
+const MOST: u64 = 1 << 43;
+/// A unit of cost, in seconds, unless that makes sums too large.
+const UNIT: f64 = 1e-9;
+
+/// The steps of a function.
+pub struct Steps {
+    pieces: Vec<Piece>,
+    /// The problem that they are.
+    pub problem: Problem,
+}
+
+impl Steps {
+    /// The kernels of a function in an order. `workspaces` are those of kernels.
+    ///
+    /// Error: sizes beyond what can be weighed.
+    pub fn new(
+        kernels: &Kernels,
+        order: &[usize],
+        target: &Target,
+        workspaces: &[u64],
+        nests: &mut Nests<'_>,
+    ) -> Result<Steps> {
+        let homes = Homes::fixed(kernels);
+        let mut bytes = homes.arena_bytes(kernels);
+        bytes.iter_mut().for_each(|(_, bytes)| *bytes = bytes.next_multiple_of(target.alignment));
+        let pieces = pieces(kernels, order, &homes, &mut bytes, nests);
+        let made: Vec<Kernel> = pieces.iter().map(|piece| piece.of(kernels)).collect();
+        let rates = Rates::of(target);
+        let seconds: Vec<f64> = made.iter().map(|kernel| kernels.seconds(kernel, &rates)).collect();
+        let unit = (seconds.iter().sum::<f64>() / MOST as f64).max(UNIT);
+        let barriers = barriers(kernels, &made, &homes);
+        let steps: Vec<Step> = (0..pieces.len())
+            .map(|n| Step {
+                cost: ((seconds[n] / unit) as u64).max(1),
+                workspace: if pieces[n].whole == Whole::Nest { 0 } else { workspaces[pieces[n].kernel] },
+                reads: made[n].reads.iter().map(|b| b.index()).collect(),
+                writes: made[n].writes.iter().map(|b| b.index()).collect(),
+                barrier: barriers[n],
+            })
+            .collect();
+        let mut values: Vec<Value> =
+            bytes.iter().map(|(_, bytes)| Value { bytes: *bytes, output: false }).collect();
+        kernels.outputs.iter().for_each(|(_, _, buffer)| values[buffer.index()].output = true);
+        let sizes = values.iter().map(|v| v.bytes).chain(steps.iter().map(|s| s.workspace));
+        let all = sizes.fold(0, u64::saturating_add);
+        if all > MOST {
+            let name = &kernels.function;
+            return Err(Diagnostic::new(format!(
+                "@{name} makes values of {all} bytes together, more than a budget can be kept for"
+            ))
+            .help("bind smaller dimensions, or compile without a budget"));
+        }
+        Ok(Steps { pieces, problem: Problem { steps, values } })
+    }
+
+    /// The kernels as a schedule runs them.
+    pub fn run(&self, kernels: &Kernels, schedule: &Schedule) -> Run<'static> {
+        Run::of_pieces(kernels, schedule.executions.iter().map(|step| self.pieces[*step]))
+    }
+}
+
+/// Cuts joined pairs whose product others read. Where nobody does and the nest's result takes its bytes, it has none of its own.
+fn pieces(
+    kernels: &Kernels,
+    order: &[usize],
+    homes: &Homes,
+    bytes: &mut IdVec<BufferId, u64>,
+    nests: &mut Nests<'_>,
+) -> Vec<Piece> {
+    let mut is_read: IdVec<BufferId, bool> = kernels.buffers.ids().map(|_| false).collect();
+    let outputs = kernels.outputs.iter().map(|(_, _, b)| b);
+    kernels.kernels.iter().flat_map(|k| &k.reads).chain(outputs).for_each(|b| is_read[*b] = true);
+    let mut pieces = Vec::with_capacity(order.len());
+    for k in order {
+        let kernel = &kernels.kernels[*k];
+        let joined = matches!(kernel.work, Work::Joined(_));
+        if joined && is_read[kernel.writes[0]] {
+            pieces.extend([Whole::Call, Whole::Nest].map(|whole| Piece { kernel: *k, whole }));
+            continue;
+        }
+        pieces.push(Piece { kernel: *k, whole: Whole::All });
+        if joined {
+            let product = kernel.writes[0];
+            let takes = |w: usize| {
+                let result = kernel.writes[w];
+                homes.sinks[result].is_empty() && bytes[result] == bytes[product]
+            };
+            let mut results = (1..kernel.writes.len()).filter(|w| takes(*w));
+            if results.any(|w| nests.may_alias(kernels, *k, product, w)) {
+                bytes[product] = 0;
+            }
+        }
+    }
+    pieces
+}
+
+/// Until when each piece may be repeated.
+fn barriers(kernels: &Kernels, pieces: &[Kernel], homes: &Homes) -> Vec<usize> {
+    let mut writer: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
+    for (number, kernel) in pieces.iter().enumerate() {
+        kernel.writes.iter().for_each(|b| writer[*b] = Some(number));
+    }
+    // For each buffer the piece that overwrites it.
+    let mut end: IdVec<BufferId, usize> = kernels.buffers.ids().map(|_| ALWAYS).collect();
+    for variable in &homes.variables {
+        if let Some(before) = variable.before.filter(|b| *b != variable.after) {
+            end[before] = writer[variable.after].unwrap_or(ALWAYS);
+        }
+    }
+    let barrier = |kernel: &Kernel| {
+        let outside = kernel.writes.iter().any(|b| !homes.sinks[*b].is_empty());
+        if outside || matches!(kernel.work, Work::Control(_)) {
+            return NEVER;
+        }
+        kernel.reads.iter().map(|b| end[*b]).min().unwrap_or(ALWAYS)
+    };
+    pieces.iter().map(barrier).collect()
+}

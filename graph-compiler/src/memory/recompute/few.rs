@@ -1,0 +1,213 @@
+//! The cheapest schedule of few steps, if there is effort for it.
+//!
+//! What can still be done depends only on how many steps have run first and which values are alive, and neither on order nor on number of the executions before. Over these states a shortest path is looked
+//! for (A*: Hart, Nilsson and Raphael 1968), an execution being an edge that costs what its repetition costs. Three things keep the states few:
+//!
+//! - Values are dropped only when an execution needs their room, and no more than it needs; what is alive and not wanted can be dropped later. What no step behind can use goes at once.
+//! - What is missing for the rest costs at least the repetition of all steps between it and what is alive. If one of those may not be repeated any more, the state is a dead end.
+//! - What others have found is a ceiling.
+//!
+//! Twenty steps need thousands of states. Of a hundred steps there are too many; then the search is given up, and what others have found stays.
+
+use super::timeline::Prepared;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A set of values that steps write, the widest first.
+type Set = u64;
+
+/// What a search has come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// The executions of a schedule that no other beats.
+    Cheapest(Vec<usize>),
+    /// There is no schedule that fits and costs less than the ceiling.
+    Nothing,
+    /// The effort was at its limit.
+    GivenUp,
+}
+
+/// A state, and how it was reached.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    done: usize,
+    alive: Set,
+    cost: u64,
+    parent: usize,
+    step: usize,
+}
+
+/// A problem as sets.
+pub(super) struct Few<'a> {
+    prepared: &'a Prepared<'a>,
+    bytes: Vec<u64>,
+    reads: Vec<Set>,
+    writes: Vec<Set>,
+    outputs: Set,
+    /// For each number of steps that have run first, what they make and the others or the end need.
+    wanted: Vec<Set>,
+    /// The same, with what is of use in making those again.
+    useful: Vec<Set>,
+    /// Ways to make room.
+    ways: Vec<Set>,
+    effort: u64,
+}
+
+impl<'a> Few<'a> {
+    /// None if there are more values than a set holds.
+    pub fn new(prepared: &'a Prepared<'a>) -> Option<Self> {
+        let problem = prepared.problem;
+        let mut values: Vec<usize> =
+            (0..problem.values.len()).filter(|v| prepared.writer[*v].is_some()).collect();
+        if values.len() > Set::BITS as usize {
+            return None;
+        }
+        values.sort_by_key(|v| Reverse(problem.values[*v].bytes));
+        let mut place = vec![0; problem.values.len()];
+        values.iter().enumerate().for_each(|(n, v)| place[*v] = n);
+        let set = |values: &mut dyn Iterator<Item = usize>| values.fold(0, |s: Set, v| s | 1 << place[v]);
+        let steps = problem.steps.len();
+        let reads: Vec<Set> = prepared.reads.iter().map(|r| set(&mut r.iter().copied())).collect();
+        let writes: Vec<Set> = problem.steps.iter().map(|s| set(&mut s.writes.iter().copied())).collect();
+        let outputs = set(&mut values.iter().copied().filter(|v| problem.values[*v].output));
+        let bytes = values.iter().map(|v| problem.values[*v].bytes).collect();
+        let wanted: Vec<Set> = (0..=steps)
+            .map(|done| {
+                let made = writes[..done].iter().fold(0, |s, w| s | w);
+                made & reads[done..].iter().fold(outputs, |s, r| s | r)
+            })
+            .collect();
+        let useful = wanted.iter().enumerate().map(|(done, wanted)| {
+            (0..done).rev().fold(*wanted, |s, n| if writes[n] & s != 0 { s | reads[n] } else { s })
+        });
+        let useful = useful.collect();
+        let ways = Vec::new();
+        Some(Few { prepared, bytes, reads, writes, outputs, wanted, useful, ways, effort: 0 })
+    }
+
+    /// The cheapest schedule within a budget that costs less than `ceiling`, as far as the effort reaches; and how much of it was spent.
+    pub fn cheapest(&mut self, budget: u64, ceiling: u64, effort: u64) -> (Outcome, u64) {
+        self.effort = 0;
+        (self.search(budget, ceiling, effort), self.effort)
+    }
+
+    fn search(&mut self, budget: u64, ceiling: u64, limit: u64) -> Outcome {
+        let steps = self.prepared.problem.steps.len();
+        let mut nodes = vec![Node { done: 0, alive: 0, cost: 0, parent: 0, step: 0 }];
+        let mut best: FxHashMap<(usize, Set), u64> = FxHashMap::default();
+        let mut expanded: Vec<Vec<(Set, u64)>> = vec![Vec::new(); steps + 1];
+        // Of states that promise the same the one that is farthest, and then the oldest.
+        let mut open = BinaryHeap::from([Reverse((0, Reverse(0), 0))]);
+        while let Some(Reverse((_, _, at))) = open.pop() {
+            // Some ways may have been left out when the effort reached its limit.
+            if self.effort > limit {
+                return Outcome::GivenUp;
+            }
+            let Node { done, alive, cost, .. } = nodes[at];
+            if best.get(&(done, alive)).is_some_and(|b| *b < cost) {
+                continue;
+            }
+            // What one with less in memory and no lower cost can do, the other has been seen to do.
+            let looked = &mut expanded[done];
+            self.effort += looked.len() as u64 / 4;
+            if looked.iter().any(|(other, least)| *least <= cost && alive & !other == 0) {
+                continue;
+            }
+            looked.push((alive, cost));
+            if done == steps && self.outputs & !alive == 0 {
+                return Outcome::Cheapest(executions(&nodes, at));
+            }
+            for step in 0..steps.min(done + 1) {
+                let first = step == done;
+                let worth = first
+                    || self.writes[step] & self.useful[done] & !alive != 0
+                        && self.prepared.may_repeat(step, done);
+                self.effort += 1;
+                if !worth || self.reads[step] & !alive != 0 {
+                    continue;
+                }
+                let next = done + usize::from(first);
+                let cost = if first { cost } else { cost + self.prepared.cost(step) };
+                self.make_room(step, alive, budget, limit);
+                while let Some(way) = self.ways.pop() {
+                    let alive = way & self.useful[next];
+                    let Some(missing) = self.missing(next, alive) else { continue };
+                    let promise = cost + missing;
+                    let known = best.entry((next, alive)).or_insert(u64::MAX);
+                    if promise < ceiling && cost < *known {
+                        *known = cost;
+                        open.push(Reverse((promise, Reverse(next), nodes.len())));
+                        nodes.push(Node { done: next, alive, cost, parent: at, step });
+                    }
+                }
+            }
+        }
+        if self.effort > limit { Outcome::GivenUp } else { Outcome::Nothing }
+    }
+
+    /// What repetitions cost at least from a state to the end; none if there is no way.
+    fn missing(&mut self, done: usize, alive: Set) -> Option<u64> {
+        self.effort += 20 + done as u64;
+        let mut need = self.wanted[done] & !alive;
+        let mut cost = 0;
+        for step in (0..done).rev() {
+            if need == 0 {
+                break;
+            }
+            if self.writes[step] & need != 0 {
+                if !self.prepared.may_repeat(step, done) {
+                    return None;
+                }
+                cost += self.prepared.cost(step);
+                need = (need | self.reads[step]) & !alive & !self.writes[step];
+            }
+        }
+        Some(cost)
+    }
+
+    /// Puts into `ways` what may be alive behind an execution, each as full as it can be.
+    fn make_room(&mut self, step: usize, alive: Set, budget: u64, limit: u64) {
+        let own = self.reads[step] | self.writes[step];
+        let all = alive | self.writes[step];
+        let taken = self.sum(all) + self.prepared.problem.steps[step].workspace;
+        self.ways.clear();
+        self.drop_from(all, all & !own, taken.saturating_sub(budget), limit);
+    }
+
+    fn sum(&self, mut values: Set) -> u64 {
+        let mut sum = 0;
+        while values != 0 {
+            sum += self.bytes[values.trailing_zeros() as usize];
+            values &= values - 1;
+        }
+        sum
+    }
+
+    /// Takes `over` bytes out of `droppable`. Since the widest goes first, nothing that has gone could stay once there is room.
+    fn drop_from(&mut self, kept: Set, droppable: Set, over: u64, limit: u64) {
+        self.effort += 4;
+        if over == 0 {
+            self.ways.push(kept);
+            return;
+        }
+        if self.effort > limit || self.sum(droppable) < over {
+            return;
+        }
+        let widest = droppable & droppable.wrapping_neg();
+        let bytes = self.bytes[widest.trailing_zeros() as usize];
+        self.drop_from(kept & !widest, droppable & !widest, over.saturating_sub(bytes), limit);
+        self.drop_from(kept, droppable & !widest, over, limit);
+    }
+}
+
+/// What was executed on the way to a node.
+fn executions(nodes: &[Node], mut at: usize) -> Vec<usize> {
+    let mut executions = Vec::new();
+    while at != 0 {
+        executions.push(nodes[at].step);
+        at = nodes[at].parent;
+    }
+    executions.reverse();
+    executions
+}

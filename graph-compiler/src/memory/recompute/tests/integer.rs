@@ -1,0 +1,166 @@
+//! The cheapest schedule by an integer program, after Checkmate (Jain et al., *Checkmate: Breaking the memory wall with optimal tensor rematerialization*, 2020).
+//!
+//! Checkmate cuts a schedule into stages, one that ends with the first execution of each step. In a stage each step runs once at most, in the given order: `R[t, i]` says
+//! whether step `i` runs in stage `t`, `S[t, v]` whether value `v` is kept from the stage before, `FREE[t, v, k]` that `v` goes when step `k` has run. What is taken at each place is then
+//! a sum of these.
+//!
+//! Ours are the same schedules but for three things. Between two first executions repetitions may come in *any* order, and more than once; so a stage is cut into *passes*, each in the given
+//! order, and with as many passes as a stage has falling neighbours at most, nothing is missing. Steps write several values. And behind the last first execution there is one more stage, at
+//! the end of which the outputs are there.
+//!
+//! `FREE` is a product of terms 1 − x. Jain et al. count the terms that are 0. Here a value flows: what there was in a pass, less what has gone, bounds each later reader and what is kept behind
+//! it. That forces the same integers, `FREE` among them, and its relaxation is so much stronger that ten steps take a fraction of a second.
+
+use super::super::problem::{NEVER, Problem, Schedule};
+use microlp::{ComparisonOp, Error, OptimizationDirection, Variable};
+
+/// Terms of a linear expression.
+type Terms = Vec<(Variable, f64)>;
+
+/// The program for one budget.
+struct Program<'a> {
+    problem: &'a Problem,
+    writer: Vec<Option<usize>>,
+    /// For each pass and step whether it runs, where it may.
+    run: Vec<Vec<Option<Variable>>>,
+    /// For each pass and value whether it is kept from the pass before; behind the last one, whether it is there at the end.
+    kept: Vec<Vec<Option<Variable>>>,
+    program: microlp::Problem,
+}
+
+impl<'a> Program<'a> {
+    /// The variables. A stage has so many passes.
+    fn new(problem: &'a Problem, passes: usize) -> Self {
+        let steps = problem.steps.len();
+        let mut writer = vec![None; problem.values.len()];
+        for (number, step) in problem.steps.iter().enumerate() {
+            step.writes.iter().for_each(|v| writer[*v] = Some(number));
+        }
+        let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
+        let (mut run, mut kept) = (Vec::new(), Vec::new());
+        for stage in 0..=steps {
+            let useful = useful(problem, stage);
+            // Before the second step there is one step that might be repeated, and before the first none.
+            let passes = if stage < 2 { 1 } else { passes };
+            for pass in 0..passes {
+                let mut row = vec![None; steps];
+                for (number, step) in problem.steps.iter().enumerate().take(stage) {
+                    let may = step.barrier != NEVER && stage <= step.barrier;
+                    if may && step.writes.iter().any(|v| useful[*v]) {
+                        row[number] = Some(program.add_binary_var(step.cost as f64));
+                    }
+                }
+                if pass + 1 == passes && stage < steps {
+                    row[stage] = Some(program.add_integer_var(0.0, (1, 1)));
+                }
+                run.push(row);
+                let values = writer.iter().zip(&useful).map(|(writer, useful)| {
+                    let made = writer.is_some_and(|w| w < stage);
+                    (made && *useful).then(|| program.add_binary_var(0.0))
+                });
+                kept.push(values.collect());
+            }
+        }
+        let outputs = writer.iter().zip(&problem.values).map(|(writer, value)| {
+            let there = writer.is_some() && value.output;
+            there.then(|| program.add_integer_var(0.0, (1, 1)))
+        });
+        kept.push(outputs.collect());
+        Program { problem, writer, run, kept, program }
+    }
+
+    fn most(&mut self, terms: &[(Variable, f64)], bound: f64) {
+        self.program.add_constraint(terms, ComparisonOp::Le, bound);
+    }
+
+    /// Values that steps write, each with its step.
+    fn written(&self) -> Vec<(usize, usize)> {
+        self.writer.iter().enumerate().filter_map(|(v, w)| w.map(|w| (v, w))).collect()
+    }
+
+    /// The constraints of a pass: what is read or kept is there and has not gone, and what is taken while each step runs is within the budget.
+    fn constrain(&mut self, pass: usize, budget: u64) {
+        let problem = self.problem;
+        let mut taken: Terms = Vec::new();
+        // For each value, what has gone less what there was.
+        let mut gone: Vec<Terms> = vec![Vec::new(); problem.values.len()];
+        for (value, writer) in self.written() {
+            let (kept, made) = (self.kept[pass][value], self.run[pass][writer]);
+            gone[value] = kept.into_iter().chain(made).map(|v| (v, -1.0)).collect();
+            taken.extend(kept.map(|kept| (kept, problem.values[value].bytes as f64)));
+            // What is made in a pass is read behind that only, so it was not worth keeping.
+            if let (Some(kept), Some(made)) = (kept, made) {
+                self.most(&[(kept, 1.0), (made, 1.0)], 1.0);
+            }
+        }
+        for (number, step) in problem.steps.iter().enumerate() {
+            let Some(run) = self.run[pass][number] else { continue };
+            let bytes: u64 = step.writes.iter().map(|v| problem.values[*v].bytes).sum();
+            taken.push((run, bytes as f64));
+            let mut here = taken.clone();
+            here.push((run, step.workspace as f64));
+            self.most(&sum(here), budget as f64);
+            let mut touched: Vec<usize> = step.reads.iter().chain(&step.writes).copied().collect();
+            touched.sort_unstable();
+            touched.dedup();
+            touched.retain(|v| self.writer[*v].is_some());
+            for value in touched {
+                if step.reads.contains(&value) {
+                    let terms: Terms = gone[value].iter().copied().chain([(run, 1.0)]).collect();
+                    self.most(&terms, 0.0);
+                }
+                let free = self.program.add_var(0.0, (0.0, 1.0));
+                self.most(&[(free, 1.0), (run, -1.0)], 0.0);
+                gone[value].push((free, 1.0));
+                taken.push((free, -(problem.values[value].bytes as f64)));
+            }
+        }
+        for (value, mut terms) in gone.into_iter().enumerate() {
+            terms.extend(self.kept[pass + 1][value].map(|kept| (kept, 1.0)));
+            if !terms.is_empty() {
+                self.most(&terms, 0.0);
+            }
+        }
+    }
+}
+
+/// For each value whether it can be of use once so many steps have run first: to the others, to the end, or to make again what is.
+fn useful(problem: &Problem, stage: usize) -> Vec<bool> {
+    let mut useful: Vec<bool> = problem.values.iter().map(|v| v.output).collect();
+    for (number, step) in problem.steps.iter().enumerate().rev() {
+        if number >= stage || step.writes.iter().any(|v| useful[*v]) {
+            step.reads.iter().for_each(|v| useful[*v] = true);
+        }
+    }
+    useful
+}
+
+/// Terms with each variable once.
+fn sum(mut terms: Terms) -> Terms {
+    terms.sort_unstable_by_key(|(variable, _)| variable.idx());
+    terms.dedup_by(|next, first| {
+        let same = next.0 == first.0;
+        first.1 += if same { next.1 } else { 0.0 };
+        same
+    });
+    terms
+}
+
+/// The cheapest schedule within a budget in which the repetitions between two first executions are at most so many passes in the given order; if there is one.
+pub(super) fn cheapest(problem: &Problem, budget: u64, passes: usize) -> Option<Schedule> {
+    let mut program = Program::new(problem, passes);
+    for pass in 0..program.run.len() {
+        program.constrain(pass, budget);
+    }
+    match program.program.solve() {
+        Ok(outcome) => {
+            assert!(outcome.is_optimal(), "there was no limit of time");
+            let solution = outcome.into_solution().unwrap();
+            let runs = program.run.iter().flat_map(|row| row.iter().enumerate());
+            let runs = runs.filter(|(_, run)| run.is_some_and(|run| solution.var_value(run) > 0.5));
+            Some(Schedule { executions: runs.map(|(step, _)| step).collect() })
+        }
+        Err(Error::Infeasible) => None,
+        Err(other) => panic!("the integer program of budget {budget}: {other}"),
+    }
+}

@@ -1,0 +1,123 @@
+//! The cheapest schedule of a small problem by Dijkstra's algorithm over what may be in memory.
+//!
+//! A state is how many steps have run first, and which values are alive behind the last execution. Bytes are dropped when an execution needs room, and no more than it needs: what is alive can
+//! be dropped later, so of two states that cost the same and differ in what is alive, the fuller one can do whatever the other can.
+
+use super::super::problem::{NEVER, Problem};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// A set of values.
+type Set = u64;
+
+/// A problem as sets.
+pub(super) struct States<'a> {
+    problem: &'a Problem,
+    reads: Vec<Set>,
+    writes: Vec<Set>,
+    outputs: Set,
+    /// For each number of steps that have run first, the values that can still be of use.
+    useful: Vec<Set>,
+}
+
+fn set(values: impl IntoIterator<Item = usize>) -> Set {
+    values.into_iter().fold(0, |set, value| set | 1 << value)
+}
+
+fn members(set: Set) -> impl Iterator<Item = usize> {
+    (0..Set::BITS as usize).filter(move |v| set >> v & 1 == 1)
+}
+
+impl<'a> States<'a> {
+    pub fn new(problem: &'a Problem) -> Self {
+        assert!(problem.values.len() <= Set::BITS as usize, "a set has a bit for each value");
+        let steps = problem.steps.len();
+        let written = set(problem.steps.iter().flat_map(|s| s.writes.iter().copied()));
+        let reads: Vec<Set> = problem.steps.iter().map(|s| written & set(s.reads.iter().copied())).collect();
+        let writes: Vec<Set> = problem.steps.iter().map(|s| set(s.writes.iter().copied())).collect();
+        let outputs = written & set((0..problem.values.len()).filter(|v| problem.values[*v].output));
+        let useful = (0..=steps).map(|done| {
+            // Backwards, so that each step comes behind those that read what it writes.
+            (0..steps).rev().fold(outputs, |useful, step| {
+                let of_use = step >= done || writes[step] & useful != 0;
+                if of_use { useful | reads[step] } else { useful }
+            })
+        });
+        let useful = useful.collect();
+        States { problem, reads, writes, outputs, useful }
+    }
+
+    fn bytes(&self, values: Set) -> u64 {
+        members(values).map(|v| self.problem.values[v].bytes).sum()
+    }
+
+    /// Takes values out of `droppable`, from `from` on, until `over` bytes have gone: every way of which no part would do.
+    fn drop(&self, kept: Set, droppable: Set, over: u64, ways: &mut Vec<Set>) {
+        if over == 0 {
+            ways.push(kept);
+            return;
+        }
+        if self.bytes(droppable) < over {
+            return;
+        }
+        let value = droppable.trailing_zeros() as usize;
+        let rest = droppable & !(1 << value);
+        let bytes = self.problem.values[value].bytes;
+        self.drop(kept, rest, over, ways);
+        if bytes > 0 {
+            self.drop(kept & !(1 << value), rest, over.saturating_sub(bytes), ways);
+        }
+    }
+
+    /// What repetitions cost at least within a budget, if any schedule fits.
+    pub fn cheapest(&self, budget: u64) -> Option<u64> {
+        let mut best: HashMap<(usize, Set), u64> = HashMap::from([((0, 0), 0)]);
+        let mut open = BinaryHeap::from([Reverse((0, Reverse(0), 0))]);
+        let mut ways = Vec::new();
+        while let Some(Reverse((cost, Reverse(done), alive))) = open.pop() {
+            if best[&(done, alive)] < cost {
+                continue;
+            }
+            if done == self.problem.steps.len() && self.outputs & !alive == 0 {
+                return Some(cost);
+            }
+            for (step, about) in self.problem.steps.iter().enumerate().take(done + 1) {
+                let first = step == done;
+                let worth = first
+                    || about.barrier != NEVER
+                        && done <= about.barrier
+                        && self.writes[step] & self.useful[done] & !alive != 0;
+                if !worth || self.reads[step] & !alive != 0 {
+                    continue;
+                }
+                let (next, cost) = if first { (done + 1, cost) } else { (done, cost + about.cost) };
+                let all = alive | self.writes[step];
+                let over = (self.bytes(all) + about.workspace).saturating_sub(budget);
+                ways.clear();
+                self.drop(all, all & !self.reads[step] & !self.writes[step], over, &mut ways);
+                for way in &ways {
+                    let alive = way & self.useful[next];
+                    let known = best.entry((next, alive)).or_insert(u64::MAX);
+                    if cost < *known {
+                        *known = cost;
+                        open.push(Reverse((cost, Reverse(next), alive)));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The least peak of all schedules, of which one has the peak `top`.
+    pub fn least(&self, top: u64) -> u64 {
+        let (mut low, mut high) = (0, top);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.cheapest(middle) {
+                Some(_) => high = middle,
+                None => low = middle + 1,
+            }
+        }
+        low
+    }
+}

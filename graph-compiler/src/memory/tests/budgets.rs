@@ -1,0 +1,96 @@
+//! Plans within budgets compute what plans without them do, in as many bytes as they were given.
+
+use super::plan;
+use super::random::{arguments, function, recipes};
+use crate::kernels::BufferId;
+use crate::memory::{Planned, frontier, plan_kernels};
+use crate::samples::Sample;
+use proptest::prelude::*;
+use wengert_core::graph::{InputRole, OutputRole};
+use wengert_core::plan::{account, interpret, verify};
+use wengert_core::{Binding, Diagnostic, Target};
+
+fn budgeted(sample: &Sample, budget: u64) -> Result<Planned, Diagnostic> {
+    let planned = plan_kernels(&sample.0, &Target::cpu(), &Binding::new(), Some(budget))?;
+    verify(&planned.plan).unwrap_or_else(|e| panic!("{e}\n{}", planned.plan));
+    Ok(planned)
+}
+
+/// A chain, and back along it: each step back reads what the step forth has made.
+fn there_and_back(steps: usize, elements: usize) -> Sample {
+    let mut s = Sample::new();
+    let mut made = vec![s.input("x", InputRole::Input, elements)];
+    for n in 0..steps {
+        made.push(s.reversed(made[n]));
+    }
+    let back = made.iter().rev().copied().reduce(|back: BufferId, x| {
+        let both = s.sum(&[back, x]);
+        s.reversed(both)
+    });
+    s.output("y", OutputRole::Output, back.unwrap());
+    s
+}
+
+#[test]
+fn a_chain_runs_in_less_by_running_steps_again() {
+    let s = there_and_back(24, 256);
+    let free = plan(&s);
+    let outside = account(&free).total() - free.arena;
+    let (inputs, variables) = arguments(&free);
+    let wanted = interpret(&free, &inputs, &variables).unwrap();
+    let mut last = 0;
+    for percent in [100, 75, 50, 35] {
+        let budget = outside + free.arena * percent / 100;
+        let Planned { plan, all, repetitions, .. } = budgeted(&s, budget).unwrap();
+        assert!(account(&plan).total() <= budget, "{percent} %: {}", plan.arena);
+        assert_eq!(interpret(&plan, &inputs, &variables).unwrap(), wanted, "{percent} %");
+        assert_eq!(plan.steps.len(), all.kernels, "every kernel is a step");
+        assert_eq!(all.kernels - repetitions.kernels, free.steps.len());
+        assert!(repetitions.kernels >= last && (percent < 100) == (repetitions.kernels > 0), "{percent} %");
+        last = repetitions.kernels;
+    }
+    assert!(last < 60, "{last} repetitions");
+    let error = budgeted(&s, outside + 2048).unwrap_err();
+    assert!(error.message.contains("no way was found"), "{error}");
+    let error = budgeted(&s, outside - 1).unwrap_err();
+    assert!(error.message.contains("does not fit into"), "{error}");
+}
+
+#[test]
+fn a_frontier_goes_from_the_least_to_the_plan_as_it_is() {
+    let s = there_and_back(40, 64);
+    let plans = frontier(&s.0, &Target::cpu(), &Binding::new(), 8).unwrap();
+    assert!(plans.len() > 4, "{}", plans.len());
+    assert_eq!(plans.last().unwrap().plan, plan(&s));
+    for pair in plans.windows(2) {
+        verify(&pair[0].plan).unwrap();
+        assert!(pair[0].plan.arena < pair[1].plan.arena);
+        assert!(pair[0].repetitions.seconds > pair[1].repetitions.seconds);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #[test]
+    fn budgets_are_kept(recipe in recipes(), thousandths in 0u64..1000) {
+        let sample = Sample(function(&recipe));
+        let free = plan(&sample);
+        let outside = account(&free).total() - free.arena;
+        let budget = outside + free.arena * thousandths / 1000;
+        match budgeted(&sample, budget) {
+            Ok(Planned { plan, .. }) => {
+                prop_assert!(account(&plan).total() <= budget);
+                let (inputs, variables) = arguments(&plan);
+                let wanted = interpret(&free, &inputs, &variables).unwrap();
+                prop_assert_eq!(interpret(&plan, &inputs, &variables).unwrap(), wanted, "{}", plan);
+            }
+            // What it says is least is enough.
+            Err(error) => {
+                let bytes = error.message.split(" bytes)").next().and_then(|m| m.rsplit('(').next());
+                let least: u64 = bytes.unwrap().parse().unwrap();
+                prop_assert!(least > budget, "{}", error);
+                prop_assert!(account(&budgeted(&sample, least).unwrap().plan).total() <= least);
+            }
+        }
+    }
+}
