@@ -115,7 +115,9 @@ fn plans_that_cannot_be_right_are_refused() {
         let error = plan::from_bytes(&bytes).unwrap_err().to_string();
         assert!(error.contains(message), "expected `{message}` in: {error}");
     };
-    assert!(plan::from_bytes(&sealed(&text, &constants, &literals)).unwrap() == [original]);
+    assert!(
+        plan::from_bytes(&sealed(&text, &constants, &literals)).unwrap() == std::slice::from_ref(&original)
+    );
     says(
         "section `literals` has 1 bytes too many",
         sealed(&text, &constants, &[&literals[..], &[0]].concat()),

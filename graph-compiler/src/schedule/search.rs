@@ -17,15 +17,9 @@ const REACH: usize = 1000;
 /// Moves in a row that gain nothing.
 const PATIENCE: usize = 4;
 
-/// Peaks of rules that differ by less than such a part are as good to begin with.
-const ALIKE: u64 = 64;
-
-/// Peaks that differ by less than such a part are one.
-const SAME: u64 = 512;
-
-/// What a search may look at: some 15 milliseconds for a thousand kernels.
+/// What a search may look at: some 15 milliseconds for a thousand kernels, and no more than 25 for any number, so that compiling grows as the program does.
 fn effort(steps: usize) -> u64 {
-    (4000 * steps as u64).min(20_000_000)
+    (4000 * steps as u64).min(6_000_000)
 }
 
 /// What was found.
@@ -36,14 +30,20 @@ pub(super) struct Found {
     pub proven: bool,
 }
 
-/// The orders that rules give, with their peaks: the best first, and of those that are alike the one of the rule that comes first.
+/// Peaks that are as good as one: what a few numbers add that are made early so that nothing waits for them is not worth another order.
+fn about(peak: u64) -> u64 {
+    peak + peak / 512
+}
+
+/// The orders that rules give, with their peaks: the best first, and of those that are about the best the one of the rule that comes first.
 pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
     let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
     let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
     let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
     let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
     let least = orders.iter().map(|(peak, _)| *peak).min().unwrap_or(0);
-    orders.sort_by_key(|(peak, _)| (peak - least) / (least / ALIKE).max(1));
+    // The sort is stable.
+    orders.sort_by_key(|(peak, _)| if *peak <= about(least) { 0 } else { *peak });
     orders.dedup();
     orders
 }
@@ -60,10 +60,8 @@ pub(super) fn search(problem: &Problem) -> Found {
         let proven = improve(&mut timeline, &mut share);
         left += share;
         let peak = timeline.worth().0;
-        match &mut best {
-            // What a few numbers take that are made early, so that nobody waits for them, is worth no other order.
-            Some(best) if peak + peak / SAME >= best.peak => best.proven |= proven && peak >= best.peak,
-            _ => best = Some(Found { peak, order: timeline.order, proven }),
+        if best.as_ref().is_none_or(|best| about(peak) < best.peak) {
+            best = Some(Found { peak, order: timeline.order, proven });
         }
         if proven {
             break;
