@@ -1,6 +1,7 @@
 //! Training steps within budgets of memory: whatever is computed again for them, losses, parameters and moments have the same bits.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+use wengert::Compiled;
 use wengert::core::Target;
 use wengert::core::plan::Account;
 use wengert::data::Arrays;
@@ -76,8 +77,8 @@ fn lstm() -> Program {
 /// Inputs of a step.
 fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
     let mut stream = SplitMix64::of(5, &[run as u64]);
-    let inputs = program.get("step").unwrap().inputs.iter().filter(|i| i.name == "x" || i.name == "y");
-    let literal = |ty: &TensorType| {
+    let function = program.get("step").unwrap();
+    let mut literal = |ty: &TensorType| {
         let shape = ty.extents().unwrap();
         let count: usize = shape.iter().product();
         match ty.dtype {
@@ -85,9 +86,8 @@ fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
             _ => Literal::from_vec(&shape, (0..count).map(|_| stream.unit_f64() as f32 - 0.5).collect()),
         }
     };
-    let types: Vec<(String, TensorType)> = inputs.map(|i| (i.name.clone(), i.ty.clone())).collect();
-    let mut literal = literal;
-    types.into_iter().map(|(name, ty)| (name, literal(&ty).unwrap())).collect()
+    let given = function.inputs.iter().enumerate().filter(|(_, input)| ["x", "y"].contains(&&*input.name));
+    given.map(|(n, input)| (input.name.clone(), literal(function.input_type(n)).unwrap())).collect()
 }
 
 /// What the steps give, and the variables after them.
