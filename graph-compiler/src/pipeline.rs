@@ -139,6 +139,12 @@ pub const PIPELINE: &[Step] = &[
         keeps: Keeps::Value,
         run: |function, context| Ok(rewrite::accumulate(function, context.fuel)),
     }),
+    Step::Once(Pass {
+        name: "masks",
+        doc: "Compares the result of a choice, such as a ReLU, where its operand was compared, so that the operand need not be kept.",
+        keeps: Keeps::Bits,
+        run: |function, context| Ok(rewrite::masks(function, context.fuel)),
+    }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
         name: "lay_out",

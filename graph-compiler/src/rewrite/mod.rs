@@ -24,6 +24,7 @@ mod dce;
 mod driver;
 mod fold;
 mod logic;
+mod masks;
 mod movement;
 mod product;
 mod reduction;
@@ -36,6 +37,7 @@ pub(crate) use control::{hoist, lay_out, trim, trim_but};
 pub(crate) use cse::cse;
 pub(crate) use dce::dce;
 pub(crate) use driver::{Rewriter, simplify};
+pub(crate) use masks::masks;
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
 
