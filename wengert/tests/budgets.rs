@@ -54,10 +54,18 @@ fn convnet() -> Program {
 
 fn resnet() -> Program {
     let settings = ResNetSettings { channels: 3, width: 4, blocks: [1, 2, 1, 1], classes: 3 };
-    let model = ResNet::new(&settings);
-    let statistics = model.statistics();
-    let (x, y) = (f32([2, 32, 32, 3]).unwrap(), i32([2]).unwrap());
-    step(model, x, y, |m, x, y| cross_entropy(&m.train(x, &statistics).0, y))
+    let mut program = Program::new();
+    let build = |f: &mut FunctionBuilder| {
+        let (x, y) = (f.input("x", f32([2, 32, 32, 3])), f.input("y", i32([2])));
+        let network = ResNet::new(&settings);
+        let statistics = f.param("statistics", network.statistics());
+        let model = f.state("model", network);
+        let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.train(&x, &statistics).0, &y));
+        AdamW::new(0.01).step(f, &model, &gradient);
+        f.output("loss", loss);
+    };
+    program.function("step", build).unwrap();
+    program
 }
 
 fn unet() -> Program {

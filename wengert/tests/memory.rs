@@ -1,7 +1,7 @@
 //! Memory of large networks, planned and not run: what a step takes, and what less costs.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-use wengert::core::plan::account;
+use wengert::core::plan::Account;
 use wengert::core::{KeyPath, Target};
 use wengert::memory::Point;
 use wengert::models::{Gpt, GptSettings};
@@ -30,24 +30,28 @@ fn gpt2(batch: usize, steps: usize, dtype: DType, chunks: usize) -> Program {
     program
 }
 
-/// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not.
-#[test]
-fn gpt2_with_32_thousand_tokens_on_a_gpu() {
-    let program = gpt2(32, 1024, DType::BF16, 32);
-    let target = Target::cuda("sm_90");
-    let plan = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
-    let account = account(&plan);
-    assert!(account.arena < 19 * GIB / 2, "{account:?}");
-}
-
+/// The logits of GPT-2 alone are a quarter of what a step keeps, so their head is in chunks.
 #[test]
 fn half_of_the_memory_costs_a_tenth_of_the_time() {
-    let program = gpt2(8, 256, DType::F32, 1);
-    let plans = frontier(&program, "step", &bind!(), &Target::cpu(), &Options::default(), 12).unwrap();
+    let program = gpt2(8, 256, DType::F32, 8);
+    let plans = frontier(&program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
     let points: Vec<Point> = plans.iter().map(Point::of).collect();
     let whole = points.last().unwrap().arena as f64;
     for (share, more) in [(0.5, 0.15), (0.3, 0.3)] {
         let within = points.iter().rev().find(|p| p.arena as f64 <= share * whole);
         assert!(within.is_some_and(|p| p.added_operations() <= more), "{share}: {points:#?}");
     }
+}
+
+/// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not. Attention's scores are in memory on GPUs,
+/// but not of all layers at once.
+#[test]
+fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
+    let program = gpt2(32, 1024, DType::BF16, 32);
+    let target = Target::cuda("sm_90");
+    let free = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
+    let outside = Account::sizes(&free).total() - free.arena;
+    let options = Options { memory_budget: Some(outside + 19 * GIB / 2), ..Options::default() };
+    let plan = compile(&program, "step", &bind!(), &target, &options).unwrap();
+    assert!(plan.arena <= 19 * GIB / 2, "{}", plan.arena);
 }
