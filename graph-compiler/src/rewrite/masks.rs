@@ -14,6 +14,9 @@ use wengert_core::{Op, Scalar};
 pub(crate) fn masks(mut function: Function, fuel: u64) -> (Function, u64) {
     let mut left = fuel;
     of_body(&mut function.body, &mut left);
+    if left < fuel {
+        function.body = function.body.renumber();
+    }
     (function, fuel - left)
 }
 

@@ -24,7 +24,7 @@ pub(super) fn within(sample: &Sample, points: u64) -> Vec<Plan> {
 }
 
 /// A chain, and back along it: each step back reads what the step forth has made.
-fn there_and_back(steps: usize, elements: usize) -> Sample {
+pub(super) fn there_and_back(steps: usize, elements: usize) -> Sample {
     let mut s = Sample::new();
     let mut made = vec![s.input("x", InputRole::Input, elements)];
     for n in 0..steps {

@@ -1,6 +1,6 @@
 //! Plans that something has happened to: each is refused, or computes the same bits.
 
-use super::budgets::within;
+use super::budgets::{there_and_back, within};
 use super::plan;
 use super::random::{arguments, function, recipes};
 use crate::samples::Sample;
@@ -253,7 +253,7 @@ fn mutants_of_loops_and_branches() {
 /// Plans of random functions, and with each the one for as little memory as can be, where that is another.
 fn planned(count: usize) -> Vec<Plan> {
     let mut runner = TestRunner::deterministic();
-    let mut plans = Vec::new();
+    let mut plans: Vec<Plan> = (8..16).flat_map(|steps| within(&there_and_back(steps, 33), 4)).collect();
     while plans.len() < count {
         let recipe = recipes().new_tree(&mut runner).unwrap().current();
         let sample = Sample(function(&recipe));
@@ -314,18 +314,20 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
     let last_read = |v: ValueId| {
         (0..plan.steps.len()).rev().find(|s| uses(plan, &plan.steps[*s]).0.iter().any(|a| a.value == v))
     };
+    // What is made again may be overwritten in between.
+    let once = |v: ValueId| made.iter().filter(|(_, a)| a.value == v).count() == 1;
     let mut add = |kind: &'static str, mutant: Plan| mutants.entry(kind).or_default().push(mutant);
     for (s, result) in &made {
         // A consumer before its producer.
         let reader = (s + 1..plan.steps.len())
             .find(|r| uses(plan, &plan.steps[*r]).0.iter().any(|a| a.value == result.value));
-        if let Some(r) = reader {
+        if let Some(r) = reader.filter(|_| once(result.value)) {
             let mut mutant = plan.clone();
             mutant.steps.swap(*s, r);
             add("swapped steps", mutant);
         }
         // A later value over one that is read still later.
-        let earlier = made.iter().filter(|(t, u)| t < s && last_read(u.value) > Some(*s));
+        let earlier = made.iter().filter(|(t, u)| t < s && last_read(u.value) > Some(*s) && once(u.value));
         let earlier: Vec<_> = earlier.filter(|(_, u)| u.at != result.at).collect();
         if let Some((_, victim)) = earlier.get(random.below(earlier.len())) {
             let mut mutant = plan.clone();
@@ -355,6 +357,7 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
         let overwriter = made.iter().find(|(t, u)| t > s && u.at == result.at && u.value != result.value);
         if let (Some(r), Some((t, _))) = (last_read(result.value), overwriter)
             && r < *t
+            && once(result.value)
         {
             let mut mutant = plan.clone();
             let step = mutant.steps.remove(r);
