@@ -41,7 +41,6 @@ fn of_body(body: &mut Body, left: &mut u64) {
         for operand in &mut equation.operands {
             *operand = instead.get(operand).copied().unwrap_or(*operand);
         }
-        let mut asked = None;
         match (&equation.op, &equation.operands[..], &equation.results[..]) {
             (Op::Constant(c), _, [result]) => {
                 numbers[*result] = c.value.splat().filter(|s| s.dtype().is_float())
@@ -54,7 +53,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
                 }
             }
             (Op::Select(_), [mask, yes, no], [result]) => {
-                asked = comparisons.get(mask).filter(|c| {
+                let asked = comparisons.get(mask).filter(|c| {
                     let other = match (*yes == c.value, *no == c.value) {
                         (false, true) => numbers[*yes].map(|other| (other, true)),
                         (true, false) => numbers[*no].map(|other| (other, false)),
@@ -63,20 +62,15 @@ fn of_body(body: &mut Body, left: &mut u64) {
                     other.is_some_and(|(other, wanted)| holds(c.how, other, c.number) == wanted)
                 });
                 // Somebody has to ask again.
-                asked = asked.filter(|_| last[*mask] > n && *left > 0);
+                let asked = asked.filter(|_| last[*mask] > n && *left > 0);
                 if let Some(c) = asked {
                     *left -= 1;
                     let again = body.values.push(body.values[*mask].clone());
-                    let original = *mask;
-                    instead.insert(original, again);
+                    instead.insert(*mask, again);
                     let operands = vec![*result, c.bound];
-                    let comparison = Equation {
-                        op: c.how.into(),
-                        operands,
-                        results: vec![again],
-                        regions: vec![],
-                        location: equation.location,
-                    };
+                    let (results, location) = (vec![again], equation.location);
+                    let comparison =
+                        Equation { op: c.how.into(), operands, results, regions: vec![], location };
                     body.equations.push(equation);
                     body.equations.push(comparison);
                     continue;
