@@ -4,7 +4,7 @@
 use wengert::core::plan::Account;
 use wengert::core::{KeyPath, Target};
 use wengert::memory::Point;
-use wengert::models::{Gpt, GptSettings};
+use wengert::models::{Gpt, GptSettings, ResNet, ResNetSettings};
 use wengert::pipeline::{Options, compile, frontier};
 use wengert::prelude::*;
 
@@ -34,6 +34,37 @@ fn gpt2(batch: usize, steps: usize, dtype: DType, chunks: usize) -> Program {
 #[test]
 fn half_of_the_memory_costs_a_tenth_of_the_time() {
     let program = gpt2(8, 256, DType::F32, 8);
+    let plans = frontier(&program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
+    let points: Vec<Point> = plans.iter().map(Point::of).collect();
+    let whole = points.last().unwrap().arena as f64;
+    for (share, more) in [(0.5, 0.15), (0.3, 0.3)] {
+        let within = points.iter().rev().find(|p| p.arena as f64 <= share * whole);
+        assert!(within.is_some_and(|p| p.added_operations() <= more), "{share}: {points:#?}");
+    }
+}
+
+/// A ResNet's memory is that of its first blocks, where images are large.
+#[test]
+fn a_resnet_in_half_of_its_memory() {
+    let mut program = Program::new();
+    program
+        .function("step", |f| {
+            let x = f.input("x", f32([16, 224, 224, 3]));
+            let y = f.input("y", i32([16]));
+            let network = ResNet::new(&ResNetSettings::RESNET_50);
+            let statistics = f.state("statistics", network.statistics());
+            let model = f.state("model", network);
+            let (loss, seen, gradient) = value_aux_and_grad(&model, |m| {
+                let (logits, seen) = m.train(&x, &statistics);
+                (cross_entropy(&logits, &y), seen)
+            });
+            Sgd::new(0.1).momentum(0.9).step(f, &model, &gradient);
+            for (path, value) in seen.tensors() {
+                f.update(&format!("statistics.{path}"), &value);
+            }
+            f.output("loss", loss);
+        })
+        .unwrap();
     let plans = frontier(&program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
     let points: Vec<Point> = plans.iter().map(Point::of).collect();
     let whole = points.last().unwrap().arena as f64;
