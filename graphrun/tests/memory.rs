@@ -156,6 +156,10 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     let picture = std::fs::read_to_string(folder.path().join("f.svg")).unwrap();
     assert_eq!(picture.matches("<title>").count(), points.len());
 
+    let many = ["memory", "step.ir", "--frontier", "--points", "16", "--bind", "B=512", "-o", "f.plan"];
+    let (status, _, err) = graphrun(folder.path(), &many);
+    assert!(status == 2 && err.contains("16 plans at most") && err.contains("--points 15"), "{err}");
+
     // The same bits, in the memory that was asked for.
     let inputs: Vec<String> = (0..8).map(|n| format!("w{n}=random:{n}")).collect();
     let run = |file: &str, more: &[&str], out: &str| {

@@ -35,17 +35,22 @@ fn step(settings: &GptSettings, batch: usize, dtype: DType, chunks: usize) -> Pr
     program
 }
 
-/// The logits of GPT-2 alone are a quarter of what a step keeps, so their head is in chunks.
-#[test]
-fn half_of_the_memory_costs_a_tenth_of_the_time() {
-    let program = gpt2(8, 256, DType::F32, 8);
-    let plans = frontier(&program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
+/// Half of the arena costs at most 15 % more operations, 30 % of it at most 30 %.
+fn costs_little_in_less_memory(program: &Program) {
+    let plans = frontier(program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
     let points: Vec<Point> = plans.iter().map(Point::of).collect();
     let whole = points.last().unwrap().arena as f64;
     for (share, more) in [(0.5, 0.15), (0.3, 0.3)] {
         let within = points.iter().rev().find(|p| p.arena as f64 <= share * whole);
         assert!(within.is_some_and(|p| p.added_operations() <= more), "{share}: {points:#?}");
     }
+}
+
+/// The logits of GPT-2 alone are a quarter of what a step keeps, so their head is in chunks.
+#[test]
+fn a_gpt2_in_half_of_its_memory() {
+    let program = gpt2(8, 256, DType::F32, 8);
+    costs_little_in_less_memory(&program);
 }
 
 /// A ResNet's memory is that of its first blocks, where images are large.
@@ -70,13 +75,7 @@ fn a_resnet_in_half_of_its_memory() {
             f.output("loss", loss);
         })
         .unwrap();
-    let plans = frontier(&program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
-    let points: Vec<Point> = plans.iter().map(Point::of).collect();
-    let whole = points.last().unwrap().arena as f64;
-    for (share, more) in [(0.5, 0.15), (0.3, 0.3)] {
-        let within = points.iter().rev().find(|p| p.arena as f64 <= share * whole);
-        assert!(within.is_some_and(|p| p.added_operations() <= more), "{share}: {points:#?}");
-    }
+    costs_little_in_less_memory(&program);
 }
 
 /// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not. Attention's scores are in memory on GPUs,

@@ -105,11 +105,11 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
     let outside = account.total() - account.arena;
     let Some(arena) = budget.checked_sub(outside) else {
         return Err(Diagnostic::new(format!(
-            "@{} does not fit into {}: {} are taken by its {}",
+            "@{} does not fit into {}: {} lie outside the arena: {}",
             kernels.function,
             Bytes(budget),
             Bytes(outside),
-            largest_outside(&account),
+            listed_outside(&account),
         ))
         .help("raise the budget: repeating kernels saves none of these"));
     };
@@ -127,25 +127,25 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
                     Bytes(least),
                 ))
                 .help(format!(
-                    "raise the budget, or bind smaller dimensions; {} of it are taken by its {}",
-                    Bytes(outside),
-                    largest_outside(&account),
+                    "raise the budget, or bind smaller dimensions; repetitions save nothing of {}",
+                    listed_outside(&account),
                 )))
         }
     }
 }
 
-/// What of the memory outside the arena takes most.
-fn largest_outside(account: &Account) -> &'static str {
+/// What lies outside the arena, by class.
+fn listed_outside(account: &Account) -> String {
     let classes = [
         ("parameters", account.parameters),
-        ("parameters and state", account.parameters + account.state),
+        ("state", account.state),
         ("inputs", account.inputs),
         ("outputs", account.outputs),
         ("constants", account.constants),
     ];
-    let largest = classes.into_iter().rev().max_by_key(|(_, bytes)| *bytes);
-    largest.expect("there are classes").0
+    let taken = classes.into_iter().filter(|(_, bytes)| *bytes > 0);
+    let listed: Vec<String> = taken.map(|(name, bytes)| format!("{name} {}", Bytes(bytes))).collect();
+    listed.join(", ")
 }
 
 /// Plans between the least memory that was found and what a plan without repetitions takes, by rising memory and falling cost; `points` at most, and the one without repetitions, which is the last.

@@ -25,6 +25,12 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     if args.out.as_ref().is_some_and(|out| out.extension().is_none_or(|e| e != "plan")) {
         return Err(Diagnostic::new("plans are written to a .plan file").help("give `-o OUT.plan`").into());
     }
+    if args.out.is_some() && args.points >= format::plan::MOST as u64 {
+        let most = format::plan::MOST;
+        return Err(Diagnostic::new(format!("a .plan file holds {most} plans at most"))
+            .help(format!("give `--points {}`, or fewer", most - 1))
+            .into());
+    }
     let signature = source.signature()?;
     let given = match args.measure {
         None => None,
@@ -45,7 +51,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
         points.iter_mut().zip(times).for_each(|(point, time)| point.measured = Some(time));
     }
     if let Some(path) = &args.out {
-        let falling: Vec<Plan> = plans.into_iter().rev().take(format::plan::MOST).collect();
+        let falling: Vec<Plan> = plans.into_iter().rev().collect();
         format::plan::write_all(path, &falling)?;
     }
     if let Some(path) = &args.svg {

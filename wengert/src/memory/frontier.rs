@@ -1,5 +1,6 @@
 //! What less memory costs: the plans between the least that a function can run in and what it takes as it is.
 
+use super::picture::begin;
 use std::fmt::{self, Write};
 use wengert_compiler::memory::Planned;
 use wengert_core::plan::Account;
@@ -59,13 +60,7 @@ fn draw(to: &mut String, points: &[Point]) -> fmt::Result {
     let most = points.iter().map(|p| p.bytes).max().unwrap_or(1).max(1) as f64;
     let x = |bytes: u64| MARGIN + width * bytes as f64 / most;
     let y = |seconds: f64| MARGIN + height - height * seconds / highest;
-    writeln!(
-        to,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"13\">",
-        width + 2.0 * MARGIN,
-        height + 2.0 * MARGIN
-    )?;
-    writeln!(to, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>")?;
+    begin(to, SIZE, MARGIN)?;
     let (left, bottom) = (MARGIN, MARGIN + height);
     writeln!(
         to,

@@ -21,6 +21,17 @@ pub fn picture(problem: &Problem, solution: &Solution, names: &[String]) -> Stri
     text
 }
 
+/// Begins a drawing of this extent within margins, on white.
+pub(super) fn begin(to: &mut String, [width, height]: [f64; 2], margin: f64) -> fmt::Result {
+    writeln!(
+        to,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"13\">",
+        width + 2.0 * margin,
+        height + 2.0 * margin
+    )?;
+    writeln!(to, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>")
+}
+
 fn draw(to: &mut String, problem: &Problem, solution: &Solution, names: &[String]) -> fmt::Result {
     let [width, height] = SIZE;
     let living = || problem.buffers.iter().enumerate().filter(|(_, b)| b.lives());
@@ -28,13 +39,7 @@ fn draw(to: &mut String, problem: &Problem, solution: &Solution, names: &[String
     let last = living().map(|(_, b)| b.upper).max().unwrap_or(1).max(first + 1);
     let x = |moment: u64| MARGIN + width * (moment - first) as f64 / (last - first) as f64;
     let y = |bytes: u64| MARGIN + height - height * bytes as f64 / solution.height.max(1) as f64;
-    writeln!(
-        to,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"13\">",
-        width + 2.0 * MARGIN,
-        height + 2.0 * MARGIN
-    )?;
-    writeln!(to, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>")?;
+    begin(to, SIZE, MARGIN)?;
     for (n, buffer) in living() {
         let offset = solution.offsets[n];
         let (left, right, top, bottom) =

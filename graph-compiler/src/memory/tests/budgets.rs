@@ -60,7 +60,7 @@ fn a_chain_runs_in_less_by_running_steps_again() {
     let error = budgeted(&s, outside + 2048).unwrap_err();
     assert!(error.message.contains("no way was found"), "{error}");
     let error = budgeted(&s, outside - 1).unwrap_err();
-    assert!(error.message.contains("does not fit into"), "{error}");
+    assert!(error.message.contains("lie outside the arena: inputs 1.00 KiB, outputs 1.00 KiB"), "{error}");
 }
 
 #[test]
