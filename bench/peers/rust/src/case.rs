@@ -62,6 +62,18 @@ pub enum Kind {
     Other,
 }
 
+impl Kind {
+    /// Why nobody here computes it, if so.
+    pub fn unknown(&self) -> Option<&'static str> {
+        match self {
+            Kind::Gemm { epilogue, .. } if epilogue != "none" => Some("products with more behind them are fused by nobody here"),
+            Kind::Recurrent { network } if network.form != "scan" => Some("one form of an LSTM is enough"),
+            Kind::Other => Some("nobody here computes it"),
+            _ => None,
+        }
+    }
+}
+
 /// An elementwise chain; `bench/src/case/chain.rs` says which is which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,6 +7,9 @@ use serde::Serialize;
 /// Steps whose losses are compared.
 pub const STEPS: usize = 3;
 
+/// From so many parameters on, only the first loss is computed in f64, as in `steps.py`.
+pub const LARGE: usize = 1 << 20;
+
 /// Greatest deviation of a loss or of a network's result from one computed in f64.
 pub const OF_NETWORKS: f64 = 1e-4;
 

@@ -16,8 +16,13 @@ pub trait Contender {
     /// Libraries and their versions.
     fn libraries(&self) -> BTreeMap<String, String>;
 
+    /// Why it does not compute a case; None: it does.
+    fn without(&self, case: &Case) -> Option<&'static str>;
+
     /// True if it computes the case.
-    fn takes_part(&self, case: &Case) -> bool;
+    fn takes_part(&self, case: &Case) -> bool {
+        self.without(case).is_none()
+    }
 
     /// Makes a case ready and compares its result.
     ///
@@ -176,7 +181,7 @@ struct Told<'a> {
     state_bytes: u64,
 }
 
-/// Starts a case, as `bench/src/starts` asks for it. Who is here compiles nothing and keeps nothing.
+/// Starts a case, as `bench/src/starts` asks for it. Who trains here compiles nothing and keeps nothing.
 ///
 /// Error: nobody listens.
 pub fn start(contender: &dyn Contender, case: &Case, out: &mut dyn Write) -> Result<()> {
@@ -225,8 +230,8 @@ mod tests {
             [("script".to_owned(), "1".to_owned())].into()
         }
 
-        fn takes_part(&self, case: &Case) -> bool {
-            case.id == "empty"
+        fn without(&self, case: &Case) -> Option<&'static str> {
+            (case.id != "empty").then_some("it computes nothing")
         }
 
         fn prepare(&self, case: &Case) -> Result<Prepared> {

@@ -10,7 +10,7 @@ mod recurrent;
 use crate::case::{Case, Chain, Inference, Kind, Product};
 use crate::drawing::{labels, uniform};
 use crate::network::{self, Drawn};
-use crate::parity::{Parity, STEPS};
+use crate::parity::{LARGE, Parity, STEPS};
 use crate::protocol::{Contender, Prepared, Way, fastest};
 use anyhow::{Result, bail};
 use candle_core::backprop::GradStore;
@@ -18,9 +18,6 @@ use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use layers::{Form, Layers};
 use std::collections::BTreeMap;
-
-/// From so many parameters on, only the first loss is computed in f64, as in `steps.py`.
-const LARGE: usize = 1 << 20;
 
 /// candle on the CPU.
 pub struct Candle;
@@ -34,12 +31,8 @@ impl Contender for Candle {
         [("candle".to_owned(), crate::version_of("candle-core"))].into()
     }
 
-    fn takes_part(&self, case: &Case) -> bool {
-        match &case.kind {
-            Kind::Gemm { epilogue, .. } => epilogue == "none",
-            Kind::Recurrent { network } => network.form == "scan",
-            kind => *kind != Kind::Other,
-        }
+    fn without(&self, case: &Case) -> Option<&'static str> {
+        case.kind.unknown()
     }
 
     fn prepare(&self, case: &Case) -> Result<Prepared> {

@@ -1,0 +1,209 @@
+//! Parameters of networks as a module of burn, which its optimisers train, and the layers that they belong to.
+
+use crate::case::{Inference, Kind};
+use crate::network::Drawn;
+use burn::module::{Module, Param};
+use burn::nn::Lstm;
+use burn::tensor::activation::softmax;
+use burn::tensor::module::{attention, layer_norm, linear};
+use burn::tensor::ops::AttentionModuleOptions;
+use burn::tensor::{Bool, DType, Device, Distribution, Tensor, TensorData};
+use std::cell::Cell;
+use std::fmt::{self, Display, Formatter};
+
+/// In which of burn's ways a network is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Form {
+    /// Matrices lie as `[outputs, inputs]`, as those of a `burn::nn::Linear` whose layout is `Col`.
+    pub turned: bool,
+    /// Attention is one op instead of products and a softmax.
+    pub flash: bool,
+    /// The layer is burn's own.
+    pub layer: bool,
+}
+
+impl Display for Form {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.turned, "matrices by columns"),
+            (self.flash, "attention as one op"),
+            (self.layer, "its own layer"),
+        ];
+        let parts: Vec<&str> = parts.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+        write!(f, "{}", if parts.is_empty() { "plain".to_owned() } else { parts.join(", ") })
+    }
+}
+
+impl Form {
+    /// All that make sense for a network that is asked.
+    pub fn of_inference(network: &Inference) -> Vec<Form> {
+        let flashes = !matches!(network, Inference::Mlp(_));
+        let forms = [false, true].map(|turned| [false, true].map(|flash| Form { turned, flash, layer: false }));
+        forms.into_iter().flatten().filter(|form| flashes || !form.flash).collect()
+    }
+
+    /// All that make sense for a training step.
+    pub fn of_training(kind: &Kind) -> Vec<Form> {
+        let plain = Form::default();
+        match kind {
+            Kind::Recurrent { .. } => vec![plain, Form { layer: true, ..plain }],
+            Kind::Transformer { .. } => {
+                vec![plain, Form { turned: true, ..plain }, Form { flash: true, ..plain }]
+            }
+            _ => vec![plain, Form { turned: true, ..plain }],
+        }
+    }
+}
+
+/// The parameters of a network: burn knows the rank of a tensor when it compiles.
+#[derive(Module, Debug)]
+pub struct Parameters {
+    vectors: Vec<Param<Tensor<1>>>,
+    matrices: Vec<Param<Tensor<2>>>,
+    filters: Vec<Param<Tensor<4>>>,
+    /// The layer of an LSTM that is written with it.
+    pub lstm: Option<Lstm>,
+}
+
+/// Numbers as a tensor.
+pub fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Device, dtype: DType) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values, shape), (device, dtype))
+}
+
+impl Parameters {
+    /// With the numbers that they begin with. Filters have their channels first in burn.
+    pub fn new(drawn: &[Drawn], form: Form, device: &Device, dtype: DType) -> Parameters {
+        let mut found = Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
+        for drawn in drawn {
+            match drawn.shape[..] {
+                [n] => found.vectors.push(Param::from_tensor(tensor(drawn.values(), [n], device, dtype))),
+                [rows, columns] => {
+                    let matrix = tensor(drawn.values(), [rows, columns], device, dtype);
+                    found.matrices.push(matrix_of(matrix, form.turned && drawn.is_affine()));
+                }
+                [high, wide, from, to] => {
+                    let filter = tensor(drawn.values(), [high, wide, from, to], device, dtype);
+                    found.filters.push(Param::from_tensor(laid(filter.permute([3, 2, 0, 1]))));
+                }
+                _ => unreachable!("parameters are vectors, matrices and filters"),
+            }
+        }
+        found
+    }
+
+    /// Drawn as fast as can be.
+    pub fn random(drawn: &[Drawn], device: &Device) -> Parameters {
+        let mut found = Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
+        for drawn in drawn {
+            let between = Distribution::Uniform(drawn.bounds[0], drawn.bounds[1]);
+            match drawn.shape[..] {
+                [n] => found.vectors.push(Param::from_tensor(Tensor::random([n], between, device))),
+                [rows, columns] => {
+                    found.matrices.push(Param::from_tensor(Tensor::random([rows, columns], between, device)));
+                }
+                _ => unreachable!("a transformer's parameters are vectors and matrices"),
+            }
+        }
+        found
+    }
+
+    /// Changes a matrix as it is written, `[inputs, outputs]`.
+    pub fn change_matrix(&mut self, n: usize, form: Form, change: impl FnOnce(Tensor<2>) -> Tensor<2>) {
+        self.matrices[n] = matrix_of(change(self.matrices[n].val().detach()), form.turned);
+    }
+
+    /// Hands out so many of the first matrices, and as many of the first vectors as are asked for; they are no parameters any more.
+    pub fn take(&mut self, matrices: usize, vectors: usize) -> (Vec<Tensor<2>>, Vec<Tensor<1>>) {
+        let matrices = self.matrices.drain(..matrices).map(|m| m.val().detach()).collect();
+        (matrices, self.vectors.drain(..vectors).map(|v| v.val().detach()).collect())
+    }
+}
+
+/// A tensor whose elements lie in its own order.
+pub fn laid<const D: usize>(t: Tensor<D>) -> Tensor<D> {
+    let (device, dtype) = (t.device(), t.dtype());
+    Tensor::from_data(t.into_data(), (&device, dtype))
+}
+
+fn matrix_of(matrix: Tensor<2>, turned: bool) -> Param<Tensor<2>> {
+    if !turned {
+        return Param::from_tensor(laid(matrix));
+    }
+    // As burn does it for such a layout: the matrix lies by columns, and is asked for by rows.
+    Param::from_tensor(laid(matrix.transpose()).transpose())
+}
+
+/// Parameters in their order, handed to the layers that come by.
+pub struct Layers<'a> {
+    parameters: &'a Parameters,
+    next: [Cell<usize>; 3],
+    /// How they are written.
+    pub form: Form,
+}
+
+impl<'a> Layers<'a> {
+    /// All of them.
+    pub fn new(parameters: &'a Parameters, form: Form) -> Layers<'a> {
+        Layers { parameters, next: Default::default(), form }
+    }
+
+    fn turn(&self, kind: usize) -> usize {
+        self.next[kind].replace(self.next[kind].get() + 1)
+    }
+
+    /// The next vector.
+    pub fn vector(&self) -> Tensor<1> {
+        self.parameters.vectors[self.turn(0)].val()
+    }
+
+    /// The next matrix.
+    pub fn matrix(&self) -> Tensor<2> {
+        self.parameters.matrices[self.turn(1)].val()
+    }
+
+    /// The next filter of a convolution.
+    pub fn filter(&self) -> Tensor<4> {
+        self.parameters.filters[self.turn(2)].val()
+    }
+
+    /// burn's own LSTM, where the network is written with it.
+    pub fn lstm(&self) -> Option<&'a Lstm> {
+        self.parameters.lstm.as_ref()
+    }
+
+    /// x · weight + bias.
+    pub fn affine<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        linear(x, self.matrix(), Some(self.vector()))
+    }
+
+    /// A norm of rows.
+    pub fn norm<const D: usize>(&self, x: Tensor<D>, epsilon: f64) -> Tensor<D> {
+        layer_norm(x, self.vector(), Some(self.vector()), epsilon)
+    }
+
+    /// Attention of `[B, T, C]` each.
+    pub fn attention(&self, [q, k, v]: [Tensor<3>; 3], heads: usize, hidden: &Hidden) -> Tensor<3> {
+        let [b, t, c] = q.dims();
+        let [q, k, v] = [q, k, v].map(|x| x.reshape([b, t, heads, c / heads]).swap_dims(1, 2));
+        let mixed = if self.form.flash {
+            let options = AttentionModuleOptions { is_causal: hidden.causal, ..Default::default() };
+            let mask = (!hidden.causal).then(|| hidden.mask.clone().expand([b, heads, t, t]));
+            attention(q, k, v, mask, None, options)
+        } else {
+            let scale = 1.0 / ((c / heads) as f64).sqrt();
+            let scores = (q * scale).matmul(k.swap_dims(2, 3));
+            let mask = hidden.mask.clone().expand([b, heads, t, t]);
+            softmax(scores.mask_fill(mask, f32::NEG_INFINITY), 3).matmul(v)
+        };
+        mixed.swap_dims(1, 2).reshape([b, t, c])
+    }
+}
+
+/// Where nobody looks.
+#[derive(Clone, Debug)]
+pub struct Hidden {
+    /// True where nobody looks, `[1, 1, T, T]` or `[B, 1, 1, T]`.
+    pub mask: Tensor<4, Bool>,
+    /// It says no more than that nobody looks at what comes later.
+    pub causal: bool,
+}

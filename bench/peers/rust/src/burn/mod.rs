@@ -1,0 +1,297 @@
+//! burn: eager on CPUs, with a graph of each step for its derivatives.
+//!
+//! It has two backends that are Rust throughout, burn-flex and the older burn-ndarray; a case enters with the faster of them. A third, burn-cpu, compiles
+//! kernels, with a compiled LLVM that its build fetches from elsewhere than crates.io; it is not here.
+
+mod convolutional;
+mod layers;
+mod networks;
+mod recurrent;
+
+use crate::case::{Case, Chain, Inference, Kind, Product};
+use crate::drawing::{labels, uniform};
+use crate::network::{self, Drawn};
+use crate::parity::{LARGE, Parity, STEPS};
+use crate::plain;
+use crate::protocol::{Contender, Prepared, Way, fastest};
+use anyhow::{Context, Result, bail};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::tensor::activation::gelu;
+use burn::tensor::{DType, Device, Int, Tensor};
+use layers::{Form, Layers, Parameters, laid, tensor};
+use networks::{causal, integers};
+use std::collections::BTreeMap;
+
+/// Of all training steps.
+const LEARNING_RATE: f64 = 1e-3;
+
+/// burn on the CPU.
+pub struct Burn;
+
+impl Contender for Burn {
+    fn name(&self) -> &'static str {
+        "burn"
+    }
+
+    fn libraries(&self) -> BTreeMap<String, String> {
+        ["burn", "burn-flex", "burn-ndarray"].map(|name| (name.to_owned(), crate::version_of(name))).into()
+    }
+
+    fn without(&self, case: &Case) -> Option<&'static str> {
+        case.kind.unknown()
+    }
+
+    fn prepare(&self, case: &Case) -> Result<Prepared> {
+        match &case.kind {
+            Kind::Empty => chain(Chain::Copy, 1),
+            Kind::Chain { chain: of, elements } => chain(*of, *elements),
+            Kind::Gemm { extent: n, .. } => {
+                product(&Product { rows: *n, inner: *n, columns: *n, transposed: false })
+            }
+            Kind::Product { product: of } => product(of),
+            Kind::Inference { network } => infer(network),
+            _ => train(case),
+        }
+    }
+
+    fn begun(&self, case: &Case) -> Result<Box<dyn FnMut() -> Result<f64>>> {
+        let Kind::Transformer { network } = case.kind else { bail!("`{}` has no start", case.id) };
+        let device = Device::flex().autodiff();
+        let parameters = Parameters::random(&network::gpt(&network), &device);
+        let task = Task::of(&case.kind, &device, DType::F32)?;
+        let mut step = step(task, parameters, Form::default());
+        Ok(Box::new(move || Ok(step()?.into_scalar())))
+    }
+}
+
+/// Backends, by the names of their crates.
+fn backends() -> [(&'static str, Device); 2] {
+    [("burn-flex", Device::flex()), ("burn-ndarray", Device::ndarray())]
+}
+
+fn floats<const D: usize>(t: Tensor<D>) -> Result<Vec<f64>> {
+    let data = t.into_data_as::<f64>();
+    Ok(data.as_slice::<f64>().ok().context("burn gives floats of another type")?.to_vec())
+}
+
+fn singles<const D: usize>(t: Tensor<D>) -> Result<Vec<f32>> {
+    let data = t.into_data_as::<f32>();
+    Ok(data.as_slice::<f32>().ok().context("burn gives floats of another type")?.to_vec())
+}
+
+fn way<T>(name: String, make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>> + 'static) -> Way<T> {
+    (name, Box::new(make))
+}
+
+// ------------------------------------------------------------------------------------------------ products and chains
+
+fn chain(chain: Chain, elements: usize) -> Result<Prepared> {
+    let operands: Vec<Vec<f32>> =
+        chain.operands().iter().map(|name| uniform(name, elements, -2.0, 2.0)).collect();
+    let mut ways = Vec::new();
+    for (name, device) in backends() {
+        let operands = operands.clone();
+        ways.push(way(name.to_owned(), move || {
+            let tensors: Vec<Tensor<1>> = operands
+                .into_iter()
+                .map(|values| tensor(values, [elements], &device, DType::F32))
+                .collect();
+            let one = Tensor::<1>::ones([1], &device);
+            Ok(Box::new(move || {
+                let of = |n: usize| tensors[n].clone();
+                Ok(match chain {
+                    Chain::Copy => of(0) * one.clone(),
+                    // A sum with a number, for a clone shares its elements.
+                    Chain::CopyPlain => of(0) + 0.0,
+                    Chain::MulAdd => (of(0) * of(1) + of(2)) * of(0) + of(3),
+                    Chain::Gelu => gelu(of(0) + of(1)) + of(2),
+                    Chain::Eight => {
+                        let greater = (of(0) * of(1) + of(2)).max_pair(of(3));
+                        ((greater * of(0) - of(1)).abs() + 1.0).sqrt()
+                    }
+                })
+            }))
+        }));
+    }
+    fastest("burn", ways, |run| Parity::of_chain(chain, &singles(run()?)?, &operands))
+}
+
+fn product(product: &Product) -> Result<Prepared> {
+    let Product { rows, inner, columns, transposed } = *product;
+    let (x, w) = (uniform("x", rows * inner, -1.0, 1.0), uniform("w", inner * columns, -1.0, 1.0));
+    let mut ways = Vec::new();
+    for (name, device) in backends() {
+        let (x, w) = (x.clone(), w.clone());
+        ways.push(way(name.to_owned(), move || {
+            let of_w = if transposed { [columns, inner] } else { [inner, columns] };
+            let a = tensor(x, [rows, inner], &device, DType::F32);
+            let b = tensor(w, of_w, &device, DType::F32);
+            Ok(Box::new(move || {
+                let b = if transposed { b.clone().transpose() } else { b.clone() };
+                Ok(a.clone().matmul(b))
+            }))
+        }));
+    }
+    fastest("burn", ways, |run| Parity::of_product(product, &singles(run()?)?, &x, &w))
+}
+
+// ----------------------------------------------------------------------------------------------------------- inference
+
+fn infer(network: &Inference) -> Result<Prepared> {
+    let expected = plain::infer(network);
+    let mut ways = Vec::new();
+    for (name, device) in backends() {
+        for form in Form::of_inference(network) {
+            let (network, device) = (network.clone(), device.clone());
+            ways.push(way(format!("{name}, {form}"), move || {
+                let parameters =
+                    Parameters::new(&network::inference(&network), form, &device, DType::F32);
+                let function = networks::infer(&network, &device);
+                Ok(Box::new(move || Ok(function(&parameters, form))))
+            }));
+        }
+    }
+    fastest("burn", ways, |run| Parity::of_result(&floats(run()?)?, &expected))
+}
+
+// ------------------------------------------------------------------------------------------------------------ training
+
+/// What a network is trained on.
+enum Inputs {
+    Rows(Tensor<2>),
+    Tokens(Tensor<2, Int>),
+    Images(Tensor<4>),
+    Sequences(Tensor<3>),
+}
+
+/// A network with what it is trained on.
+struct Task {
+    kind: Kind,
+    x: Inputs,
+    y: Tensor<1, Int>,
+    decay: f32,
+    device: Device,
+}
+
+impl Task {
+    fn of(kind: &Kind, device: &Device, dtype: DType) -> Result<Task> {
+        let pixels = |count: usize| uniform("x", count, 0.0, 1.0);
+        let classes = |count: usize, bound| integers(labels("y", count, bound), [count], device);
+        let (x, y, decay) = match kind {
+            Kind::Training { network } => {
+                let (b, inputs, outputs) =
+                    (network.batch, network.widths[0], network.widths[network.widths.len() - 1]);
+                let decay = if network.algorithm.as_deref() == Some("adam_w") { 0.01 } else { 0.0 };
+                let x = tensor(pixels(b * inputs), [b, inputs], device, dtype);
+                (Inputs::Rows(x), classes(b, outputs), decay)
+            }
+            Kind::Transformer { network: n } => {
+                let count = n.batch * n.steps;
+                let x = integers(labels("x", count, n.vocabulary), [n.batch, n.steps], device);
+                (Inputs::Tokens(x), classes(count, n.vocabulary), 0.01)
+            }
+            Kind::Convolutional { network: n } => {
+                let shape = [n.batch, n.extent, n.extent, n.channels];
+                let images = tensor(pixels(shape.iter().product()), shape, device, dtype);
+                (Inputs::Images(laid(images.permute([0, 3, 1, 2]))), classes(n.batch, n.classes), 0.0)
+            }
+            Kind::Recurrent { network: n } => {
+                let shape = [n.steps, n.batch, n.inputs];
+                let x = tensor(pixels(shape.iter().product()), shape, device, dtype);
+                (Inputs::Sequences(x), classes(n.steps * n.batch, n.classes), 0.01)
+            }
+            _ => bail!("this case is no training step"),
+        };
+        Ok(Task { kind: kind.clone(), x, y, decay, device: device.clone() })
+    }
+
+    fn drawn(&self) -> Vec<Drawn> {
+        match &self.kind {
+            Kind::Training { network } => network::mlp(network),
+            Kind::Transformer { network } => network::gpt(network),
+            Kind::Convolutional { network } => network::convnet(network),
+            Kind::Recurrent { network } => network::lstm(network),
+            _ => unreachable!("tasks are made of training steps"),
+        }
+    }
+
+    /// Parameters as they begin, as the task's form wants them.
+    fn parameters(&self, form: Form, dtype: DType) -> Parameters {
+        let mut parameters = Parameters::new(&self.drawn(), form, &self.device, dtype);
+        match &self.kind {
+            Kind::Convolutional { network } => convolutional::turned(network, form, &mut parameters),
+            Kind::Recurrent { network } if form.layer => {
+                recurrent::own_layer(network, &mut parameters, &self.device);
+            }
+            _ => {}
+        }
+        parameters
+    }
+
+    fn loss(&self, parameters: &Parameters, form: Form) -> Tensor<1> {
+        let layers = Layers::new(parameters, form);
+        let logits = match (&self.kind, &self.x) {
+            (Kind::Training { network }, Inputs::Rows(x)) => networks::mlp(network, &layers, x.clone()),
+            (Kind::Transformer { network }, Inputs::Tokens(x)) => {
+                networks::gpt(network, &layers, x.clone(), &causal(network.steps, &self.device))
+            }
+            (Kind::Convolutional { .. }, Inputs::Images(x)) => convolutional::logits(&layers, x.clone()),
+            (Kind::Recurrent { network }, Inputs::Sequences(x)) => {
+                recurrent::logits(network, &layers, x.clone())
+            }
+            _ => unreachable!("tasks have the inputs of their networks"),
+        };
+        CrossEntropyLossConfig::new().init(&self.device).forward(logits, self.y.clone())
+    }
+}
+
+/// A training step, which gives the loss.
+fn step(task: Task, parameters: Parameters, form: Form) -> impl FnMut() -> Result<Tensor<1>> {
+    let settings = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(task.decay);
+    let mut optimiser = settings.init();
+    let mut parameters = Some(parameters);
+    move || {
+        let before = parameters.take().context("the step before did not end")?;
+        let loss = task.loss(&before, form);
+        let gradients = GradientsParams::from_grads(loss.backward(), &before);
+        parameters = Some(optimiser.step(LEARNING_RATE, before, gradients));
+        Ok(loss.inner())
+    }
+}
+
+/// Losses of the first steps in f64, by burn-flex; of a large network the first one.
+///
+/// Error: this is no training step.
+fn expected_losses(case: &Case) -> Result<Vec<f64>> {
+    let is_large = case.work.elements >= LARGE;
+    let device = if is_large { Device::flex() } else { Device::flex().autodiff() };
+    let task = Task::of(&case.kind, &device, DType::F64)?;
+    let parameters = task.parameters(Form::default(), DType::F64);
+    if is_large {
+        return Ok(vec![task.loss(&parameters, Form::default()).into_scalar()]);
+    }
+    let mut step = step(task, parameters, Form::default());
+    (0..STEPS).map(|_| Ok(step()?.into_scalar())).collect()
+}
+
+fn train(case: &Case) -> Result<Prepared> {
+    let expected = expected_losses(case)?;
+    let mut ways = Vec::new();
+    for (name, device) in backends() {
+        for form in Form::of_training(&case.kind) {
+            let task = Task::of(&case.kind, &device.clone().autodiff(), DType::F32)?;
+            ways.push(way(format!("{name}, {form}"), move || {
+                let parameters = task.parameters(form, DType::F32);
+                Ok(Box::new(step(task, parameters, form)))
+            }));
+        }
+    }
+    fastest("burn", ways, |run| {
+        let mut found = [0.0; STEPS];
+        for loss in &mut found {
+            *loss = run()?.into_scalar();
+        }
+        Parity::of_losses(found, &expected)
+    })
+}

@@ -1,0 +1,160 @@
+//! luminal 0.2.0, the newest that is published: graphs of eleven primitive ops, which its compiler for CPUs rewrites a little. Other ops compute an index
+//! expression for each element, on one thread; products are those of the crate `matrixmultiply`, on one thread.
+//!
+//! Extents are given when a graph is run, since types that hold them would be a type for each case.
+
+use crate::case::{Case, Chain, Inference, Kind, Mlp, Product};
+use crate::drawing::uniform;
+use crate::network;
+use crate::parity::Parity;
+use crate::plain;
+use crate::protocol::{Contender, Prepared};
+use anyhow::{Result, bail};
+use luminal::prelude::{Axes2, Axis, CPUCompiler, Dyn, GenericCompiler, Graph, GraphTensor, Matmul, Shape};
+use std::collections::BTreeMap;
+
+/// More elements than this take ops without products minutes.
+const MOST: usize = 1 << 20;
+
+/// luminal on the CPU.
+pub struct Luminal;
+
+impl Contender for Luminal {
+    fn name(&self) -> &'static str {
+        "luminal"
+    }
+
+    fn libraries(&self) -> BTreeMap<String, String> {
+        [("luminal".to_owned(), crate::version_of("luminal"))].into()
+    }
+
+    fn without(&self, case: &Case) -> Option<&'static str> {
+        match &case.kind {
+            Kind::Training { .. }
+            | Kind::Transformer { .. }
+            | Kind::Convolutional { .. }
+            | Kind::Recurrent { .. } => Some("it differentiates nothing"),
+            Kind::Chain { chain: Chain::CopyPlain, .. } => Some("a graph that computes nothing copies nothing"),
+            Kind::Chain { chain: Chain::Gelu, .. } => Some("it has no erf"),
+            Kind::Chain { elements, .. } if *elements > MOST => {
+                Some("it computes an index expression for each element, which takes seconds")
+            }
+            Kind::Inference { network: Inference::Mlp(network) } if network.widths.len() == 4 => None,
+            Kind::Inference { .. } => {
+                Some("of products of more than two dimensions it materialises each product of two elements")
+            }
+            kind => kind.unknown(),
+        }
+    }
+
+    fn prepare(&self, case: &Case) -> Result<Prepared> {
+        match &case.kind {
+            Kind::Empty => chain(Chain::Copy, 1),
+            Kind::Chain { chain: of, elements } => chain(*of, *elements),
+            Kind::Gemm { extent: n, .. } => {
+                product(&Product { rows: *n, inner: *n, columns: *n, transposed: false })
+            }
+            Kind::Product { product: of } => product(of),
+            Kind::Inference { network: Inference::Mlp(network) } => mlp(network),
+            _ => bail!("`{}` is not computed", case.id),
+        }
+    }
+}
+
+/// Extents; of each letter there is one in a graph.
+type M = Dyn<'m'>;
+type K = Dyn<'k'>;
+type N = Dyn<'n'>;
+
+/// An input or a parameter, which stays when the graph has run.
+fn kept<S: Shape>(graph: &mut Graph, name: &str, values: Vec<f32>, shape: &[usize]) -> GraphTensor<S> {
+    graph.named_tensor(name).set_dyn(values, shape).keep()
+}
+
+/// Compiles what computes a result and compares what it gives. Tensors know where their graph lies, so it lies in a box.
+fn prepared<S: Shape + 'static>(
+    mut graph: Box<Graph>,
+    mut result: GraphTensor<S>,
+    judge: impl FnOnce(&[f32]) -> Result<Parity>,
+) -> Result<Prepared> {
+    result = result.retrieve();
+    graph.compile(<(GenericCompiler, CPUCompiler)>::default(), &mut result);
+    graph.execute();
+    let parity = judge(&result.data())?;
+    let run = move || {
+        // What is there is not computed again.
+        result.drop();
+        graph.execute();
+        Ok(())
+    };
+    Ok(Prepared { parity, run: Box::new(run) })
+}
+
+fn chain(chain: Chain, elements: usize) -> Result<Prepared> {
+    let operands: Vec<Vec<f32>> =
+        chain.operands().iter().map(|name| uniform(name, elements, -2.0, 2.0)).collect();
+    let mut graph = Box::new(Graph::new());
+    let tensors: Vec<GraphTensor<(N,)>> = (chain.operands().iter().zip(&operands))
+        .map(|(name, values)| kept(&mut graph, name, values.clone(), &[elements]))
+        .collect();
+    let result = match (chain, &tensors[..]) {
+        (Chain::Copy, [x]) => {
+            let one: GraphTensor<()> = kept(&mut graph, "one", vec![1.0], &[]);
+            *x * one.expand::<(N,), _>()
+        }
+        (Chain::MulAdd, [x, w, b, r]) => (*x * *w + *b) * *x + *r,
+        (Chain::Eight, [x, w, b, r]) => (((*x * *w + *b).max(*r) * *x - *w).abs() + 1.0).sqrt(),
+        _ => unreachable!("chains have the operands that they say, and the others are left out"),
+    };
+    prepared(graph, result, |found| Parity::of_chain(chain, found, &operands))
+}
+
+fn product(product: &Product) -> Result<Prepared> {
+    let Product { rows, inner, columns, transposed } = *product;
+    let (x, w) = (uniform("x", rows * inner, -1.0, 1.0), uniform("w", inner * columns, -1.0, 1.0));
+    let mut graph = Box::new(Graph::new());
+    let a: GraphTensor<(M, K)> = kept(&mut graph, "x", x.clone(), &[rows, inner]);
+    let b: GraphTensor<(K, N)> = if transposed {
+        let b: GraphTensor<(N, K)> = kept(&mut graph, "w", w.clone(), &[columns, inner]);
+        b.permute::<_, Axes2<1, 0>>()
+    } else {
+        kept(&mut graph, "w", w.clone(), &[inner, columns])
+    };
+    prepared(graph, a.matmul(b), |found| Parity::of_product(product, found, &x, &w))
+}
+
+fn mlp(network: &Mlp) -> Result<Prepared> {
+    let expected = plain::infer(&Inference::Mlp(network.clone()));
+    let drawn = network::mlp(network);
+    let mut graph = Box::new(Graph::new());
+    let (batch, inputs) = (network.batch, network.widths[0]);
+    let x: GraphTensor<(M, Dyn<'a'>)> =
+        kept(&mut graph, "x", uniform("x", batch * inputs, 0.0, 1.0), &[batch, inputs]);
+    let mut affine = Affine { graph: &mut graph, drawn: drawn.iter() };
+    let y: GraphTensor<(M, Dyn<'b'>)> = affine.of(x);
+    let y: GraphTensor<(M, Dyn<'c'>)> = affine.of(y.relu());
+    let y: GraphTensor<(M, Dyn<'d'>)> = affine.of(y.relu());
+    prepared(graph, y, |found| {
+        let found: Vec<f64> = found.iter().map(|v| f64::from(*v)).collect();
+        Parity::of_result(&found, &expected)
+    })
+}
+
+/// Affine layers, one after the other.
+struct Affine<'a> {
+    graph: &'a mut Graph,
+    drawn: std::slice::Iter<'a, network::Drawn>,
+}
+
+impl Affine<'_> {
+    fn parameter<S: Shape>(&mut self) -> GraphTensor<S> {
+        let drawn = self.drawn.next().expect("a network has all parameters that its layers ask for");
+        kept(self.graph, &drawn.name, drawn.values(), &drawn.shape)
+    }
+
+    fn of<const I: char, const O: char>(&mut self, x: GraphTensor<(M, Dyn<I>)>) -> GraphTensor<(M, Dyn<O>)> {
+        let weight: GraphTensor<(Dyn<I>, Dyn<O>)> = self.parameter();
+        let bias: GraphTensor<(Dyn<O>,)> = self.parameter();
+        x.matmul(weight) + bias.expand::<(M, Dyn<O>), Axis<0>>()
+    }
+}
