@@ -66,7 +66,9 @@ impl Kind {
     /// Why nobody here computes it, if so.
     pub fn unknown(&self) -> Option<&'static str> {
         match self {
-            Kind::Gemm { epilogue, .. } if epilogue != "none" => Some("products with more behind them are fused by nobody here"),
+            Kind::Gemm { epilogue, .. } if epilogue != "none" => {
+                Some("products with more behind them are fused by nobody here")
+            }
             Kind::Recurrent { network } if network.form != "scan" => Some("one form of an LSTM is enough"),
             Kind::Other => Some("nobody here computes it"),
             _ => None,

@@ -2,7 +2,10 @@
 //! that starts a case, like `bench/peers/gpu.py`.
 
 // With some of the libraries only, some of what they share is not used.
-#![cfg_attr(not(all(feature = "burn", feature = "candle", feature = "luminal", feature = "tract")), allow(dead_code))]
+#![cfg_attr(
+    not(all(feature = "burn", feature = "candle", feature = "luminal", feature = "tract")),
+    allow(dead_code)
+)]
 
 #[cfg(feature = "burn")]
 mod burn;

@@ -43,7 +43,9 @@ impl Parameters<'_> {
     fn affine(&mut self, x: &Rows) -> Rows {
         let (weight, bias) = (self.next(), self.next());
         let mut y = product(x, &turned(&weight, x.width));
-        y.values.chunks_exact_mut(y.width).for_each(|row| row.iter_mut().zip(&bias).for_each(|(v, b)| *v += b));
+        y.values
+            .chunks_exact_mut(y.width)
+            .for_each(|row| row.iter_mut().zip(&bias).for_each(|(v, b)| *v += b));
         y
     }
 
@@ -54,7 +56,9 @@ impl Parameters<'_> {
             let mean = row.iter().sum::<f64>() / row.len() as f64;
             let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
             let factor = 1.0 / (variance + epsilon).sqrt();
-            row.iter_mut().zip(gamma.iter().zip(&beta)).for_each(|(v, (g, b))| *v = (*v - mean) * factor * g + b);
+            row.iter_mut()
+                .zip(gamma.iter().zip(&beta))
+                .for_each(|(v, (g, b))| *v = (*v - mean) * factor * g + b);
         }
         y
     }
@@ -111,8 +115,11 @@ fn attention(
     for n in 0..q.values.len() / q.width * heads {
         let (row, part) = (n / heads, n % heads * extent..(n % heads + 1) * extent);
         let (sequence, step) = (row / steps, row % steps);
-        let looked = (0..steps).filter(|other| seen(sequence, step, *other)).map(|other| sequence * steps + other);
-        let score = |other: usize| dot(&q.row(row)[part.clone()], &k.row(other)[part.clone()]) / (extent as f64).sqrt();
+        let looked =
+            (0..steps).filter(|other| seen(sequence, step, *other)).map(|other| sequence * steps + other);
+        let score = |other: usize| {
+            dot(&q.row(row)[part.clone()], &k.row(other)[part.clone()]) / (extent as f64).sqrt()
+        };
         let scores: Vec<(usize, f64)> = looked.map(|other| (other, score(other))).collect();
         let greatest = scores.iter().fold(f64::NEG_INFINITY, |a, (_, s)| a.max(*s));
         let total: f64 = scores.iter().map(|(_, s)| (s - greatest).exp()).sum();

@@ -38,7 +38,8 @@ impl Form {
     /// All that make sense for a network that is asked.
     pub fn of_inference(network: &Inference) -> Vec<Form> {
         let flashes = !matches!(network, Inference::Mlp(_));
-        let forms = [false, true].map(|turned| [false, true].map(|flash| Form { turned, flash, layer: false }));
+        let forms =
+            [false, true].map(|turned| [false, true].map(|flash| Form { turned, flash, layer: false }));
         forms.into_iter().flatten().filter(|form| flashes || !form.flash).collect()
     }
 
@@ -66,7 +67,12 @@ pub struct Parameters {
 }
 
 /// Numbers as a tensor.
-pub fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Device, dtype: DType) -> Tensor<D> {
+pub fn tensor<const D: usize>(
+    values: Vec<f32>,
+    shape: [usize; D],
+    device: &Device,
+    dtype: DType,
+) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values, shape), (device, dtype))
 }
 

@@ -1,7 +1,8 @@
 //! burn: eager on CPUs, with a graph of each step for its derivatives.
 //!
-//! It has two backends that are Rust throughout, burn-flex and the older burn-ndarray; a case enters with the faster of them. A third, burn-cpu, compiles
-//! kernels, with a compiled LLVM that its build fetches from elsewhere than crates.io; it is not here.
+//! Of its backends for CPUs burn-flex is the one that is Rust throughout and kept up. burn-ndarray, which it replaces, is deprecated; it took longer here in
+//! everything but the largest copies, up to twenty times as long (a convolutional network's step). burn-cpu compiles kernels, with a compiled LLVM that its
+//! build fetches from elsewhere than crates.io; it is not here.
 
 mod convolutional;
 mod layers;
@@ -35,7 +36,7 @@ impl Contender for Burn {
     }
 
     fn libraries(&self) -> BTreeMap<String, String> {
-        ["burn", "burn-flex", "burn-ndarray"].map(|name| (name.to_owned(), crate::version_of(name))).into()
+        ["burn", "burn-flex"].map(|name| (name.to_owned(), crate::version_of(name))).into()
     }
 
     fn without(&self, case: &Case) -> Option<&'static str> {
@@ -65,11 +66,6 @@ impl Contender for Burn {
     }
 }
 
-/// Backends, by the names of their crates.
-fn backends() -> [(&'static str, Device); 2] {
-    [("burn-flex", Device::flex()), ("burn-ndarray", Device::ndarray())]
-}
-
 fn floats<const D: usize>(t: Tensor<D>) -> Result<Vec<f64>> {
     let data = t.into_data_as::<f64>();
     Ok(data.as_slice::<f64>().ok().context("burn gives floats of another type")?.to_vec())
@@ -80,6 +76,14 @@ fn singles<const D: usize>(t: Tensor<D>) -> Result<Vec<f32>> {
     Ok(data.as_slice::<f32>().ok().context("burn gives floats of another type")?.to_vec())
 }
 
+/// Runs what has ended when it returns, as everything does in burn-flex.
+fn ended<T: 'static>(run: impl Fn() -> T + 'static) -> Box<dyn FnMut() -> Result<()>> {
+    Box::new(move || {
+        run();
+        Ok(())
+    })
+}
+
 fn way<T>(name: String, make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>> + 'static) -> Way<T> {
     (name, Box::new(make))
 }
@@ -87,53 +91,43 @@ fn way<T>(name: String, make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<
 // ------------------------------------------------------------------------------------------------ products and chains
 
 fn chain(chain: Chain, elements: usize) -> Result<Prepared> {
+    let device = Device::flex();
     let operands: Vec<Vec<f32>> =
         chain.operands().iter().map(|name| uniform(name, elements, -2.0, 2.0)).collect();
-    let mut ways = Vec::new();
-    for (name, device) in backends() {
-        let operands = operands.clone();
-        ways.push(way(name.to_owned(), move || {
-            let tensors: Vec<Tensor<1>> = operands
-                .into_iter()
-                .map(|values| tensor(values, [elements], &device, DType::F32))
-                .collect();
-            let one = Tensor::<1>::ones([1], &device);
-            Ok(Box::new(move || {
-                let of = |n: usize| tensors[n].clone();
-                Ok(match chain {
-                    Chain::Copy => of(0) * one.clone(),
-                    // A sum with a number, for a clone shares its elements.
-                    Chain::CopyPlain => of(0) + 0.0,
-                    Chain::MulAdd => (of(0) * of(1) + of(2)) * of(0) + of(3),
-                    Chain::Gelu => gelu(of(0) + of(1)) + of(2),
-                    Chain::Eight => {
-                        let greater = (of(0) * of(1) + of(2)).max_pair(of(3));
-                        ((greater * of(0) - of(1)).abs() + 1.0).sqrt()
-                    }
-                })
-            }))
-        }));
-    }
-    fastest("burn", ways, |run| Parity::of_chain(chain, &singles(run()?)?, &operands))
+    let of_values = |values: &Vec<f32>| tensor(values.clone(), [elements], &device, DType::F32);
+    let tensors: Vec<Tensor<1>> = operands.iter().map(of_values).collect();
+    let one = Tensor::<1>::ones([1], &device);
+    let run = move || {
+        let of = |n: usize| tensors[n].clone();
+        match chain {
+            Chain::Copy => of(0) * one.clone(),
+            // A sum with a number, for a clone shares its elements.
+            Chain::CopyPlain => of(0) + 0.0,
+            Chain::MulAdd => (of(0) * of(1) + of(2)) * of(0) + of(3),
+            Chain::Gelu => gelu(of(0) + of(1)) + of(2),
+            Chain::Eight => {
+                let greater = (of(0) * of(1) + of(2)).max_pair(of(3));
+                ((greater * of(0) - of(1)).abs() + 1.0).sqrt()
+            }
+        }
+    };
+    let parity = Parity::of_chain(chain, &singles(run())?, &operands)?;
+    Ok(Prepared { parity, run: ended(run) })
 }
 
 fn product(product: &Product) -> Result<Prepared> {
+    let device = Device::flex();
     let Product { rows, inner, columns, transposed } = *product;
     let (x, w) = (uniform("x", rows * inner, -1.0, 1.0), uniform("w", inner * columns, -1.0, 1.0));
-    let mut ways = Vec::new();
-    for (name, device) in backends() {
-        let (x, w) = (x.clone(), w.clone());
-        ways.push(way(name.to_owned(), move || {
-            let of_w = if transposed { [columns, inner] } else { [inner, columns] };
-            let a = tensor(x, [rows, inner], &device, DType::F32);
-            let b = tensor(w, of_w, &device, DType::F32);
-            Ok(Box::new(move || {
-                let b = if transposed { b.clone().transpose() } else { b.clone() };
-                Ok(a.clone().matmul(b))
-            }))
-        }));
-    }
-    fastest("burn", ways, |run| Parity::of_product(product, &singles(run()?)?, &x, &w))
+    let of_w = if transposed { [columns, inner] } else { [inner, columns] };
+    let a = tensor(x.clone(), [rows, inner], &device, DType::F32);
+    let b = tensor(w.clone(), of_w, &device, DType::F32);
+    let run = move || {
+        let b = if transposed { b.clone().transpose() } else { b.clone() };
+        a.clone().matmul(b)
+    };
+    let parity = Parity::of_product(product, &singles(run())?, &x, &w)?;
+    Ok(Prepared { parity, run: ended(run) })
 }
 
 // ----------------------------------------------------------------------------------------------------------- inference
@@ -141,16 +135,14 @@ fn product(product: &Product) -> Result<Prepared> {
 fn infer(network: &Inference) -> Result<Prepared> {
     let expected = plain::infer(network);
     let mut ways = Vec::new();
-    for (name, device) in backends() {
-        for form in Form::of_inference(network) {
-            let (network, device) = (network.clone(), device.clone());
-            ways.push(way(format!("{name}, {form}"), move || {
-                let parameters =
-                    Parameters::new(&network::inference(&network), form, &device, DType::F32);
-                let function = networks::infer(&network, &device);
-                Ok(Box::new(move || Ok(function(&parameters, form))))
-            }));
-        }
+    for form in Form::of_inference(network) {
+        let network = network.clone();
+        ways.push(way(form.to_string(), move || {
+            let device = Device::flex();
+            let parameters = Parameters::new(&network::inference(&network), form, &device, DType::F32);
+            let function = networks::infer(&network, &device);
+            Ok(Box::new(move || Ok(function(&parameters, form))))
+        }));
     }
     fastest("burn", ways, |run| Parity::of_result(&floats(run()?)?, &expected))
 }
@@ -278,14 +270,12 @@ fn expected_losses(case: &Case) -> Result<Vec<f64>> {
 fn train(case: &Case) -> Result<Prepared> {
     let expected = expected_losses(case)?;
     let mut ways = Vec::new();
-    for (name, device) in backends() {
-        for form in Form::of_training(&case.kind) {
-            let task = Task::of(&case.kind, &device.clone().autodiff(), DType::F32)?;
-            ways.push(way(format!("{name}, {form}"), move || {
-                let parameters = task.parameters(form, DType::F32);
-                Ok(Box::new(step(task, parameters, form)))
-            }));
-        }
+    for form in Form::of_training(&case.kind) {
+        let task = Task::of(&case.kind, &Device::flex().autodiff(), DType::F32)?;
+        ways.push(way(form.to_string(), move || {
+            let parameters = task.parameters(form, DType::F32);
+            Ok(Box::new(step(task, parameters, form)))
+        }));
     }
     fastest("burn", ways, |run| {
         let mut found = [0.0; STEPS];

@@ -94,7 +94,9 @@ pub fn infer(network: &Inference, device: &Device) -> Asked {
         Inference::Gpt { network } => {
             let x = tokens(network.batch, network.steps, network.vocabulary);
             let hidden = causal(network.steps, device);
-            Box::new(move |parameters, form| gpt(&network, &Layers::new(parameters, form), x.clone(), &hidden))
+            Box::new(move |parameters, form| {
+                gpt(&network, &Layers::new(parameters, form), x.clone(), &hidden)
+            })
         }
         Inference::Bert { network } => {
             let x = tokens(network.batch, network.steps, network.vocabulary);

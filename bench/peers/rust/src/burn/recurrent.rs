@@ -1,6 +1,6 @@
 //! An LSTM in burn: its steps are eager, one after the other.
 
-use super::layers::{Layers, Parameters};
+use super::layers::{Layers, Parameters, laid};
 use crate::case::Lstm;
 use burn::module::Param;
 use burn::nn::{GateController, LstmConfig};
@@ -12,12 +12,12 @@ pub fn own_layer(network: &Lstm, parameters: &mut Parameters, device: &Device) {
     let Lstm { inputs, width, .. } = *network;
     let mut lstm = LstmConfig::new(inputs, width, true).with_batch_first(false).init(device);
     let (matrices, vectors) = parameters.take(2, 1);
-    let part = |n: usize, gate: usize| {
-        Param::from_tensor(super::layers::laid(matrices[n].clone().narrow(1, gate * width, width)))
-    };
+    let part =
+        |n: usize, gate: usize| Param::from_tensor(laid(matrices[n].clone().narrow(1, gate * width, width)));
     let fill = |gate: &mut GateController, n: usize| {
         gate.input_transform.weight = part(0, n);
-        gate.input_transform.bias = Some(Param::from_tensor(vectors[0].clone().narrow(0, n * width, width)));
+        gate.input_transform.bias =
+            Some(Param::from_tensor(laid(vectors[0].clone().narrow(0, n * width, width))));
         gate.hidden_transform.weight = part(1, n);
         // Theirs would be a second bias of the same sum.
         gate.hidden_transform.bias = None;

@@ -1,6 +1,9 @@
 //! luminal 0.2.0, the newest that is published: graphs of eleven primitive ops, which its compiler for CPUs rewrites a little. Other ops compute an index
 //! expression for each element, on one thread; products are those of the crate `matrixmultiply`, on one thread.
 //!
+//! Its compiler finds products of two matrices only by a sum over the first dimension, which they are not written with, so that it finds none; those of a
+//! batch of matrices with one matrix it finds. So matrices are a batch of one here.
+//!
 //! Extents are given when a graph is run, since types that hold them would be a type for each case.
 
 use crate::case::{Case, Chain, Inference, Kind, Mlp, Product};
@@ -10,7 +13,7 @@ use crate::parity::Parity;
 use crate::plain;
 use crate::protocol::{Contender, Prepared};
 use anyhow::{Result, bail};
-use luminal::prelude::{Axes2, Axis, CPUCompiler, Dyn, GenericCompiler, Graph, GraphTensor, Matmul, Shape};
+use luminal::prelude::{Axes2, CPUCompiler, Const, Dyn, GenericCompiler, Graph, GraphTensor, Matmul, Shape};
 use std::collections::BTreeMap;
 
 /// More elements than this take ops without products minutes.
@@ -34,7 +37,9 @@ impl Contender for Luminal {
             | Kind::Transformer { .. }
             | Kind::Convolutional { .. }
             | Kind::Recurrent { .. } => Some("it differentiates nothing"),
-            Kind::Chain { chain: Chain::CopyPlain, .. } => Some("a graph that computes nothing copies nothing"),
+            Kind::Chain { chain: Chain::CopyPlain, .. } => {
+                Some("a graph that computes nothing copies nothing")
+            }
             Kind::Chain { chain: Chain::Gelu, .. } => Some("it has no erf"),
             Kind::Chain { elements, .. } if *elements > MOST => {
                 Some("it computes an index expression for each element, which takes seconds")
@@ -62,6 +67,7 @@ impl Contender for Luminal {
 }
 
 /// Extents; of each letter there is one in a graph.
+type One = Const<1>;
 type M = Dyn<'m'>;
 type K = Dyn<'k'>;
 type N = Dyn<'n'>;
@@ -113,7 +119,7 @@ fn product(product: &Product) -> Result<Prepared> {
     let Product { rows, inner, columns, transposed } = *product;
     let (x, w) = (uniform("x", rows * inner, -1.0, 1.0), uniform("w", inner * columns, -1.0, 1.0));
     let mut graph = Box::new(Graph::new());
-    let a: GraphTensor<(M, K)> = kept(&mut graph, "x", x.clone(), &[rows, inner]);
+    let a: GraphTensor<(One, M, K)> = kept(&mut graph, "x", x.clone(), &[1, rows, inner]);
     let b: GraphTensor<(K, N)> = if transposed {
         let b: GraphTensor<(N, K)> = kept(&mut graph, "w", w.clone(), &[columns, inner]);
         b.permute::<_, Axes2<1, 0>>()
@@ -128,12 +134,12 @@ fn mlp(network: &Mlp) -> Result<Prepared> {
     let drawn = network::mlp(network);
     let mut graph = Box::new(Graph::new());
     let (batch, inputs) = (network.batch, network.widths[0]);
-    let x: GraphTensor<(M, Dyn<'a'>)> =
-        kept(&mut graph, "x", uniform("x", batch * inputs, 0.0, 1.0), &[batch, inputs]);
+    let x: GraphTensor<(One, M, Dyn<'a'>)> =
+        kept(&mut graph, "x", uniform("x", batch * inputs, 0.0, 1.0), &[1, batch, inputs]);
     let mut affine = Affine { graph: &mut graph, drawn: drawn.iter() };
-    let y: GraphTensor<(M, Dyn<'b'>)> = affine.of(x);
-    let y: GraphTensor<(M, Dyn<'c'>)> = affine.of(y.relu());
-    let y: GraphTensor<(M, Dyn<'d'>)> = affine.of(y.relu());
+    let y: GraphTensor<(One, M, Dyn<'b'>)> = affine.of(x);
+    let y: GraphTensor<(One, M, Dyn<'c'>)> = affine.of(y.relu());
+    let y: GraphTensor<(One, M, Dyn<'d'>)> = affine.of(y.relu());
     prepared(graph, y, |found| {
         let found: Vec<f64> = found.iter().map(|v| f64::from(*v)).collect();
         Parity::of_result(&found, &expected)
@@ -152,9 +158,12 @@ impl Affine<'_> {
         kept(self.graph, &drawn.name, drawn.values(), &drawn.shape)
     }
 
-    fn of<const I: char, const O: char>(&mut self, x: GraphTensor<(M, Dyn<I>)>) -> GraphTensor<(M, Dyn<O>)> {
+    fn of<const I: char, const O: char>(
+        &mut self,
+        x: GraphTensor<(One, M, Dyn<I>)>,
+    ) -> GraphTensor<(One, M, Dyn<O>)> {
         let weight: GraphTensor<(Dyn<I>, Dyn<O>)> = self.parameter();
         let bias: GraphTensor<(Dyn<O>,)> = self.parameter();
-        x.matmul(weight) + bias.expand::<(M, Dyn<O>), Axis<0>>()
+        x.matmul(weight) + bias.expand::<(One, M, Dyn<O>), Axes2<0, 1>>()
     }
 }

@@ -52,7 +52,13 @@ pub fn text(name: &str, text: &str) -> AttributeProto {
 }
 
 impl Graph {
-    fn node(&mut self, op: &str, inputs: &[&Value], attribute: Vec<AttributeProto>, results: usize) -> Vec<Value> {
+    fn node(
+        &mut self,
+        op: &str,
+        inputs: &[&Value],
+        attribute: Vec<AttributeProto>,
+        results: usize,
+    ) -> Vec<Value> {
         let name = format!("v{}", self.0.node.len());
         let output: Vec<Value> = (0..results).map(|n| format!("{name}.{n}")).collect();
         let input = inputs.iter().map(|input| (*input).clone()).collect();
@@ -79,9 +85,16 @@ impl Graph {
     }
 
     fn constant(&mut self, data_type: DataType, shape: &[usize], raw_data: Vec<u8>) -> Value {
-        let (name, dims) = (format!("c{}", self.0.initializer.len()), shape.iter().map(|n| *n as i64).collect());
+        let (name, dims) =
+            (format!("c{}", self.0.initializer.len()), shape.iter().map(|n| *n as i64).collect());
         let data_type = data_type as i32;
-        self.0.initializer.push(TensorProto { name: name.clone(), dims, data_type, raw_data, ..TensorProto::default() });
+        self.0.initializer.push(TensorProto {
+            name: name.clone(),
+            dims,
+            data_type,
+            raw_data,
+            ..TensorProto::default()
+        });
         name
     }
 

@@ -15,7 +15,7 @@ use std::thread::available_parallelism;
 use tract_onnx::pb::ModelProto;
 use tract_onnx::pb::tensor_proto::DataType;
 use tract_onnx::prelude::multithread::Executor;
-use tract_onnx::prelude::{Framework, InferenceModelExt, RunOptions, TValue, Tensor, tvec};
+use tract_onnx::prelude::{Framework, InferenceModelExt, RunOptions, TValue, Tensor};
 use tract_onnx::tract_core::transform::get_transform;
 
 /// tract on the CPU.
@@ -38,7 +38,10 @@ impl Tract {
         for (form, model) in models {
             for (cores, executor) in self.executors.clone() {
                 let (inputs, model) = (inputs.to_vec(), model.clone());
-                ways.push((format!("{form}, {cores}"), Box::new(move || runnable(&model(), inputs, executor))));
+                ways.push((
+                    format!("{form}, {cores}"),
+                    Box::new(move || runnable(&model(), inputs, executor)),
+                ));
             }
         }
         ways
@@ -113,7 +116,8 @@ impl Tract {
     fn chain(&self, chain: Chain, elements: usize) -> Result<Prepared> {
         let operands: Vec<Vec<f32>> =
             chain.operands().iter().map(|name| uniform(name, elements, -2.0, 2.0)).collect();
-        let mut inputs = operands.iter().map(|values| given(values, &[elements])).collect::<Result<Vec<_>>>()?;
+        let mut inputs =
+            operands.iter().map(|values| given(values, &[elements])).collect::<Result<Vec<_>>>()?;
         if chain == Chain::Copy {
             inputs.push(given(&[1.0_f32], &[1])?);
         }

@@ -37,7 +37,12 @@ impl Network {
     }
 
     /// Attention of `[B, T, C]` each; `hidden`, `[T, T]` or broadcast to it, is nearly −∞ where nobody looks.
-    fn attention(&mut self, [q, k, v]: [Value; 3], hidden: &Value, [b, t, heads, extent]: [usize; 4]) -> Value {
+    fn attention(
+        &mut self,
+        [q, k, v]: [Value; 3],
+        hidden: &Value,
+        [b, t, heads, extent]: [usize; 4],
+    ) -> Value {
         if self.fused {
             let attributes = ["q_num_heads", "kv_num_heads"].map(|name| integer(name, heads as i64));
             return self.graph.op_with("Attention", &[&q, &k, &v, hidden], attributes.into());
@@ -75,7 +80,8 @@ impl Network {
             return self.graph.op_with("Gelu", &[x], vec![text("approximate", "tanh")]);
         }
         let factor = (2.0 / std::f32::consts::PI).sqrt();
-        let [three, little, factor, half, one] = [3.0, 0.044_715, factor, 0.5, 1.0].map(|v| self.graph.number(v));
+        let [three, little, factor, half, one] =
+            [3.0, 0.044_715, factor, 0.5, 1.0].map(|v| self.graph.number(v));
         let cubed = self.op("Pow", &[x, &three]);
         let cubed = self.op("Mul", &[&cubed, &little]);
         let inner = self.op("Add", &[x, &cubed]);
@@ -147,7 +153,12 @@ fn bert(network: &Bert, mut n: Network) -> ModelProto {
     let missing = n.op("Sub", &[&there, &one]);
     let missing = n.op("Mul", &[&missing, &much]);
     let by_key = n.graph.numbers(&[b, 1, 1, t]);
-    let hidden = n.op("Reshape", &[&missing, &by_key]);
+    let mut hidden = n.op("Reshape", &[&missing, &by_key]);
+    if n.fused {
+        // tract's attention wants a row for each token that looks.
+        let rows = n.graph.numbers(&[b, 1, t, t]);
+        hidden = n.op("Expand", &[&hidden, &rows]);
+    }
     for _ in 0..layers {
         let parts = [0, 1, 2].map(|_| n.affine(&h));
         let mixed = n.attention(parts, &hidden, [b, t, heads, c / heads]);
