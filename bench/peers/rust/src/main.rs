@@ -22,6 +22,9 @@ mod protocol;
 #[cfg(feature = "tract")]
 mod tract;
 
+#[cfg(not(any(feature = "burn", feature = "candle", feature = "luminal", feature = "tract")))]
+compile_error!("without a library there is nothing to measure: burn, candle, luminal and tract are features");
+
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use protocol::Contender;

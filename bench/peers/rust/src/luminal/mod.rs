@@ -16,7 +16,7 @@ use anyhow::{Result, bail};
 use luminal::prelude::{Axes2, CPUCompiler, Const, Dyn, GenericCompiler, Graph, GraphTensor, Matmul, Shape};
 use std::collections::BTreeMap;
 
-/// More elements than this take ops without products minutes.
+/// An op on more elements than this takes seconds, a chain of them most of a minute.
 const MOST: usize = 1 << 20;
 
 /// luminal on the CPU.
@@ -42,12 +42,12 @@ impl Contender for Luminal {
             }
             Kind::Chain { chain: Chain::Gelu, .. } => Some("it has no erf"),
             Kind::Chain { elements, .. } if *elements > MOST => {
-                Some("it computes an index expression for each element, which takes seconds")
+                Some("it computes index expressions for each element, which takes most of a minute")
             }
             Kind::Inference { network: Inference::Mlp(network) } if network.widths.len() == 4 => None,
-            Kind::Inference { .. } => {
-                Some("of products of more than two dimensions it materialises each product of two elements")
-            }
+            Kind::Inference { .. } => Some(
+                "its products of two batches of matrices lay out the product of every two elements first",
+            ),
             kind => kind.unknown(),
         }
     }
