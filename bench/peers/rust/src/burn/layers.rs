@@ -43,14 +43,11 @@ impl Form {
         forms.into_iter().flatten().filter(|form| flashes || !form.flash).collect()
     }
 
-    /// All that make sense for a training step.
+    /// All that make sense for a training step: attention as one op is spelled out where there are derivatives, with more ops than users write.
     pub fn of_training(kind: &Kind) -> Vec<Form> {
         let plain = Form::default();
         match kind {
             Kind::Recurrent { .. } => vec![plain, Form { layer: true, ..plain }],
-            Kind::Transformer { .. } => {
-                vec![plain, Form { turned: true, ..plain }, Form { flash: true, ..plain }]
-            }
             _ => vec![plain, Form { turned: true, ..plain }],
         }
     }
