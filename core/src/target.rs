@@ -43,8 +43,12 @@ pub struct Target {
     pub row_storage: u64,
     /// Bytes that a fused row may span before it is not worth keeping it together.
     pub row_bytes: u64,
-    /// Calls that the back end executes; others are decomposed.
+    /// Calls that the back end executes, but for attention beyond the next two; others are decomposed.
     pub calls: Vec<CallKind>,
+    /// Whether attention is claimed of halves too.
+    pub half_attention: bool,
+    /// Most bytes of a head at one position, in the dtype of its sums, of which attention is claimed.
+    pub attention_row: u64,
     /// Whether a GEMM's epilogue is done by the call.
     pub gemm_epilogue: bool,
     /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of it as soon as that is made.
@@ -55,6 +59,8 @@ pub struct Target {
     pub workspace: bool,
 }
 
+/// No limit.
+const ANY: u64 = i64::MAX as u64;
 /// Most bytes of workspace of a product: what cuBLASLt's algorithms ask for on Hopper.
 const MAX_WORKSPACE: u64 = 32 << 20;
 /// Parts into which the sum of a product may be split.
@@ -146,6 +152,8 @@ impl Target {
             row_storage: 256 << 10,
             row_bytes: 1 << 20,
             calls: CallKind::ALL.to_vec(),
+            half_attention: false,
+            attention_row: ANY,
             gemm_epilogue: true,
             joins: true,
             lays_out: true,
@@ -171,8 +179,10 @@ impl Target {
             alignment: 256,
             row_storage: 44 << 10,
             row_bytes: 1 << 20,
-            // Attention is decomposed: products, and a nest for the softmax.
-            calls: CallKind::ALL.into_iter().filter(|kind| *kind != CallKind::Attention).collect(),
+            calls: CallKind::ALL.to_vec(),
+            half_attention: true,
+            // Of four tiles of 16 such rows, the shared memory of every architecture holds a block's.
+            attention_row: 1 << 10,
             gemm_epilogue: true,
             // Products are a library's.
             joins: false,
@@ -199,7 +209,7 @@ impl Target {
         if !self.alignment.is_power_of_two() || self.alignment > MAX_ALIGNMENT {
             return wrong(format!("alignment {} is no power of two up to {MAX_ALIGNMENT}", self.alignment));
         }
-        if self.row_storage.max(self.row_bytes) > i64::MAX as u64 {
+        if self.row_storage.max(self.row_bytes).max(self.attention_row) > i64::MAX as u64 {
             return wrong("rows are larger than any memory".into());
         }
         if (1..self.calls.len()).any(|n| self.calls[..n].contains(&self.calls[n])) {
@@ -234,6 +244,12 @@ impl Target {
                 attributes.insert(name, number(value.into()));
             }
         }
+        if self.attention_row != ANY {
+            attributes.insert("attention_row", number(self.attention_row));
+        }
+        if self.half_attention {
+            attributes.insert("half_attention", Attribute::Bool(true));
+        }
         if self.joins {
             attributes.insert("joins", Attribute::Bool(true));
         }
@@ -263,6 +279,8 @@ impl Target {
         let busy_columns = narrow(number("busy_columns", Some(BUSY))?)?;
         let least_part = narrow(number("least_part", Some(reduction_block))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
+        let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
+        let half_attention = take(map, "half_attention", Some(false))?;
         let workspace = take(map, "workspace", Some(false))?;
         let joins = take(map, "joins", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
@@ -291,6 +309,8 @@ impl Target {
             row_storage,
             row_bytes,
             calls,
+            half_attention,
+            attention_row,
             gemm_epilogue,
             joins,
             lays_out,
@@ -301,6 +321,13 @@ impl Target {
     /// True if the back end executes this call.
     pub fn claims(&self, call: &Call) -> bool {
         self.calls.contains(&CallKind::of(call))
+            && match call {
+                Call::Attention(a) => {
+                    let row = (a.width as u64).saturating_mul(a.wide().size() as u64);
+                    row <= self.attention_row && (self.half_attention || !a.dtype.is_half())
+                }
+                _ => true,
+            }
     }
 
     /// Bytes that a call may use in the arena while it runs: a bound, known before any algorithm is chosen. Saturates.
@@ -324,7 +351,7 @@ impl Target {
                 candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
             }
             Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
-            // Nobody but the CPU claims it, whose scratch memory is not in the arena.
+            // Blocks of scores are in shared memory or in registers.
             Call::Attention(_) => 0,
         }
     }

@@ -1,7 +1,7 @@
 //! Attention, forward and backward, without a matrix of scores in memory.
 
 use super::fits;
-use super::reference::{Reference, Sum, rounds, sum_error};
+use super::reference::{Reference, Sum, greatest, rounding, rounds, sum_error, unit};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -15,7 +15,10 @@ attributes! {
     ///
     /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads, width]`, or, if packed, all three in one,
     /// dense `[batch, queries, 3, heads, width]`; the bias, if there is one, dense of its extents; backward, l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l, besides. Results: out and l; backward, q's, k's and
-    /// v's cotangents, packed as they are. Sums are made in `dtype`; their order is the back end's (opaque sums: compared within a bound).
+    /// v's cotangents, packed as they are.
+    ///
+    /// The bias, l and m are of the dtype of sums, everything else of `dtype`: where that is a half, sums are f32. Their order is the back end's (opaque sums: compared within a bound), and
+    /// what weighs halves (probabilities, and the cotangents of scores) may be rounded to them first, so that products are of halves.
     Attention {
         /// Examples; every extent is at least 1.
         batch: usize,
@@ -35,9 +38,9 @@ attributes! {
         causal: bool = false,
         /// Whether cotangents are wanted.
         backward: bool = false,
-        /// What scores are multiplied by: an f64, rounded to `dtype`.
+        /// What scores are multiplied by: an f64, rounded to the dtype of sums.
         scale: Scalar,
-        /// Of everything: f32 or f64.
+        /// Of queries, keys, values and out: a float.
         dtype: DType,
     }
 }
@@ -58,6 +61,11 @@ impl Attention {
         TensorType::new(self.dtype, shape.iter().copied())
     }
 
+    /// The dtype of sums, of the bias, of l and of m.
+    pub fn wide(&self) -> DType {
+        if self.dtype.is_half() { DType::F32 } else { self.dtype }
+    }
+
     /// Types of q, k and v, or of the one that holds them.
     fn three(&self) -> Vec<TensorType> {
         let of = |positions| self.tensor(&[self.batch, positions, self.heads, self.width]);
@@ -70,7 +78,7 @@ impl Attention {
     fn out_and_logarithm(&self) -> [TensorType; 2] {
         [
             self.tensor(&[self.batch, self.queries, self.heads, self.width]),
-            self.tensor(&[self.batch, self.heads, self.queries]),
+            TensorType::new(self.wide(), [self.batch, self.heads, self.queries]),
         ]
     }
 
@@ -123,7 +131,7 @@ impl Attention {
     pub(super) fn operands(&self) -> Vec<TensorType> {
         let mut types = self.three();
         if !self.bias.is_empty() {
-            types.push(self.tensor(&self.bias));
+            types.push(TensorType::new(self.wide(), self.bias.iter().copied()));
         }
         if self.backward {
             let [out, logarithm] = self.out_and_logarithm();
@@ -157,8 +165,8 @@ impl Attention {
             return Err(Diagnostic::new(format!("scores {scores:?} with a bias {:?}", self.bias))
                 .help("an extent of the bias is that of the scores; but for that of the keys, it may be 1"));
         }
-        if !matches!(self.dtype, DType::F32 | DType::F64) {
-            return Err(Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of f32 or f64"));
+        if !self.dtype.is_float() {
+            return Err(Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of floats"));
         }
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
             return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
@@ -202,7 +210,7 @@ impl Attention {
         let reference = |(ty, entries): (TensorType, Vec<Entry>)| {
             let mut reference = Reference::new(ty);
             for entry in entries {
-                let (value, error) = entry.finish(self.dtype);
+                let (value, error) = entry.finish(reference.dtype());
                 reference.push(value, error);
             }
             reference
@@ -230,7 +238,7 @@ impl Attention {
 
     /// Σ xy, and the bound of what another order gives.
     fn dot(&self, x: impl Iterator<Item = Scalar>, y: impl Iterator<Item = Scalar>) -> (f64, f64) {
-        let mut sum = Sum::new(self.dtype);
+        let mut sum = Sum::new(self.wide());
         x.zip(y).for_each(|(x, y)| sum.add_product(x, y));
         let (value, error) = sum.finish();
         (value.to_f64(), error)
@@ -238,20 +246,38 @@ impl Attention {
 
     /// Scores of a query with the keys that it sees, each with its bound.
     fn scores(&self, operands: &[Literal], [b, n, t]: [usize; 3]) -> Vec<(f64, f64)> {
-        let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
+        let (wide, scale) = (self.wide(), self.factor());
         let bias = (!self.bias.is_empty()).then(|| self.bias_rows([b, n]));
         let score = |s: usize| {
             let (value, error) = self.dot(self.of(operands, 0, [b, n], t), self.of(operands, 1, [b, n], s));
             let value = value * scale;
             // The scale may be multiplied into q, into the sums, or into either's differences.
-            let error = error * scale.abs() + 4.0 * super::reference::rounding(self.dtype, value);
+            let error = error * scale.abs() + 4.0 * rounding(wide, value);
             let Some((first, row)) = bias else { return (value, error) };
             let sum = value + operands[self.packed_or_three()].get(first + t * row + s).to_f64();
             // A score of −∞ stays one, however it is made.
             let finite = sum != f64::NEG_INFINITY;
-            (sum, if finite { error + super::reference::rounding(self.dtype, sum) } else { 0.0 })
+            (sum, if finite { error + rounding(wide, sum) } else { 0.0 })
         };
         (0..self.seen(t)).map(score).collect()
+    }
+
+    /// What scores are multiplied by, as it is rounded.
+    fn factor(&self) -> f64 {
+        Scalar::from_f64(self.wide(), self.scale.to_f64()).to_f64()
+    }
+
+    /// The bound of what weighs numbers of `dtype`: a weight, or that and a factor of its own, known but for an error.
+    fn weight_error(&self, weight: f64, factor: f64, error: f64) -> f64 {
+        if !self.dtype.is_half() {
+            return error;
+        }
+        // Rounded with its factor, or before it is multiplied by that.
+        let (whole, bare) = (weight.abs() + error, (weight.abs() + error) / factor.abs());
+        match whole.max(bare) > greatest(self.dtype) {
+            true => f64::INFINITY,
+            false => error + 2.0 * rounding(self.dtype, whole).max(rounding(self.dtype, bare) * factor.abs()),
+        }
     }
 
     fn forward(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
@@ -259,48 +285,54 @@ impl Attention {
         let max = scores.iter().map(|s| s.0).fold(f64::NEG_INFINITY, f64::max);
         let max = if max.is_finite() { max } else { 0.0 };
         let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
-        let unit = super::reference::unit(self.dtype);
+        let wide = self.wide();
+        let unit = unit(wide);
         // A power and the sum of powers carry the errors of their scores, of the difference to the maximum, and a few roundings.
         let relative = |(s, e): (f64, f64)| match s == f64::NEG_INFINITY {
             true => 0.0,
-            false => growth(2.0 * e + unit * (8.0 + 2.0 * (s - max).abs() + max.abs())),
+            false => growth(2.0 * e + unit * (8.0 + 4.0 * (s - max).abs() + max.abs())),
         };
         let greatest = scores.iter().map(|s| relative(*s)).fold(0.0, f64::max);
-        let whole = growth(2.0 * greatest) + sum_error(self.dtype, scores.len() + 4);
+        let whole = growth(2.0 * greatest) + sum_error(wide, scores.len() + 4);
         for (s, score) in scores.iter().enumerate() {
             let p = (score.0 - max).exp() / sum;
+            let rounded = self.weight_error(p, 1.0, 0.0);
             let rows = self.of(operands, 2, [b, n], s);
             for (at, v) in self.row(self.out(), [b, n], t).zip(rows) {
                 found[0][at].add(p * v.to_f64(), whole);
+                found[0][at].error += rounded * v.to_f64().abs();
             }
         }
         let entry = &mut found[1][(b * self.heads + n) * self.queries + t];
         entry.add(max + sum.ln(), 0.0);
-        entry.error += greatest + sum_error(self.dtype, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());
+        entry.error += greatest + sum_error(wide, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());
     }
 
     fn cotangents(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
         let given = &operands[operands.len() - 3..];
         let position = (b * self.heads + n) * self.queries + t;
-        let unit = super::reference::unit(self.dtype);
+        let wide = self.wide();
+        let unit = unit(wide);
         let c: Vec<Scalar> = self.row(self.out(), [b, n], t).map(|at| given[1].get(at)).collect();
         let [l, m] = [0, 2].map(|n: usize| given[n].get(position).to_f64());
-        let scale = Scalar::from_f64(self.dtype, self.scale.to_f64()).to_f64();
+        let scale = self.factor();
         for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
             let p = (score - l).exp();
             let hidden = score == f64::NEG_INFINITY;
-            let relative = if hidden { 0.0 } else { growth(error + unit * (8.0 + (score - l).abs())) };
+            let relative = if hidden { 0.0 } else { growth(error + unit * (8.0 + 4.0 * (score - l).abs())) };
             let (slope, slope_error) = self.dot(c.iter().copied(), self.of(operands, 2, [b, n], s));
             let difference = slope - m;
             let ds = p * difference * scale;
             let ds_error =
                 (p * scale).abs() * (slope_error + 2.0 * unit * (slope.abs() + m.abs())) * (1.0 + relative)
                     + ds.abs() * (relative + 8.0 * unit);
+            let ds_error = self.weight_error(ds, scale, ds_error);
+            let p_error = self.weight_error(p, 1.0, p * relative);
             let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
                 let result = if self.packed { 0 } else { part };
                 // Any order of the sum, of so many terms.
                 let terms = if part == 0 { self.keys } else { self.queries };
-                let order = sum_error(self.dtype, terms + 2);
+                let order = sum_error(wide, terms + 2);
                 for (at, x) in self.row(self.part(part), [b, n], to).zip(rows) {
                     let entry = &mut found[result][at];
                     entry.add(weight * x, order);
@@ -311,7 +343,7 @@ impl Attention {
                 |part: usize, t: usize| self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect();
             give(0, t, ds, ds_error, numbers(1, s));
             give(1, s, ds, ds_error, numbers(0, t));
-            give(2, s, p, p * relative, c.iter().map(|c| c.to_f64()).collect());
+            give(2, s, p, p_error, c.iter().map(|c| c.to_f64()).collect());
         }
     }
 }

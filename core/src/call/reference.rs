@@ -26,6 +26,11 @@ impl Reference {
         Reference { ty, values: Vec::new(), errors: Vec::new() }
     }
 
+    /// The dtype of the result.
+    pub(super) fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
     pub(super) fn push(&mut self, value: Scalar, error: f64) {
         self.values.push(value);
         self.errors.push(error);
@@ -82,7 +87,7 @@ fn least(dtype: DType) -> f64 {
 }
 
 /// The greatest number of a float dtype.
-fn greatest(dtype: DType) -> f64 {
+pub(super) fn greatest(dtype: DType) -> f64 {
     Scalar::from_bits(dtype, Scalar::highest(dtype).bits() - 1).to_f64()
 }
 

@@ -66,6 +66,12 @@ impl CompiledCall {
     /// Error: the call breaks a rule ([`Call::verify`]); or the system has no memory for what it keeps from run to run.
     pub fn new(call: &Call) -> Result<Self, Diagnostic> {
         call.verify().map_err(|e| e.context(format!("call `{}`", call.name())))?;
+        if let Call::Attention(attention) = call
+            && attention.dtype.is_half()
+        {
+            return Err(Diagnostic::new(format!("call `{}`: there is no attention of halves", call.name()))
+                .help("compile for a target that decomposes it"));
+        }
         let in_place = call.in_place();
         let operands = call.operands();
         let parameters = operands.iter().enumerate().map(|(k, ty)| Parameter {

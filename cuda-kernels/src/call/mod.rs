@@ -4,6 +4,7 @@
 //! are constants of the code. There are no atomic operations on floats, and the parts of a sum depend on extents alone, so that two runs give the
 //! same bits, on every GPU of an architecture and on every architecture of the same kernels.
 
+mod attention;
 mod convolution;
 mod draft;
 mod gemm;
@@ -66,9 +67,13 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
             Call::Scatter(s) => scatter::compile(s, in_place, alignment)?,
             Call::Sort(s) => sort::sort(s)?,
             Call::TopK(t) => sort::top_k(t)?,
-            Call::Attention(_) => {
-                return Err(Diagnostic::new("there is no kernel for it")
-                    .help("compile for a target that decomposes it"));
+            Call::Attention(a) => {
+                let target = Target::cuda(&architecture.name());
+                if !target.claims(call) {
+                    return Err(Diagnostic::new(format!("heads of width {} are too wide for it", a.width))
+                        .help(format!("compile for `{}`, which decomposes it", target.name)));
+                }
+                attention::compile(a, alignment)?
             }
         };
         assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());

@@ -17,6 +17,8 @@ pub enum Unary {
     Not,
     /// Correctly rounded square root.
     Sqrt,
+    /// 2 to the power of an f32, within 2 ulp; subnormal numbers are zeros.
+    Exp2,
     /// Number of one bits; the result is 32 bits wide.
     Popc,
     /// Number of leading zeros; the result is 32 bits wide.
@@ -392,6 +394,7 @@ impl Unary {
             Unary::Abs => "abs",
             Unary::Not => "not",
             Unary::Sqrt => "sqrt.rn",
+            Unary::Exp2 => "ex2.approx.ftz",
             Unary::Popc => "popc",
             Unary::Clz => "clz",
         }

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv together, and the cotangents are its transpose: m is made by ordinary ops, the rest by one.
-//! Derivatives of these two come from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves, and nothing to attend to.
+//! Derivatives of these two come from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves on CPUs, heads that are too wide for GPUs, and nothing to attend to.
 //!
 //! Queries, keys and values are three operands, or one that holds them side by side, `[B, T, 3, N, H]`, as one matrix product makes them: then their
 //! cotangents are one result too, and nothing is cut or put together.

@@ -1,0 +1,132 @@
+//! Cotangents: of a block of queries, or of the keys and values of a block of keys.
+//!
+//! Probabilities are made again from scores and l. The cotangents of scores weigh rows without the scale, which the sums are multiplied by when they are done.
+
+use super::super::draft::Draft;
+use super::super::index::advance;
+use super::super::number::Place;
+use super::rows::Rows;
+use super::{Block, Problem, Slots, begin, engine, exp};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Type};
+use crate::stage::{Slot, Stage};
+use wengert_core::Result;
+
+/// The stage, of queries or (`across`) of keys and values.
+pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
+    let (call, wide) = (problem.call, problem.wide());
+    let mut draft = Draft::aligned(problem.alignment);
+    let three = problem.three(&mut draft);
+    let bias = problem.bias(&mut draft);
+    let given = call.primals();
+    let [l, c, m] =
+        [("l", 0), ("c", 1), ("m", 2)].map(|(name, n)| draft.pointer(name, Slot::read(given + n)));
+    let results: Vec<Reg> = match across {
+        false => vec![problem.cotangent(&mut draft, "dq", 0)],
+        true if call.packed => vec![problem.cotangent(&mut draft, "dqkv", 1); 2],
+        true => vec![problem.cotangent(&mut draft, "dk", 1), problem.cotangent(&mut draft, "dv", 2)],
+    };
+    let (engine, tiles) = engine(&mut draft, call, [2, 2]);
+    let engine = engine.as_ref();
+    let [tile, step] = engine.extents();
+    let block = draft.block();
+    let (code, functions) = (&mut draft.code, &mut draft.functions);
+    let [count, end] = if across { [call.keys, call.queries] } else { [call.queries, call.keys] };
+    let blocks = count.div_ceil(tile);
+    let (head, number) = problem.position(code, block, blocks, call.causal && !across);
+    let first = begin(code, number, tile);
+    let [q, k, v] = [0, 1, 2].map(|part| {
+        let count = if part == 0 { call.queries } else { call.keys };
+        Rows::new(code, problem, three[part], call.part(part), count, head)
+    });
+    let c = Rows::new(code, problem, c, call.out(), call.queries, head);
+    let bias = problem.bias_of(code, bias, head);
+    let of_queries = [l, m].map(|pointer| problem.logarithms(code, pointer, head));
+    // Rows and columns of the product that scores are, and of the one that is the cotangent of probabilities.
+    let (rows, columns) = if across { ([k, v], [q, c]) } else { ([q, c], [k, v]) };
+    for (rows, tile) in rows.iter().zip(&tiles) {
+        engine.fill(code, rows, first, tile);
+    }
+    let kept = (!across).then(|| of_queries.map(|from| of_slots(code, problem, from, engine.rows(), first)));
+
+    let ty = wide.wide();
+    let width = engine.columns().far.len();
+    let sums: Vec<Vec<Reg>> = results.iter().map(|_| engine.zeros(code)).collect();
+    let (from, to) = (code.mov(Type::S32, 0), code.mov(Type::S32, end as i64));
+    if call.causal {
+        match across {
+            // The first query that sees a key of the block, which is where a block of queries begins.
+            true => code.assign(Type::S32, from, first),
+            false => {
+                let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);
+                code.binary_into(to, Binary::Min, Type::S32, to, seen);
+            }
+        }
+    }
+    code.count(from, to, step as i64, |code, from| {
+        // Everybody is done with the last block.
+        code.push(Inst::Barrier);
+        for (columns, tile) in columns.iter().zip(&tiles[2..]) {
+            engine.fill(code, columns, from, tile);
+        }
+        engine.arrive(code);
+        code.push(Inst::Barrier);
+        let block = Block { problem, engine, across, bias, first: [first, from] };
+        let [l, m] = match &kept {
+            Some(kept) => kept.clone(),
+            None => of_queries.map(|at| of_slots(code, problem, at, engine.columns(), from)),
+        };
+        let products = engine.product(code, &tiles[0], &tiles[2]);
+        let scores = block.scored(code, &products);
+        let of_query = |at: usize| if across { at % width } else { at / width };
+        let p: Vec<Reg> = (scores.iter().enumerate())
+            .map(|(at, score)| {
+                let moved = code.binary(Binary::Sub, ty, *score, l[of_query(at)]);
+                exp(code, functions, engine, moved)
+            })
+            .collect();
+        let slopes = engine.product(code, &tiles[1], &tiles[3]);
+        let s: Vec<Reg> = (slopes.iter().enumerate())
+            .map(|(at, slope)| {
+                let difference = code.binary(Binary::Sub, ty, *slope, m[of_query(at)]);
+                code.binary(Binary::Mul, ty, p[at], difference)
+            })
+            .collect();
+        if across {
+            block.hide(code, &[&p, &s], 0.0);
+            engine.accumulate(code, &sums[1], &p, &tiles[3]);
+        } else {
+            block.hide(code, &[&s], 0.0);
+        }
+        engine.accumulate(code, &sums[0], &s, &tiles[2]);
+    });
+
+    let scale = wide.constant(call.scale.to_f64());
+    for sum in &sums[0] {
+        code.binary_into(*sum, Binary::Mul, ty, *sum, scale.clone());
+    }
+    for (n, (sums, pointer)) in sums.iter().zip(results).enumerate() {
+        let part = n + usize::from(across);
+        let rows = Rows::new(code, problem, pointer, call.part(part), count, head);
+        engine.store(code, sums, &rows, first);
+    }
+    let what = if across { "keys and values" } else { "queries" };
+    let remark = format!(
+        "Cotangents of {what} of attention, {} queries and {} keys, width {}, {} heads, batch {}: blocks of {tile} by {step}.",
+        call.queries, call.keys, call.width, call.heads, call.batch
+    );
+    let name = format!("attention_{}_d{}", call.dtype, if across { "kv" } else { "q" });
+    draft.stage(name, remark, engine.threads() as u32, 0, blocks * call.batch * call.heads)
+}
+
+/// A number for each of the queries of a thread, of those that there are.
+fn of_slots(code: &mut Code, problem: &Problem<'_>, address: Reg, slots: &Slots, first: Reg) -> Vec<Reg> {
+    let (wide, queries) = (problem.wide(), problem.call.queries);
+    let begin = code.binary(Binary::Add, Type::S32, first, slots.first);
+    let address = advance(code, address, begin, wide.size());
+    let mut one = |far: &i64| {
+        let at = code.binary(Binary::Add, Type::S32, begin, *far);
+        let valid = Some(code.compare(Compare::Lt, Type::S32, at, queries as i64));
+        wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)[0]
+    };
+    slots.far.iter().map(&mut one).collect()
+}

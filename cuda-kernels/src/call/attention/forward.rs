@@ -1,0 +1,164 @@
+//! `out` and l of a block of queries.
+//!
+//! Powers of scores are taken relative to the greatest score of the query so far; where a greater one turns up, what was added up before is scaled
+//! (Milakov and Gimelshein, *Online normalizer calculation for softmax*, 2018). Each thread adds up the powers that it has made itself; those of a row
+//! come together when all columns are done.
+
+use super::super::draft::Draft;
+use super::super::index::advance;
+use super::super::number::Number;
+use super::rows::Rows;
+use super::{Block, Engine, Problem, begin, engine, exp};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Shuffle, Space, Type, Unary};
+use crate::scalar;
+use crate::stage::{Slot, Stage};
+use wengert_core::Result;
+use wengert_core::nest::ScalarOp;
+
+/// The stage.
+pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
+    let (call, wide) = (problem.call, problem.wide());
+    let mut draft = Draft::aligned(problem.alignment);
+    let three = problem.three(&mut draft);
+    let bias = problem.bias(&mut draft);
+    let out = draft.pointer("out", Slot::write(call.primals()));
+    let l = draft.pointer("l", Slot::write(call.primals() + 1));
+    let (engine, tiles) = engine(&mut draft, call, [1, 2]);
+    let engine = engine.as_ref();
+    let [tile, step] = engine.extents();
+    let block = draft.block();
+    let (code, functions) = (&mut draft.code, &mut draft.functions);
+    let blocks = call.queries.div_ceil(tile);
+    let (head, number) = problem.position(code, block, blocks, call.causal);
+    let first = begin(code, number, tile);
+    let [q, k, v] = [0, 1, 2].map(|part| {
+        let count = if part == 0 { call.queries } else { call.keys };
+        Rows::new(code, problem, three[part], call.part(part), count, head)
+    });
+    let bias = problem.bias_of(code, bias, head);
+    engine.fill(code, &q, first, &tiles[0]);
+
+    let ty = wide.wide();
+    let rows = engine.rows().far.len();
+    let columns = engine.columns().far.len();
+    let greatest: Vec<Reg> = (0..rows).map(|_| code.mov(ty, wide.constant(f64::NEG_INFINITY))).collect();
+    let powers: Vec<Reg> = (0..rows).map(|_| code.mov(ty, wide.zero())).collect();
+    let sums = engine.zeros(code);
+    let end = code.mov(Type::S32, call.keys as i64);
+    if call.causal {
+        let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);
+        code.binary_into(end, Binary::Min, Type::S32, end, seen);
+    }
+    code.count(0, end, step as i64, |code, from| {
+        // Everybody is done with the last block.
+        code.push(Inst::Barrier);
+        engine.fill(code, &k, from, &tiles[1]);
+        engine.fill(code, &v, from, &tiles[2]);
+        engine.arrive(code);
+        code.push(Inst::Barrier);
+        let products = engine.product(code, &tiles[0], &tiles[1]);
+        let block = Block { problem, engine, across: false, bias, first: [first, from] };
+        let scores = block.scored(code, &products);
+        block.hide(code, &[&scores], f64::NEG_INFINITY);
+        let mut weights = scores.clone();
+        for i in 0..rows {
+            let own = i * columns..(i + 1) * columns;
+            let mut most = greatest[i];
+            for score in &scores[own.clone()] {
+                most = code.binary(Binary::Max, ty, most, *score);
+            }
+            let most = together(code, engine, Binary::Max, most);
+            let (before, now) = (shift(code, wide, greatest[i]), shift(code, wide, most));
+            // Nothing was added up before the first score above −∞.
+            let none = code.compare(Compare::Eq, ty, greatest[i], wide.constant(f64::NEG_INFINITY));
+            let before = code.select(ty, greatest[i], before, none);
+            let moved = code.binary(Binary::Sub, ty, before, now);
+            let factor = exp(code, functions, engine, moved);
+            code.assign(ty, greatest[i], most);
+            code.binary_into(powers[i], Binary::Mul, ty, powers[i], factor);
+            for at in own {
+                let moved = code.binary(Binary::Sub, ty, scores[at], now);
+                weights[at] = exp(code, functions, engine, moved);
+                code.binary_into(powers[i], Binary::Add, ty, powers[i], weights[at]);
+            }
+            let each = sums.len() / rows;
+            for sum in &sums[i * each..(i + 1) * each] {
+                code.binary_into(*sum, Binary::Mul, ty, *sum, factor);
+            }
+        }
+        engine.accumulate(code, &sums, &weights, &tiles[2]);
+    });
+
+    let logarithms = problem.logarithms(code, l, head);
+    let each = sums.len() / rows;
+    let first_row = code.binary(Binary::Add, Type::S32, first, engine.rows().first);
+    let writes = code.compare(Compare::Eq, Type::S32, engine.columns().first, 0);
+    for i in 0..rows {
+        let sum = together(code, engine, Binary::Add, powers[i]);
+        for value in &sums[i * each..(i + 1) * each] {
+            code.binary_into(*value, Binary::Div, ty, *value, sum);
+        }
+        let row = code.binary(Binary::Add, Type::S32, first_row, engine.rows().far[i]);
+        let inside = code.compare(Compare::Lt, Type::S32, row, call.queries as i64);
+        let inside = code.binary(Binary::And, Type::Pred, inside, writes);
+        code.when(inside, |code| {
+            let logarithm = scalar::emit(code, functions, ScalarOp::Log, &[wide.0], wide.0, &[sum])
+                .expect("log of f32 and of f64 has a program");
+            let most = shift(code, wide, greatest[i]);
+            let value = code.binary(Binary::Add, ty, most, logarithm);
+            let address = advance(code, logarithms, row, wide.size());
+            code.store(Space::Global, ty, address, 0, value);
+        });
+    }
+    let rows_of_out = Rows::new(code, problem, out, call.out(), call.queries, head);
+    engine.store(code, &sums, &rows_of_out, first);
+    let remark = format!(
+        "Attention of {} queries and {} keys, width {}, {} heads, batch {}: blocks of {tile} by {step}.",
+        call.queries, call.keys, call.width, call.heads, call.batch
+    );
+    let (threads, name) = (engine.threads() as u32, format!("attention_{}", call.dtype));
+    draft.stage(name, remark, threads, 0, blocks * call.batch * call.heads)
+}
+
+/// The sum, or the greatest, of the numbers that the lanes of a row have.
+fn together(code: &mut Code, engine: &dyn Engine, operation: Binary, mut value: Reg) -> Reg {
+    let ty = engine.sums().wide();
+    for lane in engine.lanes() {
+        let other = shuffled(code, engine.sums(), value, *lane);
+        value = code.binary(operation, ty, value, other);
+    }
+    value
+}
+
+/// The number that the lane has whose number differs in these bits.
+fn shuffled(code: &mut Code, wide: Number, value: Reg, bits: i64) -> Reg {
+    let of_lane = |code: &mut Code, value: Reg| {
+        let result = code.reg_of(Type::B32);
+        code.push(Inst::Shuffle {
+            mode: Shuffle::Butterfly,
+            result,
+            value,
+            lane: bits.into(),
+            clamp: 31,
+            members: (-1).into(),
+        });
+        result
+    };
+    if wide.size() == 4 {
+        return of_lane(code, value);
+    }
+    let parts = [code.reg_of(Type::B32), code.reg_of(Type::B32)];
+    code.push(Inst::Unpack(Type::B64, parts.to_vec(), value));
+    let parts = parts.map(|part| of_lane(code, part));
+    let whole = code.reg_of(Type::B64);
+    code.push(Inst::Pack(Type::B64, whole, parts.to_vec()));
+    whole
+}
+
+/// What powers are taken relative to: the greatest score, or 0 where that is infinite.
+fn shift(code: &mut Code, wide: Number, greatest: Reg) -> Reg {
+    let ty = wide.wide();
+    let size = code.unary(Unary::Abs, ty, greatest);
+    let finite = code.compare(Compare::Lt, ty, size, wide.constant(f64::INFINITY));
+    code.select(ty, greatest, wide.zero(), finite)
+}

@@ -1,0 +1,295 @@
+//! The engine of halves: tensor cores (`mma.sync` m16n8k16, sums in f32).
+//!
+//! Four warps have 16 rows each of 64, and all columns of a block. Tiles keep the halves as they lie in memory, from where they come by `cp.async`
+//! (through registers, where 16 bytes do not lie together); rows are 16 bytes longer than they need be, so that the eight rows of a matrix that `ldmatrix` reads lie in
+//! different banks. The scores that a lane has are, rounded to halves, just the fragments in which the second product wants its left operand: weights never leave the
+//! registers. The rows that are weighed are read transposed.
+//!
+//! | width up to | kernel | columns of a block | registers | shared memory |
+//! |---|---|---|---|---|
+//! | 64 | forward | 64 | up to 168 | 45 KiB |
+//! | 64 | backward | 64 | up to 255 | 54 KiB |
+//! | 128 | forward | 64 | up to 255 | 85 KiB |
+//! | 128 | backward | 32 | up to 255 | 68 KiB |
+//!
+//! Column tiles are there twice: while one is computed with, the next is on its way.
+
+use super::super::draft::Draft;
+use super::super::index::{advance, both, divide};
+use super::super::number::{Number, Place};
+use super::rows::{Rows, Tile, beyond};
+use super::{Engine, Slots};
+use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
+use wengert_core::DType;
+
+const WARPS: usize = 4;
+/// Rows of a warp.
+const ROWS: usize = 16;
+/// Terms of a sum that one instruction adds.
+const DEPTH: usize = 16;
+/// The greatest width.
+pub(super) const WIDEST: usize = 128;
+
+/// How the work of a block of threads is divided.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    dtype: DType,
+    /// Halves of a row of a tile: the width, up to a multiple of 16.
+    depth: usize,
+    /// Columns of a block.
+    columns: usize,
+}
+
+impl Shape {
+    /// For that width, and for that many sums of weighed rows.
+    pub fn new(dtype: DType, width: usize, backward: bool) -> Shape {
+        let depth = width.next_multiple_of(DEPTH);
+        Shape { dtype, depth, columns: if backward && depth > 64 { 32 } else { 64 } }
+    }
+
+    /// Bytes from a row of a tile to the next.
+    fn pitch(&self) -> usize {
+        2 * self.depth + 16
+    }
+
+    fn packed(&self) -> Type {
+        if self.dtype == DType::F16 { Type::F16x2 } else { Type::BF16x2 }
+    }
+
+    fn operand(&self) -> Type {
+        if self.dtype == DType::F16 { Type::F16 } else { Type::BF16 }
+    }
+}
+
+/// The engine.
+pub(super) struct Mma {
+    shape: Shape,
+    thread: Reg,
+    rows: Slots,
+    columns: Slots,
+    /// Bytes from the beginning of a tile to the row that the lane gives `ldmatrix` first: of the warp's rows as the left operand, of columns as the right one, and of columns
+    /// as the right one transposed.
+    lane: [Reg; 3],
+}
+
+impl Mma {
+    /// The engine, tiles of rows, and tiles of columns.
+    pub fn new(draft: &mut Draft, shape: Shape, [rows, columns]: [usize; 2]) -> (Mma, Vec<Tile>) {
+        let extents: Vec<usize> = [vec![WARPS * ROWS; rows], vec![shape.columns; columns]].concat();
+        let bytes: usize = extents.iter().map(|rows| rows * shape.pitch()).sum();
+        let shared = draft.dynamic_shared(bytes as u32);
+        let thread = draft.thread();
+        let code = &mut draft.code;
+        let mut tiles = vec![];
+        let mut at = 0;
+        for rows in extents {
+            let base = code.binary(Binary::Add, Type::U32, shared, at as i64);
+            tiles.push(Tile { base, rows });
+            at += rows * shape.pitch();
+        }
+        let (warp, lane) = divide(code, thread, 32);
+        let (quad, within) = divide(code, lane, 4);
+        let row = code.ternary(Ternary::Mad, Type::S32, warp, ROWS as i64, quad);
+        let column = code.binary(Binary::Shl, Type::B32, within, 1);
+        let rows = Slots { first: row, far: vec![0, 8] };
+        let far = (0..shape.columns / 8).flat_map(|n| [8 * n as i64, 8 * n as i64 + 1]).collect();
+        // Lanes 8q to 8q + 7 give the rows of the q-th of four matrices. Of the left operand the second is further down and the third further along the sum; of the right
+        // one the other way round. Transposed, a matrix's rows lie along the sum.
+        let (q, line) = divide(code, lane, 8);
+        let low = code.binary(Binary::And, Type::B32, q, 1);
+        let high = code.binary(Binary::Shr, Type::U32, q, 1);
+        let [low, high] = [low, high].map(|q| code.binary(Binary::Shl, Type::B32, q, 3));
+        let mut place = |row: Reg, column: Reg| {
+            let row = code.binary(Binary::Add, Type::S32, row, line);
+            let row = code.binary(Binary::Mul, Type::S32, row, shape.pitch() as i64);
+            code.ternary(Ternary::Mad, Type::S32, column, 2, row)
+        };
+        let (left, right, across) = (place(low, high), place(high, low), place(low, high));
+        let left = code.ternary(Ternary::Mad, Type::S32, warp, (ROWS * shape.pitch()) as i64, left);
+        let columns = Slots { first: column, far };
+        (Mma { shape, thread, rows, columns, lane: [left, right, across] }, tiles)
+    }
+
+    /// Four matrices of shared memory.
+    fn matrices(&self, code: &mut Code, base: Reg, offset: usize, transpose: bool) -> Vec<Reg> {
+        let results: Vec<Reg> = (0..4).map(|_| code.reg_of(Type::B32)).collect();
+        let (base, offset) = (base.into(), offset as i64);
+        code.push(Inst::LoadMatrix { transpose, results: results.clone(), base, offset });
+        results
+    }
+
+    fn multiply(&self, code: &mut Code, sums: [Reg; 4], a: &[Reg], b: &[Reg]) {
+        code.push(Inst::MatrixMultiply {
+            shape: [16, 8, 16],
+            accumulator: Type::F32,
+            operand: self.shape.operand(),
+            d: sums.to_vec(),
+            a: a.to_vec(),
+            b: b.to_vec(),
+            c: sums.to_vec(),
+        });
+    }
+
+    /// The sums of the n-th eighth of columns of two rows.
+    fn fragment(sums: &[Reg], n: usize) -> [Reg; 4] {
+        let row = sums.len() / 2;
+        [sums[2 * n], sums[2 * n + 1], sums[row + 2 * n], sums[row + 2 * n + 1]]
+    }
+
+    fn pair(&self, code: &mut Code, low: Reg, high: Reg) -> Reg {
+        let pair = code.reg_of(Type::B32);
+        code.push(Inst::ConvertPair(self.shape.packed(), pair, high.into(), low.into()));
+        pair
+    }
+
+    fn zeros_of(code: &mut Code, count: usize) -> Vec<Reg> {
+        (0..count).map(|_| code.mov(Type::F32, 0f32)).collect()
+    }
+}
+
+impl Engine for Mma {
+    fn extents(&self) -> [usize; 2] {
+        [WARPS * ROWS, self.shape.columns]
+    }
+
+    fn threads(&self) -> usize {
+        WARPS * 32
+    }
+
+    fn sums(&self) -> Number {
+        Number(DType::F32)
+    }
+
+    fn approximates(&self) -> bool {
+        true
+    }
+
+    fn rows(&self) -> &Slots {
+        &self.rows
+    }
+
+    fn columns(&self) -> &Slots {
+        &self.columns
+    }
+
+    fn lanes(&self) -> &[i64] {
+        &[1, 2]
+    }
+
+    fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) {
+        let (shape, vector) = (&self.shape, rows.vector);
+        let vectors = shape.depth / vector;
+        let side_by_side = vectors.next_power_of_two();
+        let step = (WARPS * 32) / side_by_side;
+        let (row, column) = divide(code, self.thread, side_by_side);
+        let column = code.binary(Binary::Mul, Type::S32, column, vector as i64);
+        let exists = (vectors != side_by_side)
+            .then(|| code.compare(Compare::Lt, Type::S32, column, shape.depth as i64));
+        let below = (shape.depth != rows.width)
+            .then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
+        let at = code.binary(Binary::Add, Type::S32, first, row);
+        let from = advance(code, rows.address, at, rows.position);
+        let from = advance(code, from, column, rows.number.size());
+        let to = code.ternary(Ternary::Mad, Type::S32, row, shape.pitch() as i64, tile.base);
+        let to = code.ternary(Ternary::Mad, Type::S32, column, 2, to);
+        let copy = |code: &mut Code| {
+            let distances: Vec<usize> = (0..tile.rows).step_by(step).collect();
+            let mut loaded = vec![];
+            for far in &distances {
+                let inside = (!rows.count.is_multiple_of(tile.rows)).then(|| {
+                    let at = code.binary(Binary::Add, Type::S32, at, *far as i64);
+                    code.compare(Compare::Lt, Type::S32, at, rows.count as i64)
+                });
+                let valid = both(code, inside, below);
+                let place = Place { valid, ..beyond(code, from, *far as i64 * rows.position) };
+                let to_offset = (far * shape.pitch()) as i64;
+                if vector < 8 {
+                    loaded.push((rows.number.load(code, Space::Global, place, vector), to_offset));
+                    continue;
+                }
+                // Nothing is read where nothing is, and zeros are written.
+                let size = match place.valid {
+                    None => Operand::from(16),
+                    Some(valid) => code.select(Type::U32, 16, 0, valid).into(),
+                };
+                let (from, from_offset) = (place.address.into(), place.offset);
+                code.push(Inst::CopyAsync { to: to.into(), to_offset, from, from_offset, size });
+            }
+            for (raw, offset) in loaded {
+                rows.number.store(code, Space::Shared, Place::at(to, offset), &raw);
+            }
+        };
+        match exists {
+            Some(exists) => code.when(exists, copy),
+            None => copy(code),
+        }
+    }
+
+    fn arrive(&self, code: &mut Code) {
+        code.push(Inst::CopyCommit);
+        code.push(Inst::CopyWait(0));
+    }
+
+    fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg> {
+        let shape = &self.shape;
+        let sums = Mma::zeros_of(code, shape.columns / 2);
+        let left = code.binary(Binary::Add, Type::U32, rows.base, self.lane[0]);
+        let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[1]);
+        for depth in (0..shape.depth).step_by(DEPTH) {
+            let a = self.matrices(code, left, 2 * depth, false);
+            for column in (0..shape.columns).step_by(16) {
+                let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, false);
+                for (n, b) in b.chunks(2).enumerate() {
+                    self.multiply(code, Mma::fragment(&sums, column / 8 + n), &a, b);
+                }
+            }
+        }
+        sums
+    }
+
+    fn zeros(&self, code: &mut Code) -> Vec<Reg> {
+        Mma::zeros_of(code, self.shape.depth / 2)
+    }
+
+    fn accumulate(&self, code: &mut Code, sums: &[Reg], weights: &[Reg], columns: &Tile) {
+        let shape = &self.shape;
+        let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[2]);
+        for column in (0..shape.columns).step_by(DEPTH) {
+            let halves = [0, 1].map(|n| Mma::fragment(weights, column / 8 + n));
+            let a: Vec<Reg> = halves
+                .iter()
+                .flat_map(|f| [[f[0], f[1]], [f[2], f[3]]])
+                .map(|[low, high]| self.pair(code, low, high))
+                .collect();
+            for depth in (0..shape.depth).step_by(16) {
+                let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, true);
+                for (n, b) in b.chunks(2).enumerate() {
+                    self.multiply(code, Mma::fragment(sums, depth / 8 + n), &a, b);
+                }
+            }
+        }
+    }
+
+    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg) {
+        let vector = rows.vector.min(2);
+        let first = code.binary(Binary::Add, Type::S32, first, self.rows.first);
+        let at_column = advance(code, rows.address, self.columns.first, rows.number.size());
+        for (row, far) in sums.chunks(sums.len() / 2).zip(&self.rows.far) {
+            let at = code.binary(Binary::Add, Type::S32, first, *far);
+            let inside = (!rows.count.is_multiple_of(WARPS * ROWS))
+                .then(|| code.compare(Compare::Lt, Type::S32, at, rows.count as i64));
+            let address = advance(code, at_column, at, rows.position);
+            for (n, values) in row.chunks(vector).enumerate() {
+                let far = (n * vector / 2 * 8 + n * vector % 2) as i64;
+                let below = (self.shape.depth != rows.width).then(|| {
+                    let at = code.binary(Binary::Add, Type::S32, self.columns.first, far);
+                    code.compare(Compare::Lt, Type::S32, at, rows.width as i64)
+                });
+                let valid = both(code, inside, below);
+                let raw: Vec<Reg> = values.iter().map(|sum| rows.number.narrow(code, *sum)).collect();
+                let offset = far * rows.number.size();
+                rows.number.store(code, Space::Global, Place { address, offset, valid }, &raw);
+            }
+        }
+    }
+}
