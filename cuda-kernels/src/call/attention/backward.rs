@@ -5,9 +5,10 @@
 use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::Place;
+use super::columns::{Columns, Numbers};
 use super::rows::Rows;
-use super::{Block, Problem, Slots, begin, engine, exp};
-use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Type};
+use super::{Block, Engine, Problem, Slots, begin, engine, power, scale, unit};
+use crate::ptx::{Binary, Code, Compare, Reg, Space, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
@@ -29,7 +30,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let engine = engine.as_ref();
     let [tile, step] = engine.extents();
     let block = draft.block();
-    let (code, functions) = (&mut draft.code, &mut draft.functions);
+    let code = &mut draft.code;
     let [count, end] = if across { [call.keys, call.queries] } else { [call.queries, call.keys] };
     let blocks = count.div_ceil(tile);
     let (head, number) = problem.position(code, block, blocks, call.causal && !across);
@@ -41,12 +42,15 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let c = Rows::new(code, problem, c, call.out(), call.queries, head);
     let bias = problem.bias_of(code, bias, head);
     let of_queries = [l, m].map(|pointer| problem.logarithms(code, pointer, head));
+    let numbers =
+        (across && engine.ahead() > 0).then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
+    let (code, functions) = (&mut draft.code, &mut draft.functions);
     // Rows and columns of the product that scores are, and of the one that is the cotangent of probabilities.
     let (rows, columns) = if across { ([k, v], [q, c]) } else { ([q, c], [k, v]) };
     for (rows, tile) in rows.iter().zip(&tiles) {
         engine.fill(code, rows, first, tile);
     }
-    let kept = (!across).then(|| of_queries.map(|from| of_slots(code, problem, from, engine.rows(), first)));
+    let kept = (!across).then(|| of_slots(code, problem, engine, of_queries, engine.rows(), first));
 
     let ty = wide.wide();
     let width = engine.columns().far.len();
@@ -62,29 +66,32 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             }
         }
     }
-    code.count(from, to, step as i64, |code, from| {
-        // Everybody is done with the last block.
-        code.push(Inst::Barrier);
-        for (columns, tile) in columns.iter().zip(&tiles[2..]) {
-            engine.fill(code, columns, from, tile);
-        }
-        engine.arrive(code);
-        code.push(Inst::Barrier);
+    let (negated, scale) = (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
+    let along = Columns { engine, rows: columns, tiles: [tiles[2], tiles[3]], numbers };
+    along.each(code, [from, to], |code, from, met, numbers| {
         let block = Block { problem, engine, across, bias, first: [first, from] };
-        let [l, m] = match &kept {
-            Some(kept) => kept.clone(),
-            None => of_queries.map(|at| of_slots(code, problem, at, engine.columns(), from)),
+        let [l, m] = match (&kept, numbers) {
+            (Some(kept), _) => kept.clone(),
+            (None, Some(at)) => along.numbers.as_ref().expect("they came along").of(code, engine, at),
+            (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
         };
-        let products = engine.product(code, &tiles[0], &tiles[2]);
-        let scores = block.scored(code, &products);
+        let products = engine.product(code, &tiles[0], &met[0]);
+        let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
         let of_query = |at: usize| if across { at % width } else { at / width };
+        let scores = match bias {
+            None => products,
+            Some(_) => block.scored(code, &products),
+        };
         let p: Vec<Reg> = (scores.iter().enumerate())
             .map(|(at, score)| {
-                let moved = code.binary(Binary::Sub, ty, *score, l[of_query(at)]);
-                exp(code, functions, engine, moved)
+                let moved = match bias {
+                    None => code.ternary(Ternary::Fma, ty, *score, scale.clone(), back[of_query(at)]),
+                    Some(_) => code.binary(Binary::Sub, ty, *score, l[of_query(at)]),
+                };
+                power(code, functions, engine, moved)
             })
             .collect();
-        let slopes = engine.product(code, &tiles[1], &tiles[3]);
+        let slopes = engine.product(code, &tiles[1], &met[1]);
         let s: Vec<Reg> = (slopes.iter().enumerate())
             .map(|(at, slope)| {
                 let difference = code.binary(Binary::Sub, ty, *slope, m[of_query(at)]);
@@ -93,11 +100,11 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             .collect();
         if across {
             block.hide(code, &[&p, &s], 0.0);
-            engine.accumulate(code, &sums[1], &p, &tiles[3]);
+            engine.accumulate(code, &sums[1], &p, &met[1]);
         } else {
             block.hide(code, &[&s], 0.0);
         }
-        engine.accumulate(code, &sums[0], &s, &tiles[2]);
+        engine.accumulate(code, &sums[0], &s, &met[0]);
     });
 
     let scale = wide.constant(call.scale.to_f64());
@@ -115,18 +122,38 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         call.queries, call.keys, call.width, call.heads, call.batch
     );
     let name = format!("attention_{}_d{}", call.dtype, if across { "kv" } else { "q" });
-    draft.stage(name, remark, engine.threads() as u32, 0, blocks * call.batch * call.heads)
+    let resident = match engine.ahead() {
+        0 => 0,
+        _ if across || bias.is_some() => 2,
+        _ => 3,
+    };
+    draft.stage(name, remark, engine.threads() as u32, resident, blocks * call.batch * call.heads)
 }
 
-/// A number for each of the queries of a thread, of those that there are.
-fn of_slots(code: &mut Code, problem: &Problem<'_>, address: Reg, slots: &Slots, first: Reg) -> Vec<Reg> {
+/// l in the unit of powers, and m, for each of the queries of a thread, of those that there are.
+fn of_slots(
+    code: &mut Code,
+    problem: &Problem<'_>,
+    engine: &dyn Engine,
+    of_queries: [Reg; 2],
+    slots: &Slots,
+    first: Reg,
+) -> [Vec<Reg>; 2] {
     let (wide, queries) = (problem.wide(), problem.call.queries);
     let begin = code.binary(Binary::Add, Type::S32, first, slots.first);
-    let address = advance(code, address, begin, wide.size());
-    let mut one = |far: &i64| {
-        let at = code.binary(Binary::Add, Type::S32, begin, *far);
-        let valid = Some(code.compare(Compare::Lt, Type::S32, at, queries as i64));
-        wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)[0]
-    };
-    slots.far.iter().map(&mut one).collect()
+    let mut loaded = of_queries.map(|address| -> Vec<Reg> {
+        let address = advance(code, address, begin, wide.size());
+        let mut one = |far: &i64| {
+            let at = code.binary(Binary::Add, Type::S32, begin, *far);
+            let valid = Some(code.compare(Compare::Lt, Type::S32, at, queries as i64));
+            wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)[0]
+        };
+        slots.far.iter().map(&mut one).collect()
+    });
+    if engine.approximates() {
+        for l in &mut loaded[0] {
+            *l = code.binary(Binary::Mul, wide.wide(), *l, unit(engine));
+        }
+    }
+    loaded
 }

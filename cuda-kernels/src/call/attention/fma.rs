@@ -203,6 +203,12 @@ impl Engine for Fma {
         }
     }
 
+    fn ahead(&self) -> i64 {
+        0
+    }
+
+    fn send(&self, _: &mut Code) {}
+
     fn arrive(&self, _: &mut Code) {}
 
     fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg> {

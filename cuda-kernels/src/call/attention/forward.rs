@@ -7,9 +7,10 @@
 use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::Number;
+use super::columns::Columns;
 use super::rows::Rows;
-use super::{Block, Engine, Problem, begin, engine, exp};
-use crate::ptx::{Binary, Code, Compare, Inst, Reg, Shuffle, Space, Type, Unary};
+use super::{Block, Engine, Problem, begin, engine, power, scale};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Shuffle, Space, Ternary, Type, Unary};
 use crate::scalar;
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
@@ -49,36 +50,44 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);
         code.binary_into(end, Binary::Min, Type::S32, end, seen);
     }
-    code.count(0, end, step as i64, |code, from| {
-        // Everybody is done with the last block.
-        code.push(Inst::Barrier);
-        engine.fill(code, &k, from, &tiles[1]);
-        engine.fill(code, &v, from, &tiles[2]);
-        engine.arrive(code);
-        code.push(Inst::Barrier);
-        let products = engine.product(code, &tiles[0], &tiles[1]);
+    let begin = code.mov(Type::S32, 0);
+    // A positive scale does not change which score is the greatest, and is multiplied by on the way to the power.
+    let direct = bias.is_none() && call.scale.to_f64() > 0.0;
+    let scale = scale(call, engine);
+    let columns_of_keys = Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
+    columns_of_keys.each(code, [begin, end], |code, from, columns_tiles, _| {
+        let products = engine.product(code, &tiles[0], &columns_tiles[0]);
         let block = Block { problem, engine, across: false, bias, first: [first, from] };
-        let scores = block.scored(code, &products);
+        let scores = if direct { products } else { block.scored(code, &products) };
         block.hide(code, &[&scores], f64::NEG_INFINITY);
         let mut weights = scores.clone();
         for i in 0..rows {
             let own = i * columns..(i + 1) * columns;
-            let mut most = greatest[i];
-            for score in &scores[own.clone()] {
+            let mut most = scores[own.start];
+            for score in &scores[own.start + 1..own.end] {
                 most = code.binary(Binary::Max, ty, most, *score);
             }
+            let most = match direct {
+                true => code.binary(Binary::Mul, ty, most, scale.clone()),
+                false => most,
+            };
+            let most = code.binary(Binary::Max, ty, most, greatest[i]);
             let most = together(code, engine, Binary::Max, most);
             let (before, now) = (shift(code, wide, greatest[i]), shift(code, wide, most));
             // Nothing was added up before the first score above −∞.
             let none = code.compare(Compare::Eq, ty, greatest[i], wide.constant(f64::NEG_INFINITY));
             let before = code.select(ty, greatest[i], before, none);
             let moved = code.binary(Binary::Sub, ty, before, now);
-            let factor = exp(code, functions, engine, moved);
+            let factor = power(code, functions, engine, moved);
+            let back = code.unary(Unary::Neg, ty, now);
             code.assign(ty, greatest[i], most);
             code.binary_into(powers[i], Binary::Mul, ty, powers[i], factor);
             for at in own {
-                let moved = code.binary(Binary::Sub, ty, scores[at], now);
-                weights[at] = exp(code, functions, engine, moved);
+                let moved = match direct {
+                    true => code.ternary(Ternary::Fma, ty, scores[at], scale.clone(), back),
+                    false => code.binary(Binary::Sub, ty, scores[at], now),
+                };
+                weights[at] = power(code, functions, engine, moved);
                 code.binary_into(powers[i], Binary::Add, ty, powers[i], weights[at]);
             }
             let each = sums.len() / rows;
@@ -86,7 +95,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
                 code.binary_into(*sum, Binary::Mul, ty, *sum, factor);
             }
         }
-        engine.accumulate(code, &sums, &weights, &tiles[2]);
+        engine.accumulate(code, &sums, &weights, &columns_tiles[1]);
     });
 
     let logarithms = problem.logarithms(code, l, head);
@@ -105,7 +114,13 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
             let logarithm = scalar::emit(code, functions, ScalarOp::Log, &[wide.0], wide.0, &[sum])
                 .expect("log of f32 and of f64 has a program");
             let most = shift(code, wide, greatest[i]);
-            let value = code.binary(Binary::Add, ty, most, logarithm);
+            let value = match engine.approximates() {
+                true => {
+                    let unit = wide.constant(std::f64::consts::LN_2);
+                    code.ternary(Ternary::Fma, ty, most, unit, logarithm)
+                }
+                false => code.binary(Binary::Add, ty, most, logarithm),
+            };
             let address = advance(code, logarithms, row, wide.size());
             code.store(Space::Global, ty, address, 0, value);
         });
@@ -117,7 +132,9 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         call.queries, call.keys, call.width, call.heads, call.batch
     );
     let (threads, name) = (engine.threads() as u32, format!("attention_{}", call.dtype));
-    draft.stage(name, remark, threads, 0, blocks * call.batch * call.heads)
+    // With less said, ptxas takes fewer registers than it needs, for one block more.
+    let resident = if engine.ahead() > 0 { 3 } else { 0 };
+    draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }
 
 /// The sum, or the greatest, of the numbers that the lanes of a row have.

@@ -41,10 +41,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// For that width, and for that many sums of weighed rows.
-    pub fn new(dtype: DType, width: usize, backward: bool) -> Shape {
+    /// For heads of that width. Of wide ones, fewer columns are as much work.
+    pub fn new(dtype: DType, width: usize) -> Shape {
         let depth = width.next_multiple_of(DEPTH);
-        Shape { dtype, depth, columns: if backward && depth > 64 { 32 } else { 64 } }
+        Shape { dtype, depth, columns: if depth > 64 { 32 } else { 64 } }
     }
 
     /// Bytes from a row of a tile to the next.
@@ -67,6 +67,8 @@ pub(super) struct Mma {
     thread: Reg,
     rows: Slots,
     columns: Slots,
+    /// Bytes from a tile of columns to the other one.
+    ahead: i64,
     /// Bytes from the beginning of a tile to the row that the lane gives `ldmatrix` first: of the warp's rows as the left operand, of columns as the right one, and of columns
     /// as the right one transposed.
     lane: [Reg; 3],
@@ -75,7 +77,7 @@ pub(super) struct Mma {
 impl Mma {
     /// The engine, tiles of rows, and tiles of columns.
     pub fn new(draft: &mut Draft, shape: Shape, [rows, columns]: [usize; 2]) -> (Mma, Vec<Tile>) {
-        let extents: Vec<usize> = [vec![WARPS * ROWS; rows], vec![shape.columns; columns]].concat();
+        let extents: Vec<usize> = [vec![WARPS * ROWS; rows], vec![shape.columns; 2 * columns]].concat();
         let bytes: usize = extents.iter().map(|rows| rows * shape.pitch()).sum();
         let shared = draft.dynamic_shared(bytes as u32);
         let thread = draft.thread();
@@ -106,8 +108,11 @@ impl Mma {
         };
         let (left, right, across) = (place(low, high), place(high, low), place(low, high));
         let left = code.ternary(Ternary::Mad, Type::S32, warp, (ROWS * shape.pitch()) as i64, left);
+        // The other columns lie behind these.
+        let ahead = (columns * shape.columns * shape.pitch()) as i64;
+        tiles.truncate(tiles.len() - columns);
         let columns = Slots { first: column, far };
-        (Mma { shape, thread, rows, columns, lane: [left, right, across] }, tiles)
+        (Mma { shape, thread, rows, columns, ahead, lane: [left, right, across] }, tiles)
     }
 
     /// Four matrices of shared memory.
@@ -225,8 +230,15 @@ impl Engine for Mma {
         }
     }
 
-    fn arrive(&self, code: &mut Code) {
+    fn ahead(&self) -> i64 {
+        self.ahead
+    }
+
+    fn send(&self, code: &mut Code) {
         code.push(Inst::CopyCommit);
+    }
+
+    fn arrive(&self, code: &mut Code) {
         code.push(Inst::CopyWait(0));
     }
 

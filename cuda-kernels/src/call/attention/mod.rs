@@ -18,15 +18,16 @@
 //! Columns that no row of a block sees are left out. Rows and columns behind the last ones are zeros in shared memory; what they make is hidden like what a mask hides.
 
 mod backward;
+mod columns;
 mod fma;
 mod forward;
 mod mma;
 mod rows;
 
 use super::draft::Draft;
-use super::index::{check_extent, digits};
-use super::number::Number;
-use crate::ptx::{Binary, Code, Compare, Reg, Type, Unary};
+use super::index::{advance, check_extent, digits};
+use super::number::{Number, Place};
+use crate::ptx::{Binary, Code, Compare, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use rows::{Rows, Tile};
@@ -61,6 +62,10 @@ trait Engine {
     fn lanes(&self) -> &[i64];
     /// Loads rows of a head, from one on, into a tile; those of others may still be on their way.
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile);
+    /// Bytes from a tile of columns to the other one, into which columns may be loaded while these are computed with; 0 if there is no other.
+    fn ahead(&self) -> i64;
+    /// Ends what the thread has loaded into tiles so far.
+    fn send(&self, code: &mut Code);
     /// Waits for what the thread has loaded into tiles.
     fn arrive(&self, code: &mut Code);
     /// Scores of the thread: sums of products of the rows of two tiles.
@@ -126,16 +131,16 @@ impl Problem<'_> {
         let (call, size) = (self.call, self.wide().size());
         let head = (call.bias[2] * call.keys) as i64 * size;
         let distance = |axis: usize, bytes: i64| if call.bias[axis] == 1 { 0 } else { bytes };
-        let of_example = super::index::advance(code, pointer, b, distance(0, call.bias[1] as i64 * head));
-        let address = super::index::advance(code, of_example, n, distance(1, head));
+        let of_example = advance(code, pointer, b, distance(0, call.bias[1] as i64 * head));
+        let address = advance(code, of_example, n, distance(1, head));
         Some(Bias { address, row: distance(2, call.keys as i64 * size) })
     }
 
     /// Where l, or m, of a head begins.
     fn logarithms(&self, code: &mut Code, pointer: Reg, [b, n]: [Reg; 2]) -> Reg {
         let bytes = self.call.queries as i64 * self.wide().size();
-        let of_example = super::index::advance(code, pointer, b, self.call.heads as i64 * bytes);
-        super::index::advance(code, of_example, n, bytes)
+        let of_example = advance(code, pointer, b, self.call.heads as i64 * bytes);
+        advance(code, of_example, n, bytes)
     }
 }
 
@@ -169,10 +174,10 @@ impl Block<'_> {
         if self.across { [1, 0] } else { [0, 1] }
     }
 
-    /// Scores from products: scaled, and with their bias.
+    /// Scores from products, in the unit of powers: scaled, and with their bias.
     fn scored(&self, code: &mut Code, products: &[Reg]) -> Vec<Reg> {
         let (wide, call) = (self.problem.wide(), self.problem.call);
-        let scale = wide.constant(call.scale.to_f64());
+        let scale = scale(call, self.engine);
         let scores: Vec<Reg> =
             products.iter().map(|p| code.binary(Binary::Mul, wide.wide(), *p, scale.clone())).collect();
         let Some(bias) = self.bias else { return scores };
@@ -184,17 +189,17 @@ impl Block<'_> {
         for (i, query) in slots[of_queries].far.iter().enumerate() {
             let t = code.binary(Binary::Add, Type::S32, begins[of_queries], *query);
             let inside = code.compare(Compare::Lt, Type::S32, t, call.queries as i64);
-            let row = super::index::advance(code, bias.address, t, bias.row);
-            let row = super::index::advance(code, row, begins[of_keys], wide.size());
+            let row = advance(code, bias.address, t, bias.row);
+            let row = advance(code, row, begins[of_keys], wide.size());
             for (j, key) in slots[of_keys].far.iter().enumerate() {
                 let s = code.binary(Binary::Add, Type::S32, begins[of_keys], *key);
                 let valid = code.compare(Compare::Lt, Type::S32, s, call.keys as i64);
                 let valid = code.binary(Binary::And, Type::Pred, valid, inside);
-                let place =
-                    super::number::Place { address: row, offset: key * wide.size(), valid: Some(valid) };
-                let added = wide.load(code, crate::ptx::Space::Global, place, 1)[0];
+                let place = Place { address: row, offset: key * wide.size(), valid: Some(valid) };
+                let added = wide.load(code, Space::Global, place, 1)[0];
                 let at = if self.across { j * columns + i } else { i * columns + j };
-                sums[at] = code.binary(Binary::Add, wide.wide(), scores[at], added);
+                let unit = unit(self.engine);
+                sums[at] = code.ternary(Ternary::Fma, wide.wide(), added, unit, scores[at]);
             }
         }
         sums
@@ -258,13 +263,24 @@ impl Block<'_> {
     }
 }
 
-/// `exp` of a number of the dtype of sums.
-fn exp(code: &mut Code, functions: &mut Functions, engine: &dyn Engine, x: Reg) -> Reg {
-    let dtype = engine.sums().0;
+/// What scores are multiplied by so that [`power`] takes them: 1, or log₂ e for powers of 2.
+fn unit(engine: &dyn Engine) -> Operand {
+    let powers_of_two = engine.approximates();
+    engine.sums().constant(if powers_of_two { std::f64::consts::LOG2_E } else { 1.0 })
+}
+
+/// The scale, in that unit.
+fn scale(call: &Attention, engine: &dyn Engine) -> Operand {
+    let unit = if engine.approximates() { std::f64::consts::LOG2_E } else { 1.0 };
+    engine.sums().constant(call.scale.to_f64() * unit)
+}
+
+/// The power of a score in that unit.
+fn power(code: &mut Code, functions: &mut Functions, engine: &dyn Engine, x: Reg) -> Reg {
     if engine.approximates() {
-        let bits = code.binary(Binary::Mul, Type::F32, x, std::f32::consts::LOG2_E);
-        return code.unary(Unary::Exp2, Type::F32, bits);
+        return code.unary(Unary::Exp2, Type::F32, x);
     }
+    let dtype = engine.sums().0;
     scalar::emit(code, functions, ScalarOp::Exp, &[dtype], dtype, &[x])
         .expect("exp of f32 and of f64 has a program")
 }
@@ -277,8 +293,7 @@ fn begin(code: &mut Code, block: Reg, tile: usize) -> Reg {
 /// The engine of a call, and its tiles: so many of rows, and of columns.
 fn engine(draft: &mut Draft, call: &Attention, [rows, columns]: [usize; 2]) -> (Box<dyn Engine>, Vec<Tile>) {
     if call.dtype.is_half() && call.width <= mma::WIDEST {
-        let (engine, tiles) =
-            mma::Mma::new(draft, mma::Shape::new(call.dtype, call.width, call.backward), [rows, columns]);
+        let (engine, tiles) = mma::Mma::new(draft, mma::Shape::new(call.dtype, call.width), [rows, columns]);
         return (Box::new(engine), tiles);
     }
     let shape = fma::Shape::new(Number(call.wide()), call.width, rows + columns);

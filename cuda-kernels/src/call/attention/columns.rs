@@ -1,0 +1,154 @@
+//! Going along the columns of a block of rows.
+//!
+//! An engine whose tiles come by themselves has the column tiles twice: when those of a step have arrived, and everyone is done with the ones before, the next are sent
+//! for, and arrive while the step is computed. So one barrier a step is enough. Otherwise tiles are loaded when they are wanted, between two barriers.
+//!
+//! Where columns are queries, each has two numbers besides, l and m. They come along: a thread has one of a step in a register while the step before is
+//! computed, and leaves it in shared memory at its end.
+
+use super::super::draft::Draft;
+use super::super::index::{advance, divide};
+use super::super::number::{Number, Place};
+use super::rows::{Rows, Tile};
+use super::{Engine, Slots, unit};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
+
+/// What a block of rows meets.
+pub(super) struct Columns<'a> {
+    pub engine: &'a dyn Engine,
+    pub rows: [Rows; 2],
+    pub tiles: [Tile; 2],
+    pub numbers: Option<Numbers>,
+}
+
+impl Columns<'_> {
+    /// Does something with each block of columns, given the first column, the tiles, and where its numbers are.
+    pub fn each(
+        &self,
+        code: &mut Code,
+        [from, to]: [Reg; 2],
+        body: impl FnOnce(&mut Code, Reg, [Tile; 2], Option<Reg>),
+    ) {
+        let step = self.engine.extents()[1] as i64;
+        let distance = self.engine.ahead();
+        if distance == 0 {
+            code.count(from, to, step, |code, from| {
+                // Everybody is done with the last block.
+                code.push(Inst::Barrier);
+                self.load(code, from, self.tiles);
+                code.push(Inst::Barrier);
+                body(code, from, self.tiles, None);
+            });
+            return;
+        }
+        let more = code.compare(Compare::Lt, Type::S32, from, to);
+        code.when(more, |code| {
+            self.load(code, from, self.tiles);
+            if let Some(numbers) = &self.numbers {
+                let held = numbers.load(code, from);
+                numbers.keep(code, held, numbers.shared[0]);
+            }
+        });
+        self.engine.send(code);
+        // The parity of the step, as bytes between buffers of tiles and of numbers.
+        let now = code.mov(Type::U32, 0);
+        let of_numbers = self.numbers.as_ref().map(|n| n.shared.map(|at| code.mov(Type::U32, at)));
+        code.count(from, to, step, |code, from| {
+            self.engine.arrive(code);
+            code.push(Inst::Barrier);
+            let other = code.binary(Binary::Sub, Type::U32, distance, now);
+            let next = code.binary(Binary::Add, Type::S32, from, step);
+            let more = code.compare(Compare::Lt, Type::S32, next, to);
+            let at = |code: &mut Code, place: Reg| {
+                self.tiles
+                    .map(|tile| Tile { base: code.binary(Binary::Add, Type::U32, tile.base, place), ..tile })
+            };
+            let tiles = at(code, now);
+            let held = code.when(more, |code| {
+                let tiles = at(code, other);
+                self.load(code, next, tiles);
+                self.numbers.as_ref().map(|numbers| numbers.load(code, next))
+            });
+            self.engine.send(code);
+            body(code, from, tiles, of_numbers.map(|[now, _]| now));
+            if let (Some(numbers), Some([now, other]), Some(held)) = (&self.numbers, of_numbers, held) {
+                code.when(more, |code| numbers.keep(code, held, other));
+                let last = code.mov(Type::U32, now);
+                code.assign(Type::U32, now, other);
+                code.assign(Type::U32, other, last);
+            }
+            code.assign(Type::U32, now, other);
+        });
+    }
+
+    fn load(&self, code: &mut Code, from: Reg, tiles: [Tile; 2]) {
+        for (rows, tile) in self.rows.iter().zip(tiles) {
+            self.engine.fill(code, rows, from, &tile);
+        }
+    }
+}
+
+/// The numbers of queries, in shared memory: l, by which scores are moved, and m.
+pub(super) struct Numbers {
+    /// Of a step and of the next.
+    pub shared: [Reg; 2],
+    /// Where the thread's first is in memory.
+    address: Reg,
+    /// Which of a block it is.
+    index: Reg,
+    /// Whether it has one.
+    has: Reg,
+    /// What it is multiplied by.
+    factor: Reg,
+    /// Bytes from the beginning to where it goes.
+    to: Reg,
+    number: Number,
+    queries: usize,
+}
+
+impl Numbers {
+    /// The numbers of queries that lie at two addresses.
+    pub fn new(draft: &mut Draft, engine: &dyn Engine, [l, m]: [Reg; 2], queries: usize) -> Numbers {
+        let (number, columns) = (engine.sums(), engine.extents()[1]);
+        let bytes = 2 * columns as i64 * number.size();
+        let shared = draft.shared("numbers", 2 * bytes as u32);
+        let thread = draft.thread();
+        let code = &mut draft.code;
+        let (which, index) = divide(code, thread, columns);
+        let has = code.compare(Compare::Lt, Type::S32, which, 2);
+        let first = code.compare(Compare::Eq, Type::S32, which, 0);
+        let address = code.select(Type::U64, l, m, first);
+        let factor = code.select(number.wide(), unit(engine), number.constant(1.0), first);
+        let to = code.binary(Binary::Mul, Type::S32, thread, number.size());
+        let second = code.binary(Binary::Add, Type::U32, shared, bytes);
+        Numbers { shared: [shared, second], address, index, has, factor, to, number, queries }
+    }
+
+    fn load(&self, code: &mut Code, from: Reg) -> Reg {
+        let at = code.binary(Binary::Add, Type::S32, from, self.index);
+        let inside = code.compare(Compare::Lt, Type::S32, at, self.queries as i64);
+        let valid = Some(code.binary(Binary::And, Type::Pred, inside, self.has));
+        let address = advance(code, self.address, at, self.number.size());
+        self.number.load(code, Space::Global, Place { address, offset: 0, valid }, 1)[0]
+    }
+
+    fn keep(&self, code: &mut Code, value: Reg, shared: Reg) {
+        let value = code.binary(Binary::Mul, self.number.wide(), value, self.factor);
+        let address = code.binary(Binary::Add, Type::U32, shared, self.to);
+        let place = Place { address, offset: 0, valid: Some(self.has) };
+        self.number.store(code, Space::Shared, place, &[value]);
+    }
+
+    /// Those of a thread's columns: l, and m.
+    pub fn of(&self, code: &mut Code, engine: &dyn Engine, shared: Reg) -> [Vec<Reg>; 2] {
+        let Slots { first, far } = engine.columns();
+        let (size, columns) = (self.number.size(), engine.extents()[1] as i64);
+        let base = code.ternary(Ternary::Mad, Type::S32, *first, size, shared);
+        [0, columns].map(|begin| {
+            let one = |far: &i64| {
+                self.number.load(code, Space::Shared, Place::at(base, (begin + far) * size), 1)[0]
+            };
+            far.iter().map(one).collect()
+        })
+    }
+}
