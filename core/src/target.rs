@@ -55,6 +55,8 @@ pub struct Target {
     pub joins: bool,
     /// Whether a product of few rows takes longer if the columns of its rhs lie apart, so that what a loop multiplies by is transposed in front of it.
     pub lays_out: bool,
+    /// Whether memory is shorter than time to pass over it, so that a large function of one tensor is made again for readers far behind, rather than kept.
+    pub rematerializes: bool,
     /// Whether calls get memory of their own in the arena while they run: as much as [`Target::workspace`] says.
     pub workspace: bool,
 }
@@ -157,6 +159,7 @@ impl Target {
             gemm_epilogue: true,
             joins: true,
             lays_out: true,
+            rematerializes: false,
             workspace: false,
         }
     }
@@ -187,6 +190,7 @@ impl Target {
             // Products are a library's.
             joins: false,
             lays_out: false,
+            rematerializes: true,
             workspace: true,
         }
     }
@@ -256,6 +260,9 @@ impl Target {
         if self.lays_out {
             attributes.insert("lays_out", Attribute::Bool(true));
         }
+        if self.rematerializes {
+            attributes.insert("rematerializes", Attribute::Bool(true));
+        }
         if self.workspace {
             attributes.insert("workspace", Attribute::Bool(true));
         }
@@ -284,6 +291,7 @@ impl Target {
         let workspace = take(map, "workspace", Some(false))?;
         let joins = take(map, "joins", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
+        let rematerializes = take(map, "rematerializes", Some(false))?;
         let gemm_epilogue = take(map, "gemm_epilogue", None)?;
         let Some(Attribute::List(calls)) = map.remove("calls") else {
             return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
@@ -314,6 +322,7 @@ impl Target {
             gemm_epilogue,
             joins,
             lays_out,
+            rematerializes,
             workspace,
         })
     }

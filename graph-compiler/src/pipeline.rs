@@ -145,12 +145,24 @@ pub const PIPELINE: &[Step] = &[
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::masks(function, context.fuel)),
     }),
+    Step::Once(Pass {
+        name: "unstack",
+        doc: "Makes again in the steps of a loop what is cheap to make of what they read, instead of reading it from a stack that an earlier loop leaves.",
+        keeps: Keeps::Bits,
+        run: |function, context| Ok(rewrite::unstack(function, context.fuel)),
+    }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
         name: "lay_out",
         doc: "Transposes in front of a loop what each of its steps would transpose.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
+    }),
+    Step::Once(Pass {
+        name: "rematerialize",
+        doc: "Makes large functions of one tensor, such as an activation, again for readers much later, instead of keeping them beside it, on machines short of memory.",
+        keeps: Keeps::Bits,
+        run: |function, context| Ok(rewrite::rematerialize(function, context.target, context.fuel)),
     }),
     Step::Once(Pass {
         name: "split_reductions",

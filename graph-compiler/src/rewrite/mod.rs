@@ -28,16 +28,18 @@ mod masks;
 mod movement;
 mod product;
 mod reduction;
+mod rematerialize;
 mod split;
 mod tidy;
 mod window;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use control::{hoist, lay_out, trim, trim_but};
+pub(crate) use control::{hoist, lay_out, trim, trim_but, unstack};
 pub(crate) use cse::cse;
 pub(crate) use dce::dce;
 pub(crate) use driver::{Rewriter, simplify};
 pub(crate) use masks::masks;
+pub(crate) use rematerialize::rematerialize;
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
 

@@ -1,4 +1,4 @@
-//! Control flow made smaller: `trim` and `hoist`.
+//! Control flow made smaller.
 //!
 //! `trim` looks at one construct at a time. It takes out what is not used or never changes, so that neither memory nor work is spent on it at each
 //! step, and puts a region in the place of its construct where it is known to run exactly once:
@@ -12,16 +12,20 @@
 //!
 //! `lay_out` transposes once what each step of a loop would transpose, on machines where that is a cost.
 //!
+//! `unstack` makes again in a loop what is cheap to make of what it reads, instead of reading it from a stack that an earlier loop leaves.
+//!
 //! `hoist` moves what each step of a loop computes alike in front of it. Ways of branches keep what they compute, since they may not be taken.
 
 mod hoist;
 mod inline;
 mod lay_out;
 mod trim;
+mod unstack;
 
 pub(crate) use hoist::hoist;
 pub(crate) use lay_out::lay_out;
 pub(crate) use trim::{trim, trim_but};
+pub(crate) use unstack::unstack;
 
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;

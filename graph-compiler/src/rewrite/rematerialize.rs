@@ -1,0 +1,288 @@
+//! What is a short function of one tensor is not kept from the forward to the backward pass.
+//!
+//! `gelu(x)` is what the next layer multiplies by, forward, and what its weights' gradient is made of, backward. Kept between the two it lies in memory beside x, which the derivative of the
+//! GELU reads anyway: of a transformer's block, that is a quarter of all that is kept. The same holds of a weight that is converted to halves. So readers far behind the others get a
+//! copy of their own, made again of the same tensor.
+//!
+//! Fusion does so to what it can compute on the spot (`fuse/values.rs`); operands of products have to be in memory, so here equations are repeated. It costs a pass over memory, which is
+//! little beside a product on machines where memory is what is short, which a target says of itself.
+
+use std::collections::BTreeSet;
+use wengert_core::Target;
+use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::id::IdVec;
+use wengert_core::op::Cost;
+
+/// Loops (products, reductions, calls) between two readers from which on they are far from each other.
+const FAR: usize = 8;
+/// Equations of a short function.
+const SHORT: usize = 16;
+/// Bytes that are worth it.
+const LEAST_BYTES: usize = 1 << 20;
+
+/// Makes again what is read again much later, for targets that want it; at most `fuel` copies.
+pub(crate) fn rematerialize(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
+    if !target.rematerializes {
+        return (function, 0);
+    }
+    let copies = Copies::of(&function.body, fuel);
+    let changes = copies.len() as u64;
+    if changes > 0 {
+        insert(&mut function.body, copies);
+        function = function.renumber();
+    }
+    (function, changes)
+}
+
+/// A value that is made again.
+struct Copy {
+    /// In front of which equation.
+    before: usize,
+    /// Until which equation (that not included) readers read it.
+    until: usize,
+    value: ValueId,
+    /// The equations that make it.
+    equations: Vec<usize>,
+}
+
+struct Copies<'b> {
+    body: &'b Body,
+    /// For each value the equation that makes it.
+    definition: IdVec<ValueId, Option<usize>>,
+    /// For each value the equations that read it.
+    readers: IdVec<ValueId, Vec<usize>>,
+    /// Until where it is in memory: behind everything, if it is given to the function or a result of it.
+    last: IdVec<ValueId, usize>,
+    /// How many loops come before each equation.
+    loops: Vec<usize>,
+}
+
+impl Copies<'_> {
+    /// The copies that pay, in the order of their places.
+    fn of(body: &Body, fuel: u64) -> Vec<Copy> {
+        let mut found = Copies {
+            body,
+            definition: body.values.ids().map(|_| None).collect(),
+            readers: body.values.ids().map(|_| Vec::new()).collect(),
+            last: body.values.ids().map(|_| 0).collect(),
+            loops: Vec::with_capacity(body.equations.len()),
+        };
+        let mut loops = 0;
+        for (n, equation) in body.equations.iter().enumerate() {
+            found.loops.push(loops);
+            loops += usize::from(equation.op.traits().cost == Cost::Loop);
+            equation.results.iter().for_each(|v| found.definition[*v] = Some(n));
+            for v in equation.operands.iter().collect::<BTreeSet<_>>() {
+                found.readers[*v].push(n);
+                found.last[*v] = n;
+            }
+        }
+        body.inputs.iter().chain(&body.outputs).for_each(|v| found.last[*v] = usize::MAX);
+        let mut copies = Vec::new();
+        for equation in &body.equations {
+            if let [value] = equation.results[..] {
+                found.copies_of(value, &mut copies);
+            }
+        }
+        copies.sort_by_key(|copy: &Copy| (copy.before, copy.value));
+        copies.truncate(usize::try_from(fuel).unwrap_or(usize::MAX));
+        copies
+    }
+
+    fn copies_of(&self, value: ValueId, copies: &mut Vec<Copy>) {
+        let ty = self.body.ty(value);
+        let bytes = ty.bytes().unwrap_or(0);
+        // A result is in memory anyway.
+        if bytes < LEAST_BYTES || self.last[value] == usize::MAX || !self.is_read_by_a_loop(value) {
+            return;
+        }
+        let readers = &self.readers[value];
+        let far: Vec<usize> = (1..readers.len())
+            .filter(|n| self.loops[readers[*n]] >= self.loops[readers[n - 1]] + FAR)
+            .collect();
+        if far.is_empty() {
+            return;
+        }
+        for (n, first) in far.iter().enumerate() {
+            let before = readers[*first];
+            if let Some(equations) = self.function_of_what_is_there(value, before) {
+                let until = far.get(n + 1).map_or(self.body.equations.len(), |next| readers[*next]);
+                copies.push(Copy { before, until, value, equations });
+            }
+        }
+    }
+
+    /// Whether it has to be in memory: whether a product or a call reads it.
+    fn is_read_by_a_loop(&self, value: ValueId) -> bool {
+        self.readers[value].iter().any(|n| self.body.equations[*n].op.traits().cost == Cost::Loop)
+    }
+
+    /// The equations that make a value of one tensor that is in memory at equation `at` anyway, if they are few.
+    fn function_of_what_is_there(&self, value: ValueId, at: usize) -> Option<Vec<usize>> {
+        let mut equations = BTreeSet::new();
+        // What is still to be made, by its equation: where that is one tensor, the value is a function of it.
+        let mut open = BTreeSet::from([(self.definition[value], value)]);
+        while let Some((definition, v)) = open.pop_last() {
+            if v != value && open.is_empty() && self.last[v] >= at {
+                return Some(equations.into_iter().collect());
+            }
+            let equation = &self.body.equations[definition?];
+            let traits = equation.op.traits();
+            let element = traits.elementwise && traits.cost <= Cost::Expensive;
+            if !element || !equation.regions.is_empty() || equation.results.len() != 1 {
+                return None;
+            }
+            equations.extend(definition);
+            for operand in &equation.operands {
+                if self.is_number(*operand) {
+                    self.add_number(*operand, &mut equations);
+                } else {
+                    open.insert((self.definition[*operand], *operand));
+                }
+            }
+            if equations.len() > SHORT {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Adds what makes a number or a repetition of it.
+    fn add_number(&self, value: ValueId, equations: &mut BTreeSet<usize>) {
+        let made = self.definition[value].expect("a number is made by equations");
+        if equations.insert(made) {
+            self.body.equations[made].operands.iter().for_each(|v| self.add_number(*v, equations));
+        }
+    }
+
+    /// Whether it is a constant or a repetition of one.
+    fn is_number(&self, value: ValueId) -> bool {
+        self.definition[value].is_some_and(|n| {
+            let equation = &self.body.equations[n];
+            match equation.operands[..] {
+                [] => self.body.ty(value).elements() == Some(1),
+                [one] => equation.op.name() == "broadcast_in_dim" && self.is_number(one),
+                _ => false,
+            }
+        })
+    }
+}
+
+/// Puts copies in front of their readers.
+fn insert(body: &mut Body, copies: Vec<Copy>) {
+    let old = std::mem::take(&mut body.equations);
+    let mut copies = copies.into_iter().peekable();
+    // For each value what is read in its place, and until where.
+    let mut current: IdVec<ValueId, (ValueId, usize)> = body.values.ids().map(|v| (v, usize::MAX)).collect();
+    for (n, equation) in old.iter().enumerate() {
+        while let Some(copy) = copies.next_if(|copy| copy.before == n) {
+            let mut local: Vec<(ValueId, ValueId)> = Vec::new();
+            for made in &copy.equations {
+                let made = &old[*made];
+                let new = |v: &ValueId| local.iter().find(|(from, _)| from == v).map_or(*v, |(_, to)| *to);
+                let operands = made.operands.iter().map(new).collect();
+                let result = body.values.push(body.values[made.results[0]].clone());
+                local.push((made.results[0], result));
+                body.equations.push(Equation { operands, results: vec![result], ..made.clone() });
+            }
+            let (_, again) = local.last().expect("a function has an equation");
+            current[copy.value] = (*again, copy.until);
+        }
+        let mut equation = equation.clone();
+        for v in &mut equation.operands {
+            let (again, until) = current[*v];
+            if n < until {
+                *v = again;
+            }
+        }
+        body.equations.push(equation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::graph::{parse_program, verify};
+    use wengert_core::{Literal, interpret};
+
+    const ROWS: usize = LEAST_BYTES / 4 / 64;
+
+    /// y = f(x) read by a product; `between` products; and then a product that reads y again, and what `last` says.
+    fn function(f: &str, between: usize, last: &str) -> Function {
+        let shape = format!("f32[{ROWS},64]");
+        let mut text = format!(
+            "func @f(%a: {shape}, %b: {shape}, %w: f32[64,64]) -> (p: f32[64,64], q: {shape}) {{
+               %0: f32[] = constant {{value=f32[] 0.5}}
+               %1: {shape} = broadcast_in_dim %0 {{shape=[{ROWS},64]}}
+               %2: {shape} = mul %a, %b
+               %3: {shape} = {f}
+               %4: {shape} = add %3, %1
+               %5: f32[64,64] = dot_general %4, %b {{contract=[[0],[0]]}}\n"
+        );
+        for n in 0..between {
+            text += &format!("%{}: f32[64,64] = dot_general %{}, %w {{contract=[[1],[0]]}}\n", n + 6, n + 5);
+        }
+        let (n, before) = (between + 6, between + 5);
+        text += &format!(
+            "%{n}: f32[64,64] = dot_general %4, %a {{contract=[[0],[0]]}}
+             %{}: f32[64,64] = add %{n}, %{before}
+             %{}: {shape} = {last}
+             return %{}, %{}
+             }}",
+            n + 1,
+            n + 2,
+            n + 1,
+            n + 2
+        );
+        let program = parse_program(&text, "test.ir").unwrap_or_else(|e| panic!("{e}"));
+        program.functions()[0].clone()
+    }
+
+    fn on_a_gpu(before: &Function, fuel: u64) -> (Function, u64) {
+        let (after, changes) = rematerialize(before.clone(), &Target::cuda("sm_90"), fuel);
+        verify(&after).unwrap_or_else(|e| panic!("{e}"));
+        (after, changes)
+    }
+
+    #[test]
+    fn a_function_of_what_is_there_is_made_again() {
+        // Of what is read later; through two ways; of an input.
+        for (f, last) in [("tanh %2", "neg %2"), ("mul %2, %2", "exp %2"), ("neg %a", "neg %b")] {
+            let before = function(f, FAR - 1, last);
+            let (after, changes) = on_a_gpu(&before, u64::MAX);
+            assert_eq!(changes, 1, "{f}");
+            let made = after.body.equations.len() - before.body.equations.len();
+            assert_eq!(made, 4, "its function, the sum, and its number");
+            let products: Vec<&Equation> =
+                after.body.equations.iter().filter(|e| e.op.name() == "dot_general").collect();
+            assert_ne!(products[0].operands[0], products[FAR].operands[0]);
+            assert_eq!(on_a_gpu(&after, u64::MAX), (after.clone(), 0));
+            assert_eq!(on_a_gpu(&before, 0), (before.clone(), 0));
+            assert_eq!(rematerialize(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
+        }
+    }
+
+    #[test]
+    fn it_is_the_same_function() {
+        let before = function("tanh %2", FAR, "neg %2");
+        let numbers = |n: usize| {
+            Literal::from_vec(&[n / 64, 64], (0..n).map(|n| (n as f32).sin()).collect::<Vec<f32>>())
+        };
+        let given = [ROWS * 64, ROWS * 64, 64 * 64].map(|n| numbers(n).expect("it fits"));
+        let run = |f: &Function| interpret::run(f, &given).expect("it runs");
+        let (after, _) = on_a_gpu(&before, u64::MAX);
+        assert_eq!(run(&after), run(&before));
+    }
+
+    #[test]
+    fn what_would_keep_another_tensor_stays() {
+        for before in [
+            // Soon read again; nobody reads the operand later; of two tensors.
+            function("tanh %2", FAR - 2, "neg %2"),
+            function("tanh %2", FAR, "neg %a"),
+            function("atan2 %2, %a", FAR, "neg %b"),
+        ] {
+            assert_eq!(on_a_gpu(&before, u64::MAX), (before, 0));
+        }
+    }
+}
