@@ -78,18 +78,18 @@ fn a_resnet_in_half_of_its_memory() {
     costs_little_in_less_memory(&program);
 }
 
-/// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not. Attention's scores are in memory on GPUs,
-/// but not of all layers at once.
+/// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not. No scores of attention are in
+/// memory, and no copies of queries, keys and values.
 #[test]
 fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
     let program = gpt2(32, 1024, DType::BF16, 32);
     let target = Target::cuda("sm_90");
     let free = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
+    assert!(free.arena <= 10 * GIB, "{}", free.arena);
     let outside = Account::sizes(&free).total() - free.arena;
-    eprintln!("GPT2 free arena {} outside {} total {}", free.arena, outside, Account::sizes(&free).total());
-    let options = Options { memory_budget: Some(outside + 19 * GIB / 2), ..Options::default() };
+    let options = Options { memory_budget: Some(outside + 6 * GIB), ..Options::default() };
     let plan = compile(&program, "step", &bind!(), &target, &options).unwrap();
-    assert!(plan.arena <= 19 * GIB / 2, "{}", plan.arena);
+    assert!(plan.arena <= 6 * GIB, "{}", plan.arena);
 }
 
 /// Buffers of real steps, and of steps like them whose sizes differ by up to a tenth, so that nothing fits by itself.

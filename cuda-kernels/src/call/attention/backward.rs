@@ -6,6 +6,7 @@ use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::Place;
 use super::columns::{Columns, Numbers};
+use super::mma::Work;
 use super::rows::Rows;
 use super::{Block, Engine, Problem, Slots, begin, engine, power, scale, unit};
 use crate::ptx::{Binary, Code, Compare, Reg, Space, Ternary, Type, Unary};
@@ -26,12 +27,13 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         true if call.packed => vec![problem.cotangent(&mut draft, "dqkv", 1); 2],
         true => vec![problem.cotangent(&mut draft, "dk", 1), problem.cotangent(&mut draft, "dv", 2)],
     };
-    let (engine, tiles) = engine(&mut draft, call, [2, 2]);
+    let [count, end] = if across { [call.keys, call.queries] } else { [call.queries, call.keys] };
+    let work = if across { Work::OfKeys } else { Work::OfQueries };
+    let (engine, tiles) = engine(&mut draft, call, work, count);
     let engine = engine.as_ref();
     let [tile, step] = engine.extents();
     let block = draft.block();
     let code = &mut draft.code;
-    let [count, end] = if across { [call.keys, call.queries] } else { [call.queries, call.keys] };
     let blocks = count.div_ceil(tile);
     let (head, number) = problem.position(code, block, blocks, call.causal && !across);
     let first = begin(code, number, tile);
@@ -122,12 +124,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         call.queries, call.keys, call.width, call.heads, call.batch
     );
     let name = format!("attention_{}_d{}", call.dtype, if across { "kv" } else { "q" });
-    let resident = match engine.ahead() {
-        0 => 0,
-        _ if across || bias.is_some() => 2,
-        _ => 3,
-    };
-    draft.stage(name, remark, engine.threads() as u32, resident, blocks * call.batch * call.heads)
+    let (threads, resident) = (engine.threads() as u32, engine.resident());
+    draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }
 
 /// l in the unit of powers, and m, for each of the queries of a thread, of those that there are.

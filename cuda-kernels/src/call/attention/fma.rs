@@ -133,6 +133,10 @@ impl Engine for Fma {
         THREADS
     }
 
+    fn resident(&self) -> u32 {
+        if self.size() == 8 { 1 } else { 2 }
+    }
+
     fn sums(&self) -> Number {
         self.shape.sums
     }

@@ -8,6 +8,7 @@ use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::Number;
 use super::columns::Columns;
+use super::mma::Work;
 use super::rows::Rows;
 use super::{Block, Engine, Problem, begin, engine, power, scale};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Shuffle, Space, Ternary, Type, Unary};
@@ -24,7 +25,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let bias = problem.bias(&mut draft);
     let out = draft.pointer("out", Slot::write(call.primals()));
     let l = draft.pointer("l", Slot::write(call.primals() + 1));
-    let (engine, tiles) = engine(&mut draft, call, [1, 2]);
+    let (engine, tiles) = engine(&mut draft, call, Work::Forward, call.queries);
     let engine = engine.as_ref();
     let [tile, step] = engine.extents();
     let block = draft.block();
@@ -132,8 +133,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         call.queries, call.keys, call.width, call.heads, call.batch
     );
     let (threads, name) = (engine.threads() as u32, format!("attention_{}", call.dtype));
-    // With less said, ptxas takes fewer registers than it needs, for one block more.
-    let resident = if engine.ahead() > 0 { 3 } else { 0 };
+    let resident = engine.resident();
     draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }
 

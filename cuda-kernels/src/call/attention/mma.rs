@@ -23,7 +23,7 @@ use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type
 use wengert_core::DType;
 
 const WARPS: usize = 4;
-/// Rows of a warp.
+/// Rows of a fragment.
 const ROWS: usize = 16;
 /// Terms of a sum that one instruction adds.
 const DEPTH: usize = 16;
@@ -36,15 +36,48 @@ pub(super) struct Shape {
     dtype: DType,
     /// Halves of a row of a tile: the width, up to a multiple of 16.
     depth: usize,
+    /// Fragments of rows of a warp.
+    high: usize,
     /// Columns of a block.
     columns: usize,
 }
 
+/// What a kernel makes of a block of scores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    /// One sum, of weights that are made of one product.
+    Forward,
+    /// One sum, of weights that are made of two.
+    OfQueries,
+    /// Two sums, of weights that are made of two.
+    OfKeys,
+}
+
 impl Shape {
-    /// For heads of that width. Of wide ones, fewer columns are as much work.
-    pub fn new(dtype: DType, width: usize) -> Shape {
+    /// For heads of that width, and so many rows in all.
+    ///
+    /// Of each fragment of columns that a warp reads, it makes a multiplication for each fragment of rows that it has; registers say how many those are.
+    pub fn new(dtype: DType, width: usize, rows: usize, work: Work) -> Shape {
         let depth = width.next_multiple_of(DEPTH);
-        Shape { dtype, depth, columns: if depth > 64 { 32 } else { 64 } }
+        let (high, columns) = match (work, depth > 64) {
+            (Work::Forward, false) => (2, 64),
+            (Work::Forward, true) => (2, 32),
+            (Work::OfQueries, false) => (2, 32),
+            (Work::OfQueries, true) => (1, 32),
+            (Work::OfKeys, false) => (1, 64),
+            (Work::OfKeys, true) => (1, 32),
+        };
+        Shape { dtype, depth, high: if rows > WARPS * ROWS { high } else { 1 }, columns }
+    }
+
+    /// Rows of a warp.
+    fn own(&self) -> usize {
+        self.high * ROWS
+    }
+
+    /// Rows of a block.
+    fn rows(&self) -> usize {
+        WARPS * self.own()
     }
 
     /// Bytes from a row of a tile to the next.
@@ -77,7 +110,7 @@ pub(super) struct Mma {
 impl Mma {
     /// The engine, tiles of rows, and tiles of columns.
     pub fn new(draft: &mut Draft, shape: Shape, [rows, columns]: [usize; 2]) -> (Mma, Vec<Tile>) {
-        let extents: Vec<usize> = [vec![WARPS * ROWS; rows], vec![shape.columns; 2 * columns]].concat();
+        let extents: Vec<usize> = [vec![shape.rows(); rows], vec![shape.columns; 2 * columns]].concat();
         let bytes: usize = extents.iter().map(|rows| rows * shape.pitch()).sum();
         let shared = draft.dynamic_shared(bytes as u32);
         let thread = draft.thread();
@@ -91,9 +124,9 @@ impl Mma {
         }
         let (warp, lane) = divide(code, thread, 32);
         let (quad, within) = divide(code, lane, 4);
-        let row = code.ternary(Ternary::Mad, Type::S32, warp, ROWS as i64, quad);
+        let row = code.ternary(Ternary::Mad, Type::S32, warp, shape.own() as i64, quad);
         let column = code.binary(Binary::Shl, Type::B32, within, 1);
-        let rows = Slots { first: row, far: vec![0, 8] };
+        let rows = Slots { first: row, far: (0..2 * shape.high as i64).map(|n| 8 * n).collect() };
         let far = (0..shape.columns / 8).flat_map(|n| [8 * n as i64, 8 * n as i64 + 1]).collect();
         // Lanes 8q to 8q + 7 give the rows of the q-th of four matrices. Of the left operand the second is further down and the third further along the sum; of the right
         // one the other way round. Transposed, a matrix's rows lie along the sum.
@@ -107,7 +140,7 @@ impl Mma {
             code.ternary(Ternary::Mad, Type::S32, column, 2, row)
         };
         let (left, right, across) = (place(low, high), place(high, low), place(low, high));
-        let left = code.ternary(Ternary::Mad, Type::S32, warp, (ROWS * shape.pitch()) as i64, left);
+        let left = code.ternary(Ternary::Mad, Type::S32, warp, (shape.own() * shape.pitch()) as i64, left);
         // The other columns lie behind these.
         let ahead = (columns * shape.columns * shape.pitch()) as i64;
         tiles.truncate(tiles.len() - columns);
@@ -135,10 +168,11 @@ impl Mma {
         });
     }
 
-    /// The sums of the n-th eighth of columns of two rows.
-    fn fragment(sums: &[Reg], n: usize) -> [Reg; 4] {
-        let row = sums.len() / 2;
-        [sums[2 * n], sums[2 * n + 1], sums[row + 2 * n], sums[row + 2 * n + 1]]
+    /// The sums of the m-th fragment of rows and the n-th of columns, which is two rows and two columns of the lane.
+    fn fragment(&self, sums: &[Reg], m: usize, n: usize) -> [Reg; 4] {
+        let row = sums.len() / (2 * self.shape.high);
+        let first = 2 * m * row + 2 * n;
+        [sums[first], sums[first + 1], sums[first + row], sums[first + row + 1]]
     }
 
     fn pair(&self, code: &mut Code, low: Reg, high: Reg) -> Reg {
@@ -154,11 +188,15 @@ impl Mma {
 
 impl Engine for Mma {
     fn extents(&self) -> [usize; 2] {
-        [WARPS * ROWS, self.shape.columns]
+        [self.shape.rows(), self.shape.columns]
     }
 
     fn threads(&self) -> usize {
         WARPS * 32
+    }
+
+    fn resident(&self) -> u32 {
+        2
     }
 
     fn sums(&self) -> Number {
@@ -190,6 +228,13 @@ impl Engine for Mma {
         let column = code.binary(Binary::Mul, Type::S32, column, vector as i64);
         let exists = (vectors != side_by_side)
             .then(|| code.compare(Compare::Lt, Type::S32, column, shape.depth as i64));
+        let exists = match step > tile.rows {
+            true => {
+                let inside = code.compare(Compare::Lt, Type::S32, row, tile.rows as i64);
+                both(code, exists, Some(inside))
+            }
+            false => exists,
+        };
         let below = (shape.depth != rows.width)
             .then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
         let at = code.binary(Binary::Add, Type::S32, first, row);
@@ -244,15 +289,19 @@ impl Engine for Mma {
 
     fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg> {
         let shape = &self.shape;
-        let sums = Mma::zeros_of(code, shape.columns / 2);
+        let sums = Mma::zeros_of(code, shape.high * shape.columns / 2);
         let left = code.binary(Binary::Add, Type::U32, rows.base, self.lane[0]);
         let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[1]);
         for depth in (0..shape.depth).step_by(DEPTH) {
-            let a = self.matrices(code, left, 2 * depth, false);
+            let a: Vec<Vec<Reg>> = (0..shape.high)
+                .map(|m| self.matrices(code, left, m * ROWS * shape.pitch() + 2 * depth, false))
+                .collect();
             for column in (0..shape.columns).step_by(16) {
                 let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, false);
                 for (n, b) in b.chunks(2).enumerate() {
-                    self.multiply(code, Mma::fragment(&sums, column / 8 + n), &a, b);
+                    for (m, a) in a.iter().enumerate() {
+                        self.multiply(code, self.fragment(&sums, m, column / 8 + n), a, b);
+                    }
                 }
             }
         }
@@ -260,23 +309,25 @@ impl Engine for Mma {
     }
 
     fn zeros(&self, code: &mut Code) -> Vec<Reg> {
-        Mma::zeros_of(code, self.shape.depth / 2)
+        Mma::zeros_of(code, self.shape.high * self.shape.depth / 2)
     }
 
     fn accumulate(&self, code: &mut Code, sums: &[Reg], weights: &[Reg], columns: &Tile) {
         let shape = &self.shape;
         let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[2]);
         for column in (0..shape.columns).step_by(DEPTH) {
-            let halves = [0, 1].map(|n| Mma::fragment(weights, column / 8 + n));
-            let a: Vec<Reg> = halves
-                .iter()
-                .flat_map(|f| [[f[0], f[1]], [f[2], f[3]]])
-                .map(|[low, high]| self.pair(code, low, high))
-                .collect();
+            let mut a: Vec<Vec<Reg>> = vec![];
+            for m in 0..shape.high {
+                let halves = [0, 1].map(|n| self.fragment(weights, m, column / 8 + n));
+                let pairs = halves.iter().flat_map(|f| [[f[0], f[1]], [f[2], f[3]]]);
+                a.push(pairs.map(|[low, high]| self.pair(code, low, high)).collect());
+            }
             for depth in (0..shape.depth).step_by(16) {
                 let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, true);
                 for (n, b) in b.chunks(2).enumerate() {
-                    self.multiply(code, Mma::fragment(sums, depth / 8 + n), &a, b);
+                    for (m, a) in a.iter().enumerate() {
+                        self.multiply(code, self.fragment(sums, m, depth / 8 + n), a, b);
+                    }
                 }
             }
         }
@@ -286,9 +337,9 @@ impl Engine for Mma {
         let vector = rows.vector.min(2);
         let first = code.binary(Binary::Add, Type::S32, first, self.rows.first);
         let at_column = advance(code, rows.address, self.columns.first, rows.number.size());
-        for (row, far) in sums.chunks(sums.len() / 2).zip(&self.rows.far) {
+        for (row, far) in sums.chunks(sums.len() / self.rows.far.len()).zip(&self.rows.far) {
             let at = code.binary(Binary::Add, Type::S32, first, *far);
-            let inside = (!rows.count.is_multiple_of(WARPS * ROWS))
+            let inside = (!rows.count.is_multiple_of(self.shape.rows()))
                 .then(|| code.compare(Compare::Lt, Type::S32, at, rows.count as i64));
             let address = advance(code, at_column, at, rows.position);
             for (n, values) in row.chunks(vector).enumerate() {

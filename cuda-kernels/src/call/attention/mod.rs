@@ -30,6 +30,7 @@ use super::number::{Number, Place};
 use crate::ptx::{Binary, Code, Compare, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Compiled, Memory, Slot};
+use mma::Work;
 use rows::{Rows, Tile};
 use wengert_core::Result;
 use wengert_core::call::Attention;
@@ -50,6 +51,8 @@ trait Engine {
     fn extents(&self) -> [usize; 2];
     /// Threads of a block of threads.
     fn threads(&self) -> usize;
+    /// Blocks of threads that shall be resident on a multiprocessor. Where nothing is said, ptxas takes fewer registers than it needs, for one more.
+    fn resident(&self) -> u32;
     /// The dtype of sums.
     fn sums(&self) -> Number;
     /// Whether powers may be those that the machine approximates.
@@ -115,14 +118,15 @@ impl Problem<'_> {
         draft.pointer(name, Slot { memory: Memory::Argument(argument), access })
     }
 
-    /// Example, head and number of the block of rows of a block of threads. The last rows come first: under a causal mask those have most to do, or least if they are keys.
+    /// Example, head and number of the block of rows of a block of threads. Those of a head follow each other, since they read the same columns; under a causal mask those with
+    /// most to do come first, which of queries are the last.
     fn position(&self, code: &mut Code, block: Reg, blocks: usize, last_first: bool) -> ([Reg; 2], Reg) {
-        let all = digits(code, block, &[blocks, self.call.batch, self.call.heads]);
+        let all = digits(code, block, &[self.call.batch, self.call.heads, blocks]);
         let block = match last_first {
-            true => code.binary(Binary::Sub, Type::S32, blocks as i64 - 1, all[0]),
-            false => all[0],
+            true => code.binary(Binary::Sub, Type::S32, blocks as i64 - 1, all[2]),
+            false => all[2],
         };
-        ([all[1], all[2]], block)
+        ([all[0], all[1]], block)
     }
 
     /// What is added to the scores of a head.
@@ -290,14 +294,17 @@ fn begin(code: &mut Code, block: Reg, tile: usize) -> Reg {
     code.binary(Binary::Mul, Type::S32, block, tile as i64)
 }
 
-/// The engine of a call, and its tiles: so many of rows, and of columns.
-fn engine(draft: &mut Draft, call: &Attention, [rows, columns]: [usize; 2]) -> (Box<dyn Engine>, Vec<Tile>) {
+/// The engine of a kernel that goes along so many rows, and its tiles: so many of rows, and two of columns.
+fn engine(draft: &mut Draft, call: &Attention, work: Work, rows: usize) -> (Box<dyn Engine>, Vec<Tile>) {
+    let tiles = [if work == Work::Forward { 1 } else { 2 }, 2];
     if call.dtype.is_half() && call.width <= mma::WIDEST {
-        let (engine, tiles) = mma::Mma::new(draft, mma::Shape::new(call.dtype, call.width), [rows, columns]);
+        let shape = mma::Shape::new(call.dtype, call.width, rows, work);
+        let (engine, tiles) = mma::Mma::new(draft, shape, tiles);
         return (Box::new(engine), tiles);
     }
-    let shape = fma::Shape::new(Number(call.wide()), call.width, rows + columns);
-    let (engine, tiles) = fma::Fma::new(draft, shape, rows + columns);
+    let tiles = tiles[0] + tiles[1];
+    let shape = fma::Shape::new(Number(call.wide()), call.width, tiles);
+    let (engine, tiles) = fma::Fma::new(draft, shape, tiles);
     (Box::new(engine), tiles)
 }
 
