@@ -15,7 +15,7 @@ use wengert_core::op::Cost;
 
 /// Loops (products, reductions, calls) between two readers from which on they are far from each other.
 const FAR: usize = 8;
-/// Equations of a short function.
+/// Equations of a short function, besides its constants.
 const SHORT: usize = 16;
 /// Bytes that are worth it.
 const LEAST_BYTES: usize = 1 << 20;
@@ -119,7 +119,7 @@ impl Copies<'_> {
 
     /// The equations that make a value of one tensor that is in memory at equation `at` anyway, if they are few.
     fn function_of_what_is_there(&self, value: ValueId, at: usize) -> Option<Vec<usize>> {
-        let mut equations = BTreeSet::new();
+        let (mut equations, mut elementwise) = (BTreeSet::new(), 0);
         // What is still to be made, by its equation: where that is one tensor, the value is a function of it.
         let mut open = BTreeSet::from([(self.definition[value], value)]);
         while let Some((definition, v)) = open.pop_last() {
@@ -133,15 +133,16 @@ impl Copies<'_> {
                 return None;
             }
             equations.extend(definition);
+            elementwise += 1;
+            if elementwise > SHORT {
+                return None;
+            }
             for operand in &equation.operands {
                 if self.is_number(*operand) {
                     self.add_number(*operand, &mut equations);
                 } else {
                     open.insert((self.definition[*operand], *operand));
                 }
-            }
-            if equations.len() > SHORT {
-                return None;
             }
         }
         None
