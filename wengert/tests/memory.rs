@@ -79,13 +79,13 @@ fn a_resnet_in_half_of_its_memory() {
 }
 
 /// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not. No scores of attention are in
-/// memory, and no copies of queries, keys and values.
+/// memory, and no copies of queries, keys and values; GELUs are made again without being asked for.
 #[test]
 fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
     let program = gpt2(32, 1024, DType::BF16, 32);
     let target = Target::cuda("sm_90");
     let free = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
-    assert!(free.arena <= 10 * GIB, "{}", free.arena);
+    assert!(free.arena <= 19 * GIB / 2, "{}", free.arena);
     let outside = Account::sizes(&free).total() - free.arena;
     let options = Options { memory_budget: Some(outside + 6 * GIB), ..Options::default() };
     let plan = compile(&program, "step", &bind!(), &target, &options).unwrap();
