@@ -11,7 +11,8 @@
 //! - reductions over other axes (bias gradients), side by side and with what is elementwise in their results.
 //!
 //! All other accesses need the value in memory, and so another kernel. So does what other kernels read that would have to wait: an optimiser's bias correction, merged with the update of one parameter, would make all
-//! others wait for that one's gradient, and nothing could be updated before the last gradient is there.
+//! others wait for that one's gradient, and nothing could be updated before the last gradient is there. And what is made again for later readers is not merged with what makes it first: equal roots are left after `cse`
+//! only where a value is not to be kept.
 
 use super::group::{Group, Groups, space_of};
 use super::root::{Access, Root};
@@ -139,6 +140,9 @@ impl Merging<'_, '_> {
         if reads.len() + members.len() > MAX_BUFFERS || !self.permitted(&space, &members) {
             return;
         }
+        if first.members.iter().any(|a| second.members.iter().any(|b| self.repeats(*a, *b))) {
+            return;
+        }
         if [(first, second), (second, first)].into_iter().any(|(a, b)| self.holds_up(&times.0, a, b)) {
             return;
         }
@@ -169,6 +173,16 @@ impl Merging<'_, '_> {
         let time = |group: &Group| group.members.iter().map(|m| times[*m]).max().unwrap_or(0);
         let late = time(with);
         late > time(group) + WAIT && others.any(|reader| times[reader] + WAIT < late)
+    }
+
+    /// True if two roots compute the same of the same.
+    fn repeats(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.roots[a], &self.roots[b]);
+        let [first, second] = [a, b].map(|root| &self.view.body.equations[root.equation]);
+        first.location == second.location
+            && first.op == second.op
+            && a.equations.len() == b.equations.len()
+            && a.reads == b.reads
     }
 
     /// The space of two groups together.

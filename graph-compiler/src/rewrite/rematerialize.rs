@@ -275,6 +275,25 @@ mod tests {
         assert_eq!(run(&after), run(&before));
     }
 
+    /// Fusion would load the operand once for both, and keep both.
+    #[test]
+    fn it_is_a_kernel_apart() {
+        let before = function("tanh %2", FAR - 1, "neg %2");
+        let options = crate::pipeline::Options::default();
+        let kernels = crate::pipeline::compile_kernels(&before, &Target::cuda("sm_90"), &options);
+        let kernels = kernels.expect("it compiles").kernels;
+        let made = |n: usize| &kernels.kernels[n].writes;
+        let products: Vec<usize> = (0..kernels.kernels.len())
+            .filter(|n| matches!(kernels.kernels[*n].work, crate::kernels::Work::Call(_)))
+            .collect();
+        assert_eq!(products.len(), FAR + 1);
+        let of = |product: usize| {
+            let operand = kernels.kernels[products[product]].reads[0];
+            (0..kernels.kernels.len()).find(|n| made(*n).contains(&operand))
+        };
+        assert_ne!(of(0), of(FAR), "{kernels}");
+    }
+
     #[test]
     fn what_would_keep_another_tensor_stays() {
         for before in [
