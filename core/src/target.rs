@@ -429,6 +429,7 @@ mod tests {
             Target { least_lanes: 3, ..cuda.clone() },
             Target { column_lanes: 0, ..cuda.clone() },
             Target { name: "a b".into(), ..cpu.clone() },
+            Target { attention_row: u64::MAX, ..cuda.clone() },
             Target { calls: vec![CallKind::Gemm, CallKind::Gemm], ..cpu.clone() },
         ] {
             assert!(bad.verify().is_err(), "{bad:?}");
@@ -436,6 +437,39 @@ mod tests {
         let mut map: BTreeMap<String, Attribute> = owned(&cpu);
         map.insert("calls".into(), Attribute::List(vec![Attribute::Text("fft".into())]));
         assert!(Target::from_attributes("cpu", map).is_err());
+    }
+
+    #[test]
+    fn attention_is_claimed_of_what_there_are_kernels_for() {
+        let attention = |width, dtype| {
+            Call::Attention(crate::call::Attention {
+                batch: 1,
+                queries: 3,
+                keys: 4,
+                heads: 2,
+                width,
+                packed: false,
+                bias: vec![],
+                causal: true,
+                backward: false,
+                scale: crate::scalar::Scalar::of(1.0),
+                dtype,
+            })
+        };
+        let (cpu, cuda) = (Target::cpu(), Target::cuda("sm_80"));
+        for (width, dtype, claimed) in [
+            (256, DType::F32, [true, true]),
+            (257, DType::F32, [true, false]),
+            (128, DType::F64, [true, true]),
+            (129, DType::F64, [true, false]),
+            (256, DType::F16, [false, true]),
+            (257, DType::BF16, [false, false]),
+        ] {
+            let call = attention(width, dtype);
+            assert_eq!([cpu.claims(&call), cuda.claims(&call)], claimed, "{width} {dtype}");
+        }
+        let none = Target { calls: vec![], ..cpu };
+        assert!(!none.claims(&attention(1, DType::F32)));
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Attention in a network, with its derivatives, on devices: the calls that a training step of a GPT becomes, and what they compute, beside the interpreter.
+//!
+//! Devices are the emulated GPU with all its sanitizers, and the one that `WENGERT_TEST_DEVICE` names, such as `cuda:0`.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod inputs;
@@ -74,20 +76,17 @@ fn a_gpt_has_no_scores_on_gpus() {
     }
 }
 
-#[test]
-fn a_gpt_on_the_emulator() {
+fn a_gpt_on(device: Device) {
     let program = gradient(1, DType::F32);
-    let found =
-        check::device(Device::Emulator, &program, "gradient", &Binding::new(), &given(&program, 1)).unwrap();
+    let found = check::device(device, &program, "gradient", &Binding::new(), &given(&program, 1)).unwrap();
     assert!(!matches!(found, Finding::Bad(_)), "{found:?}");
 }
 
 /// Products of halves: gradients agree but for their roundings.
-#[test]
-fn a_gpt_of_halves_on_the_emulator() {
+fn a_gpt_of_halves_on(device: Device) {
     let program = gradient(1, DType::BF16);
     let inputs = given(&program, 1);
-    let mut session = Session::open(Device::Emulator).unwrap();
+    let mut session = Session::open(device).unwrap();
     let mut compiled = session.compile(&program, "gradient", &Binding::new()).unwrap();
     let bound = program.get("gradient").unwrap().bind(&Binding::new()).unwrap();
     for (input, value) in bound.inputs.iter().zip(&inputs).skip(2) {
@@ -101,5 +100,24 @@ fn a_gpt_of_halves_on_the_emulator() {
         let greatest = expected.iter().fold(0f64, |most, x| most.max(x.abs()));
         let off = found.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
         assert!(greatest > 0.0 && off <= 0.04 * greatest, "{}: {off} of {greatest}", output.name);
+    }
+}
+
+#[test]
+fn a_gpt_on_the_emulator() {
+    a_gpt_on(Device::Emulator);
+}
+
+#[test]
+fn a_gpt_of_halves_on_the_emulator() {
+    a_gpt_of_halves_on(Device::Emulator);
+}
+
+#[test]
+fn a_gpt_on_the_device_that_is_asked_for() {
+    if let Ok(name) = std::env::var("WENGERT_TEST_DEVICE") {
+        let device: Device = name.parse().unwrap();
+        a_gpt_on(device);
+        a_gpt_of_halves_on(device);
     }
 }

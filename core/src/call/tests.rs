@@ -67,26 +67,80 @@ fn products_are_those_of_the_op() {
     assert!(calls > 10, "the samples have calls among them");
 }
 
+/// Of f64 nearly exactly; of other floats within bounds that say something, which what the op decomposes into keeps as well: it rounds weights.
 #[test]
 fn attentions_are_those_of_the_op() {
     let mut calls = 0;
-    for sample in op::Attention::entries().iter().flat_map(|e| &e.samples) {
-        let literals = sample.literals(DType::F64, 3);
-        let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
-        let results = sample.infer(&types).unwrap();
-        let Compute::CallOrDecompose(call, _) = sample.op.compute(&types, &results, &[]) else { continue };
-        calls += 1;
-        let arrays: Vec<interpret::Array<f64>> =
-            literals.iter().map(interpret::Array::from_literal).collect();
-        let wanted = sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap();
-        for (reference, wanted) in call.references(&literals).unwrap().iter().zip(wanted) {
-            let greatest = wanted.cells.iter().map(|c| c.real().abs()).fold(0.0, f64::max);
-            assert!(reference.errors().iter().all(|e| *e < 1e-13), "{call:?}: the bounds are useful");
-            assert!(greatest > 0.01, "{call:?}: there is something to compare");
-            reference.check(&wanted.to_literal()).unwrap_or_else(|e| panic!("{call:?}: {e}"));
+    for (dtype, useful) in [(DType::F64, 1e-13), (DType::F32, 1e-4), (DType::F16, 0.1), (DType::BF16, 0.6)] {
+        for sample in op::Attention::entries().iter().flat_map(|e| &e.samples) {
+            let literals = sample.literals(dtype, 3);
+            let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
+            let results = sample.infer(&types).unwrap();
+            let Compute::CallOrDecompose(call, rule) = sample.op.compute(&types, &results, &[]) else {
+                continue;
+            };
+            calls += 1;
+            assert_eq!((call.operands(), call.results()), (types.clone(), results.clone()));
+            let arrays: Vec<interpret::Array<f64>> =
+                literals.iter().map(interpret::Array::from_literal).collect();
+            let wanted = sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap();
+            let mut b = FunctionBuilder::new("decomposed");
+            let operands: Vec<_> =
+                types.iter().enumerate().map(|(n, ty)| b.input(&format!("x{n}"), ty.clone())).collect();
+            let values = b.scope().enter(|| rule(&operands));
+            for (n, value) in values.iter().enumerate() {
+                b.output(&format!("y{n}"), value);
+            }
+            let decomposed = interpret::run(&b.finish().unwrap(), &literals).unwrap();
+            let references = call.references(&literals).unwrap();
+            for ((reference, wanted), decomposed) in references.iter().zip(wanted).zip(&decomposed) {
+                let greatest = wanted.cells.iter().map(|c| c.real().abs()).fold(0.0, f64::max);
+                let error = reference.errors().iter().fold(0f64, |most, e| most.max(*e));
+                assert!(error < useful, "{call:?}: a bound of {error}");
+                assert!(greatest > 0.01, "{call:?}: there is something to compare");
+                reference.check(&wanted.to_literal()).unwrap_or_else(|e| panic!("{call:?}: {e}"));
+                reference.check(decomposed).unwrap_or_else(|e| panic!("{call:?}, decomposed: {e}"));
+            }
         }
     }
-    assert_eq!(calls, 16, "eight values and eight cotangents");
+    assert_eq!(calls, 4 * 16, "eight values and eight cotangents");
+}
+
+/// A weight that a half does not hold is a result that nobody vouches for.
+#[test]
+fn weights_beyond_halves_have_no_bound() {
+    let mut call = Attention {
+        batch: 1,
+        queries: 1,
+        keys: 1,
+        heads: 1,
+        width: 1,
+        packed: false,
+        bias: vec![],
+        causal: false,
+        backward: true,
+        scale: Scalar::of(1.0),
+        dtype: DType::F16,
+    };
+    let given = |call: &Attention, l: f64| {
+        let one = |ty: &TensorType, x: f64| {
+            Literal::from_scalars(ty.dtype, &ty.extents().unwrap(), &[Scalar::from_f64(ty.dtype, x)])
+        };
+        let types = Call::Attention(call.clone()).operands();
+        let values = [1.0, 1.0, 1.0, l, 1.0, 0.0];
+        types.iter().zip(values).map(|(ty, x)| one(ty, x).unwrap()).collect::<Vec<_>>()
+    };
+    // exp(1 + 11) is more than 65504.
+    for (dtype, l, bounded) in
+        [(DType::F16, 0.0, true), (DType::F16, -11.0, false), (DType::BF16, -11.0, true)]
+    {
+        call.dtype = dtype;
+        let references = Call::Attention(call.clone()).references(&given(&call, l)).unwrap();
+        assert!(references.iter().all(|r| r.errors()[0].is_finite() == bounded), "{dtype} {l}");
+    }
+    call.dtype = DType::I32;
+    let error = Call::Attention(call).verify().unwrap_err().to_string();
+    assert!(error.contains("attention of i32") && error.contains("floats"), "{error}");
 }
 
 #[test]
@@ -301,7 +355,7 @@ fn calls() -> impl Strategy<Value = Call> {
     let attentions =
         (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>(), bias).prop_map(
             |([batch, queries, keys, heads, width], [packed, causal, backward], scale, bias)| {
-                let (scale, dtype) = (Scalar::of(scale), DType::F64);
+                let (scale, dtype) = (Scalar::of(scale), if backward { DType::BF16 } else { DType::F64 });
                 Call::Attention(Attention {
                     batch,
                     queries,

@@ -73,6 +73,16 @@ fn many_blocks() {
     }
 }
 
+/// The target does not claim them, and a plan that has one all the same is told so.
+#[test]
+fn halves_are_refused() {
+    for dtype in [DType::F16, DType::BF16] {
+        let call = Call::Attention(attention([1, 2, 2, 1, 4], true, true, false, dtype));
+        let error = CompiledCall::new(&call).unwrap_err().to_string();
+        assert!(error.contains("call `attention`: there is no attention of halves"), "{error}");
+    }
+}
+
 /// A bias of −∞ hides what the mask of a shorter sequence hides, forward and backward.
 #[test]
 fn a_bias_hides_keys() {

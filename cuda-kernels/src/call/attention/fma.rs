@@ -3,14 +3,17 @@
 //! 256 threads stand in 16 rows of 16 and have every 16th row and column of a block of scores, so that the 16 of a row of threads share its rows. Tiles are widened to the dtype of sums on their way to shared memory, and rows of tiles are one
 //! vector longer than they need be, so that vectors of neighbouring rows lie in different banks. Weights go through shared memory once more, since a thread adds up whole rows of columns.
 //!
-//! | elements | width up to | tile | scores of a thread | registers | shared memory, forward and backward |
+//! | sums | width up to | forward | backward | registers | shared memory |
 //! |---|---|---|---|---|---|
-//! | 4 bytes | 64 | 64 × 64 | 4 × 4 | up to 128 | 68 KiB, 85 KiB |
-//! | 4 bytes | 128 | 32 × 32 | 2 × 2 | up to 128 | 54 KiB, 71 KiB |
-//! | 4 bytes | 256 | 16 × 16 | 1 × 1 | up to 128 | 50 KiB, 66 KiB |
-//! | 8 bytes | half of these | the same | the same | up to 128 | the same |
+//! | f32 | 64 | 64 × 64 | 64 × 64 | 128 | 68 KiB, 85 KiB |
+//! | f32 | 128 | 32 × 32 (80: 64 × 64) | 32 × 32 | 128 | 54 KiB (80 KiB), 71 KiB |
+//! | f32 | 256 | 16 × 16 | 16 × 16 | 128 | 50 KiB, 66 KiB |
+//! | f64 | 32 | 64 × 64 | 16 × 16 | 240, 164 | 84 KiB, 19 KiB |
+//! | f64 | 64 | 32 × 32 | 16 × 16 | 140, 148 | 58 KiB, 35 KiB |
+//! | f64 | 128 | 16 × 16 | 16 × 16 | 134, 152 | 51 KiB, 67 KiB |
 //!
-//! Bound by the multiply-add units: of each vector of four numbers that a thread reads of shared memory it makes eight multiply-adds with the largest tile.
+//! Bound by the multiply-add units with the largest tile, where a thread makes eight multiply-adds of each vector of four numbers that it reads of shared memory; by shared memory with the others.
+//! Halves come here only where heads are too wide for tensor cores' registers.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};

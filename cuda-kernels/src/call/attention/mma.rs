@@ -1,18 +1,21 @@
 //! The engine of halves: tensor cores (`mma.sync` m16n8k16, sums in f32).
 //!
-//! Four warps have 16 rows each of 64, and all columns of a block. Tiles keep the halves as they lie in memory, from where they come by `cp.async`
+//! Four warps divide the rows of a block, and each has all its columns. Tiles keep the halves as they lie in memory, from where they come by `cp.async`
 //! (through registers, where 16 bytes do not lie together); rows are 16 bytes longer than they need be, so that the eight rows of a matrix that `ldmatrix` reads lie in
 //! different banks. The scores that a lane has are, rounded to halves, just the fragments in which the second product wants its left operand: weights never leave the
-//! registers. The rows that are weighed are read transposed.
+//! registers. The rows that are weighed are read transposed. Column tiles are there twice: while one is computed with, the next is on its way (`columns`).
 //!
-//! | width up to | kernel | columns of a block | registers | shared memory |
+//! | width up to | kernel | block | registers | shared memory |
 //! |---|---|---|---|---|
-//! | 64 | forward | 64 | up to 168 | 45 KiB |
-//! | 64 | backward | 64 | up to 255 | 54 KiB |
-//! | 128 | forward | 64 | up to 255 | 85 KiB |
-//! | 128 | backward | 32 | up to 255 | 68 KiB |
+//! | 64 | forward | 128 × 64 | 210, with a bias 254 | 54 KiB |
+//! | 64 | backward, of queries | 128 × 32 | 215, with a bias 240 | 54 KiB |
+//! | 64 | backward, of keys | 64 × 64 | 216, with a bias 240 | 55 KiB |
+//! | 128 | forward | 128 × 32 | 240 | 68 KiB |
+//! | 128 | backward, of queries | 64 × 32 | 183 | 68 KiB |
+//! | 128 | backward, of keys | 64 × 32 | 244 | 69 KiB |
 //!
-//! Column tiles are there twice: while one is computed with, the next is on its way.
+//! Bound by shared memory as much as by tensor cores: of the four matrices that one `ldmatrix` reads of the columns, 512 bytes, a warp with two fragments of rows makes four multiplications, one with one
+//! fragment two. Powers of 2 are the machine's (`ex2.approx`), which errs less than the bounds of the call allow.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
