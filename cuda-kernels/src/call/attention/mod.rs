@@ -215,7 +215,7 @@ impl Block<'_> {
         let [of_queries, of_keys] = self.queries_and_keys();
         let (queries, keys) = (self.first[of_queries], self.first[of_keys]);
         let extents = if self.across { [call.keys, call.queries] } else { [call.queries, call.keys] };
-        // Nothing is hidden in most blocks. Rows that are not there are nobody's, unless they are added up.
+        // Nothing is hidden in most blocks. What rows that are not there make is never stored; columns that are not there are added up.
         let mut some: Option<Reg> = None;
         let mut or = |code: &mut Code, one: Reg| {
             some = Some(match some {
