@@ -439,8 +439,8 @@ pub struct MemoryArgs {
     /// Draw the arena over time, or time over memory.
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// States that the exact search may look at, all together; the same effort gives the same result.
-    #[arg(long, value_name = "STATES", default_value_t = 4_000_000)]
+    /// States that the exact search may look at, all together, of which heuristics before it have some, too; the same effort gives the same result.
+    #[arg(long, value_name = "STATES", default_value_t = 1_000_000)]
     pub effort: u64,
     /// Print the result as JSON.
     #[arg(long)]

@@ -96,8 +96,7 @@ fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
 #[test]
 fn buffers_of_gpt2_lie_as_close_as_their_load() {
     let mut stream = SplitMix64::of(7, &[]);
-    // Of the large network's copies no layout within a hundredth of the load is found yet.
-    for (settings, jittered) in [(GptSettings::SMALL, 1), (GptSettings::XL, 5)] {
+    for settings in [GptSettings::SMALL, GptSettings::XL] {
         let program = step(&GptSettings { positions: 128, ..settings }, 2, DType::F32, 1);
         let options = Options::default();
         let (problem, names) = buffers(&program, "step", &bind!(), &Target::cpu(), &options).unwrap();
@@ -108,9 +107,8 @@ fn buffers_of_gpt2_lie_as_close_as_their_load() {
                 let size = b.size * (1000 - jitter + stream.below(2 * jitter + 1)) / 1000;
                 copy.push(Buffer::new(b.lower, b.upper, size.next_multiple_of(64)));
             }
-            let Minimized { solution, bound } = minimize(&copy, 1_000_000);
-            let percent = 100 + if jitter == 0 { 1 } else { jittered };
-            assert!(solution.height * 100 <= bound * percent, "{jitter}: {} of {bound}", solution.height);
+            let Minimized { solution, bound } = minimize(&copy, 20_000);
+            assert!(solution.height * 100 <= bound * 101, "{jitter}: {} of {bound}", solution.height);
         }
     }
 }

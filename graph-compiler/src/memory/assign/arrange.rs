@@ -1,11 +1,11 @@
-//! The way of plans: what takes little time, until the max load is reached or the effort is spent.
+//! The way of plans: what takes little time, until the max load is reached or the effort is spent. Most of it is for [`sides`], which is best at training steps.
 
 use super::bound::max_load;
 use super::bundle::Bundled;
 use super::greedy::{self, Ways};
 use super::problem::{Problem, Solution};
 use super::search::{Found, by_ways};
-use super::{levels, sweep};
+use super::{levels, sides, sweep};
 
 /// Ways of bundling.
 const WAYS: u64 = 2;
@@ -28,22 +28,26 @@ pub fn arrange(problem: &Problem, effort: u64) -> Solution {
     if some {
         best.improve(searched(problem, &bundled, bound, effort / 16));
     }
-    let mut left = effort / 2;
+    let mut left = effort / 8 * 5;
     if !best.is_least() {
+        best.improve(sides::solve(problem, bound, &mut left));
+    }
+    if !best.is_least() {
+        left = effort / 16;
         best.improve(levels::solve(problem, bound, &mut left));
     }
     if some && !best.is_least() {
-        left += effort / 8;
+        left += effort / 16;
         let other = levels::solve(&bundled.problem, bound, &mut left);
         best.improve(other.map(|solution| bundled.unbundled(problem, &solution)));
         for way in 0..WAYS {
             if !best.is_least() {
-                best.improve(searched(problem, &Bundled::new(problem, way), bound, effort / 8 / WAYS));
+                best.improve(searched(problem, &Bundled::new(problem, way), bound, effort / 16 / WAYS));
             }
         }
     }
     while !best.is_least() {
-        let Some(next) = ways.next(effort / 4 * NODES) else { break };
+        let Some(next) = ways.next(effort / 16 * NODES) else { break };
         best.improve(Some(next));
     }
     best.solution

@@ -9,9 +9,9 @@
 use super::problem::{Buffer, Problem, Solution};
 use std::cmp::Reverse;
 
-/// Rounds at most, each of which nests bundles by two more; and buffers that all rounds together look at.
+/// Rounds at most, each of which nests bundles by two more; and what all rounds together look at, in buffers for each buffer.
 const ROUNDS: u64 = 256;
-const EFFORT: u64 = 1 << 20;
+const EFFORT: u64 = 1 << 31;
 /// Of those who might go together, but might as well not, a round bundles one in so many.
 const DOUBTS: usize = 8;
 /// In parts of 1024, by how much those who follow one another may be off, in ways that take turns.
@@ -54,7 +54,8 @@ impl Bundled {
         let bundles = problem.buffers.iter().enumerate().map(|(n, b)| Bundle::One(n, b.size)).collect();
         let mut all = Bundled { problem: problem.clone(), bundles };
         let tolerance = TOLERANCES[way as usize % TOLERANCES.len()];
-        let rounds = (EFFORT / (1 + problem.buffers.len() as u64)).clamp(8, ROUNDS);
+        let count = 1 + problem.buffers.len() as u64;
+        let rounds = (EFFORT / count.saturating_mul(count)).clamp(8, ROUNDS);
         for round in 0..rounds {
             let before = all.bundles.len();
             if way == 0 {

@@ -129,8 +129,9 @@ fn replaced(
     let given = (STATES * taken.len() as u64).min(*left);
     let mut rest = given;
     let found = by_ways(&part, target, 0, &mut rest);
-    // Looking for neighbours is work, too.
-    *left -= (given - rest + 1 + buffers.len() as u64 / 256).min(*left);
+    // Looking for neighbours is work, too, and for what is in their way.
+    let looked = buffers.len() / 256 + taken.len() * (part.buffers.len() / 64);
+    *left -= (given - rest + 1 + looked as u64).min(*left);
     let Found::Solution(found) = found else { return false };
     for (n, offset) in taken.iter().zip(&found.offsets) {
         solution.offsets[*n] = *offset;

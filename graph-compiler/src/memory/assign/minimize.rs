@@ -5,7 +5,7 @@ use super::bound::max_load;
 use super::bundle::Bundled;
 use super::improve::improve;
 use super::problem::{Problem, Solution};
-use super::search::{Found, within};
+use super::search::{Found, MANY, within};
 
 /// What has been found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,8 +28,10 @@ const WAYS: u64 = 4;
 /// Shares of the effort that a height is given, at first.
 const SHARES: u64 = 16;
 /// Effort of [`arrange`] for each state that may be looked at, and at most.
-const ARRANGED: u64 = 32;
-const MOST_ARRANGED: u64 = 1 << 25;
+const ARRANGED: u64 = 64;
+const MOST_ARRANGED: u64 = 48 << 20;
+/// Units of that effort that take as long as a state.
+const UNITS: u64 = 16;
 
 /// Looks for a solution that is as low as possible; the searches look at `effort` states at most, all together.
 ///
@@ -149,14 +151,19 @@ impl Narrowed {
 
     /// Lowers the solution, if it is one of bundles that is lower.
     fn narrow_bundles(&mut self, enough: u64, left: &mut u64) {
+        let count = self.problem.buffers.len() as u64;
         for way in 0..WAYS {
+            // As much as a search has to spend on it.
+            let Some(rest) = left.checked_sub(count * (1 + count / MANY) / 8) else { return };
+            *left = rest;
             let bundled = Bundled::new(&self.problem, way);
             if bundled.problem.buffers.len() >= self.problem.buffers.len() || self.solution.height <= enough {
                 continue;
             }
             spend(left, *left / 8, |rest| {
-                let mut solution =
-                    arrange(&bundled.problem, rest.saturating_mul(ARRANGED).min(MOST_ARRANGED));
+                // A unit of it is a part of a state.
+                *rest /= 2;
+                let mut solution = arrange(&bundled.problem, rest.saturating_mul(UNITS).min(MOST_ARRANGED));
                 improve(&bundled.problem, &mut solution, enough, rest);
                 if solution.height < self.solution.height {
                     self.solution = bundled.unbundled(&self.problem, &solution);

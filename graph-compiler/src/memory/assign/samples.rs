@@ -111,6 +111,21 @@ pub(super) fn training(seed: u64, layers: u64, accumulated: bool, jitter: u64) -
     problem
 }
 
+/// Copies of a training step, each with sizes and lifespans of its own, that begin at any time before the first ends.
+pub(super) fn laid_over(seed: u64, copies: u64, layers: u64, jitter: u64) -> Problem {
+    let mut random = numbers(seed);
+    let mut problem = Problem::default();
+    for copy in 0..copies {
+        let step = training(seed + 2 * copy, layers, seed.is_multiple_of(2), jitter);
+        let end = step.buffers.iter().map(|b| b.upper).max().unwrap_or(0);
+        let begin = random(end);
+        for b in step.buffers {
+            problem.push(Buffer { lower: begin + b.lower, upper: begin + b.upper, ..b });
+        }
+    }
+    problem
+}
+
 /// Whether no two buffers that live at one moment share a byte: every pair is looked at.
 pub(super) fn is_solved(problem: &Problem, solution: &Solution) -> bool {
     let of =

@@ -50,7 +50,7 @@ const FIRST_TURN: u64 = 100_000;
 const MOST_PAIRS: usize = 1 << 22;
 
 /// Buffers for each of which a state counts once.
-const MANY: u64 = 512;
+pub(super) const MANY: u64 = 512;
 /// Ways of bundling that are tried at most.
 const WAYS: u64 = 12;
 
@@ -74,12 +74,20 @@ pub fn within(problem: &Problem, height: u64, left: &mut u64) -> Found {
 
 /// The same with no more than so many ways of bundling.
 pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64) -> Found {
+    let count = problem.buffers.len() as u64;
     if max_load(problem) > height {
         return Found::Nothing;
     }
     if *left == 0 {
         return Found::Unknown;
     }
+    // To look at all buffers, and whom they meet, or what they may be bundled to.
+    let once = if most == 0 { 0 } else { count * (1 + count / MANY) / 8 };
+    let Some(rest) = left.checked_sub(once) else {
+        *left = 0;
+        return Found::Unknown;
+    };
+    *left = rest;
     let whole = Instance::new(problem, height, MOST_PAIRS);
     if whole.as_ref().is_some_and(Instance::is_too_low) {
         return Found::Nothing;
@@ -89,7 +97,10 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
     let mut bundles: Vec<Bundles> = Vec::new();
     for ways in 2.. {
         // With every turn, there is another way.
-        bundles.extend((bundles.len() as u64..ways.min(most)).map(|way| Bundles::new(problem, height, way)));
+        for way in bundles.len() as u64..ways.min(most) {
+            *left -= once.min(*left);
+            bundles.push(Bundles::new(problem, height, way));
+        }
         for bundles in &mut bundles {
             let Some(instance) = &bundles.instance else { continue };
             match take_turns(instance, &bundles.ranks, turn, left) {

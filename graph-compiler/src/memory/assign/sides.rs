@@ -1,0 +1,252 @@
+//! Placing below a ceiling, from both sides, by the moments that count.
+//!
+//! In a training step activations die in the reverse order of their births, while gradients come into being that stay. A gradient that is put on top of the activations is in the way
+//! of what their deaths leave: only what is as small fits below it, and where sizes differ by a few percent nothing does. Under a ceiling there is another side: what is kept hangs
+//! from above and grows towards the activations, and the bytes between the two stay in one piece.
+//!
+//! Nobody says which buffers these are. Whoever takes part of a gap goes to that end of it whose neighbour dies later, but as soon as possible after that: then the neighbour leaves
+//! no hole beside what stays, and deaths along a stack are in order.
+//!
+//! Only moments whose load is almost the greatest count, since at others there is room for holes. So births and deaths are numbered by how many such moments were before: those that
+//! were there when it began to be tight are all born together, and can be stacked in the order of their deaths, whatever that of their births was. All of this goes as well
+//! from the end of time to its beginning.
+//!
+//! The gap is the smallest that is large enough; those that are tight for long come first. Who ends above the ceiling is placed before all others the next time, as in
+//! [`levels`](super::levels). When nobody does, the ceiling is lowered.
+
+use super::bound::load;
+use super::problem::{Buffer, Problem, Solution};
+use super::shelf::{Shelf, Shelved};
+use std::cmp::Reverse;
+
+/// A moment is tight whose load is less than such a part of the bound below it.
+const TIGHT: u64 = 20;
+/// The first ceiling is above the bound by such a part of it; with each success the distance is halved.
+const SLACK: u64 = 105;
+/// Rounds without lower ones after which another way is tried.
+const PATIENCE: u32 = 10;
+/// Ways: from the beginning or the end of time, and the halvings of the longest lifespan where *long* begins.
+const WAYS: [(Direction, u32); 14] = {
+    use Direction::{Backwards, Forwards};
+    [
+        (Forwards, 2),
+        (Backwards, 2),
+        (Forwards, 5),
+        (Backwards, 5),
+        (Forwards, 1),
+        (Backwards, 1),
+        (Forwards, 3),
+        (Backwards, 3),
+        (Forwards, 8),
+        (Backwards, 8),
+        (Forwards, 4),
+        (Backwards, 4),
+        (Forwards, 6),
+        (Backwards, 6),
+    ]
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    Forwards,
+    Backwards,
+}
+
+/// A solution that is as low as this makes it, at the least `bound`; `left` is the effort, in some 60 nanoseconds each.
+///
+/// Nothing if the effort does not suffice for one. Buffers with fixed offsets must not overlap each other.
+pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> {
+    let mut best: Option<Solution> = None;
+    let mut slack = 0u32;
+    let ceiling = |slack: u32| bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0));
+    for (direction, halvings) in WAYS {
+        let line = Line::new(problem, bound, direction);
+        let mut levels = line.levels(halvings);
+        let (mut own, mut failures) = (u64::MAX, 0);
+        for round in 0.. {
+            let now = ceiling(slack);
+            let Some(solution) = line.place(&levels, now, left) else { return best };
+            failures = if solution.height < own { 0 } else { failures + 1 };
+            own = own.min(solution.height);
+            for ((level, buffer), offset) in levels.iter_mut().zip(&problem.buffers).zip(&solution.offsets) {
+                if offset.saturating_add(buffer.size) > now {
+                    *level += 1 + round % 3;
+                }
+            }
+            if best.as_ref().is_none_or(|best| solution.height < best.height) {
+                best = Some(solution);
+            }
+            let height = best.as_ref().map_or(0, |best| best.height);
+            if height <= bound {
+                return best;
+            }
+            while ceiling(slack) >= height {
+                slack += 1;
+                failures = 0;
+            }
+            if failures >= PATIENCE {
+                break;
+            }
+        }
+    }
+    best
+}
+
+/// The buffers of a problem on a line of moments that goes forwards or backwards.
+struct Line<'a> {
+    problem: &'a Problem,
+    /// How many changes there are.
+    moments: u32,
+    /// First and last moment of each, numbered by changes.
+    spans: Vec<(u32, u32)>,
+    /// The same, numbered by tight moments.
+    tight: Vec<(u32, u32)>,
+}
+
+impl<'a> Line<'a> {
+    fn new(problem: &'a Problem, bound: u64, direction: Direction) -> Self {
+        // Every change of the load is a birth or a death, but not every birth or death changes it.
+        let mut moments: Vec<u64> = problem.buffers.iter().flat_map(|b| [b.lower, b.upper]).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        let mut loads = load(problem).into_iter().peekable();
+        let mut now = 0;
+        let mut before = Vec::with_capacity(moments.len());
+        let mut count = 0u32;
+        for moment in &moments {
+            before.push(count);
+            while let Some((_, load)) = loads.next_if(|(at, _)| at <= moment) {
+                now = load;
+            }
+            count += u32::from(now >= bound - bound / TIGHT);
+        }
+        let last = u32::try_from(moments.len()).expect("a problem has fewer moments than memory has bytes");
+        let span = |buffer: &Buffer| {
+            [buffer.lower, buffer.upper].map(|moment| moments.partition_point(|other| *other < moment))
+        };
+        let (mut spans, mut tight) = (Vec::new(), Vec::new());
+        for buffer in &problem.buffers {
+            let [from, to] = span(buffer);
+            let numbers = (from as u32, to as u32);
+            let counts = (before[from], before[to]);
+            match direction {
+                Direction::Forwards => {
+                    spans.push(numbers);
+                    tight.push(counts);
+                }
+                Direction::Backwards => {
+                    spans.push((last - numbers.1, last - numbers.0));
+                    tight.push((count - counts.1, count - counts.0));
+                }
+            }
+        }
+        Line { problem, moments: last, spans, tight }
+    }
+
+    /// The long are above the others.
+    fn levels(&self, halvings: u32) -> Vec<u32> {
+        let lifespans = self.tight.iter().map(|(birth, death)| death - birth);
+        let long = lifespans.clone().max().unwrap_or(0) >> halvings;
+        lifespans.map(|lifespan| u32::from(lifespan > long)).collect()
+    }
+
+    /// Places everybody, those on higher levels first. Nothing if the effort ends before.
+    fn place(&self, levels: &[u32], ceiling: u64, left: &mut u64) -> Option<Solution> {
+        let buffers = &self.problem.buffers;
+        let mut order: Vec<usize> = (0..buffers.len()).filter(|n| buffers[*n].lives()).collect();
+        order.sort_by_key(|n| {
+            let ((birth, death), buffer) = (self.tight[*n], &buffers[*n]);
+            let first = (Reverse(buffer.fixed.is_some()), Reverse(levels[*n]), birth, Reverse(death));
+            (first, self.spans[*n].0, Reverse(buffer.size), *n)
+        });
+        let mut solution =
+            Solution { offsets: buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect(), height: 0 };
+        let mut shelf = Shelf::new(order.len(), self.moments, ceiling);
+        for n in order {
+            let (buffer, (lower, upper)) = (&buffers[n], self.spans[n]);
+            let place = Shelved { lower, upper, from: 0, to: buffer.size, death: self.tight[n].1 };
+            let offset = match buffer.fixed {
+                Some(offset) => offset,
+                None => shelf.fitting(&place, buffer.alignment, left)?,
+            };
+            shelf.insert(&Shelved { from: offset, to: offset.saturating_add(buffer.size), ..place });
+            solution.offsets[n] = offset;
+        }
+        let ends = buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset.saturating_add(b.size));
+        solution.height = ends.max().unwrap_or(0);
+        Some(solution)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::assign::bound::max_load;
+    use crate::memory::assign::samples::{is_solved, laid_over, problem, training};
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_stays_hangs_from_the_ceiling() {
+        // Activations die last in first out, and what comes into being meanwhile is a little larger than the one that dies with its birth.
+        let p = problem(&[(0, 9, 100), (1, 8, 100), (2, 7, 100), (2, 4, 103), (7, 12, 101), (8, 12, 102)]);
+        let s = solve(&p, max_load(&p), &mut 10_000).unwrap();
+        assert_eq!((p.conflict(&s), s.height), (None, 403));
+    }
+
+    #[test]
+    fn only_tight_moments_count() {
+        // All live at 9. The first to be born is the first to die, and what follows is in its bytes.
+        let p = problem(&[(0, 10, 5), (1, 12, 7), (2, 11, 6), (10, 12, 5), (11, 13, 6)]);
+        let line = Line::new(&p, max_load(&p), Direction::Forwards);
+        assert_eq!(line.tight[..3], [(0, 1), (0, 3), (0, 2)]);
+        let backwards = Line::new(&p, max_load(&p), Direction::Backwards);
+        assert_eq!(backwards.tight[..3], [(2, 3), (0, 3), (1, 3)]);
+        assert_eq!(backwards.spans[0].1 - backwards.spans[0].0, line.spans[0].1 - line.spans[0].0);
+        let s = solve(&p, max_load(&p), &mut 10_000).unwrap();
+        assert_eq!((p.conflict(&s), s.height), (None, 18));
+    }
+
+    #[test]
+    fn jittered_training_steps_alone_and_laid_over_each_other_come_near_to_their_load() {
+        for seed in 0..4 {
+            let alone = training(seed, 40, seed % 2 == 0, 5 + seed);
+            let over = laid_over(seed, 6, 12, 10);
+            for p in [alone, over] {
+                let bound = max_load(&p);
+                let s = solve(&p, bound, &mut 1_000_000).unwrap();
+                assert!(is_solved(&p, &s));
+                assert!(s.height * 100 <= bound * 101, "{seed}: {} of {bound}", s.height);
+            }
+        }
+    }
+
+    #[test]
+    fn the_effort_is_an_end() {
+        let p = training(3, 20, true, 10);
+        let bound = max_load(&p);
+        assert_eq!(solve(&p, bound, &mut 100), None);
+        let heights = [30_000, 100_000, 1_000_000].map(|effort| {
+            let s = solve(&p, bound, &mut effort.clone()).unwrap();
+            assert_eq!((p.conflict(&s), &solve(&p, bound, &mut effort.clone()).unwrap()), (None, &s));
+            s.height
+        });
+        assert!(heights.is_sorted_by(|a, b| a >= b), "{heights:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn with_obstacles_and_alignments_there_is_a_solution(
+            rows in prop::collection::vec((0u64..40, 0u64..20, 0u64..50, 1u64..5), 0..60),
+            fixed in 0u64..100,
+        ) {
+            let mut p = Problem::default();
+            for (lower, lifespan, size, alignment) in rows {
+                p.push(Buffer { alignment, ..Buffer::new(lower, lower + lifespan, size) });
+            }
+            p.push(Buffer { fixed: Some(fixed), ..Buffer::new(10, 30, 20) });
+            let s = solve(&p, max_load(&p), &mut 20_000).unwrap();
+            prop_assert_eq!(p.conflict(&s), None);
+            prop_assert!(max_load(&p) <= s.height);
+        }
+    }
+}
