@@ -99,9 +99,8 @@ impl Narrowed {
     fn new(problem: Problem, effort: u64) -> Self {
         let solution = arrange(&problem, effort.saturating_mul(ARRANGED).min(MOST_ARRANGED));
         let bound = max_load(&problem);
-        let numbers = problem.buffers.iter().flat_map(|b| [b.size, b.fixed.unwrap_or(0)]);
-        let unit = if problem.buffers.iter().all(|b| b.alignment == 1) { numbers.fold(0, gcd) } else { 1 };
-        Narrowed { problem, solution, bound, unit: unit.max(1) }
+        let unit = problem.unit();
+        Narrowed { problem, solution, bound, unit }
     }
 
     /// Lowers the solution to `enough`, if the effort is sufficient, or the bound is raised to where it is.
@@ -189,10 +188,6 @@ fn spend<T>(left: &mut u64, share: u64, on: impl FnOnce(&mut u64) -> T) -> T {
     let result = on(&mut rest);
     *left -= given - rest;
     result
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -76,6 +76,13 @@ impl Problem {
         self.buffers.iter().all(|b| b.alignment == 1 && b.fixed.is_none())
     }
 
+    /// What all sizes, and offsets where buffers lie on each other, are multiples of.
+    pub fn unit(&self) -> u64 {
+        let numbers = self.buffers.iter().flat_map(|b| [b.size, b.fixed.unwrap_or(0)]);
+        let unit = if self.buffers.iter().all(|b| b.alignment == 1) { numbers.fold(0, gcd) } else { 1 };
+        unit.max(1)
+    }
+
     /// The pair of buffers that a solution lets share a byte while both live, if there is one. A buffer whose offset is missing, beyond the height or not one that
     /// it may have counts as sharing with itself.
     pub fn conflict(&self, solution: &Solution) -> Option<(usize, usize)> {
@@ -114,4 +121,7 @@ impl Problem {
         }
         None
     }
+}
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -58,7 +58,10 @@ enum Direction {
 pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> {
     let mut best: Option<Solution> = None;
     let mut slack = 0u32;
-    let ceiling = |slack: u32| bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0));
+    // What hangs from a ceiling lies at multiples of what all sizes are multiples of, as on the ground.
+    let unit = problem.unit();
+    let ceiling =
+        |slack: u32| bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0) / unit * unit);
     for (direction, halvings) in WAYS {
         let line = Line::new(problem, bound, direction);
         let mut levels = line.levels(halvings);
@@ -231,6 +234,20 @@ mod tests {
             s.height
         });
         assert!(heights.is_sorted_by(|a, b| a >= b), "{heights:?}");
+    }
+
+    #[test]
+    fn offsets_are_multiples_of_what_sizes_are() {
+        for seed in 0..4 {
+            let mut p = training(seed, 20, true, 10);
+            p.buffers.iter_mut().for_each(|b| b.size *= 64);
+            // So little that a higher ceiling is the last.
+            for effort in [2_000, 10_000, 100_000] {
+                let s = solve(&p, max_load(&p), &mut effort.clone());
+                let offsets = s.into_iter().flat_map(|s| s.offsets);
+                assert_eq!(offsets.filter(|offset| !offset.is_multiple_of(64)).count(), 0);
+            }
+        }
     }
 
     proptest! {
