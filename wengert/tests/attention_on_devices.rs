@@ -87,7 +87,7 @@ fn a_gpt_of_halves_on(device: Device) {
     let program = gradient(1, DType::BF16);
     let inputs = given(&program, 1);
     let mut session = Session::open(device).unwrap();
-    let mut compiled = session.compile(&program, "gradient", &Binding::new()).unwrap();
+    let mut compiled = session.compile(&program, "gradient", Binding::new()).unwrap();
     let bound = program.get("gradient").unwrap().bind(&Binding::new()).unwrap();
     for (input, value) in bound.inputs.iter().zip(&inputs).skip(2) {
         session.set_variable(&input.name, value).unwrap();

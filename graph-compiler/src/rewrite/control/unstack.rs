@@ -166,9 +166,9 @@ impl Stacks {
         let captured = |n: usize| n >= inputs.len() - of_reader.captures;
         let mut sliced: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         let mut captures: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-        for n in of_reader.carries..inputs.len() {
+        for (n, input) in inputs.iter().enumerate().skip(of_reader.carries) {
             let operand = reader.operands[of_reader.first + n];
-            if captured(n) { &mut captures } else { &mut sliced }.insert(operand, inputs[n]);
+            if captured(n) { &mut captures } else { &mut sliced }.insert(operand, *input);
         }
         let region = &self.scan.regions[0];
         let mut shared = BTreeMap::new();
