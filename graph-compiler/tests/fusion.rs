@@ -159,3 +159,41 @@ fn random_programs_have_the_same_bits_however_they_are_compiled() {
         }
     }
 }
+
+/// The gates of a recurrent network: each element of a part is asked for once, whatever else lies beside it.
+#[test]
+fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
+    let part = "f32[32,64]";
+    let mut text = format!("func @f(%x: {part}, %y: {part}, %w: f32[128,8]) -> (z: f32[32,8]) {{\n");
+    text += &format!(
+        "%0: f32[] = constant {{value=f32[] 1.0}}\n%1: {part} = broadcast_in_dim %0 {{shape=[32,64]}}\n"
+    );
+    for (n, [a, b]) in [["%x", "%y"], ["%y", "%x"]].iter().enumerate() {
+        let at = |k: usize| 2 + 5 * n + k;
+        text += &format!("%{}: {part} = sub %1, {a}\n", at(0));
+        text += &format!("%{}: {part} = mul {a}, %{}\n", at(1), at(0));
+        text += &format!("%{}: {part} = mul %{}, {b}\n", at(2), at(1));
+        text += &format!("%{}: {part} = add %{}, {a}\n", at(3), at(2));
+        text += &format!("%{}: {part} = mul %{}, {b}\n", at(4), at(3));
+    }
+    text += "%12: f32[32,128] = concatenate %6, %11 {axis=1}
+             %13: f32[32,8] = dot_general %12, %w {contract=[[1],[0]]}
+             return %13 }";
+    let program = wengert_core::graph::parse_program(&text, "test.ir").unwrap_or_else(|e| panic!("{e}"));
+    let kernels = compiled(&program.functions()[0], true);
+    assert_eq!(kernels.kernels.len(), 2, "{kernels}");
+}
+
+/// Parts of one tensor under one function, written in one place, are not one thing made twice.
+#[test]
+fn functions_of_several_parts_of_a_tensor_are_one_kernel() {
+    let function = wengert_core::graph::build::FunctionBuilder::build("f", |f| {
+        let x = f.input("x", TensorType::new(DType::F32, [32usize, 128]));
+        let [a, b] = [0, 64].map(|from| x.slice_axis(1, from, from + 64).tanh());
+        f.output("a", a.clone());
+        f.output("b", b.clone());
+        f.output("ab", a * b);
+    })
+    .unwrap();
+    assert_eq!(compiled(&function, true).kernels.len(), 1);
+}

@@ -178,11 +178,13 @@ impl Merging<'_, '_> {
     /// True if two roots compute the same of the same.
     fn repeats(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.roots[a], &self.roots[b]);
-        let [first, second] = [a, b].map(|root| &self.view.body.equations[root.equation]);
-        first.location == second.location
-            && first.op == second.op
+        let same = |(a, b): (&usize, &usize)| {
+            let [a, b] = [a, b].map(|n| &self.view.body.equations[*n]);
+            a.location == b.location && a.op == b.op
+        };
+        a.reads == b.reads
             && a.equations.len() == b.equations.len()
-            && a.reads == b.reads
+            && a.equations.iter().zip(&b.equations).all(same)
     }
 
     /// The space of two groups together.

@@ -208,10 +208,17 @@ impl Uses {
                 Work::Covered => continue,
                 _ => view.operands[n].iter().copied().collect(),
             };
+            // What puts its operands beside each other asks for each element of them once.
+            let elements: usize = distinct.iter().map(|v| view.count(*v)).sum();
+            let beside = view.cost[n] == Cost::Free && distinct.len() > 1 && elements == view.count(result);
             for operand in distinct {
+                let part = |points: usize| match beside {
+                    true => points.div_ceil(elements.max(1)).saturating_mul(view.count(operand)),
+                    false => points,
+                };
                 count[operand] = (count[operand] + uses).min(16);
-                points[operand] = points[operand].max(asked);
-                total[operand] = total[operand].saturating_add(in_all);
+                points[operand] = points[operand].max(part(asked));
+                total[operand] = total[operand].saturating_add(part(in_all));
                 reduced[operand] |= if seen_through { reduced[result] } else { reduces };
             }
         }
