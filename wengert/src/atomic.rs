@@ -66,14 +66,43 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// The diagnostic for a failed operation on a file: `cannot read `x.npy`: No such file or directory`.
+/// The diagnostic for a failed operation on a file: `cannot read `x.npy`: No such file or directory`. What is missing is said besides.
 pub(crate) fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
-    Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()))
+    let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
+    let folder = folder_of(path);
+    if !folder.exists() {
+        let help =
+            format!("there is no folder `{}`; relative paths begin where the command runs", folder.display());
+        diagnostic.help(help)
+    } else if verb == "read" && !path.exists() {
+        let within = match folder.as_os_str() == "." {
+            true => "the folder where the command runs".into(),
+            false => format!("the folder `{}`", folder.display()),
+        };
+        diagnostic.help(format!("{within} has no file of that name"))
+    } else {
+        diagnostic
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("a.bin");
+        write_bytes(&there, b"bytes").unwrap();
+        let error = io::Error::other("no");
+        let says = |verb: &str, path: &Path| cannot(verb, path, &error).to_string();
+        assert!(!says("read", &there).contains("help"));
+        assert!(says("read", &folder.path().join("b.bin")).contains("has no file of that name"));
+        assert!(says("read", Path::new("no such.bin")).contains("where the command runs has no file"));
+        assert!(!says("write", &folder.path().join("b.bin")).contains("help"));
+        let nowhere = folder.path().join("no such").join("b.bin");
+        assert!(["read", "write"].iter().all(|verb| says(verb, &nowhere).contains("there is no folder")));
+    }
 
     #[test]
     fn failed_writes_leave_the_old_file_and_no_litter() {
