@@ -18,7 +18,7 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
-use super::rows::{Rows, Tile, beyond};
+use super::rows::{Division, Rows, Share, Tile};
 use super::{Engine, Slots};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
 
@@ -163,51 +163,24 @@ impl Engine for Fma {
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) {
         let (shape, sums) = (&self.shape, self.shape.sums);
         let vector = rows.vector.min(rows.number.vector());
-        let vectors = shape.depth / vector;
-        let side_by_side = vectors.next_power_of_two();
-        let step = THREADS / side_by_side;
-        let (row, column) = divide(code, self.thread, side_by_side);
-        let column = code.binary(Binary::Mul, Type::S32, column, vector as i64);
-        let exists = (vectors != side_by_side)
-            .then(|| code.compare(Compare::Lt, Type::S32, column, shape.depth as i64));
-        let exists = match step > shape.tile {
-            true => {
-                let inside = code.compare(Compare::Lt, Type::S32, row, shape.tile as i64);
-                both(code, exists, Some(inside))
-            }
-            false => exists,
-        };
-        let below = (shape.depth != rows.width)
-            .then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
-        let at = code.binary(Binary::Add, Type::S32, first, row);
-        let from = advance(code, rows.address, at, rows.position);
-        let from = advance(code, from, column, rows.number.size());
-        let to = self.at(code, tile.base, row, shape.pitch());
-        let to = self.at(code, to, column, 1);
-        let copy = |code: &mut Code| {
-            let distances: Vec<usize> = (0..shape.tile).step_by(step).collect();
+        let division = Division { threads: THREADS, vector, depth: shape.depth, tile: shape.tile };
+        let share = Share::new(code, self.thread, division, rows, first);
+        let to = self.at(code, tile.base, share.row, shape.pitch());
+        let to = self.at(code, to, share.column, 1);
+        share.when(code, |code| {
             let mut loaded = vec![];
-            for far in &distances {
-                let inside = (!rows.count.is_multiple_of(shape.tile)).then(|| {
-                    let at = code.binary(Binary::Add, Type::S32, at, *far as i64);
-                    code.compare(Compare::Lt, Type::S32, at, rows.count as i64)
-                });
-                let valid = both(code, inside, below);
-                let place = beyond(code, from, *far as i64 * rows.position);
-                loaded.push(rows.number.load(code, Space::Global, Place { valid, ..place }, vector));
+            for far in share.distances() {
+                let place = share.place(code, rows, far);
+                loaded.push(rows.number.load(code, Space::Global, place, vector));
             }
-            for (far, raw) in distances.into_iter().zip(loaded) {
+            for (far, raw) in share.distances().zip(loaded) {
                 let values: Vec<Reg> = raw.into_iter().map(|r| rows.number.widen(code, r)).collect();
                 for (n, part) in values.chunks(sums.vector()).enumerate() {
                     let elements = far * shape.pitch() + n * sums.vector();
                     sums.store(code, Space::Shared, Place::at(to, elements as i64 * sums.size()), part);
                 }
             }
-        };
-        match exists {
-            Some(exists) => code.when(exists, copy),
-            None => copy(code),
-        }
+        });
     }
 
     fn ahead(&self) -> i64 {

@@ -20,7 +20,7 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
-use super::rows::{Rows, Tile, beyond};
+use super::rows::{Division, Rows, Share, Tile};
 use super::{Engine, Slots};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
 use wengert_core::DType;
@@ -224,37 +224,14 @@ impl Engine for Mma {
 
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) {
         let (shape, vector) = (&self.shape, rows.vector);
-        let vectors = shape.depth / vector;
-        let side_by_side = vectors.next_power_of_two();
-        let step = (WARPS * 32) / side_by_side;
-        let (row, column) = divide(code, self.thread, side_by_side);
-        let column = code.binary(Binary::Mul, Type::S32, column, vector as i64);
-        let exists = (vectors != side_by_side)
-            .then(|| code.compare(Compare::Lt, Type::S32, column, shape.depth as i64));
-        let exists = match step > tile.rows {
-            true => {
-                let inside = code.compare(Compare::Lt, Type::S32, row, tile.rows as i64);
-                both(code, exists, Some(inside))
-            }
-            false => exists,
-        };
-        let below = (shape.depth != rows.width)
-            .then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
-        let at = code.binary(Binary::Add, Type::S32, first, row);
-        let from = advance(code, rows.address, at, rows.position);
-        let from = advance(code, from, column, rows.number.size());
-        let to = code.ternary(Ternary::Mad, Type::S32, row, shape.pitch() as i64, tile.base);
-        let to = code.ternary(Ternary::Mad, Type::S32, column, 2, to);
-        let copy = |code: &mut Code| {
-            let distances: Vec<usize> = (0..tile.rows).step_by(step).collect();
+        let division = Division { threads: WARPS * 32, vector, depth: shape.depth, tile: tile.rows };
+        let share = Share::new(code, self.thread, division, rows, first);
+        let to = code.ternary(Ternary::Mad, Type::S32, share.row, shape.pitch() as i64, tile.base);
+        let to = code.ternary(Ternary::Mad, Type::S32, share.column, 2, to);
+        share.when(code, |code| {
             let mut loaded = vec![];
-            for far in &distances {
-                let inside = (!rows.count.is_multiple_of(tile.rows)).then(|| {
-                    let at = code.binary(Binary::Add, Type::S32, at, *far as i64);
-                    code.compare(Compare::Lt, Type::S32, at, rows.count as i64)
-                });
-                let valid = both(code, inside, below);
-                let place = Place { valid, ..beyond(code, from, *far as i64 * rows.position) };
+            for far in share.distances() {
+                let place = share.place(code, rows, far);
                 let to_offset = (far * shape.pitch()) as i64;
                 if vector < 8 {
                     loaded.push((rows.number.load(code, Space::Global, place, vector), to_offset));
@@ -271,11 +248,7 @@ impl Engine for Mma {
             for (raw, offset) in loaded {
                 rows.number.store(code, Space::Shared, Place::at(to, offset), &raw);
             }
-        };
-        match exists {
-            Some(exists) => code.when(exists, copy),
-            None => copy(code),
-        }
+        });
     }
 
     fn ahead(&self) -> i64 {

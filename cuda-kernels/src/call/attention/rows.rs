@@ -1,9 +1,9 @@
 //! Rows of a head in memory, and tiles of them in shared memory.
 
-use super::super::index::advance;
+use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
 use super::Problem;
-use crate::ptx::{Binary, Code, Reg, Type};
+use crate::ptx::{Binary, Code, Compare, Reg, Type};
 use wengert_core::call::Heads;
 
 /// Rows of one head in memory.
@@ -66,4 +66,82 @@ pub(super) struct Tile {
     pub base: Reg,
     /// How many.
     pub rows: usize,
+}
+
+/// How a block's threads divide what they copy into a tile.
+#[derive(Clone, Copy)]
+pub(super) struct Division {
+    /// How many threads there are.
+    pub threads: usize,
+    /// Numbers that a thread copies together.
+    pub vector: usize,
+    /// Numbers of a tile's row, of which those that rows do not have are zeros.
+    pub depth: usize,
+    /// Rows of a tile.
+    pub tile: usize,
+}
+
+/// What a thread copies into a tile: a piece of a row, and of each row a step further on.
+pub(super) struct Share {
+    /// The first piece's row and column in the tile.
+    pub row: Reg,
+    pub column: Reg,
+    division: Division,
+    step: usize,
+    /// Whether the tile has the first piece, and whether rows have its column; where that is not always so.
+    exists: Option<Reg>,
+    below: Option<Reg>,
+    /// The row in memory, and the address of the piece there.
+    at: Reg,
+    from: Reg,
+}
+
+impl Share {
+    /// That of a thread, of the rows from `first` on.
+    pub fn new(code: &mut Code, thread: Reg, division: Division, rows: &Rows, first: Reg) -> Share {
+        let Division { threads, vector, depth, tile } = division;
+        let vectors = depth / vector;
+        let side_by_side = vectors.next_power_of_two();
+        let step = threads / side_by_side;
+        let (row, column) = divide(code, thread, side_by_side);
+        let column = code.binary(Binary::Mul, Type::S32, column, vector as i64);
+        let exists =
+            (vectors != side_by_side).then(|| code.compare(Compare::Lt, Type::S32, column, depth as i64));
+        let exists = match step > tile {
+            true => {
+                let inside = code.compare(Compare::Lt, Type::S32, row, tile as i64);
+                both(code, exists, Some(inside))
+            }
+            false => exists,
+        };
+        let below =
+            (depth != rows.width).then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
+        let at = code.binary(Binary::Add, Type::S32, first, row);
+        let from = advance(code, rows.address, at, rows.position);
+        let from = advance(code, from, column, rows.number.size());
+        Share { row, column, division, step, exists, below, at, from }
+    }
+
+    /// How many rows behind the first each piece is.
+    pub fn distances(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.division.tile).step_by(self.step)
+    }
+
+    /// Where a piece lies in memory, if anywhere.
+    pub fn place(&self, code: &mut Code, rows: &Rows, far: usize) -> Place {
+        let inside = (!rows.count.is_multiple_of(self.division.tile)).then(|| {
+            let at = code.binary(Binary::Add, Type::S32, self.at, far as i64);
+            code.compare(Compare::Lt, Type::S32, at, rows.count as i64)
+        });
+        let valid = both(code, inside, self.below);
+        Place { valid, ..beyond(code, self.from, far as i64 * rows.position) }
+    }
+
+    /// Copies, where there is something to copy.
+    pub fn when(&self, code: &mut Code, copy: impl FnOnce(&mut Code)) {
+        match self.exists {
+            Some(exists) => code.when(exists, copy),
+            None => copy(code),
+        }
+    }
 }
