@@ -78,7 +78,9 @@ pub(in crate::call) struct Kernels<T: 'static> {
     pub columns: usize,
     /// The strips of 1, 2, … rows.
     strips: &'static [unsafe fn(&Strip<T>)],
-    /// Those that pack rhs besides.
+    /// Those that fetch besides what the next panel needs, which lies beside this one.
+    lying: &'static [unsafe fn(&Strip<T>)],
+    /// Those that pack rhs besides, and fetch likewise.
     packing: &'static [unsafe fn(&Strip<T>)],
     /// Those of one panel that fetch besides what will be packed.
     fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
@@ -105,6 +107,17 @@ impl<T> Kernels<T> {
     pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.strips[rows - 1](strip) }
+    }
+
+    /// A strip of so many rows, whose rhs is where it lies. Its lines are short pieces of memory, of which the machine would foresee none by
+    /// itself; so each panel's are fetched while the one before it is used.
+    ///
+    /// # Safety
+    ///
+    /// That of [`strip`](Self::strip).
+    pub(super) unsafe fn lying(&self, rows: usize, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.lying[rows - 1](strip) }
     }
 
     /// A strip of so many rows, which packs rhs besides: what it loads anyway is stored into panels for the strips that follow, and to
@@ -146,7 +159,7 @@ const LONG: usize = 64;
 ///
 /// That of [`Kernels::strip`], for `ROWS` rows, or of [`Kernels::packing`].
 #[inline(always)]
-unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V::Number>) {
+unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left, mut packed) = (strip.rhs, strip.out, strip.columns, strip.packed);
     // SAFETY: whole panels have out's columns, and a part of one goes to a buffer of the size of a tile, of which only out's columns are
@@ -160,7 +173,7 @@ unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V
                     V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
                 }
             }
-            tile::<V, ROWS, 2, PACKS>(strip, rhs, packed, out, strip.out_row, || ());
+            tile::<V, ROWS, 2, LIES, PACKS>(strip, rhs, packed, out, strip.out_row, || ());
             packed = packed.wrapping_add(strip.depth * wide);
             rhs = rhs.add(strip.panel);
             out = out.add(wide);
@@ -177,9 +190,9 @@ unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V
             }
         }
         if left > V::LANES {
-            tile::<V, ROWS, 2, false>(strip, rhs, packed, sums, wide, || ());
+            tile::<V, ROWS, 2, false, false>(strip, rhs, packed, sums, wide, || ());
         } else {
-            tile::<V, ROWS, 1, false>(strip, rhs, packed, sums, wide, || ());
+            tile::<V, ROWS, 1, false, false>(strip, rhs, packed, sums, wide, || ());
         }
         for i in 0..ROWS {
             (0..left).for_each(|j| out.add(i * strip.out_row + j).write(sums.add(i * wide + j).read()));
@@ -203,17 +216,19 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
         }
     };
     // SAFETY: the caller's promise is the same.
-    unsafe { tile::<V, ROWS, 2, false>(strip, strip.rhs, strip.packed, strip.out, strip.out_row, besides) }
+    unsafe {
+        tile::<V, ROWS, 2, false, false>(strip, strip.rhs, strip.packed, strip.out, strip.out_row, besides)
+    }
 }
 
-/// One tile, of `WIDE` vectors in a row; if it packs, it says what the next panel needs, which lies beside this one. With each step something else is
-/// done besides.
+/// One tile, of `WIDE` vectors in a row. If rhs is where it lies, it fetches what the next panel needs, which lies beside this one; it may pack what it
+/// reads. With each step something else is done besides.
 ///
 /// # Safety
 ///
 /// That of [`Kernels::strip`], with a panel of rhs and rows of out of so many vectors.
 #[inline(always)]
-unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const PACKS: bool>(
+unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool, const PACKS: bool>(
     strip: &Strip<V::Number>,
     mut rhs: *const V::Number,
     mut packed: *mut V::Number,
@@ -238,6 +253,8 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const PACKS: boo
                 *y = V::load(rhs.add(v * V::LANES));
                 if PACKS {
                     y.store(packed.add(v * V::LANES));
+                }
+                if LIES {
                     fetch(rhs.wrapping_add((WIDE + v) * V::LANES));
                 }
             }
@@ -419,9 +436,9 @@ macro_rules! level {
             ///
             /// That of [`Kernels::strip`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
-            unsafe fn strip<V: Vector, const ROWS: usize, const PACKS: bool>(strip: &Strip<V::Number>) {
+            unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { super::strip::<V, ROWS, PACKS>(strip) }
+                unsafe { super::strip::<V, ROWS, LIES, PACKS>(strip) }
             }
 
             /// # Safety
@@ -459,8 +476,9 @@ macro_rules! level {
 
             $(pub(super) static $name: Kernels<$t> = Kernels {
                 columns: 2 * <$vector>::LANES,
-                strips: &[$(strip::<$vector, $rows, false>),*],
-                packing: &[$(strip::<$vector, $rows, true>),*],
+                strips: &[$(strip::<$vector, $rows, false, false>),*],
+                lying: &[$(strip::<$vector, $rows, true, false>),*],
+                packing: &[$(strip::<$vector, $rows, true, true>),*],
                 fetching: &[$(fetching::<$vector, $rows>),*],
                 gathering: &[$(gathering::<$vector, $rows>),*],
                 dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,

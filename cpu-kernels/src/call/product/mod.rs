@@ -34,7 +34,7 @@
 //! Packing moves each element of a tile's operands once, and each takes part in as many multiplications as the tile has columns or rows: a
 //! hundred of them hide it. With few rows there is nothing to hide it behind: rhs is read once, where it is, in long runs, a few rows at a
 //! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. With some strips
-//! of rows a block of rhs is not packed either, unless its lines are so far apart that caches and translations of addresses do not hold it. Where
+//! of rows a block of rhs is not packed either (each panel is fetched while the one before it is used), unless its lines are so far apart that caches and translations of addresses do not hold it. Where
 //! columns of rhs lie side by side, packing is the first strip's affair: it reads rhs where it is, and stores into panels what it has loaded, so that memory is waited for
 //! while it multiplies. Of the block that is packed next, whatever its layout, the tiles of this one [fetch](coming) the source.
 //!
@@ -382,7 +382,7 @@ impl<T: Element> Part<T> {
                                 self.kernels.packing(rows, &part);
                                 use_of_rhs = Use::Packed;
                             } else {
-                                self.kernels.strip(rows, &part);
+                                self.kernels.lying(rows, &part);
                             }
                             let rhs = strip.rhs.add(lying * steps);
                             let (columns, out) = (columns.len() - lying, strip.out.add(lying));
