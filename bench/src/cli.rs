@@ -7,6 +7,7 @@ use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
 use crate::harness::Contender;
 use crate::memory::command::Asked;
 use crate::native::Native;
+use crate::outcome::{Failure, Status};
 use crate::process::serve;
 use crate::profile::profile;
 use crate::record::Record;
@@ -18,7 +19,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wengert::core::diagnostic::Kind;
 use wengert::{Device, DeviceOptions, Diagnostic, Result, atomic};
 
 /// Measures Wengert and merges the records of measurements.
@@ -189,45 +189,6 @@ struct Shown {
     /// Draws a plot to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-}
-
-/// How a command ended that has nothing more to say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Status {
-    /// Good.
-    Good = 0,
-    /// Something that was to be measured failed, or its result was wrong.
-    Failed = 1,
-    /// Wrong usage or bad input.
-    BadInput = 2,
-    /// The device is not there.
-    Device = 3,
-}
-
-/// Why a command did not do what it was asked.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Failure {
-    /// The exit status.
-    pub status: Status,
-    /// What to tell.
-    pub diagnostic: Diagnostic,
-}
-
-impl From<Diagnostic> for Failure {
-    fn from(diagnostic: Diagnostic) -> Self {
-        let status = match diagnostic.kind {
-            Kind::Mistake => Status::BadInput,
-            Kind::Device => Status::Device,
-        };
-        Failure { status, diagnostic }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Diagnostic::new(format!("cannot write the output: {error}")).into()
-    }
 }
 
 /// Runs the command. Results go to `out`, progress to `err`.

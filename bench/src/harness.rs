@@ -3,7 +3,8 @@
 //! An *entrant* is a case by a contender. All entrants of a group are made ready (compiled, their data in place, their result compared),
 //! then warmed, which also tells how many runs make a sample long enough for the clock. Then come the rounds: in each, every entrant
 //! gives one sample of many runs and one of a single run. The order of every other round is reversed, so that nobody always
-//! runs behind the same neighbour and finds the caches as that one left them.
+//! runs behind the same neighbour. Before its sample an entrant runs once untimed: its threads have slept and the caches are as another
+//! one left them, where a program that trains, or answers, would find its own.
 
 use crate::case::Case;
 use crate::parity::Parity;
@@ -127,7 +128,7 @@ pub fn measure(
         }
     }
     let rested = entrants.len() as f64 * REST.as_secs_f64();
-    let timed: f64 = entrants.iter().map(|e| e.seconds * (e.runs + 1) as f64).sum();
+    let timed: f64 = entrants.iter().map(|e| e.seconds * (e.runs + 2) as f64).sum();
     let rounds = settings.rounds(timed + rested);
     for round in 0..rounds {
         progress(&format!("round {} of {rounds}, {} entrants", round + 1, entrants.len()));
@@ -136,11 +137,13 @@ pub fn measure(
             order.reverse();
         }
         for entrant in order.into_iter().filter(|e| e.failure.is_none()) {
+            let contender = &mut contenders[entrant.contender];
+            let mut warmed = Ok(0.0);
             if settings.sample_seconds > 0.0 {
                 sleep(REST);
+                warmed = contender.time(entrant.case, 1);
             }
-            let contender = &mut contenders[entrant.contender];
-            let sample = contender.time(entrant.case, entrant.runs);
+            let sample = warmed.and_then(|_| contender.time(entrant.case, entrant.runs));
             // A sample of one run is what it takes alone.
             let alone = |many| match entrant.runs {
                 1 => Ok((many, many)),
@@ -274,7 +277,7 @@ mod tests {
         assert_eq!(found("a"), (20, 0.001, 0.001, 3));
         assert_eq!(found("b"), (5, 0.004, 0.004, 3));
 
-        // Behind the warm-up, the rounds: the second in reverse.
+        // Behind the warm-up, the rounds: the second in reverse; before each sample a run, and behind it another.
         let calls = calls.borrow();
         let summed_by = |name: &str, runs: u64| format!("{name} {} {runs}", summed.id);
         let samples: Vec<&String> =
@@ -282,6 +285,9 @@ mod tests {
         let (a, b) = (summed_by("a", 20), summed_by("b", 5));
         // One of each calibrates.
         assert_eq!(samples[2..], [&a, &b, &b, &a, &a, &b]);
+        let single = summed_by("a", 1);
+        let around = calls.windows(3).filter(|w| w[1] == a && w[0] == single && w[2] == single).count();
+        assert_eq!(around, 3);
         assert_eq!(calls.iter().filter(|c| c.ends_with("released")).count(), 4);
     }
 

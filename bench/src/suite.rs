@@ -1,7 +1,8 @@
 //! A run of measurements: who takes part in what, from the look at the machine to the record.
 //!
 //! On the CPU each contender is a process of its own, this library and the plain loops too: what the threads, caches and allocators of one have been through
-//! is no other's affair. On a GPU this library stays within the process that measures, where its settings can be chosen.
+//! is no other's affair. Each group of cases begins with new processes: allocators rarely give back what the cases before took, and all contenders of a large case
+//! are in memory at once; and one that has died takes part again. On a GPU this library stays within the process that measures, where its settings can be chosen.
 
 use crate::busy;
 use crate::case::Case;
@@ -120,10 +121,6 @@ impl Run<'_> {
         // Whether the device is there is found out once, not once for each case.
         Session::open(self.device)?;
         let mut record = self.begin()?;
-        let mut contenders = Vec::new();
-        if !choice.cases.is_empty() {
-            contenders = self.contenders(&mut record)?;
-        }
         let mut groups: Vec<&str> = Vec::new();
         for case in &choice.cases {
             if !groups.contains(&case.group.as_str()) {
@@ -133,13 +130,12 @@ impl Run<'_> {
         for group in groups {
             let of_group: Vec<&Case> = choice.cases.iter().copied().filter(|c| c.group == group).collect();
             let mut told = |line: &str| progress(&format!("{group}: {line}"));
+            let mut contenders = self.contenders(&mut record)?;
             let (measurements, failed) =
                 measure(&mut contenders, &of_group, &record.settings, &wants, &mut told);
             record.measurements.extend(measurements);
             record.failed.extend(failed);
         }
-        // Starts need the memory that the others hold.
-        drop(contenders);
         if !choice.starts.is_empty() {
             self.start(choice, &mut record, progress)?;
         }
@@ -265,7 +261,12 @@ fn enter(starter: &Starter, contenders: &mut Vec<Box<dyn Contender>>, record: &m
             record.machine.libraries.extend(process.libraries().clone());
             contenders.push(Box::new(process));
         }
-        Err(why) => record.absent.push(Absent { contender: starter.shown(), why }),
+        Err(why) => {
+            let absent = Absent { contender: starter.shown(), why };
+            if !record.absent.contains(&absent) {
+                record.absent.push(absent);
+            }
+        }
     }
     Ok(())
 }

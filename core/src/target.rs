@@ -1,7 +1,7 @@
 //! What a device states about itself: the numbers that decide what a program computes and how it is laid out, and the calls
 //! that its back end claims. A value, so that plans can be made for devices that are not there.
 
-use crate::call::{Call, ScatterKind};
+use crate::call::{Call, CallKind};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -78,63 +78,6 @@ fn sort_workspace(elements: u64, length: usize) -> u64 {
     match length {
         0..=BLOCK_SORT => 0,
         _ => elements.saturating_mul(17).saturating_add(4 << 10),
-    }
-}
-
-/// The kind of a call, without its extents.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum CallKind {
-    /// [`Call::Gemm`]
-    Gemm,
-    /// [`Call::Convolution`]
-    Convolution,
-    /// [`Call::Scatter`] of that kind.
-    Scatter(ScatterKind),
-    /// [`Call::Sort`]
-    Sort,
-    /// [`Call::TopK`]
-    TopK,
-    /// [`Call::Attention`]
-    Attention,
-}
-
-impl CallKind {
-    /// Every kind.
-    pub const ALL: [CallKind; 10] = [
-        CallKind::Gemm,
-        CallKind::Convolution,
-        CallKind::Scatter(ScatterKind::Add),
-        CallKind::Scatter(ScatterKind::Mul),
-        CallKind::Scatter(ScatterKind::Min),
-        CallKind::Scatter(ScatterKind::Max),
-        CallKind::Scatter(ScatterKind::Replace),
-        CallKind::Sort,
-        CallKind::TopK,
-        CallKind::Attention,
-    ];
-
-    /// The kind of a call.
-    pub const fn of(call: &Call) -> Self {
-        match call {
-            Call::Gemm(_) => CallKind::Gemm,
-            Call::Convolution(_) => CallKind::Convolution,
-            Call::Scatter(s) => CallKind::Scatter(s.kind),
-            Call::Sort(_) => CallKind::Sort,
-            Call::TopK(_) => CallKind::TopK,
-            Call::Attention(_) => CallKind::Attention,
-        }
-    }
-
-    /// Name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CallKind::Gemm => "gemm",
-            CallKind::Convolution => "convolution",
-            CallKind::Scatter(kind) => kind.name(),
-            CallKind::Sort => "sort",
-            CallKind::TopK => "top_k",
-            CallKind::Attention => "attention",
-        }
     }
 }
 

@@ -67,7 +67,7 @@ fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// The diagnostic for a failed operation on a file: `cannot read `x.npy`: No such file or directory`. What is missing is said besides.
-pub(crate) fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
+pub fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
     let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
     let folder = folder_of(path);
     if !folder.exists() {

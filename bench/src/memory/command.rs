@@ -2,7 +2,7 @@
 
 use super::{ask, footprint};
 use crate::case::{Case, catalogue_of_memory};
-use crate::cli::{Failure, Status};
+use crate::outcome::{Failure, Status};
 use crate::record::{Absent, Failed, Record};
 use crate::suite::{Own, Run};
 use crate::table::markdown;

@@ -14,6 +14,7 @@
 mod attention;
 mod convolution;
 mod gemm;
+mod kind;
 pub mod reference;
 mod scatter;
 mod sort;
@@ -22,6 +23,7 @@ mod top_k;
 pub use attention::{Attention, Heads};
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
+pub use kind::CallKind;
 pub use reference::Reference;
 pub use scatter::{Scatter, ScatterKind};
 pub use sort::{Sort, compare};
@@ -30,7 +32,6 @@ pub use top_k::TopK;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes};
-use crate::target::CallKind;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 

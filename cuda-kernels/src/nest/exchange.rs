@@ -4,7 +4,7 @@ use super::emit::Emit;
 use super::team::{Team, exchange_size};
 use super::vector::to_memory;
 use crate::architecture::WARP;
-use crate::ptx::{Code, Compare, Inst, Operand, Reg, Rounding, Shuffle, Space, Ternary, Type, Width};
+use crate::ptx::{Code, Compare, Inst, Lanes, Operand, Reg, Rounding, Shuffle, Space, Ternary, Type, Width};
 use crate::scalar::{memory_type, value_type};
 use wengert_core::DType;
 use wengert_core::nest::Affine;
@@ -96,46 +96,24 @@ impl Team<'_> {
         // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits that name the segment.
         let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
         let clamp = ((WARP - segment) << 8) | 0x1f;
-        shuffle(&mut emit.code, dtype, value, mode, &lane, clamp, &self.members)
+        shuffle(&mut emit.code, dtype, value, &Lanes { mode, lane, clamp, members: self.members.clone() })
     }
 }
 
 /// The value of another lane of the warp.
-pub(super) fn shuffle(
-    code: &mut Code,
-    dtype: DType,
-    value: Reg,
-    mode: Shuffle,
-    lane: &Operand,
-    clamp: u32,
-    members: &Operand,
-) -> Reg {
-    let one = |code: &mut Code, value: Reg| {
-        let result = code.reg(Width::B32);
-        let (lane, members) = (lane.clone(), members.clone());
-        code.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
-        result
-    };
+pub(super) fn shuffle(code: &mut Code, dtype: DType, value: Reg, from: &Lanes) -> Reg {
     match value_type(dtype).width() {
         Width::Pred => {
             let word = code.select(Type::B32, 1, 0, value);
-            let word = one(code, word);
+            let word = code.shuffle(from, word);
             code.compare(Compare::Ne, Type::U32, word, 0)
         }
         Width::B16 => {
             let word = code.convert(Rounding::Exact, Type::U32, Type::U16, value);
-            let word = one(code, word);
+            let word = code.shuffle(from, word);
             code.convert(Rounding::Exact, Type::U16, Type::U32, word)
         }
-        Width::B32 => one(code, value),
-        Width::B64 => {
-            let (low, high) = (code.reg(Width::B32), code.reg(Width::B32));
-            code.push(Inst::Unpack(Type::B64, vec![low, high], value));
-            let parts = vec![one(code, low), one(code, high)];
-            let result = code.reg(Width::B64);
-            code.push(Inst::Pack(Type::B64, result, parts));
-            result
-        }
+        Width::B32 | Width::B64 => code.shuffle(from, value),
     }
 }
 

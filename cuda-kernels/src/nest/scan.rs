@@ -10,7 +10,7 @@ use super::shape;
 use super::spread::is_exact;
 use super::team::{Layout, Team, place};
 use crate::architecture::WARP;
-use crate::ptx::{Operand, Reg, Shuffle};
+use crate::ptx::{Lanes, Operand, Reg, Shuffle};
 use crate::scalar;
 use wengert_core::nest::{Affine, AxisId, Instr, Phase, Prefix};
 use wengert_core::{Id, Result};
@@ -90,12 +90,14 @@ impl Emit<'_> {
         }
         let mut distance = 1;
         while distance < WARP {
-            let by = Operand::Int(distance.into());
-            let before: Vec<Reg> = dtypes
-                .iter()
-                .zip(&values)
-                .map(|(d, v)| shuffle(&mut self.code, *d, *v, Shuffle::Up, &by, 0, &scan.members))
-                .collect();
+            let below = Lanes {
+                mode: Shuffle::Up,
+                lane: Operand::Int(distance.into()),
+                clamp: 0,
+                members: scan.members.clone(),
+            };
+            let before: Vec<Reg> =
+                dtypes.iter().zip(&values).map(|(d, v)| shuffle(&mut self.code, *d, *v, &below)).collect();
             let both = self.combine(&prefix.combine, &before, &values)?;
             let takes = self.guard(&Affine::axis(scan.lane), distance.into(), WARP.into());
             let takes = takes.expect("the first lanes have nothing before them");
@@ -106,10 +108,15 @@ impl Emit<'_> {
         }
         let carry = self.prefixes[number][0].clone();
         let results = self.combine(&prefix.combine, &carry, &values)?;
-        let end = Operand::Int(i64::from(WARP) - 1);
+        let end = Lanes {
+            mode: Shuffle::Index,
+            lane: Operand::Int(i64::from(WARP) - 1),
+            clamp: 0x1f,
+            members: scan.members,
+        };
         for (((result, value), carry), dtype) in prefix.results.iter().zip(&results).zip(&carry).zip(&dtypes)
         {
-            let last = shuffle(&mut self.code, *dtype, *value, Shuffle::Index, &end, 0x1f, &scan.members);
+            let last = shuffle(&mut self.code, *dtype, *value, &end);
             self.assign(&[*dtype], &[*carry], &[last]);
             self.define(0, *result, *value);
         }

@@ -16,6 +16,7 @@
 
 mod builder;
 mod instruction;
+mod lanes;
 mod module;
 mod types;
 
@@ -23,6 +24,7 @@ pub use builder::{Code, Label};
 pub use instruction::{
     Atomic, Binary, Cache, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary,
 };
+pub use lanes::Lanes;
 pub use module::{Function, Kernel, Module, Parameter, SharedArray};
 pub use types::{Operand, Reg, Space, Special, Type, Width};
 

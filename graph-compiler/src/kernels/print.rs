@@ -52,9 +52,9 @@ impl Kernels {
                 kernel.writes.iter().map(|b| format!("{}: {}", self.name(*b), self.buffers[*b].ty)).collect();
             let work = match &kernel.work {
                 Work::Nest(nest) => format!("@{}", nest.name),
-                Work::Call(call) => format!("call {}", wengert_core::target::CallKind::of(call).name()),
+                Work::Call(call) => format!("call {}", wengert_core::call::CallKind::of(call).name()),
                 Work::Joined(joined) => {
-                    let call = wengert_core::target::CallKind::of(&joined.call).name();
+                    let call = wengert_core::call::CallKind::of(&joined.call).name();
                     format!("call {call}, then @{}", joined.nest.name)
                 }
                 Work::Control(control) => {

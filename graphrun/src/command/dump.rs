@@ -5,12 +5,12 @@ use crate::console::{Console, Outcome, Status};
 use crate::source::{Contents, Source, bindings, pair, target};
 use std::borrow::Cow;
 use wengert::core::Target;
+use wengert::core::call::CallKind;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
 use wengert::core::graph::{Function, verify};
 use wengert::core::plan::account::AccountText;
 use wengert::core::plan::{Plan, account};
-use wengert::core::target::CallKind;
 use wengert::kernels::{
     Kernels, Work,
     cost::{Cost, Rates},

@@ -18,7 +18,7 @@ pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
     }
     let (mut cases, mut failed, mut blessed) = (0, 0, 0);
     for path in &files {
-        let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
+        let text = std::fs::read_to_string(path).map_err(|e| atomic::cannot("read", path, &e))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let report = check_file(&name, &text);
         cases += report.cases;
@@ -39,7 +39,7 @@ pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
 
 /// All `.ir` files at and below a path, sorted.
 fn find(path: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
-    let unreadable = |e| unreadable(path, &e);
+    let unreadable = |e: std::io::Error| atomic::cannot("read", path, &e);
     if std::fs::metadata(path).map_err(unreadable)?.is_file() {
         files.push(path.into());
         return Ok(());
@@ -55,8 +55,4 @@ fn find(path: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
-    Diagnostic::new(format!("cannot read `{}`: {error}", path.display()))
 }

@@ -11,7 +11,7 @@ use super::columns::Columns;
 use super::mma::Work;
 use super::rows::Rows;
 use super::{Block, Engine, Problem, begin, engine, power, scale};
-use crate::ptx::{Binary, Code, Compare, Inst, Reg, Shuffle, Space, Ternary, Type, Unary};
+use crate::ptx::{Binary, Code, Compare, Lanes, Reg, Space, Ternary, Type, Unary};
 use crate::scalar;
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
@@ -141,35 +141,10 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
 fn together(code: &mut Code, engine: &dyn Engine, operation: Binary, mut value: Reg) -> Reg {
     let ty = engine.sums().wide();
     for lane in engine.lanes() {
-        let other = shuffled(code, engine.sums(), value, *lane);
+        let other = code.shuffle(&Lanes::butterfly(*lane), value);
         value = code.binary(operation, ty, value, other);
     }
     value
-}
-
-/// The number that the lane has whose number differs in these bits.
-fn shuffled(code: &mut Code, wide: Number, value: Reg, bits: i64) -> Reg {
-    let of_lane = |code: &mut Code, value: Reg| {
-        let result = code.reg_of(Type::B32);
-        code.push(Inst::Shuffle {
-            mode: Shuffle::Butterfly,
-            result,
-            value,
-            lane: bits.into(),
-            clamp: 31,
-            members: (-1).into(),
-        });
-        result
-    };
-    if wide.size() == 4 {
-        return of_lane(code, value);
-    }
-    let parts = [code.reg_of(Type::B32), code.reg_of(Type::B32)];
-    code.push(Inst::Unpack(Type::B64, parts.to_vec(), value));
-    let parts = parts.map(|part| of_lane(code, part));
-    let whole = code.reg_of(Type::B64);
-    code.push(Inst::Pack(Type::B64, whole, parts.to_vec()));
-    whole
 }
 
 /// What powers are taken relative to: the greatest score, or 0 where that is infinite.

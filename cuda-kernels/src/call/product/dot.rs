@@ -12,7 +12,7 @@ use super::super::number::{Number, Place};
 use super::finish::Destination;
 use super::gather::{Direction, Gather, Half, Moves};
 use super::{FULL, Product, check_extent};
-use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Shuffle, Space, Ternary, Type, Width};
+use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Space, Ternary, Type};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
@@ -21,7 +21,6 @@ const THREADS: usize = 256;
 const AT_A_TIME: usize = 4;
 /// A part of a sum has at least so many terms.
 const LONG: usize = 2048;
-const ALL: i64 = 0xffff_ffff;
 
 /// Whether the larger operand lies in runs along the sum.
 pub(super) fn fits(product: &Product) -> bool {
@@ -91,7 +90,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     });
     let mut total = sum;
     for bits in [16, 8, 4, 2, 1] {
-        let other = exchange(code, sums, total, bits);
+        let other = code.shuffle(&Lanes::butterfly(bits), total);
         total = sums.add(code, total, other);
     }
     let mut owner = code.compare(Compare::Eq, Type::S32, lane, 0);
@@ -164,29 +163,4 @@ impl LaneSum<'_> {
             self.sides[0].number.accumulate(code, self.sum, x, y);
         }
     }
-}
-
-/// The value of the lane whose number differs in these bits.
-fn exchange(code: &mut Code, number: Number, value: Reg, bits: i64) -> Reg {
-    let shuffle = |code: &mut Code, value: Reg| {
-        let result = code.reg(Width::B32);
-        code.push(Inst::Shuffle {
-            mode: Shuffle::Butterfly,
-            result,
-            value,
-            lane: bits.into(),
-            clamp: 31,
-            members: Operand::Int(ALL),
-        });
-        result
-    };
-    if number.size() == 4 {
-        return shuffle(code, value);
-    }
-    let parts = vec![code.reg(Width::B32), code.reg(Width::B32)];
-    code.push(Inst::Unpack(number.wide(), parts.clone(), value));
-    let parts = parts.into_iter().map(|part| shuffle(code, part)).collect();
-    let result = code.reg_of(number.wide());
-    code.push(Inst::Pack(number.wide(), result, parts));
-    result
 }

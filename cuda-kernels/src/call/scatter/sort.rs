@@ -15,7 +15,8 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use crate::ptx::{
-    Atomic, Binary, Code, Compare, Inst, Operand, Reg, Shuffle, Space, Special, Ternary, Type, Unary, Width,
+    Atomic, Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary, Type, Unary,
+    Width,
 };
 use crate::stage::{Access, Memory, Slot, Stage};
 use wengert_core::Result;
@@ -322,15 +323,8 @@ impl Sort {
 fn warp_sums(code: &mut Code, lane: Reg, value: Reg) -> Reg {
     let mut sum = value;
     for distance in [1, 2, 4, 8, 16] {
-        let other = code.reg(Width::B32);
-        code.push(Inst::Shuffle {
-            mode: Shuffle::Up,
-            result: other,
-            value: sum,
-            lane: distance.into(),
-            clamp: 0,
-            members: Operand::Int(ALL),
-        });
+        let below = Lanes { mode: Shuffle::Up, lane: distance.into(), clamp: 0, members: Operand::Int(ALL) };
+        let other = code.shuffle(&below, sum);
         let next = code.binary(Binary::Add, Type::U32, sum, other);
         let there = code.compare(Compare::Ge, Type::U32, lane, distance);
         sum = code.select(Type::U32, next, sum, there);

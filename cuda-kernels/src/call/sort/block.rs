@@ -16,7 +16,7 @@ use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use super::Rows;
 use super::key::{Keys, Word};
-use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Shuffle, Space, Ternary, Type, Width};
+use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Rounding, Space, Ternary, Type, Width};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 use wengert_core::target::BLOCK_SORT;
@@ -326,21 +326,7 @@ impl Network {
         let theirs: Vec<Reg> = mine.iter().map(|_| code.reg(Width::B64)).collect();
         let shuffle = |code: &mut Code| {
             for (mine, theirs) in mine.iter().zip(&theirs) {
-                let halves = [code.reg(Width::B32), code.reg(Width::B32)];
-                code.push(Inst::Unpack(Type::B64, halves.to_vec(), *mine));
-                let found = halves.map(|value| {
-                    let result = code.reg(Width::B32);
-                    code.push(Inst::Shuffle {
-                        mode: Shuffle::Butterfly,
-                        result,
-                        value,
-                        lane: mask.into(),
-                        clamp: 31,
-                        members: Operand::Int(0xffff_ffff),
-                    });
-                    result
-                });
-                code.push(Inst::Pack(Type::B64, *theirs, found.to_vec()));
+                code.shuffle_into(*theirs, &Lanes::butterfly(mask), *mine);
             }
         };
         match self.shared.filter(|_| self.shape.team > WARP) {

@@ -1,0 +1,51 @@
+//! Values that go from lane to lane of a warp.
+
+use super::builder::Code;
+use super::instruction::{Inst, Shuffle};
+use super::types::{Operand, Reg, Type, Width};
+
+/// All lanes of a warp.
+const ALL: i64 = 0xffff_ffff;
+
+/// Which lane's value each lane of a warp is given.
+#[derive(Clone, Debug)]
+pub struct Lanes {
+    /// How lanes are named.
+    pub mode: Shuffle,
+    /// Distance, bits or number of a lane.
+    pub lane: Operand,
+    /// How lanes are grouped (PTX ISA, `shfl.sync`: operand c).
+    pub clamp: u32,
+    /// Lanes that take part.
+    pub members: Operand,
+}
+
+impl Lanes {
+    /// Of the whole warp, the lane whose number differs in these bits.
+    pub fn butterfly(bits: impl Into<Operand>) -> Self {
+        Lanes { mode: Shuffle::Butterfly, lane: bits.into(), clamp: 31, members: Operand::Int(ALL) }
+    }
+}
+
+impl Code {
+    /// The value that the other lane has in this register of 32 bits, or of 64, of which each half goes by itself.
+    pub fn shuffle(&mut self, from: &Lanes, value: Reg) -> Reg {
+        let result = self.reg(value.width);
+        self.shuffle_into(result, from, value);
+        result
+    }
+
+    /// [`shuffle`](Self::shuffle) into a register that exists.
+    pub fn shuffle_into(&mut self, result: Reg, from: &Lanes, value: Reg) {
+        if value.width == Width::B64 {
+            let halves = [self.reg(Width::B32), self.reg(Width::B32)];
+            self.push(Inst::Unpack(Type::B64, halves.to_vec(), value));
+            let halves = halves.map(|half| self.shuffle(from, half));
+            self.push(Inst::Pack(Type::B64, result, halves.to_vec()));
+            return;
+        }
+        assert_eq!(value.width, Width::B32, "predicates and halves are made words first");
+        let Lanes { mode, lane, clamp, members } = from.clone();
+        self.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
+    }
+}
