@@ -159,7 +159,7 @@ struct Measured {
     /// Measures even if other processes keep the machine busy
     #[arg(long)]
     busy: bool,
-    /// Writes a record to this file
+    /// Writes a record to this file, anew after each group of cases
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -173,10 +173,24 @@ struct Measured {
 }
 
 impl Measured {
-    fn run(&self, device: Device, own: Own) -> Run<'_> {
-        let Measured { small, busy, rounds, date, peer, .. } = self;
-        let rounds = rounds.map(|rounds| rounds as usize);
-        Run { device, own, small: *small, busy: *busy, rounds, date: date.clone(), peers: peer }
+    /// The run.
+    ///
+    /// Errors: a file that will be asked for cannot be written, which is better known before than after half an hour.
+    fn run(&self, device: Device, own: Own) -> Result<Run<'_>> {
+        let Measured { small, busy, rounds, date, peer, json, shown, .. } = self;
+        for path in [json, &shown.csv, &shown.svg].into_iter().flatten() {
+            atomic::can_write(path)?;
+        }
+        Ok(Run {
+            device,
+            own,
+            small: *small,
+            busy: *busy,
+            rounds: rounds.map(|rounds| rounds as usize),
+            date: date.clone(),
+            peers: peer,
+            json: json.as_deref(),
+        })
     }
 }
 
@@ -212,7 +226,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::
                 measured.only.is_empty() || measured.only.iter().any(|text| case.id.contains(text.as_str()))
             };
             let chosen: Vec<&Case> = cases.iter().filter(wanted).collect();
-            let run = measured.run(Device::Cpu, Own::Here);
+            let run = measured.run(Device::Cpu, Own::Here)?;
             let mut progress = |line: &str| drop(writeln!(err, "{line}"));
             let record = measure_random_chains(&run, &chosen, threads()?, &mut progress)?;
             let status = finish(&record, measured, out)?;
@@ -327,15 +341,12 @@ fn measure(
     err: &mut dyn Write,
 ) -> std::result::Result<Status, Failure> {
     // If nobody reads the progress, there is still the record.
-    let record = measured.run(device, own).measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
+    let record = measured.run(device, own)?.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
     finish(&record, measured, out)
 }
 
-/// Writes what was measured, and shows it.
+/// Shows what was measured.
 fn finish(record: &Record, measured: &Measured, out: &mut dyn Write) -> std::result::Result<Status, Failure> {
-    if let Some(path) = &measured.json {
-        record.write(path)?;
-    }
     show(std::slice::from_ref(record), &measured.shown, out)?;
     Ok(if record.failed.is_empty() { Status::Good } else { Status::Failed })
 }

@@ -21,7 +21,7 @@ use wengert::{DeviceOptions, Diagnostic, Literal, Result};
 
 /// Measures random chains, by this library and by compiled loops.
 ///
-/// Errors: the machine is busy, or the loops cannot be compiled. Without a rustc they are absent, which the record says.
+/// Errors: the machine is busy, the loops cannot be compiled, or the record cannot be written. Without a rustc they are absent, which the record says.
 pub fn measure_random_chains(
     run: &Run<'_>,
     cases: &[&Case],
@@ -38,6 +38,7 @@ pub fn measure_random_chains(
     let (measurements, failed) = measure(&mut contenders, cases, &record.settings, &|_, _| true, progress);
     record.measurements = measurements;
     record.failed = failed;
+    run.keep(&record)?;
     Ok(record)
 }
 

@@ -13,6 +13,7 @@ use crate::record::{Absent, FORMAT, Record, Settings};
 use crate::resident::Local;
 use crate::starts::{self, Starter};
 use std::env;
+use std::path::Path;
 use std::process::Command;
 use wengert::{Device, DeviceOptions, Diagnostic, Result, Session};
 
@@ -111,12 +112,14 @@ pub struct Run<'a> {
     pub date: Option<String>,
     /// Commands of other contenders.
     pub peers: &'a [String],
+    /// The file that the record is written to.
+    pub json: Option<&'a Path>,
 }
 
 impl Run<'_> {
     /// Measures.
     ///
-    /// Errors: the device is not there, the machine is busy, a contender does not start. What fails later is told in the record.
+    /// Errors: the device is not there, the machine is busy, a contender does not start, the record cannot be written. What fails later is told in the record.
     pub fn measure(&self, choice: &Choice<'_>, progress: &mut dyn FnMut(&str)) -> Result<Record> {
         // Whether the device is there is found out once, not once for each case.
         Session::open(self.device)?;
@@ -135,11 +138,18 @@ impl Run<'_> {
                 measure(&mut contenders, &of_group, &record.settings, &wants, &mut told);
             record.measurements.extend(measurements);
             record.failed.extend(failed);
+            self.keep(&record)?;
         }
         if !choice.starts.is_empty() {
             self.start(choice, &mut record, progress)?;
+            self.keep(&record)?;
         }
         Ok(record)
+    }
+
+    /// Writes the record, if it was asked for: whenever something that took long is in it, so that nothing is lost of a run that does not come to its end.
+    pub(crate) fn keep(&self, record: &Record) -> Result<()> {
+        self.json.map_or(Ok(()), |path| record.write(path))
     }
 
     /// The record of a run in which nothing has been measured yet.

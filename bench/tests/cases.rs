@@ -172,6 +172,49 @@ fn wrong_usage_is_told() {
         "cannot start `/no/such/peer`",
     );
     fails(&["table", "/no/such/record.json"], 2, "cannot read /no/such/record.json");
+    // Before anything is measured.
+    for option in ["--json", "--csv", "--svg"] {
+        let arguments = ["cpu", option, "/no/such/file", "--peer", "/no/such/peer"];
+        fails(&arguments, 2, "cannot write `/no/such/file`");
+    }
+    fails(&["memory", "--json", "/no/such/file"], 2, "cannot write `/no/such/file`");
+}
+
+/// A run that does not come to its end leaves the groups that did.
+#[cfg(unix)]
+#[test]
+fn what_was_measured_stays() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (peer, path) = (folder.path().join("peer"), folder.path().join("record.json"));
+    let binary = env!("CARGO_BIN_EXE_wengert-bench");
+    // It answers once; when the second group begins, it is not there any more.
+    std::fs::write(&peer, format!("#!/bin/sh\nrm \"$0\"\nexec \"{binary}\" serve \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&peer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = bench()
+        .args([
+            "gpu",
+            "--device",
+            "cpu",
+            "--small",
+            "--rounds",
+            "1",
+            "--only",
+            "copy",
+            "--only",
+            "softmax bf16",
+        ])
+        .arg("--json")
+        .arg(&path)
+        .arg("--peer")
+        .arg(&peer)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("cannot start"), "{said}");
+    let record = Record::read(&path).unwrap();
+    assert_eq!(record.measurements.len(), 16);
+    assert!(record.measurements.iter().all(|m| m.case.starts_with("copy")));
 }
 
 /// On the CPU, plain loops take part where there are some.

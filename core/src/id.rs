@@ -62,6 +62,11 @@ impl<I: Id, T> IdVec<I, T> {
         I::new(self.items.len() - 1)
     }
 
+    /// Gives back memory that is kept for more items.
+    pub fn shrink_to_fit(&mut self) {
+        self.items.shrink_to_fit();
+    }
+
     /// The item, or nothing if the id is out of range.
     pub fn get(&self, id: I) -> Option<&T> {
         self.items.get(id.index())

@@ -16,6 +16,19 @@ use wengert_core::Diagnostic;
 /// Alignment of everything that is allocated here: a line of the cache, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
+/// Gives memory that was freed back to the machine, where the C library keeps its pages for later: what was needed to compile is of no use to a step.
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use std::ffi::c_int;
+        // SAFETY: it is the C library's own, has this signature, and may be called at any time by any thread.
+        unsafe extern "C" {
+            safe fn malloc_trim(keep: usize) -> c_int;
+        }
+        malloc_trim(0);
+    }
+}
+
 /// Memory lent to a run: where it is, how long it is, and whether it may be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer<'a> {

@@ -23,6 +23,15 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, |file| file.write_all(bytes))
 }
 
+/// Says beforehand what [`write`] would say of this path, as far as its folder tells: for those who work long before they write.
+pub fn can_write(path: &Path) -> Result<()> {
+    let is_possible = match path.is_dir() {
+        true => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        false => tempfile::tempfile_in(folder_of(path)).map(drop),
+    };
+    is_possible.map_err(|error| cannot("write", path, &error))
+}
+
 fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
@@ -123,8 +132,22 @@ mod tests {
 
     #[test]
     fn missing_folders_are_an_error_that_names_the_file() {
-        let error = write_bytes(Path::new("/nonexistent/folder/x.npy"), b"").unwrap_err();
-        assert!(error.message.contains("/nonexistent/folder/x.npy"), "{error}");
+        let path = Path::new("/nonexistent/folder/x.npy");
+        for error in [write_bytes(path, b"").unwrap_err(), can_write(path).unwrap_err()] {
+            assert!(error.message.contains("/nonexistent/folder/x.npy"), "{error}");
+        }
+    }
+
+    #[test]
+    fn asking_whether_a_file_can_be_written_leaves_nothing_and_touches_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        can_write(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        write_bytes(&path, b"old").unwrap();
+        can_write(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert!(can_write(folder.path()).unwrap_err().message.contains("directory"));
     }
 
     #[cfg(unix)]

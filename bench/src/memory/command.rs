@@ -55,11 +55,11 @@ impl Asked {
         if let Some(folder) = &self.save {
             save(&chosen, folder)?;
         }
+        for path in [&self.json, &self.csv].into_iter().flatten() {
+            atomic::can_write(path)?;
+        }
         // If nobody reads the progress, there is still the record.
         let record = self.measure(&chosen, &mut |line| drop(writeln!(err, "{line}")))?;
-        if let Some(path) = &self.json {
-            record.write(path)?;
-        }
         let records = [record];
         if let Some(path) = &self.csv {
             atomic::write_bytes(path, crate::csv::text(&records)?.as_bytes())?;
@@ -78,6 +78,7 @@ impl Asked {
             rounds: Some(1),
             date: self.date.clone(),
             peers: &self.peer,
+            json: self.json.as_deref(),
         };
         let mut record = run.begin()?;
         for case in cases {
@@ -102,6 +103,7 @@ impl Asked {
                     Err(error) => fail(&mut record, case, starter.shown(), &error),
                 }
             }
+            run.keep(&record)?;
         }
         Ok(record)
     }

@@ -38,6 +38,7 @@ impl Body {
                 *region = std::mem::take(region).into_body().renumber().into();
             }
         }
+        kept.shrink_to_fit();
         self.values = kept;
         self
     }

@@ -28,7 +28,7 @@
 //! | f64 | 92 | 45 | 55 | 122 | 65 | 146 | 150 | 124 | 45 | 153 | 274 | 541 | 418 |
 //!
 //! **To add a function**: write it in [`f32`](mod@f32) and [`f64`](mod@f64) over `V: Single` and `V: Double`; name it in
-//! `PROGRAMS` below, in `nest::evaluate`, and in the tests, which compare the program with the native function bit by bit and the
+//! [`program`], in `nest::evaluate`, and in the tests, which compare the program with the native function bit by bit and the
 //! function with references; state its bound in [`ulp_bound`]. Beware of what looks harmless on one machine: the bits of
 //! a NaN (they may reach a result only if that is a NaN), and products that a result does not need but that overflow (they
 //! cost nothing, `select` drops them). A shift count is a constant, or see [`value::Integer::shift_left_by`].
@@ -48,77 +48,59 @@ use crate::nest::ScalarOp;
 use polynomial::polynomial;
 pub use record::MathProgram;
 use record::Recorder;
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// The program of an approximated instruction on a dtype: the steps of the native function, of which each is an exact scalar
 /// instruction. Nothing for other instructions, and for dtypes on which the instruction is not defined.
+///
+/// A program is recorded when it is asked for the first time.
 pub fn program(op: ScalarOp, dtype: DType) -> Option<&'static MathProgram> {
-    PROGRAMS.get(&(op, dtype))
+    macro_rules! recorded {
+        ($dtype:ident $t:ident $function:ident($($operand:ident),*)) => {{
+            static PROGRAM: LazyLock<MathProgram> = LazyLock::new(|| {
+                let recorder = Recorder::default();
+                $(let $operand = recorder.operand::<core::primitive::$t>();)*
+                let result = $t::$function($($operand),*).register();
+                recorder.finish(result, DType::$dtype)
+            });
+            Some(&*PROGRAM)
+        }};
+    }
+    macro_rules! programs {
+        ($($op:ident $function:ident $operands:tt;)*) => {
+            match (op, dtype) {
+                $((ScalarOp::$op, DType::F32) => recorded!(F32 f32 $function $operands),
+                (ScalarOp::$op, DType::F64) => recorded!(F64 f64 $function $operands),)*
+                _ => None,
+            }
+        };
+    }
+    programs! {
+        Exp exp(x);
+        Expm1 expm1(x);
+        Log log(x);
+        Log1p log1p(x);
+        Sin sin(x);
+        Cos cos(x);
+        Tanh tanh(x);
+        Erf erf(x);
+        Log2 log2(x);
+        Asin asin(x);
+        Acos acos(x);
+        Sinh sinh(x);
+        Cosh cosh(x);
+        Asinh asinh(x);
+        Acosh acosh(x);
+        Atanh atanh(x);
+        Cbrt cbrt(x);
+        Erfc erfc(x);
+        ErfInv erf_inv(x);
+        Lgamma lgamma(x);
+        Digamma digamma(x);
+        Pow pow(x, y);
+        Atan2 atan2(y, x);
+    }
 }
-
-static PROGRAMS: LazyLock<BTreeMap<(ScalarOp, DType), MathProgram>> = LazyLock::new(|| {
-    let mut programs = BTreeMap::new();
-    macro_rules! record {
-        ($dtype:ident $t:ident: $($op:ident $function:ident($($operand:ident),*);)*) => {$({
-            let recorder = Recorder::default();
-            $(let $operand = recorder.operand::<core::primitive::$t>();)*
-            let result = $t::$function($($operand),*).register();
-            programs.insert((ScalarOp::$op, DType::$dtype), recorder.finish(result, DType::$dtype));
-        })*};
-    }
-    record! { F32 f32:
-        Exp exp(x);
-        Expm1 expm1(x);
-        Log log(x);
-        Log1p log1p(x);
-        Sin sin(x);
-        Cos cos(x);
-        Tanh tanh(x);
-        Erf erf(x);
-        Log2 log2(x);
-        Asin asin(x);
-        Acos acos(x);
-        Sinh sinh(x);
-        Cosh cosh(x);
-        Asinh asinh(x);
-        Acosh acosh(x);
-        Atanh atanh(x);
-        Cbrt cbrt(x);
-        Erfc erfc(x);
-        ErfInv erf_inv(x);
-        Lgamma lgamma(x);
-        Digamma digamma(x);
-        Pow pow(x, y);
-        Atan2 atan2(y, x);
-    }
-    record! { F64 f64:
-        Exp exp(x);
-        Expm1 expm1(x);
-        Log log(x);
-        Log1p log1p(x);
-        Sin sin(x);
-        Cos cos(x);
-        Tanh tanh(x);
-        Erf erf(x);
-        Log2 log2(x);
-        Asin asin(x);
-        Acos acos(x);
-        Sinh sinh(x);
-        Cosh cosh(x);
-        Asinh asinh(x);
-        Acosh acosh(x);
-        Atanh atanh(x);
-        Cbrt cbrt(x);
-        Erfc erfc(x);
-        ErfInv erf_inv(x);
-        Lgamma lgamma(x);
-        Digamma digamma(x);
-        Pow pow(x, y);
-        Atan2 atan2(y, x);
-    }
-    programs
-});
 
 /// The n-th derivative of the digamma function on f32 or f64, n ≥ 1, as a program: a function for each order, which is no instruction.
 /// Nothing for other dtypes.

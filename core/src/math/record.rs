@@ -155,6 +155,9 @@ impl Recorder {
             });
         }
         program.result = places[result.index()];
+        // It is never forgotten.
+        program.registers.shrink_to_fit();
+        program.body.shrink_to_fit();
         program
     }
 }

@@ -29,6 +29,8 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
         kept.push(equation);
     }
     kept.reverse();
+    // Programs live as long as what was compiled from them, and of a derivative often most is dead.
+    kept.shrink_to_fit();
     body.equations = kept;
     // Nothing is gone, so the numbers are what they were.
     let body = if left == fuel { body } else { body.renumber() };

@@ -117,9 +117,21 @@ enum Runner {
     Cuda(Box<cuda::CudaRunner>),
 }
 
+/// Steps from which on it pays to give back the memory that compiling them took.
+const LARGE: usize = 64;
+
 impl Runner {
-    /// What runs a plan, made from these sources, on a machine.
+    /// What runs a plan, made from these sources, on a machine. Nothing is left of what it took to compile it.
     fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
+        let is_large = plan.steps.len() >= LARGE;
+        let runner = Runner::made(machine, plan, sources)?;
+        if is_large {
+            wengert_cpu::memory::give_back();
+        }
+        Ok(runner)
+    }
+
+    fn made(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
         // The CPU's errors name no step, so they need no sources.
         #[cfg(not(feature = "cuda"))]
         drop(sources);
