@@ -3,7 +3,8 @@
 //! That is what a convolution reads. To pack its patches is to copy every element of the source once for each tap of the filter, which is
 //! as much work as a filter of few channels does with it.
 
-use super::micro::{Strip, Vector};
+use super::micro::Strip;
+use super::vector::Vector;
 
 /// How a [`Strip`] finds the elements of lhs, in the place of `depth`: that of row i and of step s of a run at
 /// `lhs + rows[i] + run + s · lhs_step`.

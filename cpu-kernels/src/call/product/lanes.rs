@@ -4,7 +4,8 @@
 //! elsewhere. So these sums have an order of their own: four lines of a cache line each, of which lane `l` of line `a` adds up what is `a·L + l`
 //! behind a multiple of `4·L`; then the second half of all lanes is added to the first, until one is left. It is the same with any vectors.
 
-use super::micro::{Kernels, Vector};
+use super::micro::Kernels;
+use super::vector::Vector;
 use crate::call::element::{Element, Number};
 use crate::call::panel::{View, widen};
 use crate::call::{room, take};

@@ -47,6 +47,7 @@ mod lanes;
 pub(super) mod micro;
 mod pack;
 mod pairs;
+mod vector;
 
 #[cfg(test)]
 mod tests;

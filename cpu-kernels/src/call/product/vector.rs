@@ -1,0 +1,174 @@
+//! Registers of numbers, as the [microkernel](super::micro) wants them: one description for every set of vector instructions.
+//!
+//! Where the machine multiplies [`Pairs`] of bf16, a pair is what elsewhere is a number: as long as an f32, loaded and spread over a vector like one, and only
+//! the multiplication knows that it is two.
+
+use crate::call::element::Number;
+
+/// A register of numbers.
+pub(super) trait Vector: Copy {
+    type Number: Number;
+    const LANES: usize;
+    fn zero() -> Self;
+    /// The same number in every lane.
+    fn splat(x: Self::Number) -> Self;
+    /// # Safety
+    ///
+    /// As many numbers as there are lanes are valid to read.
+    unsafe fn load(at: *const Self::Number) -> Self;
+    /// # Safety
+    ///
+    /// As many numbers as there are lanes are valid to write.
+    unsafe fn store(self, at: *mut Self::Number);
+    /// `self + x`
+    fn plus(self, x: Self) -> Self;
+    /// `x · y + self`, rounded once.
+    fn plus_product(self, x: Self, y: Self) -> Self;
+    /// Tells the machine that the memory there is wanted soon; any address will do.
+    fn prefetch(_: *const Self::Number) {}
+}
+
+/// Four numbers, which the compiler may put into a register.
+#[derive(Clone, Copy)]
+pub(super) struct Plain<T>([T; 4]);
+
+macro_rules! plain {
+    ($t:ident) => {
+        impl Vector for Plain<$t> {
+            type Number = $t;
+            const LANES: usize = 4;
+            #[inline(always)]
+            fn zero() -> Self {
+                Plain([0.0; 4])
+            }
+            #[inline(always)]
+            fn splat(x: $t) -> Self {
+                Plain([x; 4])
+            }
+            #[inline(always)]
+            unsafe fn load(at: *const $t) -> Self {
+                // SAFETY: the caller vouches for it.
+                Plain(unsafe { at.cast::<[$t; 4]>().read_unaligned() })
+            }
+            #[inline(always)]
+            unsafe fn store(self, at: *mut $t) {
+                // SAFETY: the caller vouches for it.
+                unsafe { at.cast::<[$t; 4]>().write_unaligned(self.0) }
+            }
+            #[inline(always)]
+            fn plus(self, x: Self) -> Self {
+                Plain(std::array::from_fn(|l| self.0[l] + x.0[l]))
+            }
+            #[inline(always)]
+            fn plus_product(self, x: Self, y: Self) -> Self {
+                Plain(std::array::from_fn(|l| x.0[l].mul_add(y.0[l], self.0[l])))
+            }
+        }
+    };
+}
+plain!(f32);
+plain!(f64);
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Vector;
+    use std::arch::x86_64::*;
+
+    macro_rules! register {
+        ($register:ident of $t:ident, $lanes:literal: $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
+            // The intrinsics' own condition, that the machine has the instructions, is that of whoever calls kernels compiled for them.
+            impl Vector for $register {
+                type Number = $t;
+                const LANES: usize = $lanes;
+                #[inline(always)]
+                fn zero() -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $zero() }
+                }
+                #[inline(always)]
+                fn splat(x: $t) -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $splat(x) }
+                }
+                #[inline(always)]
+                unsafe fn load(at: *const $t) -> Self {
+                    // SAFETY: the caller vouches for the memory; the machine has the instruction.
+                    unsafe { $load(at) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, at: *mut $t) {
+                    // SAFETY: the caller vouches for the memory; the machine has the instruction.
+                    unsafe { $store(at, self) }
+                }
+                #[inline(always)]
+                fn plus(self, x: Self) -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $add(self, x) }
+                }
+                #[inline(always)]
+                fn plus_product(self, x: Self, y: Self) -> Self {
+                    // SAFETY: the machine has the instruction.
+                    unsafe { $fma(x, y, self) }
+                }
+                #[inline(always)]
+                fn prefetch(at: *const $t) {
+                    // SAFETY: the machine has the instruction, which reads nothing that the program could notice.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+                }
+            }
+        };
+    }
+    register!(__m256 of f32, 8: _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps);
+    register!(__m256d of f64, 4: _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd);
+    register!(__m512 of f32, 16: _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
+    register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
+}
+
+/// Sums of products of bf16, or, as operands, sixteen pairs of bf16, each in the place of an f32 whose bits nobody looks at: its lower half is the first.
+///
+/// To add the product of two pairs is to add that of their second numbers and then that of their first, each rounded once, where what is smaller than 2⁻¹²⁶ is 0
+/// (Intel, *Architecture Instruction Set Extensions*, VDPBF16PS).
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Pairs(std::arch::x86_64::__m512);
+
+#[cfg(target_arch = "x86_64")]
+impl Vector for Pairs {
+    type Number = f32;
+    const LANES: usize = 16;
+    #[inline(always)]
+    fn zero() -> Self {
+        Pairs(Vector::zero())
+    }
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Pairs(Vector::splat(x))
+    }
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the caller vouches for it.
+        Pairs(unsafe { Vector::load(at) })
+    }
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.0.store(at) }
+    }
+    #[inline(always)]
+    fn plus(self, x: Self) -> Self {
+        Pairs(self.0.plus(x.0))
+    }
+    #[inline(always)]
+    fn plus_product(self, x: Self, y: Self) -> Self {
+        use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps};
+        // SAFETY: all vectors are 64 bytes, of which any will do; the machine has the instruction, as with every vector.
+        unsafe {
+            let pairs = |v: Pairs| std::mem::transmute::<_, __m512bh>(v.0);
+            Pairs(_mm512_dpbf16_ps(self.0, pairs(x), pairs(y)))
+        }
+    }
+    #[inline(always)]
+    fn prefetch(at: *const f32) {
+        <std::arch::x86_64::__m512 as Vector>::prefetch(at);
+    }
+}
