@@ -1,4 +1,4 @@
-"""Inference for `gpu.py`: the networks of `bench/src/case/inference.rs` in PyTorch and JAX, and in NumPy with f64, which results are compared with.
+"""Inference for `measure.py`: the networks of `bench/src/case/inference.rs` in PyTorch and JAX, and in NumPy with f64, which results are compared with.
 
 A network (`of`) has `shapes` (names of parameters: their shapes and bounds), `inputs()` (by name), and `torch_function(torch)`, `jax_function(jax, fused)`
 and `plain`: functions of parameters in the order of `shapes` and of the inputs.

@@ -1,4 +1,4 @@
-"""Training steps for `gpu.py`: the networks of `bench/src/case` that are trained, their losses in PyTorch and JAX, and the optimisers.
+"""Training steps for `measure.py`: the networks of `bench/src/case` that are trained, their losses in PyTorch and JAX, and the optimisers.
 
 A network (`of`) has `shapes` (names of parameters: their shapes and bounds), `data()` (inputs and targets), `decay` (of AdamW; 0 is Adam),
 `torch_losses(torch)` and `jax_losses(jax)`: by name the ways in which its users would write it, each a function of parameters in the order of `shapes`,

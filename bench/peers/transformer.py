@@ -1,4 +1,4 @@
-"""GPT-2 in PyTorch and JAX, for `gpu.py`: the network and loss of `wengert::models::Gpt`.
+"""GPT-2 in PyTorch and JAX, for `measure.py`: the network and loss of `wengert::models::Gpt`.
 
 Parameters are a list of arrays in the order of `shapes`; both sides draw the same numbers (`drawing.py`), so that losses can be compared step by step.
 """

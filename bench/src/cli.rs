@@ -94,7 +94,7 @@ enum Task {
     },
     /// Merges records of several contenders to one markdown table
     Table {
-        /// Records, as `--json` of other commands and of `bench/peers/gpu.py` writes them
+        /// Records, as `--json` of other commands and of `bench/peers/measure.py` writes them
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -167,7 +167,7 @@ struct Measured {
     /// The day, for the record
     #[arg(long)]
     date: Option<String>,
-    /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/gpu.py --serve jax"
+    /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/measure.py --serve jax"
     #[arg(long, value_name = "COMMAND")]
     peer: Vec<String>,
 }

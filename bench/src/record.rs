@@ -144,7 +144,7 @@ impl Record {
         }
         let wrong = |e: serde_json::Error| {
             Diagnostic::new(format!("this is no record of measurements: {e}")).help(
-                "records are written by `wengert-bench gpu --json FILE` and `bench/peers/gpu.py --json FILE`",
+                "records are written by `wengert-bench gpu --json FILE` and `bench/peers/measure.py --json FILE`",
             )
         };
         // A later format may differ in anything but this field.

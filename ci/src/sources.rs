@@ -45,7 +45,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the repository").to_path_buf()
 }
 
-/// Every Rust, TOML, Markdown and script file, sorted by path; build outputs and hidden folders but `.ci` are left out.
+/// Every Rust, Python, TOML, Markdown and script file, sorted by path; build outputs and hidden folders but `.ci` are left out.
 pub fn all() -> Vec<Source> {
     let mut found = Vec::new();
     visit(&root(), &root(), &mut found);
@@ -64,8 +64,8 @@ fn visit(root: &Path, folder: &Path, found: &mut Vec<Source>) {
             }
             continue;
         }
-        let kept =
-            [".rs", ".toml", ".md", ".sh"].iter().any(|e| name.ends_with(e)) || path.ends_with(".ci/run");
+        let kept = [".rs", ".py", ".toml", ".md", ".sh"].iter().any(|e| name.ends_with(e))
+            || path.ends_with(".ci/run");
         if kept && file_type.is_file() {
             let relative = path.strip_prefix(root).expect("found below the root");
             let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

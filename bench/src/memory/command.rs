@@ -20,7 +20,7 @@ pub struct Asked {
     /// Only cases whose name contains one of these
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/gpu.py --serve jax"
+    /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/measure.py --serve jax"
     #[arg(long, value_name = "COMMAND")]
     peer: Vec<String>,
     /// The day, for the record

@@ -1,5 +1,5 @@
 //! Libraries of Rust as contenders of `wengert-bench`: `wengert-peers --serve NAME` answers its requests, and with `--start CASE --cache FOLDER` behind
-//! that starts a case, like `bench/peers/gpu.py`.
+//! that starts a case, like `bench/peers/measure.py`.
 
 // With some of the libraries only, some of what they share is not used.
 #![cfg_attr(

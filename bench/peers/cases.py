@@ -1,0 +1,74 @@
+"""The cases of `cases.json`: their arrays, and what a result may deviate."""
+
+# Unit roundoffs, and how many of them a result may deviate relative to its greatest element.
+BOUNDS = {"f32": 1e-5, "bf16": 16 * 2.0**-8}
+
+# Kinds of cases that begin with the same numbers for everybody.
+BEGUN = ("training", "convolutional", "recurrent", "transformer", "inference")
+
+# From so many parameters on, only the first loss is computed in f64; the others are compared between contenders.
+LARGE = 1 << 20
+
+
+def operands(case):
+    """Names of a case's arrays: their shapes, and the bounds between which they are drawn (None: class numbers below the second)."""
+    kind = case["kind"]
+    name = kind["is"]
+    if name == "empty":
+        return {"x": ([1], (-2, 2)), "s": ([1], (1, 1))}
+    if name == "chain":
+        n = [kind["elements"]]
+        reads = {"copy": "xs", "copy_plain": "x", "gelu": "xbr", "mul_add": "xwbr", "eight": "xwbr"}[kind["chain"]]
+        return {a: ([1], (1, 1)) if a == "s" else (n, (-2, 2)) for a in reads}
+    if name == "rows":
+        rows, columns = kind["rows"], kind["columns"]
+        arrays = {"x": ([rows, columns], (-2, 2))}
+        if kind["kernel"].startswith("layer_norm"):
+            arrays.update(gamma=([columns], (0.5, 1.5)), beta=([columns], (-0.5, 0.5)))
+        if kind["kernel"] == "layer_norm_backward":
+            arrays["dy"] = ([rows, columns], (-1, 1))
+        if kind["kernel"] == "cross_entropy_backward":
+            arrays["labels"] = ([rows], (None, columns))
+        return arrays
+    if name == "column_sum":
+        return {"x": ([kind["rows"], kind["columns"]], (-1, 1))}
+    if name == "sum":
+        return {"x": ([kind["elements"]], (-1, 1))}
+    n = kind.get("extent")
+    if name == "transpose":
+        return {"x": ([n, n], (-1, 1))}
+    if name == "gemm":
+        arrays = {"x": ([n, n], (-1, 1)), "w": ([n, n], (-1, 1))}
+        if kind["epilogue"] == "residual":
+            arrays["r"] = ([n, n], (-1, 1))
+        elif kind["epilogue"] != "none":
+            arrays["b"] = ([n], (-1, 1))
+        return arrays
+    if name == "product":
+        product = kind["product"]
+        of_w = [product["inner"], product["columns"]]
+        of_w = of_w[::-1] if product["transposed"] else of_w
+        return {"x": ([product["rows"], product["inner"]], (-1, 1)), "w": (of_w, (-1, 1))}
+    if name == "training":
+        network = kind["network"]
+        return {"x": ([network["batch"], network["widths"][0]], (0, 1)), "y": ([network["batch"]], (None, network["widths"][-1]))}
+    raise ValueError(f"cases of kind `{name}` are not known here")
+
+
+def bound_of(case):
+    """The deviation that a result may have, relative to its scale."""
+    if case["kind"]["is"] in BEGUN:
+        return 1e-4
+    return BOUNDS[case["dtype"]]
+
+
+def is_compared(case, device):
+    """Recurrent networks are compared on CPUs, and where they are a loop; unrolled, they are compared with themselves only."""
+    return device == "cpu" and case["kind"]["network"]["form"] == "scan"
+
+
+def scale_of(case, expected_greatest):
+    """What deviations are relative to: the greatest element; of sums of random signs, half the number of their terms."""
+    kind = case["kind"]
+    terms = {"sum": kind.get("elements"), "column_sum": kind.get("rows")}.get(kind["is"])
+    return terms / 2 if terms else max(expected_greatest, 1e-30)

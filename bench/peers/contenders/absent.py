@@ -1,0 +1,5 @@
+"""Who is not there."""
+
+
+class Absent(Exception):
+    """A contender that cannot take part."""

@@ -1,0 +1,238 @@
+"""PyTorch."""
+
+import math
+import os
+import time
+import types
+
+import drawing
+import inference
+import starts
+import steps
+from cases import BEGUN, LARGE, is_compared, operands, scale_of
+from judge import answers, best, verdict
+
+from .absent import Absent
+
+WARM_UP_STEPS = 3  # of a captured training step
+
+
+class Torch:
+    """PyTorch: eager, compiled, or captured as a CUDA graph."""
+
+    def __init__(self, name, device):
+        try:
+            import torch
+        except ImportError:
+            raise Absent("not installed") from None
+        self.name, self.device, self.torch = name, device, torch
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise Absent(f"PyTorch {torch.__version__} finds no GPU for {device}")
+        if name == "torch.graph" and not device.startswith("cuda"):
+            raise Absent("CUDA graphs need a GPU")
+        # f32 products in f32, as the others compute them.
+        torch.set_float32_matmul_precision("highest")
+        if device == "cpu":
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
+        self.cases = {}
+
+    def libraries(self):
+        found = {"torch": self.torch.__version__}
+        if self.torch.version.cuda:
+            found["torch.cuda"] = self.torch.version.cuda
+        return found
+
+    def wants(self, case):
+        if self.name == "torch.graph":
+            return case["group"] == "steps"
+        # On CPUs the layer of LSTMs is one op that the compiler does not take; eager, it is the same.
+        return case["kind"]["is"] != "recurrent" or self.name == "torch" and is_compared(case, self.device)
+
+    def synchronize(self):
+        if self.device.startswith("cuda"):
+            self.torch.cuda.synchronize(self.device)
+
+    def compiled(self, function):
+        """The function, compiled as the contender's name says. Each gets a code object of its own: the compiler counts recompilations
+        of a code object and gives up after some."""
+        if self.name == "torch":
+            return function
+        function = types.FunctionType(
+            function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        mode = "max-autotune-no-cudagraphs" if self.name == "torch.max-autotune" else None
+        return self.torch.compile(function, dynamic=False, fullgraph=True, mode=mode)
+
+    def draw(self, case):
+        torch = self.torch
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[case["dtype"]]
+        generator = torch.Generator(device=self.device).manual_seed(0x5EED)
+        arrays = {}
+        for name, (shape, (low, high)) in operands(case).items():
+            if low is None:
+                arrays[name] = torch.randint(high, shape, generator=generator, device=self.device)
+            else:
+                even = torch.rand(shape, generator=generator, device=self.device)
+                arrays[name] = (even * (high - low) + low).to(dtype)
+        return arrays
+
+    def function(self, case):
+        """A case without derivatives, as a function of its arrays in the order of `operands`."""
+        torch, kind = self.torch, case["kind"]
+        functional, name = torch.nn.functional, kind["is"]
+        if name == "empty":
+            return lambda x, s: x * s
+        if name == "chain":
+            return {
+                "copy": lambda x, s: x * s,
+                "copy_plain": lambda x: x.clone(),
+                "mul_add": lambda x, w, b, r: (x * w + b) * x + r,
+                "gelu": lambda x, b, r: functional.gelu(x + b) + r,
+                "eight": lambda x, w, b, r: ((torch.maximum(x * w + b, r) * x - w).abs() + 1).sqrt(),
+            }[kind["chain"]]
+        if name == "rows":
+            return {
+                "softmax": lambda x: torch.softmax(x, 1),
+                "layer_norm": lambda x, gamma, beta: functional.layer_norm(x, x.shape[1:], gamma, beta, 1e-5),
+                "layer_norm_backward": lambda x, gamma, beta: functional.layer_norm(x, x.shape[1:], gamma, beta, 1e-5),
+                "cross_entropy_backward": lambda x, labels: functional.cross_entropy(x, labels),
+            }[kind["kernel"]]
+        if name in ("sum", "column_sum"):
+            # Halves are added in f32; what is wider stays as it is.
+            return lambda x: x.sum(0, dtype=torch.promote_types(x.dtype, torch.float32))
+        if name == "transpose":
+            return lambda x: x.t().contiguous()
+        if name == "product":
+            return (lambda x, w: x @ w.t()) if kind["product"]["transposed"] else (lambda x, w: x @ w)
+        return {
+            "none": lambda x, w: x @ w,
+            "bias": lambda x, w, b: torch.addmm(b, x, w),
+            "bias_relu": lambda x, w, b: torch.relu(torch.addmm(b, x, w)),
+            "bias_gelu": lambda x, w, b: functional.gelu(torch.addmm(b, x, w), approximate="tanh"),
+            "residual": lambda x, w, r: torch.addmm(r, x, w),
+        }[kind["epilogue"]]
+
+    def runner(self, case, arrays, function):
+        """A function of nothing that runs the case and gives its results as a tuple."""
+        grad = self.torch.autograd.grad
+        kernel = case["kind"].get("kernel")
+        if kernel == "layer_norm_backward":
+            inputs = [arrays[n].requires_grad_() for n in ("x", "gamma", "beta")]
+
+            def run():
+                y = function(*inputs)
+                return (y, *grad(y, inputs, arrays["dy"]))
+
+            return run
+        if kernel == "cross_entropy_backward":
+            x = arrays["x"].requires_grad_()
+
+            def run():
+                loss = function(x, arrays["labels"])
+                return (loss, *grad(loss, x))
+
+            return run
+        inputs = list(arrays.values())
+        return lambda: (function(*inputs),)
+
+    def captured(self, run):
+        """The step as one CUDA graph, after some runs of it."""
+        torch = self.torch
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_STEPS):
+                run()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = run()
+
+        def replay():
+            graph.replay()
+            return results
+
+        return replay
+
+    def steps(self, case):
+        """A network's training steps by name: one for each way in which it can be written."""
+        torch, network = self.torch, steps.of(case)
+        x, y = (torch.from_numpy(a).to(self.device) for a in network.data())
+        x, y = (a if a.is_floating_point() else a.long() for a in (x, y))
+
+        def step(loss, turn, dtype, **settings):
+            parameters = [torch.from_numpy(p).to(self.device, dtype, copy=True) for p in turn(list(drawing.parameters(network.shapes)))]
+            wide = x.to(dtype) if x.is_floating_point() else x
+            return steps.torch_step(torch, loss, parameters, wide, y, network.decay, **settings)
+
+        ways = {}
+        for form, (loss, turn) in network.torch_losses(torch).items():
+            compiled = self.compiled(loss)
+            # On a GPU, and where there is little to learn, the fused optimiser is the fastest.
+            large = case["work"]["elements"] >= LARGE and self.name != "torch.graph"
+            for optimiser in ("foreach", "fused") if large else ("fused",):
+                settings = {optimiser: True}
+                if self.name == "torch.graph":
+                    settings["capturable"] = True
+                ways[f"{form} {optimiser}".strip()] = lambda l=compiled, t=turn, s=settings: step(l, t, torch.float32, **s)
+        loss, turn = next(iter(network.torch_losses(torch).values()))
+        return ways, lambda: step(loss, turn, torch.float64)
+
+    def begun(self, case):
+        return starts.torch(self, case)
+
+    def infer(self, case):
+        """A network's results by name: one for each way in which it can be asked."""
+        torch, network = self.torch, inference.of(case)
+        inputs = [torch.from_numpy(a).to(self.device) for a in network.inputs().values()]
+        inputs = [a.long() if a.dtype == torch.int32 else a for a in inputs]
+        parameters = [torch.from_numpy(p).to(self.device) for p in drawing.parameters(network.shapes)]
+        function = self.compiled(network.torch_function(torch))
+
+        def run():
+            with torch.no_grad():
+                return (function(parameters, *inputs),)
+
+        return {"": lambda: run}, lambda result: result.cpu().numpy()
+
+    def prepare(self, case):
+        if case["kind"]["is"] == "inference":
+            return answers(self, case, *self.infer(case))
+        if case["kind"]["is"] in BEGUN:
+            return self.captured_case(case) if self.name == "torch.graph" else best(self, case, *self.steps(case))
+        arrays = self.draw(case)
+        function = self.function(case)
+        run = self.runner(case, arrays, self.compiled(function))
+        found = run()
+        wide = {n: a.detach().double() if a.is_floating_point() else a for n, a in arrays.items()}
+        expected = self.runner(case, wide, function)()
+        worst, compared = 0.0, 0
+        for f, e in zip(found, expected):
+            deviation = (f.detach().double() - e.detach()).abs().max().item()
+            worst = max(worst, deviation / scale_of(case, e.detach().abs().max().item()), key=lambda v: math.inf if math.isnan(v) else v)
+            compared += f.numel()
+        self.cases[case["id"]] = run
+        return verdict(case, worst, compared)
+
+    def captured_case(self, case):
+        """A step as a CUDA graph: the loss behind those that capturing took is compared."""
+        ways, plain = self.steps(case)
+        run, plain = self.captured(next(iter(ways.values()))()), plain()
+        found = float(run()[0])
+        expected = [float(plain()[0]) for _ in range(WARM_UP_STEPS + 1)][-1]
+        self.cases[case["id"]] = run
+        return verdict(case, abs(found - expected) / expected, 1)
+
+    def time(self, case, runs):
+        run = self.cases[case["id"]]
+        self.synchronize()
+        start = time.perf_counter()
+        for _ in range(runs):
+            run()
+        self.synchronize()
+        return time.perf_counter() - start
+
+    def release(self, case):
+        self.cases.pop(case["id"], None)
+        if self.device.startswith("cuda"):
+            self.torch.cuda.empty_cache()
