@@ -7,7 +7,6 @@ use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
 use crate::harness::Contender;
 use crate::memory::command::Asked;
 use crate::native::Native;
-use crate::outcome::{Failure, Status};
 use crate::process::serve;
 use crate::profile::profile;
 use crate::record::Record;
@@ -19,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wengert::command::{Outcome, Status};
 use wengert::{Device, DeviceOptions, Diagnostic, Result, atomic};
 
 /// Measures Wengert and merges the records of measurements.
@@ -206,7 +206,7 @@ struct Shown {
 }
 
 /// Runs the command. Results go to `out`, progress to `err`.
-pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> std::result::Result<Status, Failure> {
+pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     match &cli.command {
         Task::Gpu { device, measured } => {
             let (device, cases) = (device.parse()?, catalogue(measured.small));
@@ -312,7 +312,7 @@ fn scaling(
     rounds: usize,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> std::result::Result<Status, Failure> {
+) -> Outcome {
     let known = |name: &String| Form::ALL.iter().any(|form| form.name() == name);
     if let Some(unknown) = only.iter().find(|name| !known(name)) {
         return Err(Diagnostic::new(format!("there are no graphs called `{unknown}`")).into());
@@ -339,20 +339,20 @@ fn measure(
     measured: &Measured,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> std::result::Result<Status, Failure> {
+) -> Outcome {
     // If nobody reads the progress, there is still the record.
     let record = measured.run(device, own)?.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
     finish(&record, measured, out)
 }
 
 /// Shows what was measured.
-fn finish(record: &Record, measured: &Measured, out: &mut dyn Write) -> std::result::Result<Status, Failure> {
+fn finish(record: &Record, measured: &Measured, out: &mut dyn Write) -> Outcome {
     show(std::slice::from_ref(record), &measured.shown, out)?;
     Ok(if record.failed.is_empty() { Status::Good } else { Status::Failed })
 }
 
 /// Prints the table, and writes what else was asked for.
-fn show(records: &[Record], shown: &Shown, out: &mut dyn Write) -> std::result::Result<(), Failure> {
+fn show(records: &[Record], shown: &Shown, out: &mut dyn Write) -> Outcome<()> {
     write!(out, "{}", markdown(records))?;
     if let Some(path) = &shown.csv {
         atomic::write_bytes(path, crate::csv::text(records)?.as_bytes())?;

@@ -35,7 +35,6 @@ pub mod harness;
 pub mod machine;
 pub mod memory;
 pub mod native;
-pub mod outcome;
 pub mod parity;
 pub mod plot;
 pub mod process;

@@ -10,8 +10,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let status = run(&cli, &mut out, &mut err).unwrap_or_else(|failure| {
-        // If even the error stream is closed, there is nobody to tell.
-        let _ = writeln!(err, "error: {}", failure.diagnostic);
+        if let Some(diagnostic) = &failure.diagnostic {
+            // If even the error stream is closed, there is nobody to tell.
+            let _ = writeln!(err, "error: {diagnostic}");
+        }
         failure.status
     });
     ExitCode::from(status as u8)

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use wengert::{DType, Device, DeviceOptions, Literal};
 use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains};
 use wengert_bench::cli::cases_json;
@@ -178,6 +178,16 @@ fn wrong_usage_is_told() {
         fails(&arguments, 2, "cannot write `/no/such/file`");
     }
     fails(&["memory", "--json", "/no/such/file"], 2, "cannot write `/no/such/file`");
+}
+
+/// That nobody reads on is the reader's will: `wengert-bench cases | head`.
+#[test]
+fn an_output_that_nobody_reads_is_no_failure() {
+    let mut child = bench().arg("cases").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
 /// A run that does not come to its end leaves the groups that did.

@@ -1,63 +1,9 @@
-//! Where a command writes, and how it ends.
+//! Where a command writes.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 use wengert::Diagnostic;
-use wengert::core::diagnostic::Kind;
-
-/// Exit status.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Status {
-    /// The command did what it was asked.
-    Good = 0,
-    /// It did, and the answer is no: a check or comparison failed, training diverged.
-    Failed = 1,
-    /// Wrong usage or bad input.
-    BadInput = 2,
-    /// A device failed, or is not there.
-    Device = 3,
-}
-
-/// Why a command did not end well.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Failure {
-    /// The exit status.
-    pub status: Status,
-    /// What to tell the user; nothing where that has been done.
-    pub diagnostic: Option<Diagnostic>,
-}
-
-/// What a command returns.
-pub type Outcome<T = Status> = Result<T, Failure>;
-
-impl Failure {
-    /// A failure of this status.
-    pub fn new(status: Status, diagnostic: Diagnostic) -> Self {
-        Failure { status, diagnostic: Some(diagnostic) }
-    }
-}
-
-impl From<Diagnostic> for Failure {
-    /// A user's mistake, or a device's failure if the diagnostic says so.
-    fn from(diagnostic: Diagnostic) -> Self {
-        let status = match diagnostic.kind {
-            Kind::Mistake => Status::BadInput,
-            Kind::Device => Status::Device,
-        };
-        Failure::new(status, diagnostic)
-    }
-}
-
-impl From<io::Error> for Failure {
-    /// The output cannot be written. If nobody reads it any more (`graphrun … | head`), that is the reader's will.
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure { status: Status::Good, diagnostic: None };
-        }
-        Diagnostic::new(format!("cannot write the output: {error}")).into()
-    }
-}
+pub use wengert::command::{Failure, Outcome, Status};
 
 /// The streams of a command.
 pub struct Console<'a> {

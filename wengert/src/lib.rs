@@ -15,6 +15,7 @@
 
 pub mod atomic;
 pub mod check;
+pub mod command;
 pub mod data;
 pub mod device;
 pub mod eager;

@@ -2,13 +2,13 @@
 
 use super::{ask, footprint};
 use crate::case::{Case, catalogue_of_memory};
-use crate::outcome::{Failure, Status};
 use crate::record::{Absent, Failed, Record};
 use crate::suite::{Own, Run};
 use crate::table::markdown;
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use wengert::command::{Outcome, Status};
 use wengert::{Device, Diagnostic, Result, atomic};
 
 /// Which steps are compiled, and who else is asked.
@@ -39,11 +39,7 @@ pub struct Asked {
 
 impl Asked {
     /// Compiles, asks, prints the table.
-    pub(crate) fn run(
-        &self,
-        out: &mut dyn Write,
-        err: &mut dyn Write,
-    ) -> std::result::Result<Status, Failure> {
+    pub(crate) fn run(&self, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         let cases = catalogue_of_memory(self.small);
         let named = |case: &&Case| {
             self.only.is_empty() || self.only.iter().any(|text| case.id.contains(text.as_str()))
