@@ -14,6 +14,7 @@ use crate::resident::Local;
 use crate::starts::start;
 use crate::suite::{Choice, Own, Run};
 use crate::table::markdown;
+use crate::yardstick::YARDSTICK;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -142,6 +143,8 @@ enum Who {
     Wengert,
     /// Plain loops, compiled by rustc.
     RustLoop,
+    /// This library, to tell how fast the machine is.
+    Yardstick,
 }
 
 /// What is measured, and how.
@@ -278,6 +281,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             }
             let mut contender: Box<dyn Contender> = match contender {
                 Who::Wengert => Box::new(Local::new("wengert", device, DeviceOptions::default())),
+                Who::Yardstick => Box::new(Local::new(YARDSTICK, device, DeviceOptions::default())),
                 Who::RustLoop => Box::new(Native::new(threads()?)),
             };
             serve(contender.as_mut(), &cases, &mut io::stdin().lock(), out)?;

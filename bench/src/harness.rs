@@ -175,6 +175,7 @@ pub fn measure(
                 runs: entrant.runs,
                 time,
                 latency,
+                rounds: entrant.times,
                 parity: entrant.parity,
             }),
             (failure, _) => {

@@ -5,7 +5,8 @@
 //! - **The result comes first.** A [`case`] brings random data (never zeros, which clock higher and compress) and a plain loop that computes
 //!   the same. What does not agree with it is not timed. Where contenders begin with the same numbers, the losses of their first steps must be the same.
 //! - **In turns.** All cases of a group and all [contenders](harness::Contender) are made ready and warm, then timed in rounds, one sample of
-//!   each a round, in alternating order. A machine that slows down slows all of them.
+//!   each a round, in alternating order. A machine that slows down slows all of them, and ratios are of samples of one round. Beside networks a
+//!   yardstick is timed, so that their floors slow down with them.
 //! - **Spread.** A figure is the median of the rounds, and stands with the least and with the tenth and ninetieth percentile
 //!   ([`statistics`]).
 //! - **By hand.** The bytes that a case must move and its floating-point operations are counted by a person, in the case. The compiler
@@ -45,3 +46,4 @@ pub mod starts;
 pub mod statistics;
 pub mod suite;
 pub mod table;
+mod yardstick;

@@ -7,6 +7,7 @@ use crate::record::{Measurement, Record};
 use crate::statistics::Spread;
 use crate::suite::label;
 use crate::table::{duration, in_order, is_ours};
+use crate::yardstick::is_yardstick;
 use std::fmt::Write;
 
 /// Widths of the names' column and of the axis, and the height of a row, in pixels.
@@ -39,7 +40,8 @@ struct Row<'a> {
 
 fn rows(records: &[Record]) -> Vec<Row<'_>> {
     let floors = Floors::of(records);
-    let measurements: Vec<&Measurement> = records.iter().flat_map(|r| &r.measurements).collect();
+    let measurements: Vec<&Measurement> =
+        records.iter().flat_map(|r| &r.measurements).filter(|m| !is_yardstick(m)).collect();
     let cases = in_order(measurements.iter().map(|m| m.case.as_str()));
     let mut rows = Vec::new();
     for case in cases {
@@ -53,7 +55,7 @@ fn rows(records: &[Record]) -> Vec<Row<'_>> {
             case: &ours.case,
             shown: duration(unit),
             marks: of_case.iter().map(|m| (m.contender.as_str(), of(&m.time))).collect(),
-            floor: floors.of_case(ours).map(|floor| floor / unit),
+            floor: floors.multiple(ours).map(|multiple| 1.0 / multiple),
         });
     }
     let starts = || records.iter().flat_map(|r| &r.starts);

@@ -99,6 +99,9 @@ pub struct Measurement {
     pub time: Spread,
     /// Seconds of one run from its start until the device has finished.
     pub latency: Spread,
+    /// The samples that `time` is of, in the order of the rounds: those of others in the same group and round were taken beside them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<f64>,
     /// The comparison of its result with a plain loop.
     pub parity: Parity,
 }
@@ -221,6 +224,7 @@ pub(crate) mod tests {
                 runs: 7,
                 time: spread,
                 latency: spread,
+                rounds: vec![1.5, 0.1],
                 parity: Parity { compared: 5, worst: 0.0, bound: 1e-7, losses: None },
             }],
             failed: vec![Failed { case: "a".into(), contender: "b".into(), why: "c\nd \"e\"".into() }],

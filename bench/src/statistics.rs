@@ -39,6 +39,13 @@ impl Spread {
     }
 }
 
+/// Those of the ratios of samples that were taken in turns, one by one: what made the machine slow for both of a pair is not in their ratio. None if
+/// they are no pairs.
+pub fn paired(above: &[f64], below: &[f64]) -> Option<Spread> {
+    let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| above / below).collect();
+    if above.len() == below.len() { Spread::of(&ratios) } else { None }
+}
+
 /// The value below which a share of the sorted samples lies, linear between samples: share 0 is the first, 1 the last.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let position = share * (sorted.len() - 1) as f64;
@@ -67,6 +74,16 @@ mod tests {
         let one = Spread::of(&[7.0]).unwrap();
         assert_eq!((one.min, one.p10, one.median, one.p90), (7.0, 7.0, 7.0, 7.0));
         assert_eq!((one.relative(), even.relative()), (0.0, (3.7 - 1.3) / 2.0 / 2.5));
+    }
+
+    /// A machine that is half as fast for a while makes no difference between two that it is slow for.
+    #[test]
+    fn ratios_are_of_pairs() {
+        let ratio = paired(&[2.0, 4.0, 2.0], &[1.0, 2.0, 1.0]).unwrap();
+        assert_eq!((ratio.min, ratio.median, ratio.p90, ratio.samples), (2.0, 2.0, 2.0, 3));
+        assert_eq!(paired(&[1.0, 2.0], &[1.0]), None);
+        assert_eq!(paired(&[], &[]), None);
+        assert_eq!(paired(&[1.0], &[0.0]), None);
     }
 
     /// One delay in eleven moves neither the median nor the tenth percentile.

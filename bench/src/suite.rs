@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::record::{Absent, FORMAT, Record, Settings};
 use crate::resident::Local;
 use crate::starts::{self, Starter};
+use crate::yardstick::{YARDSTICK, yardsticks};
 use std::env;
 use std::path::Path;
 use std::process::Command;
@@ -39,6 +40,8 @@ pub fn label(group: &str) -> Option<&str> {
 /// What a run is about.
 #[derive(Debug)]
 pub struct Choice<'a> {
+    /// Those that could have been chosen.
+    all: &'a [Case],
     /// Cases that are timed.
     cases: Vec<&'a Case>,
     /// Cases that are started.
@@ -70,6 +73,7 @@ impl<'a> Choice<'a> {
         let is_started = labels.is_empty() || labels.iter().any(|wanted| STARTS.contains(&wanted.as_str()));
         let all = || cases.iter().filter(named);
         let choice = Choice {
+            all: cases,
             cases: all().filter(of_label).collect(),
             starts: all().filter(|c| with_starts && is_started && starts::can_start(c)).collect(),
         };
@@ -134,8 +138,21 @@ impl Run<'_> {
             let of_group: Vec<&Case> = choice.cases.iter().copied().filter(|c| c.group == group).collect();
             let mut told = |line: &str| progress(&format!("{group}: {line}"));
             let mut contenders = self.contenders(&mut record)?;
+            let beside = match self.own {
+                Own::Processes => yardsticks(&of_group, choice.all),
+                Own::Here => Vec::new(),
+            };
+            if !beside.is_empty() {
+                enter(&self.own_starter(YARDSTICK)?, &mut contenders, &mut record)?;
+            }
+            let is_beside = |case: &Case| beside.iter().any(|other| std::ptr::eq(other, case));
+            let wants = |contender: &dyn Contender, case: &Case| {
+                (contender.name() == YARDSTICK) == is_beside(case) && wants(contender, case)
+            };
+            // In front, so that nobody is between them and this library, which comes first.
+            let entered: Vec<&Case> = beside.iter().chain(of_group).collect();
             let (measurements, failed) =
-                measure(&mut contenders, &of_group, &record.settings, &wants, &mut told);
+                measure(&mut contenders, &entered, &record.settings, &wants, &mut told);
             record.measurements.extend(measurements);
             record.failed.extend(failed);
             self.keep(&record)?;
@@ -184,9 +201,7 @@ impl Run<'_> {
         match self.own {
             Own::Processes => {
                 for who in ["wengert", "rust-loop"] {
-                    let mut starter = self.own_starter()?;
-                    starter.arguments.extend(["--contender".to_owned(), who.to_owned()]);
-                    enter(&starter, &mut contenders, record)?;
+                    enter(&self.own_starter(who)?, &mut contenders, record)?;
                 }
             }
             Own::Here => {
@@ -214,10 +229,12 @@ impl Run<'_> {
         Ok(Starter { program, arguments: words.chain(self.arguments()).collect() })
     }
 
-    fn own_starter(&self) -> Result<Starter> {
+    /// The command of a contender of this program's own.
+    fn own_starter(&self, who: &str) -> Result<Starter> {
         let program = env::current_exe()
             .map_err(|e| Diagnostic::new(format!("the program that runs cannot be found again: {e}")))?;
-        let arguments = std::iter::once("serve".to_owned()).chain(self.arguments()).collect();
+        let serve = ["serve", "--contender", who].map(str::to_owned).into_iter();
+        let arguments = serve.chain(self.arguments()).collect();
         Ok(Starter { program: program.to_string_lossy().into_owned(), arguments })
     }
 
@@ -228,7 +245,7 @@ impl Run<'_> {
 
     /// Starts this library and the peers.
     fn start(&self, choice: &Choice<'_>, record: &mut Record, progress: &mut dyn FnMut(&str)) -> Result<()> {
-        let mut starters = vec![self.own_starter()?];
+        let mut starters = vec![self.own_starter("wengert")?];
         for peer in self.peers {
             starters.push(self.starter(peer)?);
         }

@@ -4,10 +4,11 @@ mod memory;
 mod starts;
 
 use crate::busy;
-use crate::floor::{Floors, LOOP};
+use crate::floor::{Floors, LOOP, in_turns};
 use crate::record::{Measurement, Record};
-use crate::statistics::geometric_mean;
+use crate::statistics::{geometric_mean, paired};
 use crate::suite::label;
+use crate::yardstick::is_yardstick;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -17,16 +18,17 @@ const OURS: &str = "wengert";
 /// All figures of some records as markdown tables, with the machines above them and what failed or is absent below.
 ///
 /// A row is a case. Each contender has a column with the median of its time and half the distance of its tenth and ninetieth percentile.
-/// `floor` is what nobody can be much below ([`Floors`]), `of floor` the shown time by it.
+/// `floor` is what nobody can be much below ([`Floors`]), `of floor` the shown time by it, round by round.
 /// Rates are of this library, or where it has no figure of the fastest; the share is that of the best copy bandwidth that
-/// anybody measured in the case's reference. `ratio` is the time of the fastest other contender divided by this library's: above 1,
+/// anybody measured in the case's reference. `ratio` is the time of the fastest other contender divided by this library's, round by round: above 1,
 /// this library is faster. Plain loops are a floor and no contender.
 pub fn markdown(records: &[Record]) -> String {
     let mut text = String::new();
     for record in records {
         text.push_str(&heading(record));
     }
-    let measurements: Vec<&Measurement> = records.iter().flat_map(|r| &r.measurements).collect();
+    let measurements: Vec<&Measurement> =
+        records.iter().flat_map(|r| &r.measurements).filter(|m| !is_yardstick(m)).collect();
     if !measurements.is_empty() {
         text.push_str(&times(records, &measurements));
     }
@@ -83,13 +85,14 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         let rates = Rates::of(shown);
         let reference = shown.reference.as_ref().and_then(|r| copies.get(r.as_str()));
         let share = reference.map_or(String::new(), |copy| format!("{:.0}%", 100.0 * rates.bytes / copy));
-        let ratio = ours.zip(fastest(false)).map(|(a, b)| b.time.median / a.time.median);
+        let others = of_case.iter().filter(|m| !is_ours(&m.contender) && m.contender != LOOP);
+        let ratio = ours.and_then(|ours| others.map(|m| ratio(records, m, ours)).min_by(f64::total_cmp));
         ratios.extend(ratio);
         let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
         _ = writeln!(
             text,
             " {} | {} | {} | {} | {share} | {flops} | {} |",
-            floor.map_or(String::new(), |floor| format!("{:.2}", shown.time.median / floor)),
+            floors.multiple(shown).map_or(String::new(), |multiple| format!("{multiple:.2}")),
             duration(shown.latency.median),
             figures(1e9 * rates.seconds_per_element),
             figures(rates.bytes / 1e9),
@@ -104,6 +107,13 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         );
     }
     text
+}
+
+/// The time of one by that of another: if they were timed in turns, the median of the ratios of their rounds, since the machine's speed changes from one minute
+/// to the next, and less from a sample to the one behind it.
+fn ratio(records: &[Record], one: &Measurement, other: &Measurement) -> f64 {
+    let pairs = if in_turns(records, one, other) { paired(&one.rounds, &other.rounds) } else { None };
+    pairs.map_or(one.time.median / other.time.median, |ratios| ratios.median)
 }
 
 /// What a measurement comes to.
@@ -197,7 +207,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::parity::Parity;
@@ -218,11 +228,12 @@ pub(super) mod tests {
             runs: 10,
             time,
             latency,
+            rounds: Vec::new(),
             parity: Parity { compared: 1, worst: 0.0, bound: 0.0, losses: None },
         }
     }
 
-    pub(in crate::table) fn record(tool: &str, measurements: Vec<Measurement>) -> Record {
+    pub(crate) fn record(tool: &str, measurements: Vec<Measurement>) -> Record {
         let gpus = vec!["NVIDIA H200".to_owned(); 2];
         Record {
             format: FORMAT,
@@ -323,6 +334,27 @@ Failed: sum by torch: out of memory
                 "| C3 | step gpt | 110 ms | 300 ms ±10% | | | 2.73 | 300 ms | 286 | 3.33 |  | 167 |  |",
             ]
         );
+    }
+
+    /// The ratio is of samples that were taken beside each other, not of figures that each had its own bad minutes.
+    #[test]
+    fn ratios_are_of_rounds() {
+        let work = Work { elements: 1, bytes: 1, flops: 1 };
+        let of = |contender, rounds: &[f64]| {
+            let time = Spread::of(rounds).unwrap();
+            let measured = measurement(contender, "gemm f32 1024", time.median, work);
+            Measurement { time, rounds: rounds.to_vec(), ..measured }
+        };
+        let ours = of("wengert", &[1.0, 1.0, 4.0, 4.0, 4.0]);
+        let theirs = of("jax", &[1.5, 1.5, 6.0, 1.2, 1.2]);
+        let ratio_of = |records: &[Record]| {
+            let text = markdown(records);
+            let row = text.lines().find(|l| l.starts_with("| gemm")).unwrap();
+            row.trim_end_matches(" |").rsplit(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(ratio_of(&[record("one", vec![ours.clone(), theirs.clone()])]), "1.50");
+        // Of two runs no rounds are pairs.
+        assert_eq!(ratio_of(&[record("one", vec![ours]), record("two", vec![theirs])]), "0.38");
     }
 
     #[test]

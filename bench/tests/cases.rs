@@ -227,6 +227,14 @@ fn the_cpu_is_measured_beside_plain_loops() {
     assert!(output.status.success() && record.failed.is_empty(), "{:?}", record.failed);
     let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
     assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
+    // A product and a copy beside each group of networks, which are no rows of the table.
+    let groups = ["C3 GPT", "C5 MLPs", "C5 convnet", "C5 LSTM", "C6 inference", "C6 inference of GPT-2"];
+    for group in groups {
+        let beside = record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
+        assert_eq!(beside.count(), 2, "{group}");
+    }
+    assert_eq!(of("yardstick"), 2 * groups.len());
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("yardstick"));
 }
 
 /// Every step whose memory is looked at is compiled, and the table of the record has a row for each.

@@ -253,7 +253,9 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
             // machines hold.
             Kind::Transformer { network } if network.vocabulary == GPT_2 => "C4 GPT-2",
             Kind::Transformer { .. } => "C3 GPT",
-            Kind::Training { .. } | Kind::Convolutional { .. } | Kind::Recurrent { .. } => "C5 small steps",
+            Kind::Training { .. } => "C5 MLPs",
+            Kind::Convolutional { .. } => "C5 convnet",
+            Kind::Recurrent { .. } => "C5 LSTM",
             Kind::Inference { network: Inference::Gpt { .. } } => "C6 inference of GPT-2",
             Kind::Inference { .. } => "C6 inference",
             _ => continue,
