@@ -228,7 +228,7 @@ fn the_cpu_is_measured_beside_plain_loops() {
     let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
     assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
     // A product and a copy beside each group of networks, which are no rows of the table.
-    let groups = ["C3 GPT", "C5 MLPs", "C5 convnet", "C5 LSTM", "C6 inference", "C6 inference of GPT-2"];
+    let groups = ["C3 GPT", "C5 MLPs", "C5 convnet", "C5 LSTM", "C6 MLP", "C6 BERT", "C6 GPT-2"];
     for group in groups {
         let beside = record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
         assert_eq!(beside.count(), 2, "{group}");

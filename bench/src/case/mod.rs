@@ -256,8 +256,9 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
             Kind::Training { .. } => "C5 MLPs",
             Kind::Convolutional { .. } => "C5 convnet",
             Kind::Recurrent { .. } => "C5 LSTM",
-            Kind::Inference { network: Inference::Gpt { .. } } => "C6 inference of GPT-2",
-            Kind::Inference { .. } => "C6 inference",
+            Kind::Inference { network: Inference::Gpt { .. } } => "C6 GPT-2",
+            Kind::Inference { network: Inference::Bert { .. } } => "C6 BERT",
+            Kind::Inference { network: Inference::Mlp { .. } } => "C6 MLP",
             _ => continue,
         };
         case.group = group.into();

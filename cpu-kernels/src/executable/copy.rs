@@ -1,5 +1,5 @@
-//! Copies of a plan. Large ones are made by all threads: one alone is too slow to wait for memory, and slower still where the destination's pages are used for the first
-//! time and have to be cleared. Those that no cache holds are written past the caches, since a line that is written as usual is first read.
+//! Copies of a plan. All threads make them: one alone is too slow to wait for memory, for what lies in the caches of others, and slower still where the destination's
+//! pages are used for the first time and have to be cleared. Those that no cache holds are written past the caches, since a line that is written as usual is first read.
 
 use crate::memory::Buffer;
 use crate::pool::Pool;
@@ -7,6 +7,8 @@ use wengert_core::Diagnostic;
 
 /// Bytes that a task copies, at most: some ten microseconds.
 const TASK: usize = 512 << 10;
+/// And at least: less is copied before another thread has begun.
+const LEAST: usize = 16 << 10;
 /// Bytes from which on a copy is written past the caches.
 const PAST: usize = 32 << 20;
 
@@ -18,14 +20,15 @@ const PAST: usize = 32 << 20;
 pub(super) unsafe fn copy(pool: &Pool, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Diagnostic> {
     let bytes = from.bytes();
     let distance = from.pointer().addr().abs_diff(to.pointer().addr());
-    if bytes <= TASK || distance < bytes {
+    let size = bytes.div_ceil(pool.threads()).next_multiple_of(LEAST).min(TASK);
+    if bytes <= size || distance < bytes {
         // SAFETY: the caller vouches for both; `copy` allows them to overlap.
         unsafe { std::ptr::copy(from.pointer(), to.pointer(), bytes) };
         return Ok(());
     }
     let task = |_: usize, task: usize| {
-        let start = task * TASK;
-        let count = TASK.min(bytes - start);
+        let start = task * size;
+        let count = size.min(bytes - start);
         // SAFETY: the caller vouches for both, which are apart, and each task has bytes of its own.
         unsafe {
             let (from, to) = (from.pointer().add(start), to.pointer().add(start));
@@ -36,7 +39,7 @@ pub(super) unsafe fn copy(pool: &Pool, from: &Buffer<'_>, to: &Buffer<'_>) -> Re
             }
         }
     };
-    pool.parallel_for(bytes.div_ceil(TASK), task).map_err(|e| Diagnostic::new(e.to_string()))
+    pool.parallel_for(bytes.div_ceil(size), task).map_err(|e| Diagnostic::new(e.to_string()))
 }
 
 /// Copies bytes without leaving the destination in the caches, where the machine can.
@@ -83,9 +86,18 @@ mod tests {
     #[test]
     fn every_byte_is_copied_whether_places_overlap_or_not() {
         let pool = Pool::new(3).expect("starts");
-        for (bytes, offset) in
-            [(0, 0), (1, 0), (TASK, 0), (TASK + 1, 0), (3 * TASK + 17, 0), (PAST, 0), (PAST + 5, 3)]
-        {
+        for (bytes, offset) in [
+            (0, 0),
+            (1, 0),
+            (LEAST, 0),
+            (2 * LEAST, 0),
+            (2 * LEAST + 3, 1),
+            (TASK, 0),
+            (TASK + 1, 0),
+            (3 * TASK + 17, 0),
+            (PAST, 0),
+            (PAST + 5, 3),
+        ] {
             let numbers: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
             let mut found = vec![0u8; bytes + offset];
             // SAFETY: both vectors have so many bytes.

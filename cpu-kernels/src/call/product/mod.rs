@@ -467,8 +467,8 @@ impl<T: Element> Part<T> {
             return unsafe { self.pack_pairs(rhs, [depth, columns], packed.cast()) };
         }
         let group = if T::HALF { WIDENED[1] * wide } else { columns.max(1) };
-        // Steps of several panels are read where neighbouring columns lie side by side, and otherwise all steps of a panel.
-        let turn = if rhs.column == 1 { SIDE_BY_SIDE } else { depth };
+        // Steps of several panels are read where neighbouring columns lie side by side, and otherwise all steps of a panel, as where there is but one.
+        let turn = if rhs.column == 1 && columns > wide { SIDE_BY_SIDE } else { depth };
         for first in (0..columns).step_by(group) {
             let width = group.min(columns - first);
             // SAFETY: the panels have room for these columns.
@@ -490,7 +490,7 @@ impl<T: Element> Part<T> {
                         let size = [wide.min(width - j), steps];
                         let to = packed.add((first + j) * depth + k * wide);
                         pack(self.simd, lines.from(j, k), size, to, wide);
-                        if lines.across == 1 {
+                        if lines.across == 1 && turn < depth {
                             let next = lines.from(j, k + steps).at;
                             for k in 0..steps {
                                 let next = next.wrapping_add(k * lines.along);
