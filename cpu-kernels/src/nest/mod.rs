@@ -88,7 +88,7 @@ pub struct CompiledNest {
     progress: usize,
     scratch: usize,
     units: usize,
-    /// Units of a task.
+    /// Units of a task, at most.
     grain: usize,
 }
 
@@ -224,15 +224,18 @@ impl CompiledNest {
             };
             return workspace.pool().parallel_for(parts.div_ceil(grain), run).map_err(failed);
         }
-        let tasks = self.units.div_ceil(self.grain);
+        let (tasks, threads) = (self.units.div_ceil(self.grain), workspace.pool().threads());
+        // Shares of one size: products and nests before and behind are divided alike.
+        let tasks = if tasks > 1 { tasks.next_multiple_of(threads) } else { 1 };
+        let grain = self.units.div_ceil(tasks);
         let run = |thread: usize, task: usize| {
             let mut scratch = workspace.scratch(thread);
             let mut runner = self.runner(&mut scratch, shared.buffers(), aliased);
             runner.begin();
-            let from = task * self.grain;
-            runner.units(from..self.units.min(from + self.grain));
+            let from = task * grain;
+            runner.units(from..self.units.min(from + grain));
         };
-        workspace.pool().parallel_for(tasks, run).map_err(failed)
+        workspace.pool().parallel_for(self.units.div_ceil(grain), run).map_err(failed)
     }
 
     /// Checks what a run relies on; the parameters that share memory with another, as bits.

@@ -1,9 +1,11 @@
 //! The thread pool: persistent workers that share the tasks of one loop at a time.
 //!
 //! A job is a number of independent tasks and a function to call for each. The thread that submits it works too; workers
-//! that are awake help, and a worker that sleeps through a short job is not waited for. Which thread runs which task
-//! is left to chance (threads take the next task from a counter), so a task must not let its result depend on the thread that runs it:
-//! the number of the thread is passed for scratch memory only.
+//! that are awake help, and a worker that sleeps through a short job is not waited for.
+//!
+//! Each thread has a share of the tasks, neighbours, the first thread the first ones: what one job has written, the same thread reads in the next job if
+//! both are divided alike, out of its own cache. Whoever has no task left of its own helps out with the others' shares. So which thread runs which task is
+//! left to chance in the end, and a task must not let its result depend on it: the number of the thread is passed for scratch memory only.
 //!
 //! Nothing is allocated for a job. A job submitted from inside a task runs on the spot, on that thread alone.
 //! A panic in a task stops the job, and is returned as an error once every thread has left it.
@@ -22,6 +24,7 @@ mod tests;
 use place::Sleeper;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -43,13 +46,17 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
+/// What the threads of a small job look at lies in one line of the cache, the first: it is fetched from the submitting thread's cache as a whole.
+#[repr(C, align(64))]
 struct Shared {
     /// Job number · 2³² + open · 2³¹ + workers inside.
     gate: AtomicU64,
     /// Written by the submitter while the gate is shut and nobody is inside.
     job: UnsafeCell<Job>,
-    /// The next task that nobody took.
-    next: AtomicUsize,
+    /// Of each thread's share, the next task that nobody took: of a pool of few threads.
+    few: [AtomicUsize; FEW],
+    /// And of a pool of more.
+    many: Vec<AtomicUsize>,
     /// What the first task to panic said.
     panic: Mutex<Option<String>>,
     /// Held by whoever submits a job, from opening the gate until the last worker left.
@@ -76,6 +83,8 @@ unsafe impl Sync for Shared {}
 // SAFETY: nothing in it belongs to a thread; the erased borrow is of a `Sync` function.
 unsafe impl Send for Shared {}
 
+/// Counters that have room beside the gate and the job in a line of 64 bytes.
+const FEW: usize = 4;
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const JOB: u64 = 1 << 32;
@@ -103,7 +112,8 @@ impl Pool {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
             job: UnsafeCell::new(Job { tasks: 0, body: None }),
-            next: AtomicUsize::new(0),
+            few: Default::default(),
+            many: (0..threads).filter(|_| threads > FEW).map(|_| AtomicUsize::new(0)).collect(),
             panic: Mutex::new(None),
             submit: Mutex::new(()),
             sleep: Mutex::new(false),
@@ -194,7 +204,9 @@ impl Pool {
         // SAFETY: this thread holds `submit`, and the last job ended with the gate shut and nobody inside, so nobody else
         // looks at `job` now.
         unsafe { *shared.job.get() = Job { tasks, body: Some(body) } };
-        shared.next.store(0, Ordering::Relaxed);
+        for (thread, next) in shared.next().iter().enumerate() {
+            next.store(shared.share(thread, tasks).start, Ordering::Relaxed);
+        }
         let number = (shared.gate.load(Ordering::Relaxed) & !(JOB - 1)).wrapping_add(JOB);
         let asleep = {
             // Under the lock, so that no worker decides to sleep between looking at the gate and waiting.
@@ -224,22 +236,40 @@ impl Shared {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes tasks until none is left.
+    /// Of each thread's share, the next task that nobody took.
+    fn next(&self) -> &[AtomicUsize] {
+        let threads = self.sleepers.len() + 1;
+        self.few.get(..threads).unwrap_or(&self.many)
+    }
+
+    /// The tasks of a thread.
+    fn share(&self, thread: usize, tasks: usize) -> Range<usize> {
+        let threads = self.sleepers.len() + 1;
+        let (each, more) = (tasks / threads, tasks % threads);
+        let first = |thread: usize| thread * each + thread.min(more);
+        first(thread)..first(thread + 1)
+    }
+
+    /// Takes tasks until none is left: its own, then those of the threads behind it.
     fn help(&self, thread: usize, tasks: usize, body: &Body<'_>) {
         let outer = WITHIN.replace(Some((self.address(), thread)));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let task = self.next.fetch_add(1, Ordering::Relaxed);
-                if task >= tasks {
-                    break;
+            let all = self.next();
+            for of in (thread..all.len()).chain(0..thread) {
+                let (next, end) = (&all[of], self.share(of, tasks).end);
+                while next.load(Ordering::Relaxed) < end {
+                    let task = next.fetch_add(1, Ordering::Relaxed);
+                    if task >= end {
+                        break;
+                    }
+                    body(thread, task);
                 }
-                body(thread, task);
             }
         }));
         WITHIN.set(outer);
         if let Err(payload) = outcome {
-            // Nobody starts another task. Adding to it again cannot overflow: every thread does so once more at most.
-            self.next.store(tasks, Ordering::Relaxed);
+            // Nobody starts another task. Adding to one again cannot overflow: every thread does so once more at most.
+            self.next().iter().for_each(|next| next.store(tasks, Ordering::Relaxed));
             lock(&self.panic).get_or_insert_with(|| message(payload.as_ref()));
         }
     }

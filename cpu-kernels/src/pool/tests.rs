@@ -42,10 +42,29 @@ fn tasks_run_on_several_threads_at_once() {
     let pool = Pool::new(3).expect("threads start");
     let barrier = std::sync::Barrier::new(3);
     // Would hang if one thread had to run two of the tasks.
-    pool.parallel_for(3, |_, _| {
+    pool.parallel_for(3, |thread, task| {
+        // Each is in a share of its own, and whose share it is comes before everybody else.
+        assert_eq!(thread, task);
         barrier.wait();
     })
     .expect("no task panics");
+}
+
+#[test]
+fn who_has_nothing_left_helps_out() {
+    let pool = Pool::new(2).expect("threads start");
+    for _ in 0..50 {
+        let done = AtomicUsize::new(0);
+        // Would hang if the thread whose share the last two are had to run both.
+        pool.parallel_for(4, |_, task| {
+            while task == 2 && done.load(Ordering::Relaxed) < 3 {
+                std::hint::spin_loop();
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        })
+        .expect("no task panics");
+        assert_eq!(done.into_inner(), 4);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{Arguments, room, take};
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
 use crate::simd::Simd;
-use tiling::{APART, Grain, Tiling};
+use tiling::{APART, Grain, Tiling, Turns};
 use wengert_core::Diagnostic;
 use wengert_core::call::{Epilogue, Gemm, Matrix};
 
@@ -93,15 +93,17 @@ impl CompiledGemm {
             return Ok(());
         }
         let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
-        let grain = Grain { threads: workspace.pool().threads(), tile, apart: self.sums_apart(true) };
+        let lying = product::lying::<T>(&call.rhs, call.k, tile[0]);
+        let grain = Grain { threads: workspace.pool().threads(), tile, apart: self.sums_apart(true), lying };
         let Tiling { rows, columns, batches } =
             Tiling::new(self.order, [call.batch, call.m, call.n, call.k], grain);
         let (down, across) = (call.m.div_ceil(rows), call.n.div_ceil(columns));
+        let turns = Turns::new([down, across], grain.threads);
         let tasks = call.batch.div_ceil(batches) * down * across;
         let task = |thread: usize, task: usize| {
             let (batch, tile) = (task / (down * across), task % (down * across));
-            // Tiles of one column follow each other: threads at work side by side read the same part of rhs.
-            let (i, j) = (tile % down * rows, tile / down * columns);
+            let [i, j] = turns.of(tile);
+            let (i, j) = (i * rows, j * columns);
             let extents = [rows.min(call.m - i), columns.min(call.n - j)];
             let mut scratch = workspace.scratch(thread);
             for batch in batch * batches..call.batch.min((batch + 1) * batches) {

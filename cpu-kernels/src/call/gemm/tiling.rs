@@ -25,6 +25,8 @@ pub(super) struct Grain {
     pub tile: [usize; 2],
     /// Whether the sums of a tile are made apart from out, and so are at most [`APART`].
     pub apart: bool,
+    /// Most rows of a tile that reads rhs where it lies, and so does not pack it; see [`product::lying`](crate::call::product::lying).
+    pub lying: usize,
 }
 
 /// Most sums of a tile that are made apart from out: they stay in the second cache.
@@ -50,21 +52,21 @@ const LONG: usize = 1 << 33;
 /// Tasks for each thread where the operands' packing does not matter.
 const EACH: usize = 4;
 
-/// Time of a tile in multiplications and additions.
-pub(super) fn cost(rows: usize, columns: usize, k: usize) -> usize {
+/// Time of a tile in multiplications and additions; one of at most `lying` rows reads rhs where it lies.
+pub(super) fn cost(rows: usize, columns: usize, k: usize, lying: usize) -> usize {
     let product = rows.saturating_mul(columns).saturating_mul(k.saturating_mul(2).saturating_add(SUM));
-    let lines = if rows <= FEW {
-        columns.saturating_mul(READING)
-    } else {
-        rows.saturating_add(columns).saturating_mul(PACKING)
+    let lines = match () {
+        () if rows <= FEW => columns.saturating_mul(READING),
+        () if rows <= lying => rows.saturating_mul(PACKING),
+        () => rows.saturating_add(columns).saturating_mul(PACKING),
     };
     product.saturating_add(lines.saturating_mul(k))
 }
 
 impl Tiling {
     pub fn new(order: Order, [batch, m, n, k]: [usize; 4], grain: Grain) -> Self {
-        let Grain { threads, tile: [high, wide], apart } = grain;
-        let whole = cost(m, n, k);
+        let Grain { threads, tile: [high, wide], apart, lying } = grain;
+        let whole = cost(m, n, k, lying);
         let total = whole.saturating_mul(batch);
         // Small products share tasks, of which every thread gets some.
         let target = if threads == 1 { usize::MAX } else { (total / threads.saturating_mul(EACH)).max(TASK) };
@@ -96,8 +98,9 @@ impl Tiling {
         let mut best = (usize::MAX, Tiling { rows: 1, columns: 1, batches: 1 });
         for down in steps(if apart { m.div_ceil(ROWS) } else { 1 }, m.div_ceil(high)) {
             for across in steps(n.div_ceil(COLUMNS), n.div_ceil(wide)) {
-                let (rows, columns) = (part(m, down, high), part(n, across, wide));
-                let tile = cost(rows, columns, k);
+                // Any number of rows is made in strips of about one height.
+                let (rows, columns) = (part(m, down, 1), part(n, across, wide));
+                let tile = cost(rows, columns, k, lying);
                 let tasks = batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
                 let time = tile.saturating_mul(tasks.div_ceil(threads));
                 let time = if threads == 1 { time } else { time.saturating_add(time / (LONG / tile).max(1)) };
@@ -107,6 +110,32 @@ impl Tiling {
             }
         }
         best.1
+    }
+}
+
+/// In which order tiles are made.
+///
+/// Threads have [shares](crate::pool) of neighbouring tasks. Where there are enough rows of tiles for all, each thread's share is whole rows: what is
+/// made before and behind is divided so too, and what a thread has written stays near it. Within a share, or where there are not, tiles
+/// of one column follow each other: they read the same part of rhs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turns {
+    across: usize,
+    /// Rows of tiles that are made column by column.
+    together: usize,
+}
+
+impl Turns {
+    /// Of so many tiles down and across.
+    pub fn new([down, across]: [usize; 2], threads: usize) -> Self {
+        Turns { across, together: if down.is_multiple_of(threads) { down / threads } else { down } }
+    }
+
+    /// How many tiles are above a tile, and before it.
+    pub fn of(self, tile: usize) -> [usize; 2] {
+        let Turns { across, together } = self;
+        let (group, within) = (tile / (together * across), tile % (together * across));
+        [group * together + within % together, within / together]
     }
 }
 
@@ -130,7 +159,7 @@ fn part(extent: usize, count: usize, unit: usize) -> usize {
 mod tests {
     use super::*;
 
-    const GRAIN: Grain = Grain { threads: 2, tile: [14, 32], apart: false };
+    const GRAIN: Grain = Grain { threads: 2, tile: [14, 32], apart: false, lying: 0 };
 
     fn tiling(extents: [usize; 4], threads: usize) -> Tiling {
         Tiling::new(Order::Chain, extents, Grain { threads, ..GRAIN })
@@ -148,7 +177,7 @@ mod tests {
                 let t = tiling([1, m, n, k], threads);
                 let tiles = m.div_ceil(t.rows) * n.div_ceil(t.columns);
                 assert!(tiles >= threads, "{m} {n} {k}: {t:?}");
-                assert!(cost(t.rows, t.columns, k) >= TASK / 2, "{m} {n} {k}: {t:?}");
+                assert!(cost(t.rows, t.columns, k, 0) >= TASK / 2, "{m} {n} {k}: {t:?}");
                 assert!(m <= FEW || t.columns <= COLUMNS, "{m} {n} {k}: {t:?}");
             }
         }
@@ -170,6 +199,41 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_are_divided_by_rows_where_rhs_is_not_packed() {
+        // The gates of an LSTM, and their derivatives.
+        for extents in [[1, 64, 1024, 256], [1, 64, 256, 1024]] {
+            let [_, m, n, k] = extents;
+            let near = Tiling::new(Order::Chain, extents, Grain { lying: 42, ..GRAIN });
+            let far = Tiling::new(Order::Chain, extents, GRAIN);
+            assert!(near.rows <= 32 && near.columns == n.min(COLUMNS), "{m} {n} {k}: {near:?}");
+            assert!(far.rows == m && far.columns < n, "{m} {n} {k}: {far:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_rows_of_tiles() {
+        for threads in [1, 2, 3, 8] {
+            for (down, across) in [(1, 5), (2, 3), (6, 1), (6, 4), (24, 2), (7, 7)] {
+                let turns = Turns::new([down, across], threads);
+                let tiles: Vec<[usize; 2]> = (0..down * across).map(|tile| turns.of(tile)).collect();
+                let mut sorted = tiles.clone();
+                sorted.sort_unstable();
+                let all = (0..down).flat_map(|i| (0..across).map(move |j| [i, j]));
+                assert!(sorted.into_iter().eq(all), "{threads} {down} {across}: {tiles:?}");
+                if down % threads == 0 {
+                    let share = tiles.len() / threads;
+                    let owner = |i: usize| i / (down / threads);
+                    let held = tiles.iter().enumerate().all(|(tile, [i, _])| tile / share == owner(*i));
+                    assert!(held, "{threads} {down} {across}: {tiles:?}");
+                }
+            }
+        }
+        // Columns follow each other within a share.
+        let turns = Turns::new([4, 2], 2);
+        assert_eq!([0, 1, 2, 4].map(|tile| turns.of(tile)), [[0, 0], [1, 0], [0, 1], [2, 0]]);
+    }
+
+    #[test]
     fn extremes_do_not_overflow() {
         for extents in
             [[0, 0, 0], [usize::MAX, 1, 0], [1 << 40, 1, 1 << 20], [1, 1 << 50, 1], [1 << 20, 1 << 30, 7]]
@@ -178,7 +242,8 @@ mod tests {
             for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
                 for threads in [1, 3, 4096] {
                     let apart = threads == 3;
-                    let t = Tiling::new(order, [1, m, n, k], Grain { threads, apart, ..GRAIN });
+                    let grain = Grain { threads, apart, lying: 14 * threads, ..GRAIN };
+                    let t = Tiling::new(order, [1, m, n, k], grain);
                     assert!(t.rows > 0 && t.columns > 0 && t.batches > 0, "{t:?}");
                 }
             }

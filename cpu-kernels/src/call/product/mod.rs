@@ -60,7 +60,7 @@ use coming::Coming;
 use micro::{Kernels, Strip};
 use pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
 use std::ops::Range;
-use wengert_core::call::Gemm;
+use wengert_core::call::{Gemm, Matrix};
 
 /// Most steps of k between loading a tile of out and storing it.
 const DEPTH: usize = 256;
@@ -133,6 +133,16 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let chain =
         room((panels * depth + SLACK) * size) + room((rows * depth + SLACK) * size) + room(widened * size);
     chain.max(if m == 1 || n == 1 { lanes::scratch(size, k, half) } else { 0 })
+}
+
+/// Most rows of a product that reads rhs where it lies, of kernels that make so many rows at once.
+pub(super) fn lying<T: Element>(rhs: &Matrix, k: usize, rows: usize) -> usize {
+    if T::HALF || rhs.column != 1 { 0 } else { lying_block(parts(k, DEPTH, SIDE), rhs.row, rows) }
+}
+
+/// The same of a block of k of a rhs whose columns lie side by side: a single strip would pack it for nobody.
+fn lying_block(depth: usize, row: usize, rows: usize) -> usize {
+    if depth.saturating_mul(row) <= NEAR { STRIPS * rows } else { rows }
 }
 
 /// Makes a product; calls `done` with the rows and columns of each part of out whose sums are final.
@@ -329,7 +339,6 @@ impl<T: Element> Part<T> {
             // SAFETY: the panels have room for a block of k and, of lhs, a tile's rows, of rhs, these columns up to a whole panel.
             unsafe {
                 let rhs = self.rhs.from(start, columns.start);
-                let near = depth.saturating_mul(rhs.row) <= NEAR && m <= STRIPS * rows;
                 // Columns that need not be packed beforehand.
                 let lying = !T::HALF && rhs.column == 1;
                 let lying = if lying { columns.len() / wide * wide } else { 0 };
@@ -337,7 +346,7 @@ impl<T: Element> Part<T> {
                 self.pack_rhs(rhs.from(0, lying), rest, panels.rhs.add(lying * steps), panels);
                 let mut use_of_rhs = match () {
                     () if lying == 0 => Use::Packed,
-                    () if near || m <= high => Use::Lying,
+                    () if m <= lying_block(depth, rhs.row, rows) => Use::Lying,
                     () => Use::Packing,
                 };
                 let strips = m / group * group.div_ceil(high) + (m % group).div_ceil(high);
