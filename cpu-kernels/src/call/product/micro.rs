@@ -62,6 +62,8 @@ pub(in crate::call) struct Kernels<T: 'static> {
     fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
     /// Those that find lhs where it lies.
     gathering: &'static [unsafe fn(&Strip<T>, &Gather<'_>)],
+    /// Strips of one row, and of how many columns they keep the sums in registers.
+    row: (usize, unsafe fn(&Strip<T>)),
     /// The sum of products of two runs, as [`dots`] says.
     pub(super) dot: Dots<T>,
     /// Those of a run with so many others at once, as many as the registers have room for.
@@ -83,6 +85,22 @@ impl<T> Kernels<T> {
     pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.strips[rows - 1](strip) }
+    }
+
+    /// How many columns of one row [`row`](Self::row) keeps in registers.
+    pub(super) fn columns_of_row(&self) -> usize {
+        self.row.0
+    }
+
+    /// A strip of one row, whose rhs is where it lies: for all steps one after another, many columns at once, so that runs of rhs are read in the order in which
+    /// they lie in memory.
+    ///
+    /// # Safety
+    ///
+    /// That of [`strip`](Self::strip); all columns are in whole panels, side by side.
+    pub(super) unsafe fn row(&self, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { (self.row.1)(strip) }
     }
 
     /// A strip of so many rows, whose rhs is where it lies. Its lines are short pieces of memory, of which the machine would foresee none by
@@ -197,6 +215,25 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
     }
 }
 
+/// # Safety
+///
+/// That of [`Kernels::row`], of `WIDE` vectors.
+#[inline(always)]
+unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
+    let wide = WIDE * V::LANES;
+    let (mut rhs, mut out, mut left) = (of.rhs, of.out, of.columns);
+    // SAFETY: the caller vouches for what is read and written.
+    unsafe {
+        while left >= wide {
+            tile::<V, 1, WIDE, false, false>(of, rhs, of.packed, out, of.out_row, || ());
+            rhs = rhs.add(wide);
+            out = out.add(wide);
+            left -= wide;
+        }
+        strip::<V, 1, false, false>(&Strip { rhs, out, columns: left, ..*of });
+    }
+}
+
 /// One tile, of `WIDE` vectors in a row. If rhs is where it lies, it fetches what the next panel needs, which lies beside this one; it may pack what it
 /// reads. With each step something else is done besides.
 ///
@@ -256,7 +293,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool
 
 /// The kernels for one set of vector instructions.
 macro_rules! level {
-    ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, $runs:literal, [$($rows:literal)*];)*) => {
+    ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, $runs:literal, $wide:literal, [$($rows:literal)*];)*) => {
         mod $level {
             use super::*;
             #[cfg(target_arch = "x86_64")]
@@ -279,6 +316,15 @@ macro_rules! level {
             unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead: &Ahead) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { super::fetching::<V, ROWS>(strip, ahead) }
+            }
+
+            /// # Safety
+            ///
+            /// That of [`Kernels::row`], of `WIDE` vectors.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn row<V: Vector, const WIDE: usize>(strip: &Strip<V::Number>) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { super::row::<V, WIDE>(strip) }
             }
 
             /// # Safety
@@ -312,6 +358,7 @@ macro_rules! level {
                 packing: &[$(strip::<$vector, $rows, true, true>),*],
                 fetching: &[$(fetching::<$vector, $rows>),*],
                 gathering: &[$(gathering::<$vector, $rows>),*],
+                row: ($wide * <$vector>::LANES, row::<$vector, $wide>),
                 dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,
                 dots: ($runs, sums::<$vector, { LINES * LINE / size_of::<$vector>() }, $runs>),
             };)*
@@ -319,23 +366,23 @@ macro_rules! level {
     };
 }
 level!(portable:
-    F32 = Plain<f32>, f32, 1, [1 2 3 4];
-    F64 = Plain<f64>, f64, 1, [1 2 3 4];
+    F32 = Plain<f32>, f32, 1, 4, [1 2 3 4];
+    F64 = Plain<f64>, f64, 1, 4, [1 2 3 4];
 );
 #[cfg(target_arch = "x86_64")]
 level!(avx2 ("avx2,fma,f16c"):
-    F32 = __m256, f32, 1, [1 2 3 4 5 6];
-    F64 = __m256d, f64, 1, [1 2 3 4 5 6];
+    F32 = __m256, f32, 1, 8, [1 2 3 4 5 6];
+    F64 = __m256d, f64, 1, 8, [1 2 3 4 5 6];
 );
 #[cfg(target_arch = "x86_64")]
 level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
-    F32 = __m512, f32, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
-    F64 = __m512d, f64, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F32 = __m512, f32, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F64 = __m512d, f64, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
 #[cfg(target_arch = "x86_64")]
 level!(avx512bf16 ("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
-    BF16 = Pairs, f32, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    BF16 = Pairs, f32, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
 /// The kernels of products of [`Pairs`], for a set of vector instructions that has them.

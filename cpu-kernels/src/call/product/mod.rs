@@ -33,7 +33,7 @@
 //!
 //! Packing moves each element of a tile's operands once, and each takes part in as many multiplications as the tile has columns or rows: a
 //! hundred of them hide it. With few rows there is nothing to hide it behind: rhs is read once, where it is, in long runs, a few rows at a
-//! time, while a line of out lies in the first cache. Memory is what one waits for then, and a copy would only be one more. With some strips
+//! time, while a line of out lies in the first cache; or, where lhs is one row and this line stays in registers, one row after another. Memory is what one waits for then, and a copy would only be one more. With some strips
 //! of rows a block of rhs is not packed either (each panel is fetched while the one before it is used), unless its lines are so far apart that caches and translations of addresses do not hold it. Where
 //! columns of rhs lie side by side, packing is the first strip's affair: it reads rhs where it is, and stores into panels what it has loaded, so that memory is waited for
 //! while it multiplies. Of the block that is packed next, whatever its layout, the tiles of this one [fetch](coming) the source.
@@ -70,6 +70,8 @@ pub(super) const COLUMNS: usize = 512;
 pub(super) const FEW: usize = 8;
 /// Rows of rhs that are read side by side then.
 const SIDE_BY_SIDE: usize = 8;
+/// Rows of rhs that are read one after another instead, for one row of lhs, are at most so many times as long as what its kernel keeps in registers.
+const SHORT: usize = 4;
 /// Elements that a block of rhs may span, and strips that it may be used for, to be read where it is: the second cache and the translations of its
 /// addresses hold so much, and a copy of it would not pay.
 const NEAR: usize = 512 << 10;
@@ -281,21 +283,26 @@ impl<T: Element> Part<T> {
             unsafe {
                 let lhs = self.lhs.plain().from(0, start);
                 self.pack_lhs(lhs, [m, depth], panels.lhs);
+                let of_rows = |k: usize, depth: usize| Strip {
+                    depth,
+                    lhs: panels.lhs.add(k * m),
+                    lhs_step: m,
+                    rhs: rhs.element(start + k, 0),
+                    rhs_step: rhs.row,
+                    panel: self.kernels.columns,
+                    columns,
+                    out: self.out,
+                    out_row: self.row,
+                    add: self.add || start + k > 0,
+                    packed: std::ptr::null_mut(),
+                };
+                let held = self.kernels.columns_of_row();
+                if m == 1 && (held..=SHORT * held).contains(&columns) {
+                    self.kernels.row(&of_rows(0, depth));
+                    continue;
+                }
                 for k in (0..depth).step_by(SIDE_BY_SIDE) {
-                    let strip = Strip {
-                        depth: SIDE_BY_SIDE.min(depth - k),
-                        lhs: panels.lhs.add(k * m),
-                        lhs_step: m,
-                        rhs: rhs.element(start + k, 0),
-                        rhs_step: rhs.row,
-                        panel: self.kernels.columns,
-                        columns,
-                        out: self.out,
-                        out_row: self.row,
-                        add: self.add || start + k > 0,
-                        packed: std::ptr::null_mut(),
-                    };
-                    self.kernels.strip(m, &strip);
+                    self.kernels.strip(m, &of_rows(k, SIDE_BY_SIDE.min(depth - k)));
                 }
             }
         }

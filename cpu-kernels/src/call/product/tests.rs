@@ -155,6 +155,9 @@ fn every_element_is_one_chain() {
         [41, 1, 300],
         [1, 70, 300],
         [5, 40, 521],
+        // One row whose sums stay in registers, with any of the kernels.
+        [1, 300, 270],
+        [1, 900, 261],
     ];
     for (n, size) in shapes.into_iter().enumerate() {
         for layouts in [[0, 0], [0, 1], [1, 0], [1, 1], [2, 3], [3, 2]] {
