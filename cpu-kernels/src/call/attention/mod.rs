@@ -13,6 +13,7 @@
 mod rows;
 
 use super::panel::View;
+use super::product::addends::Addends;
 use super::product::{self, Order, Product, multiply};
 use super::{Arguments, room, take};
 use crate::kernels::CHUNK;
@@ -82,7 +83,9 @@ unsafe fn multiplied<T: Float>(
 ) {
     // SAFETY: the caller's promise is the same.
     unsafe {
-        multiply(simd, free, &Product { size, order: Order::Chain, lhs, rhs, out, row, add }, |_, _| ())
+        let addends = Addends::NONE;
+        let product = Product { size, order: Order::Chain, lhs, rhs, out, row, add, addends };
+        multiply(simd, free, &product, |_| ());
     }
 }
 

@@ -10,6 +10,7 @@
 use super::patches::{Axis, Patches, copy, zeros};
 use crate::call::element::Element;
 use crate::call::panel::View;
+use crate::call::product::addends::Addends;
 use crate::call::product::gather::Gather;
 use crate::call::product::micro::{Kernels, Strip};
 use crate::call::product::parts;
@@ -279,6 +280,7 @@ impl<N: Copy> Block<'_, N> {
                     out: out.at.wrapping_add(n * high * out.row + column),
                     out_row: out.row,
                     add,
+                    addends: Addends::NONE,
                     packed: std::ptr::null_mut(),
                 };
                 // SAFETY: the caller vouches for all that the strip names.

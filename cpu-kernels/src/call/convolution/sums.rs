@@ -5,6 +5,7 @@ use super::{CompiledConvolution, Division, Kept, PATCHES};
 use crate::call::element::{Element, Number};
 use crate::call::epilogue::{Places, finish};
 use crate::call::panel::{self, View};
+use crate::call::product::addends::Addends;
 use crate::call::product::micro::Kernels;
 use crate::call::product::{Order, Product, multiply};
 use crate::call::{Arguments, take};
@@ -186,8 +187,17 @@ impl CompiledConvolution {
                 };
                 let add = start > positions.start;
                 let size = [width, columns, part.len()];
-                let product = Product { size, order: Order::Chain, lhs, rhs, out: sums, row, add };
-                multiply(simd, free, &product, |_, _| ());
+                let product = Product {
+                    size,
+                    order: Order::Chain,
+                    lhs,
+                    rhs,
+                    out: sums,
+                    row,
+                    add,
+                    addends: Addends::NONE,
+                };
+                multiply(simd, free, &product, |_| ());
             }
             start = part.end;
             if start >= positions.end {

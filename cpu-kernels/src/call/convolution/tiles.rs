@@ -6,6 +6,7 @@ use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Kept};
 use crate::call::element::{Element, Number};
 use crate::call::epilogue::{Places, finish};
+use crate::call::product::addends::Addends;
 use crate::call::product::micro::Kernels;
 use crate::call::product::{Order, Product, multiply};
 use crate::call::{Arguments, take};
@@ -160,8 +161,17 @@ impl CompiledConvolution {
                 let rhs = filter.from(start * channels, 0);
                 let size = [tile.len(), columns, depth];
                 let order = Order::Chain;
-                let product = Product { size, order, lhs, rhs, out: sums, row: sums_row, add: start > 0 };
-                multiply(simd, free, &product, |_, _| ());
+                let product = Product {
+                    size,
+                    order,
+                    lhs,
+                    rhs,
+                    out: sums,
+                    row: sums_row,
+                    add: start > 0,
+                    addends: Addends::NONE,
+                };
+                multiply(simd, free, &product, |_| ());
             }
             start = taps.end;
             if start >= self.patches.taps() {

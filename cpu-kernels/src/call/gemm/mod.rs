@@ -9,7 +9,8 @@ mod tiling;
 use super::element::{Element, Number, with_element};
 use super::epilogue::{Places, finish};
 use super::panel::View;
-use super::product::{self, Order, Product, multiply};
+use super::product::addends::Addends;
+use super::product::{self, Made, Order, Product, multiply};
 use super::{Arguments, room, take};
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
@@ -153,6 +154,16 @@ impl CompiledGemm {
             // Not apart, so the result is what is computed with.
             (out.cast::<T::Wide>(), call.n)
         };
+        // What is only added to sums that are the result is added where they are made, if it can be.
+        let given = !apart && call.epilogue.activation.is_none();
+        let addends = if given {
+            Addends {
+                bias: bias.cast(),
+                residual: if call.epilogue.residual { residual.cast() } else { std::ptr::null() },
+            }
+        } else {
+            Addends::NONE
+        };
         let product = Product {
             size: [m, n, call.k],
             order: self.order,
@@ -161,12 +172,13 @@ impl CompiledGemm {
             out: sums,
             row: sums_row,
             add: false,
+            addends,
         };
         // SAFETY: the view's elements exist, since the arguments were checked; the sums are this task's own, and so is its scratch memory.
         unsafe {
-            multiply(simd, free, &product, |rows, columns| {
+            multiply(simd, free, &product, |Made { rows, columns, added }| {
                 let within = rows.start * call.n + columns.start;
-                if apart || call.epilogue != Epilogue::default() {
+                if apart || (call.epilogue != Epilogue::default() && !(given && added)) {
                     let places = Places {
                         sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
                         sums_row,

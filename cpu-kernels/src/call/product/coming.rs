@@ -73,6 +73,7 @@ impl<T: Element> Coming<T> {
                 }
                 part.rhs = part.rhs.add(part.panel);
                 part.out = part.out.add(self.wide);
+                part.addends = part.addends.from(0, self.wide);
                 part.columns -= self.wide;
             }
             kernels.strip(rows, &part);

@@ -7,12 +7,14 @@
 //!
 //! It is written once, over a [`Vector`], and compiled for each number of rows, since what is left at the lower edge is often half of a tile.
 
+use super::addends::Addends;
 use super::gather::{self, Gather};
 use super::lanes::{LINE, LINES, dots};
 use super::pack::fetch;
 #[cfg(target_arch = "x86_64")]
 use super::vector::Pairs;
 use super::vector::{Plain, Vector};
+use crate::call::element::Number;
 use crate::simd::Simd;
 
 /// Rows of a tile with all of its columns, through every panel of rhs.
@@ -32,6 +34,8 @@ pub(in crate::call) struct Strip<T> {
     pub out_row: usize,
     /// Whether the sums go on from what is in out, instead of from 0.
     pub add: bool,
+    /// What is added to the sums before they are stored.
+    pub addends: Addends<T>,
     /// Where strips that [pack](Kernels::packing) put what they read of rhs, panel by panel.
     pub packed: *mut T,
 }
@@ -156,6 +160,7 @@ const LONG: usize = 64;
 unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left, mut packed) = (strip.rhs, strip.out, strip.columns, strip.packed);
+    let mut addends = strip.addends;
     // SAFETY: whole panels have out's columns, and a part of one goes to a buffer of the size of a tile, of which only out's columns are
     // exchanged with it.
     unsafe {
@@ -166,8 +171,15 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
                     V::prefetch(next.wrapping_add(i * strip.out_row));
                     V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
                 }
+                if !addends.residual.is_null() {
+                    for i in 0..ROWS {
+                        V::prefetch(addends.residual.wrapping_add(i * strip.out_row));
+                        V::prefetch(addends.residual.wrapping_add(i * strip.out_row + wide - 1));
+                    }
+                }
             }
-            tile::<V, ROWS, 2, LIES, PACKS>(strip, rhs, packed, out, strip.out_row, || ());
+            tile::<V, ROWS, 2, LIES, PACKS>(strip, rhs, packed, out, strip.out_row, addends, || ());
+            addends = addends.from(0, wide);
             packed = packed.wrapping_add(strip.depth * wide);
             rhs = rhs.add(strip.panel);
             out = out.add(wide);
@@ -184,12 +196,21 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
             }
         }
         if left > V::LANES {
-            tile::<V, ROWS, 2, false, false>(strip, rhs, packed, sums, wide, || ());
+            tile::<V, ROWS, 2, false, false>(strip, rhs, packed, sums, wide, Addends::NONE, || ());
         } else {
-            tile::<V, ROWS, 1, false, false>(strip, rhs, packed, sums, wide, || ());
+            tile::<V, ROWS, 1, false, false>(strip, rhs, packed, sums, wide, Addends::NONE, || ());
         }
         for i in 0..ROWS {
-            (0..left).for_each(|j| out.add(i * strip.out_row + j).write(sums.add(i * wide + j).read()));
+            for j in 0..left {
+                let mut sum = sums.add(i * wide + j).read();
+                if !addends.bias.is_null() {
+                    sum = sum.add(addends.bias.add(j).read());
+                }
+                if !addends.residual.is_null() {
+                    sum = sum.add(addends.residual.add(i * strip.out_row + j).read());
+                }
+                out.add(i * strip.out_row + j).write(sum);
+            }
         }
     }
 }
@@ -211,7 +232,8 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
     };
     // SAFETY: the caller's promise is the same.
     unsafe {
-        tile::<V, ROWS, 2, false, false>(strip, strip.rhs, strip.packed, strip.out, strip.out_row, besides)
+        let (rhs, out) = (strip.rhs, strip.out);
+        tile::<V, ROWS, 2, false, false>(strip, rhs, strip.packed, out, strip.out_row, strip.addends, besides)
     }
 }
 
@@ -225,7 +247,7 @@ unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
     // SAFETY: the caller vouches for what is read and written.
     unsafe {
         while left >= wide {
-            tile::<V, 1, WIDE, false, false>(of, rhs, of.packed, out, of.out_row, || ());
+            tile::<V, 1, WIDE, false, false>(of, rhs, of.packed, out, of.out_row, Addends::NONE, || ());
             rhs = rhs.add(wide);
             out = out.add(wide);
             left -= wide;
@@ -247,6 +269,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool
     mut packed: *mut V::Number,
     out: *mut V::Number,
     out_row: usize,
+    addends: Addends<V::Number>,
     mut besides: impl FnMut(),
 ) {
     let mut sums = [[V::zero(); WIDE]; ROWS];
@@ -281,6 +304,19 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool
             }
             lhs = lhs.wrapping_add(strip.lhs_step);
             rhs = rhs.wrapping_add(strip.rhs_step);
+        }
+        if !addends.bias.is_null() {
+            for v in 0..WIDE {
+                let bias = V::load(addends.bias.add(v * V::LANES));
+                sums.iter_mut().for_each(|row| row[v] = row[v].plus(bias));
+            }
+        }
+        if !addends.residual.is_null() {
+            for (i, row) in sums.iter_mut().enumerate() {
+                for (v, sum) in row.iter_mut().enumerate() {
+                    *sum = sum.plus(V::load(addends.residual.add(i * out_row + v * V::LANES)));
+                }
+            }
         }
         // Lent, since an array that a loop consumes is copied through memory first.
         for (i, row) in sums.iter().enumerate() {

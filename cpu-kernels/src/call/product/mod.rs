@@ -41,6 +41,7 @@
 //! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
 //! multiplied in plain loops.
 
+pub(super) mod addends;
 mod coming;
 pub(super) mod gather;
 mod lanes;
@@ -56,6 +57,7 @@ use super::element::{Element, Number, plain_product};
 use super::panel::{View, widened};
 use super::{room, take};
 use crate::simd::Simd;
+use addends::Addends;
 use coming::Coming;
 use micro::{Kernels, Strip};
 use pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
@@ -119,6 +121,16 @@ pub(super) struct Product<T: Element> {
     pub row: usize,
     /// Whether the sums go on from what is in out; only of chains.
     pub add: bool,
+    /// What is added to the sums while they are in registers, where a kernel does that; [`Made`] says where.
+    pub addends: Addends<T::Wide>,
+}
+
+/// A part of a product whose sums are final.
+pub(super) struct Made {
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    /// The product's addends have been added to them.
+    pub added: bool,
 }
 
 /// Bytes of scratch memory for products of at most these extents.
@@ -147,7 +159,7 @@ fn lying_block(depth: usize, row: usize, rows: usize) -> usize {
     if depth.saturating_mul(row) <= NEAR { STRIPS * rows } else { rows }
 }
 
-/// Makes a product; calls `done` with the rows and columns of each part of out whose sums are final.
+/// Makes a product; calls `done` with each part of out whose sums are final.
 ///
 /// # Safety
 ///
@@ -158,26 +170,27 @@ pub(super) unsafe fn multiply<T: Element>(
     simd: Simd,
     mut free: &mut [u8],
     product: &Product<T>,
-    mut done: impl FnMut(Range<usize>, Range<usize>),
+    mut done: impl FnMut(Made),
 ) {
-    let Product { size: [m, n, k], order, lhs, rhs, out, row, add } = *product;
+    let Product { size: [m, n, k], order, lhs, rhs, out, row, add, addends } = *product;
     if m == 0 || n == 0 {
         return;
     }
+    let whole = Made { rows: 0..m, columns: 0..n, added: false };
     // SAFETY: the caller's promise covers every part of the product.
     unsafe {
         let Some(kernels) = T::Wide::kernels(simd) else {
             plain_product([m, n, k], out, row, add, lhs.plain(), rhs.plain());
-            return done(0..m, 0..n);
+            return done(whole);
         };
         match order {
             Order::LanesOfRow => {
                 lanes::products(simd, kernels, free, [n, k], lhs, rhs.turned(), out, 1);
-                return done(0..m, 0..n);
+                return done(whole);
             }
             Order::LanesOfColumn => {
                 lanes::products(simd, kernels, free, [m, k], rhs.turned(), lhs, out, row);
-                return done(0..m, 0..n);
+                return done(whole);
             }
             Order::Chain => (),
         }
@@ -185,11 +198,12 @@ pub(super) unsafe fn multiply<T: Element>(
             Some(kernels) => (kernels, true),
             None => (kernels, false),
         };
-        let mut part = Part { simd, kernels, pairs, size: [m, n, k], lhs, rhs, out, row, add };
+        let mut part = Part { simd, kernels, pairs, size: [m, n, k], lhs, rhs, out, row, add, addends };
         if n == 1 && row == 1 {
             // A column is a row whose vectors lie along the rows of lhs.
-            part = Part { size: [1, m, k], lhs: rhs.turned(), rhs: lhs.turned(), row: m, ..part };
-            part.run(&mut free, |rows, columns| done(columns, rows));
+            let addends = Addends::NONE;
+            part = Part { size: [1, m, k], lhs: rhs.turned(), rhs: lhs.turned(), row: m, addends, ..part };
+            part.run(&mut free, |made| done(Made { rows: made.columns, columns: made.rows, added: false }));
         } else {
             part.run(&mut free, done);
         }
@@ -208,6 +222,7 @@ struct Part<T: Element> {
     out: *mut T::Wide,
     row: usize,
     add: bool,
+    addends: Addends<T::Wide>,
 }
 
 /// Where a strip reads rhs.
@@ -232,7 +247,7 @@ impl<T: Element> Part<T> {
     /// # Safety
     ///
     /// That of [`multiply`].
-    unsafe fn run(&self, free: &mut &mut [u8], mut done: impl FnMut(Range<usize>, Range<usize>)) {
+    unsafe fn run(&self, free: &mut &mut [u8], mut done: impl FnMut(Made)) {
         let [m, n, k] = self.size;
         let [rows, columns] = LARGEST;
         let depth = k.min(DEPTH);
@@ -251,14 +266,14 @@ impl<T: Element> Part<T> {
                         (0..n).for_each(|j| self.out.add(i * self.row + j).write(T::Wide::ZERO));
                     }
                 }
-                return done(0..m, 0..n);
+                return done(Made { rows: 0..m, columns: 0..n, added: false });
             }
             let mut first = 0;
             if !T::HALF && m <= FEW.min(self.kernels.rows()) && self.rhs.column == 1 {
                 first = n / wide * wide;
                 if first > 0 {
                     self.stream(&panels, first);
-                    done(0..m, 0..first);
+                    done(Made { rows: 0..m, columns: 0..first, added: false });
                 }
             }
             let block = parts(n - first, COLUMNS, wide);
@@ -294,6 +309,7 @@ impl<T: Element> Part<T> {
                     out: self.out,
                     out_row: self.row,
                     add: self.add || start + k > 0,
+                    addends: Addends::NONE,
                     packed: std::ptr::null_mut(),
                 };
                 let held = self.kernels.columns_of_row();
@@ -318,7 +334,7 @@ impl<T: Element> Part<T> {
         panels: &Panels<T::Wide>,
         columns: Range<usize>,
         after: usize,
-        mut done: impl FnMut(Range<usize>, Range<usize>),
+        mut done: impl FnMut(Made),
     ) {
         let [m, _, k] = self.size;
         let (wide, rows) = (self.kernels.columns, self.kernels.rows());
@@ -337,6 +353,7 @@ impl<T: Element> Part<T> {
                 out: self.out,
                 out_row: self.row,
                 add: self.add || start > 0,
+                addends: Addends::NONE,
                 packed: panels.rhs,
             };
             // Strips of one height: a low one at the end would read rhs as often, for few rows.
@@ -389,6 +406,9 @@ impl<T: Element> Part<T> {
                         }
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
+                        if start + depth == k {
+                            strip.addends = self.addends.from((first + i) * self.row, columns.start);
+                        }
                         if use_of_rhs == Use::Packed {
                             coming.strip(self.kernels, rows, &strip);
                         } else {
@@ -403,10 +423,12 @@ impl<T: Element> Part<T> {
                             }
                             let rhs = strip.rhs.add(lying * steps);
                             let (columns, out) = (columns.len() - lying, strip.out.add(lying));
-                            self.kernels.strip(rows, &Strip { rhs, columns, out, ..strip });
+                            let addends = strip.addends.from(0, lying);
+                            self.kernels.strip(rows, &Strip { rhs, columns, out, addends, ..strip });
                         }
                         if start + depth == k {
-                            done(first + i..first + i + rows, columns.clone());
+                            let rows = first + i..first + i + rows;
+                            done(Made { rows, columns: columns.clone(), added: true });
                         }
                     }
                 }

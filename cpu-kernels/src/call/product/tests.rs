@@ -97,7 +97,21 @@ fn check<T: Element<Wide = N>, N: Fused>(
                 if order == Order::Chain { chain(start, terms, T::PAIRED) } else { in_lanes(terms) };
         }
     }
-    for simd in Simd::available() {
+    let (bias, residual) = (numbers::<N>(n, 11), numbers::<N>(m * row, 5));
+    let nothing = std::ptr::null();
+    for (simd, [has_bias, has_residual]) in Simd::available().flat_map(|simd| {
+        [[false, false], [true, false], [false, true], [true, true]].map(|which| (simd, which))
+    }) {
+        let mut wanted = wanted.clone();
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            let sum = &mut wanted[i * row + j];
+            *sum = if has_bias { sum.add(bias[j]) } else { *sum };
+            *sum = if has_residual { sum.add(residual[i * row + j]) } else { *sum };
+        }
+        let addends = Addends {
+            bias: if has_bias { bias.as_ptr() } else { nothing },
+            residual: if has_residual { residual.as_ptr() } else { nothing },
+        };
         let mut out = before.clone();
         let mut memory = AlignedBytes::new(scratch(T::DTYPE, [m, n, k])).expect("little memory");
         let product = Product {
@@ -108,16 +122,31 @@ fn check<T: Element<Wide = N>, N: Fused>(
             out: out.as_mut_ptr(),
             row,
             add,
+            addends,
         };
-        let mut reported = vec![0; m * n];
+        let (mut reported, mut added) = (vec![0; m * n], vec![false; m * n]);
         // SAFETY: the vectors were made for these extents and distances, and the machine has the instructions.
         unsafe {
-            multiply(simd, &mut memory, &product, |rows, columns| {
-                rows.for_each(|i| columns.clone().for_each(|j| reported[i * n + j] += 1));
+            multiply(simd, &mut memory, &product, |made| {
+                for (i, j) in made.rows.flat_map(|i| made.columns.clone().map(move |j| (i, j))) {
+                    reported[i * n + j] += 1;
+                    added[i * n + j] = made.added;
+                }
             });
         }
-        let what =
-            format!("{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} {order:?} {}", T::DTYPE, simd.name());
+        // Whoever is told that nothing has been added does it.
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| !added[i * n + j]) {
+            let sum = &mut out[i * row + j];
+            *sum = if has_bias { sum.add(bias[j]) } else { *sum };
+            *sum = if has_residual { sum.add(residual[i * row + j]) } else { *sum };
+        }
+        let adds = N::kernels(simd).is_some() && order == Order::Chain && m > FEW && row > 1 && k > 0;
+        assert!(!adds || added.iter().all(|added| *added), "tiles add to their sums");
+        let what = format!(
+            "{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} bias {has_bias} residual {has_residual} {order:?} {}",
+            T::DTYPE,
+            simd.name()
+        );
         assert!(
             reported.iter().all(|count| *count == 1),
             "{what}: parts are finished more or less than once"
