@@ -53,6 +53,7 @@ pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSe
             stage: stages[n],
             stored: results.iter().map(|v| stored.contains(v)).collect(),
             kept,
+            parts: root.parts,
         }
     });
     let members = members.collect();

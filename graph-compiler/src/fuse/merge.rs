@@ -10,6 +10,9 @@
 //!   are of this kind;
 //! - reductions over other axes (bias gradients), side by side and with what is elementwise in their results.
 //!
+//! A concatenation of parts of one shape that only calls and other functions read is elementwise in its parts: it is merged with what computes them, and each
+//! point stores all parts (the cotangents of an LSTM's gates, beside that of its cell).
+//!
 //! All other accesses need the value in memory, and so another kernel. So does what other kernels read that would have to wait: an optimiser's bias correction, merged with the update of one parameter, would make all
 //! others wait for that one's gradient, and nothing could be updated before the last gradient is there. And what is made again for later readers is not merged with what makes it first: equal roots are left after `cse`
 //! only where a value is not to be kept.
@@ -231,6 +234,12 @@ impl Merging<'_, '_> {
         let rows_first =
             space.iter().filter(|a| a.inner).count() == 1 && space.last().is_some_and(|a| a.inner);
         let length = points / rows.max(1);
+        // Parts are stored where the axes of the space say, so nobody may cut these otherwise.
+        if let Some(parted) = members.iter().map(|m| &self.roots[*m]).find(|root| root.parts.is_some())
+            && members.iter().any(|m| self.roots[*m].space != parted.space)
+        {
+            return false;
+        }
         let along = |root: usize| self.along_row(root, points, rows);
         let mut passes = false;
         for member in members {

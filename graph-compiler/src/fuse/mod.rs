@@ -19,9 +19,11 @@ use crate::lower::{Cluster, Memory};
 use crate::pipeline::within;
 use crate::view::{View, Work};
 use merge::Merging;
+use root::Access;
 pub(crate) use root::Root;
 use std::collections::BTreeMap;
 use wengert_core::Target;
+use wengert_core::graph::ValueId;
 
 /// A function's kernels before lowering.
 pub(crate) struct Fused {
@@ -58,6 +60,9 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
         let bases = root.reads.iter().filter_map(|(v, ..)| memory[*v]);
         bases.filter_map(|v| root_of.get(&v)).for_each(|of| readers[*of].push(reader));
     }
+    if fuse {
+        in_parts(view, &memory, &mut roots, &root_of, &readers);
+    }
     let merging = Merging { view, memory: &memory, target, roots: &roots, root_of, readers };
     let groups = within("merge", || merging.run(fuse));
     let order = groups.in_order();
@@ -72,4 +77,28 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
         })
         .collect();
     Fused { memory, kernels }
+}
+
+/// Concatenations whose parts are made of what other roots compute at the same points become roots that run through a part, if no other root could have the
+/// whole in its registers.
+fn in_parts(
+    view: &View<'_>,
+    memory: &Memory,
+    roots: &mut [Root],
+    root_of: &BTreeMap<ValueId, usize>,
+    readers: &[Vec<usize>],
+) {
+    for n in 0..roots.len() {
+        if !readers[n].iter().all(|reader| roots[*reader].closed) {
+            continue;
+        }
+        let Some(root) = Root::in_parts(view, memory, roots[n].equation) else { continue };
+        let is_beside = |(value, _, access): &(ValueId, bool, Access)| {
+            let of = memory[*value].and_then(|base| root_of.get(&base)).map(|of| &roots[*of]);
+            *access == Access::Same && of.is_some_and(|of| !of.closed && of.space == root.space)
+        };
+        if root.reads.iter().any(is_beside) {
+            roots[n] = root;
+        }
+    }
 }

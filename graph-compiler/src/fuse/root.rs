@@ -1,10 +1,10 @@
 //! A root by itself: what it reads, and how.
 
-use crate::lower::{Axis, Emitter, Memory, Read, simplify};
+use crate::lower::{Axis, Emitter, Memory, Parts, Read, simplify};
 use crate::view::{View, Work, flatten};
 use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;
-use wengert_core::nest::{Affine, NestBuilder};
+use wengert_core::nest::Affine;
 use wengert_core::op::{Compute, Cost};
 
 /// How a root accesses a value, seen from a point of the root's space.
@@ -35,6 +35,8 @@ pub(crate) struct Root {
     pub reads: Vec<(ValueId, bool, Access)>,
     /// Equations computed on the spot, itself included, each once.
     pub equations: Vec<usize>,
+    /// It runs through a part of its result, and computes all parts at each point.
+    pub parts: Option<Parts>,
 }
 
 impl Root {
@@ -71,36 +73,9 @@ impl Root {
                 emitter.rule(equation, &index);
             }
         }
-        let point = emitter.simplify(&flatten(extents, &index));
-        let whole: usize = extents.iter().product();
-        let classify = |builder: &NestBuilder, read: &Read| {
-            if read.clamped {
-                return Access::Other;
-            }
-            let at = simplify(builder.draft(), &[], &flatten(&view.extents[read.value], &read.index));
-            let count = view.count(read.value);
-            if count == whole && at == point {
-                Access::Same
-            } else if count > 0
-                && whole > 0
-                && whole.is_multiple_of(count)
-                && at == simplify(builder.draft(), &[], &point.floor_div((whole / count) as i64))
-            {
-                Access::Row(whole / count)
-            } else {
-                Access::Other
-            }
-        };
-        let mut seen = BTreeSet::new();
-        let reads = emitter
-            .reads
-            .iter()
-            .map(|read| (read.value, read.clamped, classify(&emitter.builder, read)))
-            .filter(|read| seen.insert(*read))
-            .collect();
-        let equations: BTreeSet<usize> = emitter.asked.iter().copied().chain([equation]).collect();
         let scans = matches!(compute, Compute::Prefix { .. });
         let space = extents.iter().enumerate().map(|(a, e)| Axis { extent: *e, inner: inner.contains(&a) });
+        let equations = equations(&emitter, equation);
         Root {
             equation,
             // A scan needs its axis even if there is nothing to scan.
@@ -108,9 +83,35 @@ impl Root {
             loops: !matches!(compute, Compute::Element { .. }),
             closed: scans,
             expensive: equations.iter().any(|e| view.cost[*e] >= Cost::Expensive),
-            reads,
-            equations: equations.into_iter().collect(),
+            reads: reads(&emitter, extents, &index),
+            equations,
+            parts: None,
         }
+    }
+
+    /// A concatenation of parts of one shape as a root that runs through the elements of a part.
+    pub fn in_parts(view: &View<'_>, memory: &Memory, equation: usize) -> Option<Root> {
+        let parts = Parts::of(view, equation)?;
+        let extents = &view.extents[view.body.equations[equation].operands[0]];
+        let mut emitter = Emitter::new(view, memory, "root");
+        let axes: Vec<_> = extents.iter().map(|e| emitter.builder.parallel("i", *e)).collect();
+        emitter.phase(&[]);
+        let index: Vec<Affine> = axes.iter().map(|a| Affine::axis(*a)).collect();
+        for part in 0..parts.count {
+            emitter.rule(equation, &parts.shifted(&index, part));
+        }
+        let equations = equations(&emitter, equation);
+        let space = extents.iter().filter(|e| **e != 1).map(|e| Axis { extent: *e, inner: false });
+        Some(Root {
+            equation,
+            space: space.collect(),
+            loops: false,
+            closed: false,
+            expensive: equations.iter().any(|e| view.cost[*e] >= Cost::Expensive),
+            reads: reads(&emitter, extents, &index),
+            equations,
+            parts: Some(parts),
+        })
     }
 
     /// A call, or a construct of control flow, reads its operands in its own way.
@@ -124,6 +125,7 @@ impl Root {
             expensive: true,
             reads: operands.iter().map(|v| (*v, false, Access::Other)).collect(),
             equations: vec![equation],
+            parts: None,
         }
     }
 
@@ -131,4 +133,39 @@ impl Root {
     pub fn points(&self) -> usize {
         self.space.iter().map(|a| a.extent).product()
     }
+}
+
+/// What an emitter has read, seen from the points of a space.
+fn reads(emitter: &Emitter<'_, '_>, extents: &[usize], index: &[Affine]) -> Vec<(ValueId, bool, Access)> {
+    let view = emitter.view;
+    let point = emitter.simplify(&flatten(extents, index));
+    let whole: usize = extents.iter().product();
+    let classify = |read: &Read| {
+        if read.clamped {
+            return Access::Other;
+        }
+        let simplified = |expression: &Affine| simplify(emitter.builder.draft(), &[], expression);
+        let at = simplified(&flatten(&view.extents[read.value], &read.index));
+        let count = view.count(read.value);
+        if count == whole && at == point {
+            Access::Same
+        } else if count > 0
+            && whole > 0
+            && whole.is_multiple_of(count)
+            && at == simplified(&point.floor_div((whole / count) as i64))
+        {
+            Access::Row(whole / count)
+        } else {
+            Access::Other
+        }
+    };
+    let mut seen = BTreeSet::new();
+    let all = emitter.reads.iter().map(|read| (read.value, read.clamped, classify(read)));
+    all.filter(|read| seen.insert(*read)).collect()
+}
+
+/// The equations whose rules were asked, and the root's own, each once.
+fn equations(emitter: &Emitter<'_, '_>, equation: usize) -> Vec<usize> {
+    let all: BTreeSet<usize> = emitter.asked.iter().copied().chain([equation]).collect();
+    all.into_iter().collect()
 }

@@ -1,5 +1,6 @@
 //! Kernels over buffers from clusters, calls and control flow over values.
 
+use super::destinations::Destinations;
 use super::name::{Names, stem};
 use super::{Lowered, lower};
 use crate::fuse::{self, Fused};
@@ -11,25 +12,41 @@ use wengert_core::graph::{Function, ValueId};
 use wengert_core::nest::{Affine, NestBuilder};
 use wengert_core::{LocationTable, Result, Scalar, Target};
 
+/// A body that is fused, and what it is to those around it.
+pub(super) struct Body<'f> {
+    pub function: &'f Function,
+    pub view: &'f View<'f>,
+    pub fused: &'f Fused,
+    /// Of the outermost function.
+    pub locations: &'f LocationTable,
+    pub target: &'f Target,
+    /// Its nests store what they have wherever it is wanted: it is a step of a loop.
+    pub everywhere: bool,
+}
+
 /// Lowers every cluster and gives every realised value a buffer.
 ///
 /// `controls` are the constructs of control flow by their equations; `names` those of all nests of the outermost function.
 pub(super) fn assemble(
-    function: &Function,
-    locations: &LocationTable,
-    view: &View<'_>,
-    fused: &Fused,
-    target: &Target,
+    body: &Body<'_>,
     controls: BTreeMap<usize, Control>,
     names: &mut Names,
 ) -> Result<Kernels> {
+    let Body { function, view, fused, locations, target, everywhere } = *body;
+    let destinations = match everywhere {
+        true => Destinations::of_step(function, view, fused),
+        false => Destinations::default(),
+    };
     let mut assembly = Assembly {
+        function,
         locations,
         view,
         kernels: Kernels { function: function.name.clone(), ..Kernels::default() },
         buffers: BTreeMap::new(),
         outputs: BTreeMap::new(),
         controls,
+        destinations,
+        places: BTreeMap::new(),
         names,
     };
     for (output, value) in function.outputs.iter().zip(&function.body.outputs) {
@@ -48,15 +65,17 @@ pub(super) fn assemble(
     for kernel in &fused.kernels {
         assembly.kernel(fused, kernel, target)?;
     }
-    for (output, value) in function.outputs.iter().zip(&function.body.outputs) {
+    for (position, (output, value)) in function.outputs.iter().zip(&function.body.outputs).enumerate() {
         let base = fused.memory[*value].expect("outputs are in memory");
         let ty = function.body.ty(*value).clone();
-        assembly.kernels.outputs.push((output.clone(), ty, assembly.buffers[&base]));
+        let buffer = assembly.places.get(&position).unwrap_or(&assembly.buffers[&base]);
+        assembly.kernels.outputs.push((output.clone(), ty, *buffer));
     }
     Ok(assembly.kernels)
 }
 
 struct Assembly<'f> {
+    function: &'f Function,
     locations: &'f LocationTable,
     view: &'f View<'f>,
     kernels: Kernels,
@@ -64,6 +83,9 @@ struct Assembly<'f> {
     /// What outputs are called; of several, as the first is.
     outputs: BTreeMap<ValueId, &'f str>,
     controls: BTreeMap<usize, Control>,
+    destinations: Destinations,
+    /// Buffers of outputs, by position, that are not those of their values.
+    places: BTreeMap<usize, BufferId>,
     names: &'f mut Names,
 }
 
@@ -85,17 +107,29 @@ impl Assembly<'_> {
         self.buffer(value, &name)
     }
 
+    /// A buffer of its own for an output that is a value.
+    fn place(&mut self, position: usize, value: ValueId) -> BufferId {
+        let (name, ty) = (self.function.outputs[position].name.clone(), self.view.body.ty(value).clone());
+        let id = self.kernels.buffers.push(Buffer { name, ty });
+        self.places.insert(position, id);
+        id
+    }
+
     fn kernel(&mut self, fused: &Fused, kernel: &fuse::Kernel, target: &Target) -> Result<()> {
         let kernel = match kernel {
             fuse::Kernel::Cluster(cluster) => {
                 let stem = stem(self.locations, self.view, &cluster.equations);
-                let Lowered { nest, reads, writes } = lower(self.view, &fused.memory, cluster, target, &stem)
+                let mut lowered = lower(self.view, &fused.memory, cluster, target, &stem)
                     .map_err(|d| d.context(format!("pass lower, kernel {stem}")))?;
+                let more = self.destinations.serve(&mut lowered);
+                let Lowered { nest, reads, writes } = lowered;
                 let nest = self.names.name(&stem, nest);
+                let mut writes: Vec<BufferId> = writes.iter().map(|v| self.written(*v)).collect();
+                writes.extend(more.into_iter().map(|(position, value)| self.place(position, value)));
                 Kernel {
                     work: Work::Nest(Box::new(nest)),
                     reads: reads.iter().map(|v| self.buffers[v]).collect(),
-                    writes: writes.iter().map(|v| self.written(*v)).collect(),
+                    writes,
                     locations: self.locations(&cluster.equations),
                 }
             }

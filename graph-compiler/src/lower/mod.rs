@@ -4,6 +4,8 @@
 //! phase without inner axes, then what runs along the row, and the reductions over it, in one phase with the inner axes. An
 //! element that a later stage needs is kept in row storage or computed again.
 //!
+//! A concatenation of [`parts`] of one shape may be computed at the points of a part; what the step of a loop makes for several [`destinations`] goes to all.
+//!
 //! After emission the nest is tidied, without a change of what it computes: [`pieces`] cuts axes where the parts of concatenations meet, [`hoist`] moves what is the same for a whole row out of
 //! the inner loops, [`collapse`] makes one axis of neighbouring ones where every access permits, so that executors see
 //! long vectors.
@@ -11,14 +13,17 @@
 mod affine;
 mod assemble;
 mod collapse;
+mod destinations;
 mod emit;
 mod hoist;
 mod name;
+mod parts;
 mod pieces;
 mod regions;
 
 pub(crate) use affine::simplify;
 pub(crate) use emit::{Emitter, Held, Memory, Parameter, Read};
+pub(crate) use parts::Parts;
 pub(crate) use regions::kernels;
 
 use crate::view::{View, Work, reindex};
@@ -87,6 +92,8 @@ pub(crate) struct Member {
     pub stored: Vec<bool>,
     /// It is kept in row storage for later stages.
     pub kept: bool,
+    /// All these parts of its result are computed at each point; nobody in the cluster reads them.
+    pub parts: Option<Parts>,
 }
 
 /// A nest and what its parameters are.
@@ -155,7 +162,11 @@ impl<'v, 'a> Lowering<'v, 'a> {
             for (value, stored) in view.body.equations[member.equation].results.iter().zip(&member.stored) {
                 if *stored {
                     let dtype = view.body.ty(*value).dtype;
-                    let shape = stored_shape(&view.extents[*value], &cluster.space_of(view, *value));
+                    let extents = &view.extents[*value];
+                    let shape = match member.parts {
+                        Some(_) => extents.clone(),
+                        None => stored_shape(extents, &cluster.space_of(view, *value)),
+                    };
                     outputs.insert(*value, emitter.builder.output("y", dtype, &shape));
                     writes.push(*value);
                 }
@@ -206,7 +217,17 @@ impl<'v, 'a> Lowering<'v, 'a> {
             self.store(value, reg, None);
         }
         for member in members {
-            let value = self.view.body.equations[member.equation].results[0];
+            let equation = &self.view.body.equations[member.equation];
+            let value = equation.results[0];
+            if let Some(parts) = member.parts {
+                let index = self.row_index(&self.view.extents[equation.operands[0]]);
+                for part in 0..parts.count {
+                    let at = parts.shifted(&index, part);
+                    let reg = self.emitter.rule(member.equation, &at);
+                    self.store_at(value, &at, reg);
+                }
+                continue;
+            }
             let index = self.row_index(&self.view.extents[value]);
             let reg = self.emitter.rule(member.equation, &index);
             self.emitter.held.insert(value, Held::Register(reg));
@@ -223,6 +244,11 @@ impl<'v, 'a> Lowering<'v, 'a> {
             Some(inner) => self.full_index(inner, &shape),
             None => self.row_index(&shape),
         };
+        self.store_at(value, &index, reg);
+    }
+
+    /// Stores an element of a value.
+    fn store_at(&mut self, value: ValueId, index: &[Affine], reg: Reg) {
         let index: Vec<Affine> = index.iter().map(|i| self.emitter.simplify(i)).collect();
         let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
         self.emitter.builder.store(self.outputs[&value], &index, reg);

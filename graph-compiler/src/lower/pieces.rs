@@ -8,6 +8,9 @@
 //! Likewise the cotangent of a maximum over windows that do not overlap: element k belongs to window ⌊k/2⌋. Along the axis as it is, neighbouring windows are
 //! looked up element by element; so it is cut into the first elements of all windows and the second ones.
 //!
+//! A concatenation whose parts fusion finds beside what they are made of is lowered in [parts](super::parts) from the beginning; here it is one that
+//! has a kernel for itself, or lies within another equation's.
+//!
 //! Rows are independent, so that several of them may be done as one.
 
 use rustc_hash::FxHashMap;
@@ -19,13 +22,13 @@ use wengert_core::nest::{
 use wengert_core::{DType, Scalar};
 
 /// Parts of an axis.
-const MOST: usize = 8;
+pub(super) const MOST: usize = 8;
 /// Elements of a window.
 const WINDOW: i64 = 4;
 /// Axes that are cut.
 const AXES: usize = 3;
 /// Elements of a part of the last axis, along which executors have their vectors.
-const LEAST: usize = 16;
+pub(super) const LEAST: usize = 16;
 /// Instructions afterwards.
 const LARGEST: usize = 512;
 

@@ -3,7 +3,7 @@
 //! A region of control flow is a function of its own: it is viewed, fused and lowered by itself, once, however often it runs. Around it, the
 //! construct is one kernel, which reads and writes memory like a call.
 
-use super::assemble::assemble;
+use super::assemble::{Body, assemble};
 use super::name::Names;
 use crate::calls;
 use crate::fuse;
@@ -17,12 +17,13 @@ use wengert_core::{LocationTable, Result, Target};
 
 /// The kernels of a function without dimension variables and composites; each equation by itself unless `fuse`.
 pub(crate) fn kernels(function: &Function, target: &Target, fuse: bool) -> Result<Kernels> {
-    of(function, &function.locations, target, fuse, &mut Names::default())
+    of(function, false, &function.locations, target, fuse, &mut Names::default())
 }
 
-/// Equations of a region have locations of the table of the function around it.
+/// Equations of a region have locations of the table of the function around it. It may be a step of a loop.
 fn of(
     function: &Function,
+    is_step: bool,
     locations: &LocationTable,
     target: &Target,
     fuse: bool,
@@ -53,13 +54,14 @@ fn of(
             let name = format!("{}.{}", function.name, equation.op.name());
             let region =
                 Function { name, inputs, outputs, body: body.to_body(), locations: LocationTable::default() };
-            of(&region, locations, target, fuse, names)
+            of(&region, matches!(form, Form::Loop(_)), locations, target, fuse, names)
         });
         let regions = regions.collect::<Result<_>>()?;
         controls.insert(n, Control { op: equation.op.clone(), regions });
     }
-    let mut kernels =
-        within("lower", || assemble(function, locations, &view, &fused, target, controls, names))?;
+    let everywhere = fuse && is_step;
+    let body = Body { function, view: &view, fused: &fused, locations, target, everywhere };
+    let mut kernels = within("lower", || assemble(&body, controls, names))?;
     if fuse && target.joins {
         within("join", || calls::join(&mut kernels));
     }

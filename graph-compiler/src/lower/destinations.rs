@@ -1,0 +1,246 @@
+//! What the step of a loop makes for several places.
+//!
+//! What a step hands on lies where the next one finds it. If the loop stacks it as well, or stacks what the step was handed (which a derivative wants to know),
+//! the same elements are needed in a second place: a copy in each step, which takes longer to be begun than to be made. But some nest of the step has them in a
+//! register anyway: that of the kernel that computes them, or of one that goes through them element by element. It stores them there too. And if only calls read
+//! what the step was handed, the nest that replaces it carries it to the other place, before it does so.
+
+use super::Lowered;
+use crate::fuse::Fused;
+use crate::view::View;
+use std::collections::BTreeMap;
+use wengert_core::graph::{Function, OutputRole, ValueId};
+use wengert_core::id::Id;
+use wengert_core::nest::{Access, Buffer, BufferId, BufferRole, Instr, Nest, Phase, verify};
+
+/// Where the values of a step are wanted besides.
+#[derive(Default)]
+pub(super) struct Destinations {
+    /// For values in memory the outputs, by position, that no kernel stores yet, in the order of the outputs.
+    open: BTreeMap<ValueId, Vec<usize>>,
+    /// What is handed in, by what is handed on in its place.
+    replaced: BTreeMap<ValueId, ValueId>,
+}
+
+impl Destinations {
+    /// Those of a step.
+    pub fn of_step(function: &Function, view: &View<'_>, fused: &Fused) -> Destinations {
+        let mut all: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+        for (position, value) in function.body.outputs.iter().enumerate() {
+            let base = fused.memory[*value].expect("outputs are in memory");
+            if view.count(base) > 0 {
+                all.entry(base).or_default().push(position);
+            }
+        }
+        let is_state = |position: &usize| function.outputs[*position].role == OutputRole::State;
+        for (value, positions) in &mut all {
+            if function.body.inputs.contains(value) {
+                // What is handed on as it was handed in stays where it is.
+                positions.retain(|position| !is_state(position));
+            } else {
+                let first = positions.iter().position(is_state).unwrap_or(0);
+                positions.remove(first);
+            }
+        }
+        all.retain(|_, positions| !positions.is_empty());
+        let mut replaced = BTreeMap::new();
+        for (input, value) in function.inputs.iter().zip(&function.body.inputs) {
+            let mut outputs = function.outputs.iter().zip(&function.body.outputs);
+            let next = outputs.find(|(o, _)| o.role == OutputRole::State && o.name == input.name);
+            replaced.extend(next.and_then(|(_, next)| fused.memory[*next]).map(|next| (next, *value)));
+        }
+        Destinations { open: all, replaced }
+    }
+
+    /// Gives a kernel's nest a parameter for each further place of what it has. The outputs that are these, with the value each is, in the order of the
+    /// parameters.
+    pub fn serve(&mut self, lowered: &mut Lowered) -> Vec<(usize, ValueId)> {
+        let mut served = Vec::new();
+        if self.open.is_empty() {
+            return served;
+        }
+        let Lowered { nest, reads, writes } = lowered;
+        // The parameters are those that are read, and then those that are written.
+        for (n, value) in reads.iter().chain(&*writes).enumerate() {
+            self.store(nest, BufferId::new(n), *value, &mut served);
+        }
+        for (n, value) in writes.iter().enumerate() {
+            let Some(old) = self.replaced.get(value).filter(|old| self.open.contains_key(old)) else {
+                continue;
+            };
+            let old = *old;
+            if let Some(more) = reading(nest, reads.len(), BufferId::new(reads.len() + n)) {
+                let (mut more, before) = (more, served.len());
+                self.store(&mut more, BufferId::new(reads.len()), old, &mut served);
+                if served.len() > before {
+                    *nest = more;
+                    reads.push(old);
+                }
+            }
+        }
+        served
+    }
+
+    /// Lets a nest store what it has in a parameter wherever that is still wanted.
+    fn store(
+        &mut self,
+        nest: &mut Nest,
+        parameter: BufferId,
+        value: ValueId,
+        served: &mut Vec<(usize, ValueId)>,
+    ) {
+        let Some(positions) = self.open.get_mut(&value) else { return };
+        while let Some(position) = positions.first().copied() {
+            let Some(more) = stored_too(nest, parameter) else { return };
+            *nest = more;
+            served.push((position, value));
+            positions.remove(0);
+        }
+        self.open.remove(&value);
+    }
+}
+
+/// The nest with a last parameter that it reads, of which it loads each element before it stores that of a result; nothing if it does not store the result
+/// whole, by one instruction.
+fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
+    let is_store = |instr: &&Instr| matches!(instr, Instr::Store { access, .. } if access.buffer == result);
+    let mut stores = nest.phases.iter().enumerate().flat_map(|(n, phase)| {
+        let all = phase.body.iter().filter(is_store);
+        all.map(move |store| (n, store))
+    });
+    let (Some((n, Instr::Store { access, .. })), None) = (stores.next(), stores.next()) else { return None };
+    let mut more = nest.clone();
+    let Buffer { dtype, shape, .. } = nest.buffers[result].clone();
+    let name = (2..).map(|n| format!("x_{n}")).find(|name| nest.buffers.iter().all(|(_, b)| b.name != *name));
+    let name = name.expect("a nest has fewer parameters than there are numbers");
+    let mut buffers: Vec<Buffer> = nest.buffers.iter().map(|(_, buffer)| buffer.clone()).collect();
+    buffers.insert(reads, Buffer { name, dtype, shape, role: BufferRole::In });
+    more.buffers = buffers.into_iter().collect();
+    for instr in more.phases.iter_mut().flat_map(|phase| &mut phase.body) {
+        if let Instr::Load { access, .. } | Instr::Store { access, .. } = instr
+            && access.buffer.index() >= reads
+        {
+            access.buffer = BufferId::new(access.buffer.index() + 1);
+        }
+    }
+    let result = more.registers.push(dtype);
+    let access = Access { buffer: BufferId::new(reads), ..access.clone() };
+    more.phases[n].body.insert(0, Instr::Load { result, access, fill: None });
+    Some(more)
+}
+
+/// The nest with a last parameter that it stores all elements of another one to; nothing if it does not go through these one by one.
+fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
+    let Buffer { dtype, shape, role, .. } = nest.buffers[of].clone();
+    let name = (2..).map(|n| format!("y_{n}")).find(|name| nest.buffers.iter().all(|(_, b)| b.name != *name));
+    let name = name.expect("a nest has fewer parameters than there are numbers");
+    let mut more = nest.clone();
+    let into = more.buffers.push(Buffer { name, dtype, shape, role: BufferRole::Out });
+    let mut read = false;
+    for (phase, old) in more.phases.iter_mut().zip(&nest.phases) {
+        phase.body.clear();
+        for instr in &old.body {
+            phase.body.push(instr.clone());
+            let (access, value) = match instr {
+                Instr::Store { access, value } if access.buffer == of => (access, *value),
+                Instr::Load { access, result, .. }
+                    if access.buffer == of
+                        && role == BufferRole::In
+                        && !read
+                        && is_whole(nest, old, access) =>
+                {
+                    read = true;
+                    (access, *result)
+                }
+                _ => continue,
+            };
+            phase.body.push(Instr::Store { access: Access { buffer: into, ..access.clone() }, value });
+        }
+    }
+    let stores = role == BufferRole::Out || read;
+    let more = more.renumber();
+    (stores && verify(&more).is_ok()).then_some(more)
+}
+
+/// Whether a phase comes by each element of a buffer once with an access: it stores all of another one of that shape there.
+fn is_whole(nest: &Nest, phase: &Phase, load: &Access) -> bool {
+    let shape = &nest.buffers[load.buffer].shape;
+    let is_beside = |instr: &Instr| {
+        let Instr::Store { access, .. } = instr else { return false };
+        let buffer = &nest.buffers[access.buffer];
+        access.guards.is_empty()
+            && access.indices == load.indices
+            && buffer.role == BufferRole::Out
+            && buffer.shape == *shape
+    };
+    // A result is stored once an element, whether by one instruction or by several: it is one where no other one is.
+    let stores = |buffer: BufferId| {
+        let all = nest.phases.iter().flat_map(|phase| &phase.body);
+        all.filter(|i| matches!(i, Instr::Store { access, .. } if access.buffer == buffer)).count()
+    };
+    load.guards.is_empty()
+        && !load.clamp
+        && phase.body.iter().any(|instr| {
+            is_beside(instr) && matches!(instr, Instr::Store { access, .. } if stores(access.buffer) == 1)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stored_too;
+    use wengert_core::nest::{BufferId, parse_nests, verify};
+
+    const NEST: &str = "nest @f(in %x: f32[4,16], in %z: f32[4], in %w: f32[16,4], out %y: f32[4,16]) {
+        parallel i: 4
+        phase {
+          %0: f32 = load %z[i]
+        }
+        phase j: 16 {
+          %1: f32 = load %x[i, j]
+          %2: f32 = load %w[j, i]
+          %3: f32 = add %0, %1
+          %4: f32 = add %2, %3
+          store %y[i, j], %4
+        }
+      }";
+
+    fn twice(parameter: u32) -> Option<String> {
+        let nest = parse_nests("test", NEST).expect("the text is a nest").remove(0).0;
+        verify(&nest).expect("the nest is right");
+        stored_too(&nest, BufferId(parameter)).map(|nest| nest.to_string())
+    }
+
+    #[test]
+    fn a_result_is_stored_to_a_second_place() {
+        let text = twice(3).expect("it is stored element by element");
+        assert!(text.contains("out %y_2: f32[4,16]") && text.contains("store %y_2[i, j], %4"), "{text}");
+    }
+
+    #[test]
+    fn what_is_read_where_a_result_is_stored_is_stored_too() {
+        let text = twice(0).expect("it is read element by element");
+        assert!(text.contains("out %y_2: f32[4,16]") && text.contains("store %y_2[i, j], %1"), "{text}");
+    }
+
+    #[test]
+    fn what_is_replaced_is_read_before_that() {
+        let nest = parse_nests("test", NEST).expect("the text is a nest").remove(0).0;
+        let nest = super::reading(&nest, 3, BufferId(3)).expect("its result is stored whole");
+        let text = stored_too(&nest, BufferId(3)).expect("it is read where the result is stored").to_string();
+        let order = [
+            "in %x_2: f32[4,16]",
+            "out %y: ",
+            "out %y_2: ",
+            "= load %x_2[i, j]",
+            "store %y_2[i, j], ",
+            "store %y[i, j]",
+        ];
+        let found: Vec<Option<usize>> = order.iter().map(|part| text.find(part)).collect();
+        assert!(found.is_sorted() && found[0].is_some(), "{found:?} {text}");
+    }
+
+    #[test]
+    fn what_is_read_otherwise_is_not() {
+        assert_eq!((twice(1), twice(2)), (None, None));
+    }
+}
