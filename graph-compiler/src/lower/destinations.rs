@@ -65,12 +65,12 @@ impl Destinations {
             self.store(nest, BufferId::new(n), *value, &mut served);
         }
         for (n, value) in writes.iter().enumerate() {
-            let Some(old) = self.replaced.get(value).filter(|old| self.open.contains_key(old)) else {
+            let Some(old) = self.replaced.get(value).copied().filter(|old| self.open.contains_key(old))
+            else {
                 continue;
             };
-            let old = *old;
-            if let Some(more) = reading(nest, reads.len(), BufferId::new(reads.len() + n)) {
-                let (mut more, before) = (more, served.len());
+            if let Some(mut more) = reading(nest, reads.len(), BufferId::new(reads.len() + n)) {
+                let before = served.len();
                 self.store(&mut more, BufferId::new(reads.len()), old, &mut served);
                 if served.len() > before {
                     *nest = more;
@@ -111,8 +111,7 @@ fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
     let (Some((n, Instr::Store { access, .. })), None) = (stores.next(), stores.next()) else { return None };
     let mut more = nest.clone();
     let Buffer { dtype, shape, .. } = nest.buffers[result].clone();
-    let name = (2..).map(|n| format!("x_{n}")).find(|name| nest.buffers.iter().all(|(_, b)| b.name != *name));
-    let name = name.expect("a nest has fewer parameters than there are numbers");
+    let name = free_name(nest, "x");
     let mut buffers: Vec<Buffer> = nest.buffers.iter().map(|(_, buffer)| buffer.clone()).collect();
     buffers.insert(reads, Buffer { name, dtype, shape, role: BufferRole::In });
     more.buffers = buffers.into_iter().collect();
@@ -129,11 +128,17 @@ fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
     Some(more)
 }
 
+/// A name that no parameter has yet.
+fn free_name(nest: &Nest, stem: &str) -> String {
+    let is_free = |name: &String| nest.buffers.iter().all(|(_, buffer)| buffer.name != *name);
+    let mut names = (2..).map(|n| format!("{stem}_{n}"));
+    names.find(is_free).expect("a nest has fewer parameters than there are numbers")
+}
+
 /// The nest with a last parameter that it stores all elements of another one to; nothing if it does not go through these one by one.
 fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
     let Buffer { dtype, shape, role, .. } = nest.buffers[of].clone();
-    let name = (2..).map(|n| format!("y_{n}")).find(|name| nest.buffers.iter().all(|(_, b)| b.name != *name));
-    let name = name.expect("a nest has fewer parameters than there are numbers");
+    let name = free_name(nest, "y");
     let mut more = nest.clone();
     let into = more.buffers.push(Buffer { name, dtype, shape, role: BufferRole::Out });
     let mut read = false;
