@@ -113,7 +113,9 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
         device.read(y, &mut back).unwrap();
         floats(&back)
     };
-    let launch = || device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]).unwrap();
+    // SAFETY: both addresses are of n numbers, which live to the end of the test.
+    let launch =
+        || unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]) }.unwrap();
     let found = run(3, &launch);
     let expected: Vec<f32> = start.iter().map(|x| (0..3).fold(*x, |y, _| 1.7f32.mul_add(*x, y))).collect();
     assert_eq!(found, expected);
@@ -122,9 +124,16 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
     launch();
     let graph = capture.finish().unwrap();
     assert_eq!(graph.nodes(), 1);
-    assert_eq!(run(3, &|| graph.replay().unwrap()), expected);
+    assert_eq!(
+        run(3, &|| {
+            // SAFETY: the numbers are still there.
+            unsafe { graph.replay() }.unwrap();
+        }),
+        expected
+    );
     // More shared memory than a block gets unasked.
-    device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 90 << 10, &[x.0, y.0, 0, a]).unwrap();
+    // SAFETY: of no numbers it touches none.
+    unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 90 << 10, &[x.0, y.0, 0, a]) }.unwrap();
     device.synchronise().unwrap();
 }
 
@@ -174,7 +183,8 @@ fn a_fault_is_named_and_remembered() {
     if std::env::var_os(FAULT).is_some() {
         let device = Device::open(0).unwrap();
         let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
-        device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]).unwrap();
+        // SAFETY: none; the process is there to fault, at an address that is of nothing.
+        unsafe { device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]) }.unwrap();
         let error = device.synchronise().unwrap_err();
         assert!(error.is_sticky() && error.to_string().contains("show late"), "{error}");
         let later = device.synchronise().unwrap_err();

@@ -104,6 +104,10 @@ pub struct DeviceArgs {
     /// of results are the same.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
+    /// Most operations that one run of a .plan file may take; a run that takes more is an error. A step takes 1024, besides a scalar instruction, a
+    /// multiplication, an addition or eight copied bytes each.
+    #[arg(long, value_name = "N", default_value_t = wengert::format::plan::WORK_LIMIT)]
+    pub work_limit: u64,
 }
 
 /// Arguments of `run`.

@@ -181,6 +181,12 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
         good(&["compile", "step.ir", "--bind", "B=512", "--memory-budget", &budgets, "-o", "step.plan"]);
     assert_eq!(compiled.lines().count(), 2, "{compiled}");
     assert_eq!(run("step.plan", &[], "found.json"), wanted);
+    // A file runs no longer than it may; a function that is compiled here does.
+    let mut arguments = vec!["run", "step.plan", "--input", "x=random:9", "--work-limit", "100000"];
+    inputs.iter().for_each(|input| arguments.extend(["--input", input]));
+    let (status, _, err) = graphrun(folder.path(), &arguments);
+    assert!(status == 2 && err.contains("more than the 100000 operations"), "{status}: {err}");
+    assert_eq!(run("step.ir", &[&bind[..], &["--work-limit", "100000"]].concat(), "found.json"), wanted);
     // The fastest that fits is taken.
     let logged = |budget: &str| {
         let mut arguments =

@@ -19,7 +19,7 @@ pub enum Device {
     Interpreter,
 }
 
-/// How a device is used. All but the budget is for GPUs.
+/// How a device is used. All but the budget of memory and the limit of work is for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// Whether the steps of a run are captured into a CUDA graph and replayed as one; the bits are the same either way. The environment
@@ -36,12 +36,23 @@ pub struct DeviceOptions {
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs, constants and arena. Where its plan would take more, kernels run again instead of keeping what
     /// they have made; the bits are the same. A function that cannot be run in so little is an error.
     pub memory_budget: Option<u64>,
+    /// Most operations of one run of a plan from a file ([`wengert_core::plan::work`]); a run that would take more is an error. A file may hold loops of any
+    /// length, so there is a limit, which is [`format::plan::WORK_LIMIT`](crate::format::plan::WORK_LIMIT) where nothing else is said. Functions that are compiled here have none.
+    pub work_limit: u64,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
         let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
-        DeviceOptions { capture, tuning: None, autotune: false, fast_products: false, memory_budget: None }
+        let work_limit = crate::format::plan::WORK_LIMIT;
+        DeviceOptions {
+            capture,
+            tuning: None,
+            autotune: false,
+            fast_products: false,
+            memory_budget: None,
+            work_limit,
+        }
     }
 }
 

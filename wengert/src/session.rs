@@ -31,6 +31,7 @@ use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
 use crate::store::Store;
 use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes;
@@ -56,6 +57,8 @@ pub struct Session {
     variables: Variables,
     /// Most bytes that a function may take.
     memory_budget: Option<u64>,
+    /// Most operations of a run of a plan that was loaded.
+    work_limit: u64,
     /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
     cache: Vec<(Function, Binding, Arc<Executable>)>,
 }
@@ -82,8 +85,8 @@ impl Session {
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let machine = Machine::open(device, options)?;
         let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
-        let memory_budget = options.memory_budget;
-        Ok(Session { device, machine, target, variables, memory_budget, cache: Vec::new() })
+        let DeviceOptions { memory_budget, work_limit, .. } = *options;
+        Ok(Session { device, machine, target, variables, memory_budget, work_limit, cache: Vec::new() })
     }
 
     /// The device.
@@ -158,11 +161,12 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are.
+    /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are. A run that takes more than
+    /// [`DeviceOptions::work_limit`] is an error.
     ///
     /// Errors: the plan was compiled for another target than this device.
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
-        let executable = Arc::new(Executable::load(&self.machine, plan)?);
+        let executable = Arc::new(Executable::load(&self.machine, plan, self.work_limit)?);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
 
@@ -307,6 +311,7 @@ impl Compiled {
         let signature = self.executable.signature();
         let context = |error: Diagnostic| error.context(format_args!("@{}", signature.name));
         self.check_names(inputs).map_err(context)?;
+        let found: BTreeMap<&str, &Literal> = inputs.iter().map(|(name, l)| (*name, l.borrow())).collect();
         let mut variables = self.variables.lock();
         let mut given = Vec::with_capacity(inputs.len());
         for port in &signature.inputs {
@@ -322,8 +327,7 @@ impl Compiled {
                 }
                 continue;
             }
-            let found = inputs.iter().find(|(input, _)| input == name).map(|(_, literal)| literal.borrow());
-            let literal = found.ok_or_else(|| {
+            let literal = found.get(name.as_str()).copied().ok_or_else(|| {
                 context(Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name())))
             })?;
             if literal.ty() != *ty {
@@ -359,13 +363,16 @@ impl Compiled {
 
     /// Every name given is an input of the caller's, and given once.
     fn check_names<L>(&self, inputs: &[(&str, L)]) -> Result<()> {
-        let wanted = || self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
-        for (i, (name, _)) in inputs.iter().enumerate() {
-            if !wanted().any(|known| known == *name) {
+        let wanted = self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
+        let wanted: Vec<&str> = wanted.collect();
+        let known: BTreeSet<&str> = wanted.iter().copied().collect();
+        let mut seen = BTreeSet::new();
+        for (name, _) in inputs {
+            if !known.contains(name) {
                 return Err(Diagnostic::new(format!("there is no input `{name}`"))
-                    .help(format!("inputs are {}", listed(&wanted().collect::<Vec<_>>()))));
+                    .help(format!("inputs are {}", listed(&wanted))));
             }
-            if inputs[..i].iter().any(|(earlier, _)| earlier == name) {
+            if !seen.insert(*name) {
                 return Err(Diagnostic::new(format!("input `{name}` is given twice")));
             }
         }

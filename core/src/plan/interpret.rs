@@ -6,7 +6,8 @@
 //! ([`crate::nest::alias::in_place`]), in which the interpreter catches an element that is read after it was written.
 
 use super::print::StepText;
-use super::{Address, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, verify};
+use super::work::STEP;
+use super::{Address, Allowance, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, Work, verify};
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::Id;
@@ -31,6 +32,18 @@ pub struct Run {
 /// Errors: the plan is refused by the verifier, inputs or variables do not fit, there is not enough memory, or an access breaks
 /// the rules of a nest as it happens.
 pub fn interpret(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>]) -> Result<Run> {
+    interpret_within(plan, inputs, variables, u64::MAX)
+}
+
+/// [`interpret`], of at most `limit` operations ([`super::work`]).
+///
+/// Errors: as for `interpret`; or the run takes more.
+pub fn interpret_within(
+    plan: &Plan,
+    inputs: &[Literal],
+    variables: &[Option<Literal>],
+    limit: u64,
+) -> Result<Run> {
     verify(plan)?;
     if inputs.len() != plan.inputs.len() || variables.len() != plan.variables.len() {
         return Err(Diagnostic::new(format!(
@@ -42,7 +55,10 @@ pub fn interpret(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>])
             variables.len()
         )));
     }
-    let mut machine = Machine { plan, memories: Memories::default(), counters: Vec::new() };
+    let work = Work::of(plan);
+    let allowance = Allowance::new(limit);
+    allowance.covers(work.least(plan, &plan.steps))?;
+    let mut machine = Machine { plan, memories: Memories::default(), counters: Vec::new(), work, allowance };
     machine.begin(inputs, variables)?;
     machine.block(&plan.steps)?;
     machine.end()
@@ -74,6 +90,8 @@ struct Machine<'a> {
     memories: Memories,
     /// The counter of each loop.
     counters: Vec<u64>,
+    work: Work,
+    allowance: Allowance,
 }
 
 impl Machine<'_> {
@@ -148,6 +166,12 @@ impl Machine<'_> {
 
     fn step(&mut self, step: &Step) -> Result<()> {
         let plan = self.plan;
+        self.allowance.spend(match step {
+            Step::Nest { nest, .. } => self.work.nest(*nest),
+            Step::Call { call, .. } => Work::call(call),
+            Step::Copy { value, .. } => Work::copy(&plan.values[*value]),
+            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
+        })?;
         match step {
             Step::Nest { nest, arguments } => self
                 .nest(&plan.nests[*nest], arguments)
@@ -231,12 +255,16 @@ impl Machine<'_> {
             }
             Trip::While { limit, .. } => *limit,
         };
+        if !matches!(l.trip, Trip::While { .. }) {
+            self.allowance.covers(Work::repeated(trip, self.work.least(self.plan, &l.body)))?;
+        }
         for n in 0..trip {
             if let Trip::While { before, .. } = &l.trip
                 && self.scalar(before.value, &before.at)? == 0
             {
                 break;
             }
+            self.allowance.spend(STEP)?;
             self.counters[l.id.index()] = if l.reverse { trip - 1 - n } else { n };
             self.block(&l.body)?;
         }

@@ -123,7 +123,7 @@ impl Device {
     }
 
     /// An error if not all these bytes lie in one allocation of this device.
-    pub(super) fn within(&self, what: &str, address: Address, bytes: u64) -> Result<()> {
+    pub(crate) fn within(&self, what: &str, address: Address, bytes: u64) -> Result<()> {
         if self.context.regions().of(address, bytes).is_some() {
             return Ok(());
         }

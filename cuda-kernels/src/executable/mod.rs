@@ -55,6 +55,8 @@ pub struct Executable {
     upload: Upload,
     download: Download,
     capture: bool,
+    /// Most operations of a run.
+    limit: u64,
     runs: u64,
     /// The captured steps, and where the variables were.
     graph: Option<(Graph, Vec<Address>)>,
@@ -128,6 +130,7 @@ impl Executable {
             upload: Upload::new(device, sent)?,
             download: Download::new(device, received)?,
             capture: options.capture,
+            limit: u64::MAX,
             runs: 0,
             graph: None,
         })
@@ -141,6 +144,11 @@ impl Executable {
     /// Bytes of the device's memory that belong to it: arena, constants, inputs and outputs.
     pub fn bytes(&self) -> u64 {
         self.arena.bytes() + self.fixed.bytes()
+    }
+
+    /// Sets the most operations that a run may take ([`wengert_core::plan::work`]); there is no limit before.
+    pub fn limit(&mut self, operations: u64) {
+        self.limit = operations;
     }
 
     /// What was decided when the plan was loaded, a line each: who does each call and by which algorithm.
@@ -190,14 +198,14 @@ impl Executable {
     fn steps(&mut self, variables: &[Address]) -> Result<(), StepError> {
         let outside = |error: DeviceError| StepError { step: usize::MAX, error: error.into() };
         if self.runs == 0 || !self.capture || !self.lowered.is_straight() {
-            run(&self.lowered, &mut Spaces { executable: self, variables })?;
+            run(&self.lowered, &mut Spaces { executable: self, variables }, self.limit)?;
             // What a kernel did wrong shows here, near where it happened.
             return if self.runs == 0 { self.device.synchronise().map_err(outside) } else { Ok(()) };
         }
         if self.graph.as_ref().is_none_or(|(_, at)| at != variables) {
             let device = self.device.clone();
             let capture = device.begin_capture().map_err(outside)?;
-            run(&self.lowered, &mut Spaces { executable: self, variables })?;
+            run(&self.lowered, &mut Spaces { executable: self, variables }, self.limit)?;
             self.graph = Some(match self.graph.take() {
                 Some((mut graph, _)) => {
                     graph.update(capture).map_err(outside)?;
@@ -207,7 +215,7 @@ impl Executable {
             });
         }
         let (graph, _) = self.graph.as_ref().expect("it was just made");
-        graph.replay().map_err(outside)
+        graph.replay_verified().map_err(outside)
     }
 
     fn check(&self, inputs: &[&[u8]], variables: &[Address]) -> Result<()> {
@@ -226,6 +234,13 @@ impl Executable {
             if bytes.len() as u64 != wanted {
                 let (name, given) = (&input.name, bytes.len());
                 return Err(Diagnostic::new(format!("input `{name}` has {wanted} bytes, {given} are given")));
+            }
+        }
+        // Kernels cannot be checked as they run, so an address that is not the session's must not reach them.
+        for (variable, address) in plan.variables.iter().zip(variables) {
+            let bytes = plan.values[variable.after].bytes();
+            if bytes > 0 {
+                self.device.within(&format!("running with variable `{}`", variable.name), *address, bytes)?;
             }
         }
         Ok(())

@@ -26,11 +26,12 @@ struct Running {
 }
 
 impl CpuRunner {
-    /// Makes a plan ready.
+    /// Makes a plan ready, of which a run takes at most so many operations.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
-    pub(super) fn new(plan: &Plan) -> Result<Self> {
-        let executable = Executable::new(plan)?;
+    pub(super) fn new(plan: &Plan, work_limit: u64) -> Result<Self> {
+        let mut executable = Executable::new(plan)?;
+        executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));
         let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
@@ -59,9 +60,9 @@ impl CpuRunner {
             store.make(&made)?;
         }
         let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
-        let written: Vec<Buffer<'_>> =
+        let mut written: Vec<Buffer<'_>> =
             outputs.iter_mut().map(|bytes| Buffer::writing(&mut bytes[..])).collect();
-        let mut stored: Vec<Option<Buffer<'_>>> = vec![None; variables.len()];
+        let mut stored: Vec<Option<Buffer<'_>>> = (0..variables.len()).map(|_| None).collect();
         for (path, variable) in store.iter_mut() {
             if let Some(i) = variables.get(path) {
                 let declared = &executable.plan().variables[*i];
@@ -72,8 +73,8 @@ impl CpuRunner {
             }
         }
         let stored = stored.into_iter().collect::<Option<Vec<_>>>();
-        let stored = stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
-        executable.run(Memory { inputs: &inputs, outputs: &written, variables: &stored })?;
+        let mut stored = stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
+        executable.run(Memory { inputs: &inputs, outputs: &mut written, variables: &mut stored })?;
         let plan = executable.plan();
         let results = plan.outputs.iter().zip(outputs);
         results.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes)).collect()

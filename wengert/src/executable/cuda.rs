@@ -68,13 +68,14 @@ struct Running {
 }
 
 impl CudaRunner {
-    /// Makes a plan ready.
+    /// Makes a plan ready, of which a run takes at most so many operations.
     ///
     /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough memory.
-    pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>) -> Result<Self> {
+    pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let mut options = gpu.options.lock().unwrap_or_else(PoisonError::into_inner);
         let known = options.tuning.len();
-        let executable = Executable::new(&gpu.device, plan, &mut options)?;
+        let mut executable = Executable::new(&gpu.device, plan, &mut options)?;
+        executable.limit(work_limit);
         if let Some(path) = gpu.tuning.as_deref().filter(|_| options.tuning.len() > known) {
             options.tuning.save(path)?;
         }

@@ -105,8 +105,8 @@ pub struct Executable {
 enum Runner {
     /// The graph interpreter.
     Graph(Function),
-    /// The plan interpreter.
-    Plan(Plan),
+    /// The plan interpreter, and the most operations of a run.
+    Plan(Plan, u64),
     /// The CPU's threads.
     Cpu(Box<CpuRunner>),
     /// An emulated GPU.
@@ -122,27 +122,31 @@ const LARGE: usize = 64;
 
 impl Runner {
     /// What runs a plan, made from these sources, on a machine. Nothing is left of what it took to compile it.
-    fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
+    fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
         let is_large = plan.steps.len() >= LARGE;
-        let runner = Runner::made(machine, plan, sources)?;
+        let runner = Runner::made(machine, plan, sources, work_limit)?;
         if is_large {
             wengert_cpu::memory::give_back();
         }
         Ok(runner)
     }
 
-    fn made(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
+    fn made(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
         // The CPU's errors name no step, so they need no sources.
         #[cfg(not(feature = "cuda"))]
         drop(sources);
         Ok(match machine {
             // It follows the steps as they stand, whatever the target.
-            Machine::Interpreter => Runner::Plan(plan),
-            Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan)?)),
+            Machine::Interpreter => Runner::Plan(plan, work_limit),
+            Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan, work_limit)?)),
             #[cfg(feature = "cuda")]
-            Machine::Emulator => Runner::Emulator(Box::new(emulator::EmulatorRunner::new(&plan, sources)?)),
+            Machine::Emulator => {
+                Runner::Emulator(Box::new(emulator::EmulatorRunner::new(&plan, sources, work_limit)?))
+            }
             #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources)?)),
+            Machine::Cuda(gpu) => {
+                Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources, work_limit)?))
+            }
         })
     }
 }
@@ -163,13 +167,16 @@ impl Executable {
         }
         let (target, options) = (machine.target()?, Options { memory_budget, ..Options::default() });
         let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes })
+        // It is the caller's own program, which runs as long as it runs.
+        let runner = Runner::of_plan(machine, plan, Some(sources), u64::MAX)?;
+        Ok(Executable { signature, runner, probes })
     }
 
-    /// Takes a verified plan.
-    pub fn load(machine: &Machine, plan: Plan) -> Result<Executable> {
+    /// Takes a verified plan, of which a run takes at most so many operations.
+    pub fn load(machine: &Machine, plan: Plan, work_limit: u64) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)?, probes: BTreeMap::new() })
+        let runner = Runner::of_plan(machine, plan, None, work_limit)?;
+        Ok(Executable { signature, runner, probes: BTreeMap::new() })
     }
 
     /// Where a probe was made, if that is known.
@@ -213,13 +220,13 @@ impl Executable {
             #[cfg(feature = "cuda")]
             Runner::Cuda(runner) => runner.run(given, variables),
             Runner::Graph(function) => self.run_graph(function, given, variables),
-            Runner::Plan(plan) => {
+            Runner::Plan(plan, work_limit) => {
                 let before: Vec<Option<Literal>> = plan
                     .variables
                     .iter()
                     .map(|v| v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())).transpose())
                     .collect::<Result<_>>()?;
-                let run = plan::interpret(plan, given, &before)?;
+                let run = plan::interpret_within(plan, given, &before, *work_limit)?;
                 for (variable, value) in plan.variables.iter().zip(&run.variables) {
                     variables.set(&variable.name, value)?;
                 }

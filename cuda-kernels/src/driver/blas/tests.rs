@@ -490,7 +490,7 @@ fn captured(b: Bench) {
     assert_eq!(read(), [0; 80]);
     for _ in 0..3 {
         b.device.fill(operands.out, 0, 80).unwrap();
-        graph.replay().unwrap();
+        graph.replay_verified().unwrap();
         assert_eq!(read(), out);
     }
     drop((graph, prepared, memory));
