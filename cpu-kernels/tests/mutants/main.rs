@@ -143,5 +143,5 @@ fn accepted_mutants_touch_nothing_but_their_memory() {
     }
     current.store(u64::MAX, Ordering::Relaxed);
     eprintln!("{} mutants: {refused} refused, {large} too large, {ran} executed with {}", cases, simd.name());
-    assert!(ran > cases / 5, "of {cases} mutants {ran} ran");
+    assert!(ran > cases / 8, "of {cases} mutants {ran} ran");
 }

@@ -197,3 +197,46 @@ fn what_fails_says_so_and_leaves_nothing() {
     let refused = Executable::new(&device, &large, &mut options).err().unwrap();
     assert!(refused.to_string().contains("arena"), "{refused}");
 }
+
+#[test]
+fn variables_that_lie_nowhere_are_refused() {
+    let has_variable = |p: &Plan| p.variables.iter().any(|v| p.values[v.after].bytes() > 0);
+    let plan = corpus().into_iter().find(has_variable).unwrap();
+    let fake = Fake::new();
+    fake.executor(emulate);
+    let device = fake.device();
+    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    let zeros: Vec<Vec<u8>> =
+        plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();
+    let zeros: Vec<&[u8]> = zeros.iter().map(|z| &z[..]).collect();
+    let bytes = plan.variables.iter().map(|v| plan.values[v.after].bytes()).max().unwrap();
+    let memory = device.allocate(bytes, "variables").unwrap();
+    let at = memory.address();
+    let before = fake.launches().len();
+    let mut refused = |address: Address| {
+        let error = executable.run(&zeros, &vec![address; plan.variables.len()]).unwrap_err().error;
+        assert!(error.message.contains("not in one allocation"), "{error}");
+    };
+    refused(Address(4096));
+    refused(at.offset(bytes));
+    drop(memory);
+    refused(at);
+    assert_eq!(fake.launches().len(), before);
+}
+
+#[test]
+fn a_run_takes_no_more_than_its_limit() {
+    let plan = corpus().into_iter().find(|p| p.variables.is_empty() && !p.nests.is_empty()).unwrap();
+    let fake = Fake::new();
+    fake.executor(emulate);
+    let device = fake.device();
+    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    executable.limit(100);
+    let zeros: Vec<Vec<u8>> =
+        plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();
+    let zeros: Vec<&[u8]> = zeros.iter().map(|z| &z[..]).collect();
+    let error = executable.run(&zeros, &[]).unwrap_err().error;
+    assert!(error.message.contains("more than the 100 operations"), "{error}");
+    executable.limit(u64::MAX);
+    executable.run(&zeros, &[]).unwrap_or_else(|e| panic!("{}", e.error));
+}
