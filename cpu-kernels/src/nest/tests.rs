@@ -183,6 +183,27 @@ fn one(text: &str) -> Nest {
     parse_nests("test", text).expect("parses").remove(0).0
 }
 
+/// A guard on a number that all lanes have is decided without subtracting from it: here the load would be of the element −2^63.
+#[test]
+fn guards_hold_for_numbers_of_any_size() {
+    let mut machines = Machines::new();
+    let gather = one("nest @f(in %t: u8[3], in %at: i64[9], out %y: u8[9]) { parallel i: 9 phase {
+          %0: i64 = load %at[i] %1: u8 = const 7 %2: u8 = load %t[%0] {%0 in 0..3} else %1 store %y[i], %2 } }");
+    let at = [i64::MIN, i64::MIN + 1, i64::MIN + 3, -1, 0, 2, 3, i64::MAX - 1, i64::MAX];
+    let inputs = [
+        Literal::from_vec(&[3], vec![1u8, 2, 3]).expect("fits"),
+        Literal::from_vec(&[9], at.to_vec()).expect("fits"),
+    ];
+    assert!(check(&gather, &inputs, &mut machines));
+    let test = one("nest @f(in %at: i64[], out %y: bool[2]) { phase { %0: i64 = load %at[]
+          %1: bool = test {%0 in -9223372036854775808..5} store %y[0], %1
+          %2: bool = test {%0 in -9223372036854775807..9223372036854775807} store %y[1], %2 } }");
+    for number in at {
+        let inputs = [Literal::from_vec(&[], vec![number]).expect("fits")];
+        assert!(check(&test, &inputs, &mut machines));
+    }
+}
+
 /// What lanes are may depend on how many there may be; groups are formed for what they are. (Here a number of the row was read as a lane's.)
 #[test]
 fn groups_are_of_the_schedule_that_runs() {
