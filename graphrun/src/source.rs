@@ -132,7 +132,11 @@ impl Source {
     /// The function that was asked for, ready to run.
     pub fn compile(&self, session: &mut Session, binding: &Binding) -> Outcome<Compiled> {
         match &self.contents {
-            Contents::Program(file) => Ok(session.compile(&file.program, &self.function()?.name, binding)?),
+            Contents::Program(file) => {
+                let function = self.function()?;
+                check_bound(function, binding)?;
+                Ok(session.compile(&file.program, &function.name, binding)?)
+            }
             Contents::Plan(plans) if binding.is_empty() => Ok(session.load_plans(plans.clone())?),
             Contents::Plan(plans) => {
                 Err(Diagnostic::new("a plan has no dimension variables that could be bound")
@@ -149,6 +153,15 @@ fn split(text: &str) -> (&str, Option<&str>) {
         Some((path, function)) if !path.is_empty() && !Path::new(text).exists() => (path, Some(function)),
         _ => (text, None),
     }
+}
+
+/// Checks that no dimension variable is left.
+pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
+    let variables = function.variables();
+    let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) else { return Ok(()) };
+    let unbound = function.bind(binding).err();
+    let error = unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+    Err(error.help(format!("bind it, e.g. by `--bind {name}=32`")).into())
 }
 
 /// Reads `NAME=N` pairs.

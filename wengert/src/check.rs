@@ -170,6 +170,7 @@ fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Array
 ///
 /// Elements may differ by 1024 units in the last place of the greatest element of the output: devices sum in another order. What
 /// is no float must be equal.
+#[track_caller]
 pub fn device(
     device: Device,
     program: &Program,

@@ -100,13 +100,19 @@ impl Session {
     ///
     /// Errors: no such function; a variable that is not bound, or a bound name that the function does not have; what the
     /// compiler finds.
+    #[track_caller]
     pub fn compile(
         &mut self,
         program: &Program,
         name: &str,
         binding: impl Borrow<Binding>,
     ) -> Result<Compiled> {
-        let (function, binding) = (program.get(name)?, binding.borrow());
+        let caller = Location::caller();
+        self.compiled(program, name, binding.borrow()).map_err(|error| error.within(&caller, "compiled here"))
+    }
+
+    fn compiled(&mut self, program: &Program, name: &str, binding: &Binding) -> Result<Compiled> {
+        let function = program.get(name)?;
         let cached = self.cache.iter().find(|(f, b, _)| b == binding && f == function);
         if let Some((_, _, executable)) = cached {
             return Ok(Compiled { executable: executable.clone(), variables: self.variables.clone() });
@@ -124,6 +130,12 @@ impl Session {
             let names: Vec<_> = variables.iter().collect();
             return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
                 .help(format!("it has {}", listed(&names))));
+        }
+        if let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) {
+            let unbound = function.bind(binding).err();
+            let error =
+                unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+            return Err(error.help(format!("bind it, e.g. by `bind!({name} = 32)`")));
         }
         let executable = Executable::compile(&self.machine, program, function, binding, self.memory_budget)?;
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
@@ -148,13 +160,23 @@ impl Session {
     /// ```
     ///
     /// Errors: the program has no variables, or an `init` of its own that wants more than keys; what [`compile`](Self::compile) and [`Compiled::run`] report.
+    #[track_caller]
     pub fn initialize(&mut self, program: &Program, seed: u64) -> Result<()> {
+        let caller = Location::caller();
+        self.initialized(program, seed).map_err(|error| error.within(&caller, "initialized here"))
+    }
+
+    fn initialized(&mut self, program: &Program, seed: u64) -> Result<()> {
         let key = random::key(seed, 0);
         let is_key = |role: InputRole| role == InputRole::Key;
-        let inputs = program.get(INIT)?.inputs.iter().filter(|input| is_key(input.role));
+        let init = program.get(INIT).map_err(|_| {
+            Diagnostic::new("the program has no variables, so there is nothing to initialize")
+                .help("variables are declared by `param` and `state` of a `wengert::Program`, or made by an `@init`")
+        })?;
+        let inputs = init.inputs.iter().filter(|input| is_key(input.role));
         let keys: Vec<(&str, &Literal)> = inputs.map(|input| (input.name.as_str(), &key)).collect();
         // Not kept: it runs once, and has memory of its own.
-        self.compile_anew(program, INIT, &Binding::new())?.run(&keys)?;
+        self.compile_anew(program, INIT, &Binding::new())?.outputs(&keys)?;
         Ok(())
     }
 
@@ -209,9 +231,12 @@ impl Session {
     }
 
     /// The variable of this key path.
+    #[track_caller]
     pub fn variable(&self, path: &str) -> Result<Literal> {
         let variables = self.variables.lock();
-        let stored = variables.get(path).ok_or_else(|| missing(path, &variables))?;
+        let caller = Location::caller();
+        let stored =
+            variables.get(path).ok_or_else(|| missing(path, &variables).at(caller, "asked for here"))?;
         stored.to_literal()
     }
 
@@ -303,7 +328,13 @@ impl Compiled {
     ///
     /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create) the session's variables;
     /// the other outputs are returned. On an error no variable has changed.
+    #[track_caller]
     pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
+        let caller = Location::caller();
+        self.outputs(inputs).map_err(|error| error.within(&caller, "run here"))
+    }
+
+    fn outputs<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
         let signature = self.executable.signature();
         let context = |error: Diagnostic| error.context(format_args!("@{}", signature.name));
         self.check_names(inputs).map_err(context)?;
@@ -313,7 +344,11 @@ impl Compiled {
             let InputPort { name, role, ty } = port;
             let wrong = |what: &str, found: &TensorType| {
                 let message = format!("{what} `{name}` is {ty} here, the tensor given is {found}");
-                context(Diagnostic::new(message))
+                context(Diagnostic::new(message).help(match (what, ty.dtype == found.dtype) {
+                    ("variable", _) => "give the variable a value of that type",
+                    (_, true) => "give one of that shape, or compile the function for another one",
+                    (_, false) => "give one of that dtype and shape",
+                }))
             };
             if port.is_variable() {
                 let stored = variables.get(name).ok_or_else(|| context(missing(name, &variables)))?;
@@ -324,7 +359,10 @@ impl Compiled {
             }
             let found = inputs.iter().find(|(input, _)| input == name).map(|(_, literal)| literal.borrow());
             let literal = found.ok_or_else(|| {
-                context(Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name())))
+                context(
+                    Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name()))
+                        .help("each input and key of the function is given"),
+                )
             })?;
             if literal.ty() != *ty {
                 return Err(wrong("input", &literal.ty()));
@@ -366,7 +404,9 @@ impl Compiled {
                     .help(format!("inputs are {}", listed(&wanted().collect::<Vec<_>>()))));
             }
             if inputs[..i].iter().any(|(earlier, _)| earlier == name) {
-                return Err(Diagnostic::new(format!("input `{name}` is given twice")));
+                return Err(
+                    Diagnostic::new(format!("input `{name}` is given twice")).help("give each input once")
+                );
             }
         }
         Ok(())
@@ -402,20 +442,27 @@ pub struct Probed {
 
 impl Outputs {
     /// The output `name`.
+    #[track_caller]
     pub fn get(&self, name: &str) -> Result<&Literal> {
+        let caller = Location::caller();
         self.values.iter().find(|(n, _)| n == name).map(|(_, literal)| literal).ok_or_else(|| {
             let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
             Diagnostic::new(format!("there is no output `{name}`"))
+                .at(caller, "asked for here")
                 .help(format!("outputs are {}", listed(&names)))
         })
     }
 
     /// The only element of output `name`, as `f64`.
+    #[track_caller]
     pub fn scalar(&self, name: &str) -> Result<f64> {
+        let caller = Location::caller();
         let literal = self.get(name)?;
         match literal.len() {
             1 => Ok(literal.get(0).to_f64()),
-            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))),
+            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))
+                .at(caller, "asked for here")
+                .help("take the whole array with `get`")),
         }
     }
 

@@ -6,7 +6,7 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::reduce::ReduceKind;
 use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
@@ -181,7 +181,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(extent) = x.shape()[op.axis].as_constant() else {
         let error =
             format!("the derivative of {} along axis {} of {} needs its extent", op.name(), op.axis, x.ty());
-        let error = Diagnostic::new(error).help("bind the dimension variable first");
+        let error = Diagnostic::new(error).help("give the axis a number instead of dimension variables");
         return vec![Some(x.fail(error))];
     };
     let (mut value, mut tangent) = (x.clone(), tangent.clone());
@@ -224,9 +224,7 @@ impl Operation for Cumulative {
         operand_count(operands, 1)?;
         let x = &operands[0];
         self.kind.domain().check(x.dtype)?;
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         Ok(vec![x.clone()])
     }
 

@@ -417,14 +417,34 @@ pub(crate) fn operand_count(operands: &[TensorType], count: usize) -> Result<()>
     )))
 }
 
+/// Checks that a type has an axis.
+pub(crate) fn has_axis(x: &TensorType, axis: usize) -> Result<()> {
+    match axis < x.rank() {
+        true => Ok(()),
+        false => Err(Diagnostic::new(format!("{x} has no axis {axis}")).help(axes_of(x.rank()))),
+    }
+}
+
+/// The axes of a tensor of this rank, as a help.
+pub(crate) fn axes_of(rank: usize) -> String {
+    match rank {
+        0 => "a scalar has no axes".into(),
+        1 => "its only axis is 0".into(),
+        rank => format!("its axes are 0 to {}", rank - 1),
+    }
+}
+
 /// Checks that every axis of `axes` is below `rank` and none occurs twice.
 pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
     for (i, axis) in axes.iter().enumerate() {
         if *axis >= rank {
-            return Err(Diagnostic::new(format!("{what}: axis {axis} of an operand of rank {rank}")));
+            return Err(Diagnostic::new(format!("{what}: axis {axis} of an operand of rank {rank}"))
+                .help(axes_of(rank)));
         }
         if axes[..i].contains(axis) {
-            return Err(Diagnostic::new(format!("{what}: axis {axis} occurs twice")));
+            return Err(
+                Diagnostic::new(format!("{what}: axis {axis} occurs twice")).help("name each axis once")
+            );
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::{restore, wide};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
@@ -130,9 +130,7 @@ impl Operation for Normalize {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Float.check(x.dtype)?;
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         let epsilon = self.epsilon.to_f64();
         if self.epsilon.dtype() != DType::F64 || !epsilon.is_finite() || epsilon < 0.0 {
             return Err(Diagnostic::new(format!("epsilon is {}", self.epsilon))

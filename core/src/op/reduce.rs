@@ -235,7 +235,7 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
                     x.ty(),
                     op.axes
                 ))
-                .help("bind the dimension variables of the reduced axes first"),
+                .help("give the reduced axes numbers instead of dimension variables"),
             ),
         )];
     };

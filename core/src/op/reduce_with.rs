@@ -222,7 +222,7 @@ fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
             x.ty(),
             op.axes
         ))
-        .help("bind the dimension variables of the reduced axes first");
+        .help("give the reduced axes numbers instead of dimension variables");
         return operands.iter().map(|x| x.fail(error.clone())).collect();
     };
     let rest: Vec<Dim> = kept.iter().map(|a| x.shape()[*a].clone()).collect();

@@ -13,8 +13,8 @@ use super::compute::Compute;
 use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
-use super::{Batch, BroadcastInDim, Cost, Entry, Op, Operation, Traits, operand_count};
-use crate::diagnostic::{Diagnostic, Result};
+use super::{Batch, BroadcastInDim, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
+use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
@@ -158,9 +158,7 @@ impl Operation for Softmax {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Float.check(x.dtype)?;
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         let mut result = x.clone();
         if self.kind == SoftmaxKind::LogSumExp {
             result.shape.remove(self.axis);

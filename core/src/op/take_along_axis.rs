@@ -7,7 +7,7 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Scatter, Traits, operand_count};
+use super::{Cost, Entry, Op, Operation, Scatter, Traits, has_axis, operand_count};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -67,9 +67,7 @@ impl Operation for TakeAlongAxis {
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (x, indices) = (&operands[0], &operands[1]);
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         if !matches!(indices.dtype, DType::I32 | DType::I64) {
             return Err(Diagnostic::new(format!("indices of dtype {}", indices.dtype))
                 .help("indices are i32 or i64: convert them"));

@@ -2,7 +2,7 @@
 
 use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, target};
+use crate::source::{Source, bindings, check_bound, target};
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
 use wengert::{Diagnostic, format};
@@ -23,6 +23,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
             Diagnostic::new(format!("`@{}` has no dimension variable `{name}`", function.name)).into()
         );
     }
+    check_bound(function, &binding)?;
     let program = &source.file()?.program;
     let mut budgets = args.memory_budgets.clone();
     // As much as it takes comes first.

@@ -2,7 +2,7 @@
 
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, target};
+use crate::source::{Source, bindings, check_bound, target};
 use crate::values::gather;
 use serde_json::json;
 use std::time::Instant;
@@ -41,6 +41,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     };
     let binding = given.as_ref().map_or_else(|| bindings(&args.binds), |given| Ok(given.binding.clone()))?;
     let options = Options::default();
+    check_bound(function, &binding)?;
     let planned = pipeline::frontier(program, &function.name, &binding, &target, &options, args.points)?;
     let mut points: Vec<Point> = planned.iter().map(Point::of).collect();
     let plans: Vec<Plan> = planned.into_iter().map(|planned| planned.plan).collect();

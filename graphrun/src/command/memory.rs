@@ -3,7 +3,7 @@
 use super::frontier;
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, target};
+use crate::source::{Source, bindings, check_bound, target};
 use serde_json::json;
 use std::path::Path;
 use wengert::memory::{Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within};
@@ -44,6 +44,7 @@ fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
     let source = Source::read(&args.problem, console)?;
     let (program, name) = (&source.file()?.program, &source.function()?.name);
     let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
+    check_bound(program.get(name)?, &binding)?;
     let (problem, names) = pipeline::buffers(program, name, &binding, &target, &Options::default())?;
     Ok(Table::new(problem, &names))
 }

@@ -6,7 +6,7 @@ use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
 use crate::session::{Compiled, Outputs, Session};
 use std::collections::BTreeMap;
 use wengert_core::graph::{InputRole, Program};
-use wengert_core::{Binding, Literal, Result};
+use wengert_core::{Binding, Literal, Location, Result};
 
 /// A function that is compiled once for every number of examples it meets.
 pub(super) struct Function<'a> {
@@ -30,6 +30,8 @@ impl<'a> Function<'a> {
     where
         'a: 'b,
     {
+        // The line that compiles and runs is the trainer's, not the user's.
+        let _trainer = Location::Unknown.attributed();
         let function = self.program.get(self.name)?;
         let examples = inputs.first().and_then(|(_, literal)| literal.shape().first()).copied();
         if !self.compiled.contains_key(&examples) {

@@ -9,7 +9,8 @@
 //! - *partial evaluation is free*: if tangents live in a child scope, then the equations among primal values land in the outer
 //!   scope, those that touch a tangent land in the child, and the child's captures are exactly the residuals.
 //!
-//! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it.
+//! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it, even if the
+//! user's code panics in between ([`Scope::guarded`]).
 //!
 //! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as it is emitted.
 
@@ -34,6 +35,7 @@ use crate::ty::TensorType;
 use std::any::{Any, TypeId};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -133,6 +135,17 @@ impl Scope {
         f()
     }
 
+    /// [`enter`](Self::enter) with a closure of the user's, which may go on after an error with a poisoned tensor and panic.
+    ///
+    /// Error: the function's first error, if `f` panics after it; the panic is a consequence. Any other panic goes on.
+    pub fn guarded<T>(&self, f: impl FnOnce() -> T) -> Result<T> {
+        // After a panic the function is given up, so a scope that is half changed is not seen.
+        panic::catch_unwind(AssertUnwindSafe(|| self.enter(f))).map_err(|payload| match self.error() {
+            Some(error) => error,
+            None => panic::resume_unwind(payload),
+        })
+    }
+
     /// Makes this the current scope until what is returned is dropped, which must be in the reverse order of entering.
     #[must_use = "the scope is left at once"]
     pub fn entered(&self) -> Entered {
@@ -171,6 +184,9 @@ impl Scope {
 
     /// Emits an equation in the innermost scope among those of the operands and the current containing one.
     pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Region>, caller: Location) -> Result<Vec<Tensor>> {
+        if let Some(error) = first_error(&op, operands) {
+            return Err(error);
+        }
         let mut scope: Option<Scope> = None;
         let current = Scope::current();
         let containing = current.as_ref().and_then(Scope::containing);
@@ -178,12 +194,8 @@ impl Scope {
             match &scope {
                 Some(s) if s.is_within(candidate) => {}
                 Some(s) if !candidate.is_within(s) => {
-                    return Err(Diagnostic::new(format!(
-                        "{}: an operand belongs to another function, or has escaped from the closure that made it",
-                        op.name()
-                    ))
-                    .at(caller, op.name())
-                    .help("return it from the closure, or pass it in as an input"));
+                    let error = outside(s, candidate).context(op.name()).at(caller, op.name());
+                    return Err(operands.iter().fold(error, |d, t| d.operand(t.defined_at(), t.ty())));
                 }
                 _ => scope = Some(candidate.clone()),
             }
@@ -210,15 +222,14 @@ impl Scope {
             .map_err(|d| d.at(caller.clone(), "called here"))?;
         let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
         let results = op.infer(&types, &regions).map_err(|d| {
-            let mut d = d.at(self.derivation_of(&caller), op.name());
+            let mut d = method_names(d).at(self.derivation_of(&caller), op.name());
             for operand in operands {
-                if let Some(at) = operand.defined_at() {
-                    d = d.at(at, format!("an operand, {}, is made here", operand.ty()));
-                }
+                d = d.operand(operand.defined_at(), operand.ty());
             }
             d
         })?;
-        let operands = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
+        let values = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>();
+        let operands = values.map_err(|d| d.within(&self.derivation_of(&caller), op.name()))?;
         let values = self.append(op, operands, regions, &results, caller)?;
         Ok(values.into_iter().zip(results).map(|(v, ty)| Tensor::traced(self.clone(), v, ty)).collect())
     }
@@ -268,8 +279,7 @@ impl Scope {
             return Ok(value);
         }
         let Some(parent) = self.0.parent.as_ref().filter(|p| p.is_within(scope)) else {
-            return Err(Diagnostic::new("a tensor has escaped from the closure that made it")
-                .help("return it from the closure"));
+            return Err(outside(self, scope).at(tensor.defined_at().unwrap_or_default(), "it is made here"));
         };
         let key = (scope.0.depth, value);
         if let Some(captured) = self.0.building.borrow().captured.get(&key) {
@@ -369,7 +379,10 @@ impl Scope {
     fn derivation_of(&self, caller: &Location) -> Location {
         match self.0.context.derivation.borrow().last() {
             Some((of, _)) => self.0.context.locations.borrow().origin(*of).clone(),
-            None => caller.clone(),
+            None => match caller {
+                Location::Derived { of, .. } => self.origin(*of),
+                written => written.clone(),
+            },
         }
     }
 
@@ -419,14 +432,59 @@ impl Scope {
         self.0.context.locations.borrow().clone()
     }
 
-    /// Remembers the function's first error.
+    /// The place a person wrote, from which the location of an id derives.
+    pub fn origin(&self, id: LocationId) -> Location {
+        self.0.context.locations.borrow().origin(id).clone()
+    }
+
+    /// Remembers the function's first error. Its places are those that a person wrote.
     pub fn fail(&self, error: &Diagnostic) {
-        self.0.context.error.borrow_mut().get_or_insert_with(|| error.clone());
+        self.0.context.error.borrow_mut().get_or_insert_with(|| {
+            let mut error = error.clone();
+            for (location, _) in &mut error.places {
+                if let Location::Derived { of, .. } = location {
+                    *location = self.origin(*of);
+                }
+            }
+            error
+        });
     }
 
     /// The function's first error so far.
     pub fn error(&self) -> Option<Diagnostic> {
         self.0.context.error.borrow().clone()
+    }
+}
+
+/// A help of an op's rule in the names of the builder: rules name ops and attributes as texts do.
+fn method_names(mut error: Diagnostic) -> Diagnostic {
+    const METHODS: [(&str, &str); 3] = [
+        ("`convert_element_type`", "`.convert(…)`"),
+        ("`max_steps`", "a bound by `while_at_most`"),
+        ("`index=i64`", "`Tensor::apply` with an `op::Argument` whose index is i64"),
+    ];
+    if let Some(help) = &mut error.help {
+        for (op, method) in METHODS {
+            *help = help.replace(op, method);
+        }
+    }
+    error
+}
+
+/// The first error among the operands of an operation and the dimensions that it is asked for.
+fn first_error(op: &Op, operands: &[Tensor]) -> Option<Diagnostic> {
+    let mut first = operands.iter().find_map(Tensor::error).cloned();
+    op.visit_dims(&mut |dim| first = first.take().or_else(|| dim.error().cloned()));
+    first
+}
+
+/// A tensor of scope `other` is used in scope `scope`, which is not within that.
+fn outside(scope: &Scope, other: &Scope) -> Diagnostic {
+    match Rc::ptr_eq(&scope.0.context, &other.0.context) {
+        true => Diagnostic::new("a tensor is used outside of the closure that made it")
+            .help("return it from the closure, and use what the operator around the closure gives"),
+        false => Diagnostic::new("a tensor belongs to another function")
+            .help("declare it as an input of this function, or compute it here"),
     }
 }
 

@@ -87,8 +87,8 @@ pub(super) fn adjoint(
         Control::Branch => branch::transpose(scope, equation, operands, cotangents),
         Control::Scan(op) => transposed::transpose(scope, equation, op, operands, cotangents),
         Control::While(_) => Err(Diagnostic::new("a `while` loop cannot be transposed as it is")
-            .at(scope.location(equation.location), "the loop is here")
-            .help("give it `max_steps` and use `vjp`, which linearizes first; or write it as a `scan`")),
+            .at(scope.origin(equation.location), "the loop is here")
+            .help("bound it (`while_at_most`, in text `max_steps`) and use `vjp`, which linearizes first; or write it as a `scan`")),
     }
 }
 

@@ -78,7 +78,7 @@ pub fn trace<I: Differentiable, O: Differentiable>(
         }
         inputs.push(scope.input_at(tensor.ty().clone(), caller.clone()));
     }
-    let output = scope.enter(|| f(&with_tensors(like, &inputs)));
+    let output = scope.guarded(|| f(&with_tensors(like, &inputs)))?;
     let outputs: Vec<Tensor> = output.tensors().into_iter().map(|(_, t)| t).collect();
     if let Some(error) = outputs.iter().find_map(Tensor::error) {
         return Err(error.clone());
@@ -89,7 +89,10 @@ pub fn trace<I: Differentiable, O: Differentiable>(
 
 /// The same value with tensors that have types only.
 fn without_values<T: Differentiable>(value: &T) -> T {
-    let of = |t: &Tensor| Tensor::variable(t.ty().clone(), Initializer::Zeros);
+    let of = |t: &Tensor| {
+        let made = t.defined_at().unwrap_or_default();
+        made.attribute(|| Tensor::variable(t.ty().clone(), Initializer::Zeros))
+    };
     value.map_tensors(&KeyPath::default(), &mut |_, t| of(t))
 }
 
