@@ -178,10 +178,7 @@ impl<T: Differentiable> Differentiable for Option<T> {
     }
     #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
-        match self {
-            Some(item) => Some(item.zero_tangent()),
-            None => None,
-        }
+        Some(self.as_ref()?.zero_tangent())
     }
 }
 
