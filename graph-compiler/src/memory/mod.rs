@@ -27,6 +27,7 @@ mod nests;
 pub mod recompute;
 mod regions;
 mod slots;
+mod substitution;
 
 use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
