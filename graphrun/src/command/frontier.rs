@@ -115,7 +115,8 @@ fn table(points: &[Point]) -> String {
         "in all", "arena", "of it", "kernels again", "more operations", "predicted ms", "more"
     );
     text += if measured { "  measured ms     more\n" } else { "\n" };
-    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    // Rounded first: what rounds to zero has no sign.
+    let percent = |part: f64| format!("{:.1} %", (1000.0 * part).round() / 10.0 + 0.0);
     for point in points {
         text += &format!(
             "{:>12} {:>12} {:>8} {:>14} {:>16} {:>14.3} {:>8}",
