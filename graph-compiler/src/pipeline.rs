@@ -234,14 +234,17 @@ impl Runner<'_> {
         match step {
             Step::Once(pass) => Ok(self.pass(pass, function)?.0),
             Step::Fixpoint(passes) => {
+                let mut seen = rewrite::Seen::default();
                 // Passes in a row that have found nothing to do: all of them, and it is over. Why it comes to that: `rewrite`.
                 let mut quiet = 0;
-                for pass in passes.iter().cycle() {
-                    let (changed, changes) = self.pass(pass, function)?;
-                    function = changed;
-                    quiet = if changes == 0 { quiet + 1 } else { 0 };
-                    if quiet == passes.len() {
-                        break;
+                while quiet < passes.len() && seen.is_new(&function.body) {
+                    for pass in *passes {
+                        if quiet == passes.len() {
+                            break;
+                        }
+                        let (changed, changes) = self.pass(pass, function)?;
+                        function = changed;
+                        quiet = if changes == 0 { quiet + 1 } else { 0 };
                     }
                 }
                 Ok(function)

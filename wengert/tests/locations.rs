@@ -10,7 +10,7 @@ mod programs;
 #[path = "../../graph-compiler/tests/validation/random/mod.rs"]
 mod random;
 
-use wengert::core::graph::{Function, PrintOptions, parse_program, print};
+use wengert::core::graph::{Function, PrintOptions, Program, parse_program, print};
 use wengert::core::{Target, TensorType};
 use wengert::format::GraphFile;
 use wengert::pipeline::{Options, compile};
@@ -64,15 +64,13 @@ fn text_and_file_compile_to_one_plan() {
 /// One line of Rust writes two loops that are equal; the text has them on two lines.
 #[test]
 fn equal_loops_are_one_from_text_and_file() {
-    let mut program = Program::new();
     let build = |f: &mut FunctionBuilder| {
         let ty = |shape: &[usize]| TensorType::new(DType::F32, shape.iter().copied());
         let (x, w) = (f.input("x", ty(&[3])), f.input("w", ty(&[5, 3])));
-        let run = |scale: f32| wengert::control::fold(&(&x * scale), &w, |c, row| (c * row).sin());
+        let run = |scale: f32| control::fold(&(&x * scale), &w, |c, row| (c * row).sin());
         let [a, b] = [2.0, 2.0].map(run);
         f.output("y", (a * b).sum());
     };
-    program.function("f", build).unwrap();
-    let function = program.functions()[0].clone();
+    let function = FunctionBuilder::build("f", build).unwrap();
     assert_eq!(differs(&function, &Target::cpu()), None);
 }

@@ -18,8 +18,9 @@
 //!
 //! # The fixpoint
 //!
-//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything. No count ends this. A pass that
-//! reports a change has changed the function, and no sequence of changes is infinite:
+//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything, or a round leads back to a body
+//! that has been there before ([`Seen`]): a rule may put an equal equation in the place of its own. No count ends this. No
+//! sequence of bodies that differ is infinite:
 //!
 //! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass increases the depth of such an
 //!    equation: `trim` puts only free equations and numbers into regions. So the sum of the depths is the first component of the
@@ -63,7 +64,22 @@ pub(crate) use rematerialize::rematerialize;
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
 
-use wengert_core::graph::{Equation, Function, ValueId};
+use rustc_hash::{FxHashSet, FxHasher};
+use std::hash::{Hash, Hasher};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
+
+/// The bodies with which rounds of passes have begun, by their hashes.
+#[derive(Default)]
+pub(crate) struct Seen(FxHashSet<u64>);
+
+impl Seen {
+    /// True if no round has begun with this body.
+    pub fn is_new(&mut self, body: &Body) -> bool {
+        let mut hasher = FxHasher::default();
+        body.hash(&mut hasher);
+        self.0.insert(hasher.finish())
+    }
+}
 
 /// A named rewrite.
 pub struct Rule {

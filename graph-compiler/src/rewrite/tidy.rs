@@ -9,7 +9,7 @@
 //! A loop in the forward half of a `custom_vjp` stays as it is, and so does its twin: where such a function is differentiated, its value is the op itself still, so that further
 //! derivatives meet the rule, and what it keeps is made by a copy of its forward half. Once the op is inlined the two are one; but not if each has lost what only the other needs.
 
-use super::{cse_but, dce_but, trim_but};
+use super::{Seen, cse_but, dce_but, trim_but};
 use rustc_hash::FxHashSet;
 use wengert_core::Op;
 use wengert_core::graph::{Body, Equation, Function, Region, verify};
@@ -21,8 +21,9 @@ use wengert_core::graph::{Body, Equation, Function, Region, verify};
 /// If a pass breaks an invariant of the graph.
 #[must_use]
 pub fn tidy(mut function: Function) -> Function {
-    // The rounds end, since each change makes the function smaller: see the parent module.
-    loop {
+    // Why the rounds end: see the parent module.
+    let mut seen = Seen::default();
+    while seen.is_new(&function.body) {
         let mut changes = 0;
         for pass in [cse_but, dce_but, trim_but] {
             let mut twins = FxHashSet::default();
