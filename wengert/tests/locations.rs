@@ -33,7 +33,12 @@ fn differs(function: &Function, target: &Target) -> Option<String> {
     let located = |program: &Program| print(program, &PrintOptions { locations: true });
     assert_eq!(located(&read), located(&program), "a file keeps every location");
     let plans = [&program, &read, &parsed].map(|program| planned(program, target));
-    (plans[0] != plans[1] || plans[1] != plans[2]).then_some(text)
+    let [built, read, parsed] = plans.map(|plan| plan.unwrap_or_else(|error| error));
+    let differing = |other: &str| {
+        let lines = built.lines().zip(other.lines()).find(|(a, b)| a != b);
+        format!("{text}\nthe first lines that differ: {lines:#?}")
+    };
+    [read, parsed].iter().find(|other| **other != built).map(|other| differing(other))
 }
 
 /// How many cases to look at: few, or as the deep tests say.
