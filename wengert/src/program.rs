@@ -119,7 +119,7 @@ impl Program {
             let key = self.variables.iter().any(|(_, _, i)| is_random(i)).then(|| f.key("key"));
             for (path, ty, initializer) in &self.variables {
                 let own = key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
-                f.update(path, &beginning(ty, initializer, own.as_ref()));
+                f.create(path, &beginning(ty, initializer, own.as_ref()));
             }
         });
         init.map(tidy)

@@ -14,7 +14,7 @@ fn program() -> Program {
     let f32s = |dim: &'static str| TensorType::new(DType::F32, [dim]);
     let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Ones);
     let mut program = Program::new();
-    program.function("init", |f| f.update("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0])))).unwrap();
+    program.function("init", |f| f.create("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0])))).unwrap();
     program
         .function("step", |f| {
             let x = f.input("x", TensorType::new(DType::F32, [3usize]));

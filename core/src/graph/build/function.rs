@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
 use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};
+use crate::nearest::nearest;
 use crate::ty::TensorType;
 use std::collections::{HashMap, HashSet};
 
@@ -142,10 +143,44 @@ impl FunctionBuilder {
         state.is_same(tensor).then_some(path.as_str())
     }
 
-    /// Replaces the state of a key path when the run ends; if the function has no such state input, creates the variable.
+    /// Replaces the state of a key path when the run ends.
+    ///
+    /// Errors: the function has no state of that path (a new variable is made by [`create`](Self::create)); the value
+    /// has another type than the state.
     #[track_caller]
     pub fn update(&mut self, path: &str, value: &Tensor) {
+        if !self.index.states.contains_key(path) && value.error().is_none() {
+            return self.scope.fail(&self.no_state(path).at(Location::caller(), "updated here"));
+        }
         self.give(path, OutputRole::State, value.clone());
+    }
+
+    /// Makes a variable of this key path when the run ends, or replaces the one that the session has: what an `init`
+    /// function does. The function does not read it.
+    ///
+    /// Error: the function has a state of that path, which is [updated](Self::update).
+    #[track_caller]
+    pub fn create(&mut self, path: &str, value: &Tensor) {
+        if self.index.states.contains_key(path) {
+            let error = Diagnostic::new(format!("`{path}` is state of this function"))
+                .at(Location::caller(), "created here")
+                .help("replace its value with `update`");
+            return self.scope.fail(&error);
+        }
+        self.give(path, OutputRole::State, value.clone());
+    }
+
+    fn no_state(&self, path: &str) -> Diagnostic {
+        let error = Diagnostic::new(format!("the function has no state `{path}`"));
+        if self.index.inputs.contains(path) {
+            return error.help(format!("`{path}` is an input that is only read: declare it with `state`"));
+        }
+        let states = self.states.iter().map(|(path, _)| path.as_str());
+        let make = format!("`create` makes a new variable, as in `f.create(\"{path}\", …)`");
+        error.help(match nearest(path, states) {
+            Some(nearest) => format!("did you mean `{nearest}`? {make}"),
+            None => format!("declare it with `state`; {make}"),
+        })
     }
 
     /// An output for the caller.

@@ -52,3 +52,30 @@ fn a_nested_scope_captures_through_its_parents() {
     assert!(scope.is_within(&middle));
     assert_eq!(middle.close(&[]).unwrap().captures.len(), 1);
 }
+
+#[test]
+fn only_declared_state_is_updated() {
+    use crate::graph::build::FunctionBuilder;
+    use crate::{Initializer, Tensor};
+    let w = || Tensor::variable(scalar(), Initializer::Zeros);
+    let build = |f: &dyn Fn(&mut FunctionBuilder)| FunctionBuilder::build("step", |b| f(b));
+    let error = build(&|f| {
+        let w = f.state("m.weight", w());
+        f.update("m.wieght", &(w + 1.0));
+    });
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("@step: the function has no state `m.wieght`"), "{text}");
+    assert!(text.contains("did you mean `m.weight`?") && text.contains("tests.rs:"), "{text}");
+    let error = build(&|f| {
+        let w = f.param("w", w());
+        f.update("w", &(w + 1.0));
+    });
+    assert!(error.unwrap_err().to_string().contains("only read: declare it with `state`"));
+    let error = build(&|f| {
+        let w = f.state("w", w());
+        f.create("w", &(w + 1.0));
+    });
+    assert!(error.unwrap_err().to_string().contains("`w` is state of this function"));
+    let made = build(&|f| f.create("w", &Tensor::constant(1.0f32))).unwrap();
+    assert_eq!(made.outputs[0].name, "w");
+}
