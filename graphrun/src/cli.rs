@@ -136,6 +136,9 @@ pub struct RunArgs {
     /// Run so many times, and tell what each kernel took: its time a run, its share, its bytes and operations a second. On the CPU.
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
     pub profile: Option<u64>,
+    /// End with an error if an index or a label is out of range, instead of clamping it (`gather`) or giving NaN (a loss).
+    #[arg(long)]
+    pub check_indices: bool,
     /// Print the outputs as JSON.
     #[arg(long)]
     pub json: bool,
@@ -166,12 +169,22 @@ pub struct TrainArgs {
     /// Folder for checkpoints, log and trained weights.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Go on from the folder's checkpoint, if there is one.
+    /// Go on from the folder's newest checkpoint; if that is damaged, from the one before.
     #[arg(long)]
     pub resume: bool,
-    /// Values of variables to start with: a .safetensors or .npz file.
+    /// Values of variables to start with: a .safetensors or .npz file. It names variables of the program only, and all of
+    /// the model's.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
+    /// Let --params have unknown names, which are left out, and lack variables, which begin as usual.
+    #[arg(long)]
+    pub partial: bool,
+    /// Train on data with NaN and infinities.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Train on indices and labels for which there is no row or class.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
     /// Where.
     #[command(flatten)]
     pub device: DeviceArgs,

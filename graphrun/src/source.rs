@@ -178,6 +178,7 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         autotune: args.autotune,
         fast_products: args.fast_products,
         memory_budget: args.memory_budget,
+        ..usual
     };
     if device == Device::Interpreter && args.memory_budget.is_some() {
         return Err(Diagnostic::new("the interpreter follows no plan, so it keeps no budget of memory")

@@ -8,6 +8,7 @@ use crate::data::spec::random;
 use crate::device::Device;
 use crate::session::Session;
 use crate::signature::is_variable;
+use wengert_compiler::indices::watch;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array, Unrounded};
 use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
@@ -164,6 +165,22 @@ fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Array
     let cells = x.cells.iter().zip(direction.cells.iter());
     let cells = cells.map(|(x, t)| interpret::Cell::Real(Unrounded(x.real().0 + by * t.real().0)));
     Array::new(x.dtype, x.shape.clone(), cells.collect())
+}
+
+/// Runs `function` (without dimension variables) at `inputs` by the interpreter, and looks at every index and label that it
+/// looks something up by: one out of range is a mistake. Nothing if there is no lookup.
+pub fn indices(function: &Function, inputs: &[Literal]) -> Result<Option<Finding>> {
+    let (checked, watched) = watch(function.clone())?;
+    if watched.is_empty() {
+        return Ok(None);
+    }
+    let results = interpret::run(&checked, inputs)?;
+    let reports = &results[results.len() - watched.len()..];
+    if let Some(fault) = watched.iter().zip(reports).find_map(|(watched, report)| watched.fault(report)) {
+        return Ok(Some(Finding::Bad(fault.to_string())));
+    }
+    let (count, s) = (watched.len(), if watched.len() == 1 { "" } else { "s" });
+    Ok(Some(Finding::Good(format!("every index is in range: {count} lookup{s}"))))
 }
 
 /// Runs `function` of `program` on `device` and by the interpreter, and compares all outputs.

@@ -19,7 +19,7 @@ pub enum Device {
     Interpreter,
 }
 
-/// How a device is used. All but the budget is for GPUs.
+/// How a device is used. All but the budget and the check of indices is for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// Whether the steps of a run are captured into a CUDA graph and replayed as one; the bits are the same either way. The environment
@@ -36,12 +36,23 @@ pub struct DeviceOptions {
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs, constants and arena. Where its plan would take more, kernels run again instead of keeping what
     /// they have made; the bits are the same. A function that cannot be run in so little is an error.
     pub memory_budget: Option<u64>,
+    /// Whether an index out of range is an error of the run ([`wengert_compiler::indices`]), instead of what the op defines
+    /// for it. Other results keep their bits; a run reduces the indices of each lookup besides, and copies the variables
+    /// that it replaces.
+    pub check_indices: bool,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
         let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
-        DeviceOptions { capture, tuning: None, autotune: false, fast_products: false, memory_budget: None }
+        DeviceOptions {
+            capture,
+            tuning: None,
+            autotune: false,
+            fast_products: false,
+            memory_budget: None,
+            check_indices: false,
+        }
     }
 }
 

@@ -39,6 +39,7 @@ mod store;
 pub mod target;
 pub mod train;
 pub mod types;
+pub mod weight_names;
 
 pub use device::{Device, DeviceOptions, Survey};
 pub use executable::KernelTime;
@@ -50,8 +51,9 @@ pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Outputs, Probed, Session};
 pub use target::{ptx, target};
+pub use weight_names::NameDifferences;
 pub use wengert_compiler::memory::naive_peak;
-pub use wengert_compiler::{autodiff, kernels, pipeline, probes, vmap};
+pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::graph::control;
 pub use wengert_core::{

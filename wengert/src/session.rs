@@ -25,12 +25,14 @@
 
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
-use crate::executable::{Executable, KernelTime, Machine};
+use crate::executable::{CompileOptions, Executable, KernelTime, Machine};
 use crate::program::INIT;
 use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
 use crate::store::Store;
+use crate::weight_names::{NameDifferences, check_types};
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes;
@@ -54,8 +56,8 @@ pub struct Session {
     machine: Machine,
     target: Target,
     variables: Variables,
-    /// Most bytes that a function may take.
-    memory_budget: Option<u64>,
+    /// How functions are compiled.
+    compile: CompileOptions,
     /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
     cache: Vec<(Function, Binding, Arc<Executable>)>,
 }
@@ -82,8 +84,9 @@ impl Session {
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let machine = Machine::open(device, options)?;
         let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
-        let memory_budget = options.memory_budget;
-        Ok(Session { device, machine, target, variables, memory_budget, cache: Vec::new() })
+        let DeviceOptions { memory_budget, check_indices, .. } = *options;
+        let compile = CompileOptions { memory_budget, check_indices };
+        Ok(Session { device, machine, target, variables, compile, cache: Vec::new() })
     }
 
     /// The device.
@@ -125,7 +128,7 @@ impl Session {
             return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
                 .help(format!("it has {}", listed(&names))));
         }
-        let executable = Executable::compile(&self.machine, program, function, binding, self.memory_budget)?;
+        let executable = Executable::compile(&self.machine, program, function, binding, self.compile)?;
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
 
@@ -160,8 +163,12 @@ impl Session {
 
     /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are.
     ///
-    /// Errors: the plan was compiled for another target than this device.
+    /// Errors: the plan was compiled for another target than this device; the session checks indices, which plans do not.
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
+        if self.compile.check_indices {
+            return Err(Diagnostic::new("a plan has no checks of its indices")
+                .help("give the program that it was compiled from: a .graph or .ir file"));
+        }
         let executable = Arc::new(Executable::load(&self.machine, plan)?);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
@@ -177,7 +184,7 @@ impl Session {
     pub fn load_plans(&mut self, plans: Vec<Plan>) -> Result<Compiled> {
         let free = self.machine.free_memory()?;
         let needs: Vec<[u64; 2]> = plans.iter().map(|plan| self.needs(plan)).collect();
-        let budget = self.memory_budget.unwrap_or(u64::MAX);
+        let budget = self.compile.memory_budget.unwrap_or(u64::MAX);
         let fits = |[total, more]: &[u64; 2]| *total <= budget && free.is_none_or(|free| *more <= free);
         let Some(chosen) = needs.iter().position(fits) else {
             let [total, more] = needs.last().expect("there is a plan");
@@ -241,11 +248,44 @@ impl Session {
         store.set_all(variables.into_iter())
     }
 
-    /// Reads variables from a safetensors file; those that the file does not name stay.
+    /// Reads the variables from a safetensors file. A session without variables gets those of the file.
+    ///
+    /// Errors: the session has variables, and the file names others, lacks one, or has another type for one; then
+    /// nothing is loaded.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
-        let mut store = self.variables.lock();
-        store.set_all(read.iter())
+        let (types, source) = (self.variable_types(), format!("`{}`", path.display()));
+        if !types.is_empty() {
+            let needed = types.keys().map(String::as_str);
+            if let Some(error) = NameDifferences::between(&read, &types, needed).error(&source) {
+                return Err(error.help("`Session::load_partial` loads what has a variable's name"));
+            }
+            check_types(&read, &types, &source)?;
+        }
+        self.variables.lock().set_all(read.iter())
+    }
+
+    /// Reads those variables from a safetensors file that the session has, and says which names differ. Other variables
+    /// stay as they are; names that the session does not have are left out.
+    ///
+    /// Error: a variable of the file has another type than the session's.
+    pub fn load_partial(&mut self, path: impl AsRef<Path>) -> Result<NameDifferences> {
+        let path = path.as_ref();
+        let mut read = safetensors::SafetensorsFile::open(path)?.read_all()?;
+        let types = self.variable_types();
+        check_types(&read, &types, &format!("`{}`", path.display()))?;
+        let differences = NameDifferences::between(&read, &types, types.keys().map(String::as_str));
+        read.retain(|name, _| types.contains_key(name));
+        self.variables.lock().set_all(read.iter())?;
+        Ok(differences)
+    }
+
+    /// The types of all variables by key path.
+    pub fn variable_types(&self) -> BTreeMap<String, TensorType> {
+        let store = self.variables.lock();
+        let types = store.paths().filter_map(|path| Some((path.to_owned(), store.get(path)?.ty().clone())));
+        types.collect()
     }
 
     /// Writes all variables to a safetensors file.

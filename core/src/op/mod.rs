@@ -42,6 +42,7 @@ mod gather;
 mod integer_pow;
 mod iota;
 mod is_finite;
+mod lookup;
 mod nextafter;
 mod normalize;
 mod pad;
@@ -99,6 +100,7 @@ pub use gather::Gather;
 pub use integer_pow::IntegerPow;
 pub use iota::Iota;
 pub use is_finite::IsFinite;
+pub use lookup::Lookup;
 pub use nextafter::NextAfter;
 pub use normalize::{Normalize, NormalizeKind};
 pub use pad::Pad;
@@ -204,6 +206,11 @@ pub trait Operation: Sized {
     /// See [`Traits`].
     fn traits(&self) -> Traits;
 
+    /// The indices from data that it looks elements up by, if an index out of range is a mistake: see [`Lookup`].
+    fn lookup(&self, _operands: &[TensorType]) -> Option<Lookup> {
+        None
+    }
+
     /// Attributes, defaults omitted.
     fn attributes(&self) -> Attributes;
 
@@ -287,6 +294,11 @@ macro_rules! ops {
             /// See [`Operation::traits`].
             pub fn traits(&self) -> Traits {
                 match self { $(Op::$variant(op) => op.traits(),)* }
+            }
+
+            /// See [`Operation::lookup`].
+            pub fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+                match self { $(Op::$variant(op) => op.lookup(operands),)* }
             }
 
             /// See [`Operation::attributes`].

@@ -6,7 +6,7 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::{Shifted, restore, shifted_row, wide};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Lookup, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
@@ -112,6 +112,10 @@ impl Operation for SoftmaxCrossEntropy {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+        operands[0].shape.last().map(|classes| Lookup::elements(1, classes))
     }
 
     fn entries() -> Vec<Entry> {

@@ -7,7 +7,7 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Scatter, Traits, operand_count};
+use super::{Cost, Entry, Lookup, Op, Operation, Scatter, Traits, operand_count};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -141,6 +141,11 @@ impl Operation for TakeAlongAxis {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
+    }
+
+    /// A permutation is made by the op itself or by a sort, so it is in range.
+    fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+        (!self.permutation).then(|| Lookup::elements(1, &operands[0].shape[self.axis]))
     }
 
     fn entries() -> Vec<Entry> {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
 
+mod indices;
 mod nested;
 mod passes;
 mod plans;

@@ -9,7 +9,7 @@ use wengert::check::{self, Finding};
 use wengert::core::graph::Function;
 use wengert::data::spec::Spec;
 use wengert::signature::Signature;
-use wengert::{Binding, Device, Diagnostic};
+use wengert::{Binding, Device, Diagnostic, Literal, Scalar, indices};
 
 /// Checks the functions; inputs that are not given are random, dimension variables that nothing binds are small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
@@ -86,9 +86,17 @@ fn check_function(
         binds.push(format!("{name}={}", i + 2));
     }
     let signature = Signature::of_function(function);
-    let given = gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?;
-    let inputs = given.in_order(&signature);
+    let mut given = gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?;
     let bound = function.bind(&given.binding)?;
+    // What is random and used as an index is in range; what the user gives is checked.
+    let ranges = indices::bounds(&bound);
+    for (name, value) in &mut given.inputs {
+        let is_given = values.inputs.iter().any(|text| text.split('=').next() == Some(name.as_str()));
+        if let Some(range) = ranges.get(name.as_str()).filter(|range| !is_given && range.count > 0) {
+            *value = below(value, range.count)?;
+        }
+    }
+    let inputs = given.in_order(&signature);
     findings.push((
         "derivatives".into(),
         match check::derivatives(&bound, &inputs, args.values.seed) {
@@ -96,11 +104,21 @@ fn check_function(
             Err(error) => Finding::Skipped(error.message),
         },
     ));
+    if let Some(finding) = check::indices(&bound, &inputs)? {
+        findings.push(("indices".into(), finding));
+    }
     for device in Device::all().into_iter().filter(|d| *d != Device::Interpreter) {
         let finding = check::device(device, &source.file()?.program, &function.name, &given.binding, &inputs);
         findings.push((device.to_string(), finding.unwrap_or_else(|error| Finding::Bad(error.to_string()))));
     }
     Ok((given.binding, findings))
+}
+
+/// Integers below a number.
+fn below(literal: &Literal, count: i64) -> Outcome<Literal> {
+    let number = |s: Scalar| Scalar::from_i64(s.dtype(), s.to_i64().unwrap_or(0).rem_euclid(count));
+    let values: Vec<Scalar> = literal.scalars().map(number).collect();
+    Ok(Literal::from_scalars(literal.dtype(), literal.shape(), &values)?)
 }
 
 fn to_json(function: &Function, binding: &Binding, findings: &Findings) -> Value {

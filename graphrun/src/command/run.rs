@@ -12,13 +12,14 @@ use wengert::core::op::ProbeKind;
 use wengert::data::spec::{Spec, resolve};
 use wengert::data::{self, Format};
 use wengert::signature::Signature;
-use wengert::{Binding, Diagnostic, Literal, Outputs, Session};
+use wengert::{Binding, DeviceOptions, Diagnostic, Literal, Outputs, Session};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let signature = source.signature()?;
     let (device, choices) = device(&args.device)?;
+    let choices = DeviceOptions { check_indices: args.check_indices, ..choices };
     // Everything that can be wrong with the arguments is found before the run, which may be long.
     let outputs = requests(&signature, "output", &args.outputs)?;
     for (_, path) in outputs.iter().filter(|(_, path)| *path != "-") {

@@ -6,6 +6,7 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
 mod host;
+mod indices;
 mod profile;
 
 pub use profile::KernelTime;
@@ -14,6 +15,7 @@ use crate::device::{Device, DeviceOptions};
 use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
+use indices::IndexChecks;
 use std::collections::BTreeMap;
 use wengert_compiler::pipeline::{self, Options, Sources};
 use wengert_compiler::probes;
@@ -98,6 +100,17 @@ pub struct Executable {
     runner: Runner,
     /// Where the probes were made, by the names of their outputs.
     probes: BTreeMap<String, Location>,
+    /// The last outputs of the runner, which the signature does not have.
+    checks: IndexChecks,
+}
+
+/// How a function is compiled.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CompileOptions {
+    /// Most bytes that the plan may take.
+    pub memory_budget: Option<u64>,
+    /// Whether an index out of range is an error of the run.
+    pub check_indices: bool,
 }
 
 /// What runs it.
@@ -148,28 +161,41 @@ impl Runner {
 }
 
 impl Executable {
-    /// Compiles `function` of `program` for a binding, to a plan of at most so many bytes.
+    /// Compiles `function` of `program` for a binding.
     pub fn compile(
         machine: &Machine,
         program: &Program,
         function: &Function,
         binding: &Binding,
-        memory_budget: Option<u64>,
+        options: CompileOptions,
     ) -> Result<Executable> {
         let (bound, probes) = probes::expose(function.bind(binding)?)?;
         let signature = Signature::of_function(&bound);
+        let (bound, checks) = match options.check_indices {
+            true => IndexChecks::added(bound)?,
+            false => (bound, IndexChecks::default()),
+        };
         if matches!(machine, Machine::Interpreter) {
-            return Ok(Executable { signature, runner: Runner::Graph(bound), probes });
+            return Ok(Executable { signature, runner: Runner::Graph(bound), probes, checks });
         }
-        let (target, options) = (machine.target()?, Options { memory_budget, ..Options::default() });
-        let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes })
+        let target = machine.target()?;
+        let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
+        let name = &function.name;
+        let (plan, sources) = match checks.is_empty() {
+            true => pipeline::compile_traced(program, name, binding, &target, &planning)?,
+            false => {
+                let checked = Program::from_functions(vec![bound])?;
+                pipeline::compile_traced(&checked, name, &Binding::new(), &target, &planning)?
+            }
+        };
+        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes, checks })
     }
 
     /// Takes a verified plan.
     pub fn load(machine: &Machine, plan: Plan) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)?, probes: BTreeMap::new() })
+        let (probes, checks) = (BTreeMap::new(), IndexChecks::default());
+        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)?, probes, checks })
     }
 
     /// Where a probe was made, if that is known.
@@ -205,7 +231,24 @@ impl Executable {
 
     /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the `variables` that it reads are
     /// there and of its types. State outputs replace their variables; the others are returned in the signature's order.
+    ///
+    /// Errors: of the device; an index out of range, if that is checked, which leaves the variables as they were.
     pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
+        if self.checks.is_empty() {
+            return self.run_unchecked(given, variables);
+        }
+        let before = indices::Before::of(&self.signature, variables)?;
+        let mut results = self.run_unchecked(given, variables)?;
+        match self.checks.fault(&results.split_off(results.len() - self.checks.len())) {
+            Some(fault) => {
+                before.restore(variables)?;
+                Err(fault)
+            }
+            None => Ok(results),
+        }
+    }
+
+    fn run_unchecked(&self, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
         match &self.runner {
             Runner::Cpu(runner) => runner.run(given, variables),
             #[cfg(feature = "cuda")]
@@ -243,7 +286,7 @@ impl Executable {
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let mut returned = Vec::new();
-        for (output, value) in self.signature.outputs.iter().zip(interpret::run(function, &inputs)?) {
+        for (output, value) in function.outputs.iter().zip(interpret::run(function, &inputs)?) {
             match output.role {
                 OutputRole::State => variables.set(&output.name, &value)?,
                 OutputRole::Output => returned.push(value),

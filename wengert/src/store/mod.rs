@@ -177,6 +177,11 @@ impl Store {
         sizes.iter().map(|bytes| Ok(Bytes::Host(AlignedBytes::new(*bytes)?))).collect()
     }
 
+    /// Removes a variable, if it is there.
+    pub fn remove(&mut self, path: &str) {
+        self.variables.remove(path);
+    }
+
     /// Removes every variable.
     pub fn clear(&mut self) {
         self.variables.clear();
