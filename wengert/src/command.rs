@@ -16,6 +16,12 @@ pub enum Status {
     BadInput = 2,
     /// A device failed, or is not there.
     Device = 3,
+    /// It was ended by SIGHUP, and left what it did so that it can go on. 128 plus the signal's number, as shells have it.
+    HungUp = 129,
+    /// It was ended by SIGINT, likewise.
+    Interrupted = 130,
+    /// It was ended by SIGTERM, likewise.
+    Terminated = 143,
 }
 
 /// Why a command did not end well.

@@ -11,6 +11,7 @@
 //! - Files must not be changed by other programs while they are read (see [`map`]).
 
 pub mod bytes;
+mod checksum;
 pub mod csv;
 pub mod map;
 pub mod npy;
