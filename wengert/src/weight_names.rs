@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn names_are_listed_with_the_nearest() {
         let ty = TensorType::scalar(DType::F32);
-        let variables = ["m.weight", "m.bias", "adam.m"].map(|name| (name.to_owned(), ty.clone())).into();
+        let variables =
+            BTreeMap::from(["m.weight", "m.bias", "adam.m"].map(|name| (name.to_owned(), ty.clone())));
         let weights = |names: &[&str]| -> Arrays {
             names.iter().map(|name| (name.to_string(), Literal::from(1.0f32))).collect()
         };
