@@ -38,6 +38,11 @@ impl Values {
         self.known.insert(value, array);
     }
 
+    /// What a value is, where that is known.
+    pub(super) fn array(&self, value: ValueId) -> Option<Array<f64>> {
+        self.known.get(&value).cloned()
+    }
+
     /// The results of an earlier equation that computes the same of the same.
     pub(super) fn emitted(&self, equation: &Equation) -> Option<Vec<ValueId>> {
         let key = (equation.op.clone(), equation.operands.clone(), equation.regions.clone());
@@ -97,7 +102,7 @@ impl Scope {
 
     /// What a value is, where that is known.
     pub fn known(&self, value: ValueId) -> Option<Array<f64>> {
-        self.building().values.known.get(&value).cloned()
+        self.building().values.array(value)
     }
 
     /// The equations so far.

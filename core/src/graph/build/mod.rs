@@ -14,6 +14,7 @@
 //! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as it is emitted.
 
 mod closure;
+mod constants;
 mod function;
 mod relocation;
 
@@ -46,6 +47,8 @@ struct ScopeState {
     depth: usize,
     /// Nothing leaves it: equations made while it is current stay in it even if all their operands are captured.
     contains: bool,
+    /// Constants of outer scopes are made again in it instead of being captured.
+    repeats: bool,
     context: Rc<Context>,
     building: RefCell<Building>,
 }
@@ -69,6 +72,8 @@ pub(super) struct Building {
     /// What is known in an eager scope.
     pub(super) values: Values,
     defined_at: IdVec<ValueId, LocationId>,
+    /// The position of the equation that makes a value, if the value is constant: see [`constants`].
+    constants: IdVec<ValueId, Option<usize>>,
     captures: Vec<Tensor>,
     /// The values that stand for captures, in their order: they ascend. (`captured` has several names for what was captured by way of the parent.)
     captured_values: Vec<ValueId>,
@@ -105,21 +110,27 @@ impl Scope {
             names: Names::default(),
             memory: RefCell::default(),
         };
-        Scope::with(None, 0, false, Rc::new(context))
+        Scope::with(None, 0, false, false, Rc::new(context))
     }
 
-    fn with(parent: Option<Scope>, depth: usize, contains: bool, context: Rc<Context>) -> Self {
-        Scope(Rc::new(ScopeState { parent, depth, contains, context, building: RefCell::default() }))
+    fn with(
+        parent: Option<Scope>,
+        depth: usize,
+        contains: bool,
+        repeats: bool,
+        context: Rc<Context>,
+    ) -> Self {
+        Scope(Rc::new(ScopeState { parent, depth, contains, repeats, context, building: RefCell::default() }))
     }
 
     /// A scope within this one, whose equations move out where they can.
     pub fn child(&self) -> Self {
-        Scope::with(Some(self.clone()), self.0.depth + 1, false, self.0.context.clone())
+        Scope::with(Some(self.clone()), self.0.depth + 1, false, false, self.0.context.clone())
     }
 
     /// A scope within this one that keeps everything emitted while it is current: the region of an op.
     pub fn region(&self) -> Self {
-        Scope::with(Some(self.clone()), self.0.depth + 1, true, self.0.context.clone())
+        Scope::with(Some(self.clone()), self.0.depth + 1, true, false, self.0.context.clone())
     }
 
     /// The scope that is being built, if any.
@@ -127,7 +138,8 @@ impl Scope {
         CURRENT.with_borrow(|stack| stack.last().cloned())
     }
 
-    /// Makes this the current scope while `f` runs: operations on constants alone are emitted here.
+    /// Makes this the current scope while `f` runs. Operations on constants alone are emitted here or, within a region, in the
+    /// innermost region: a child scope of a region captures them.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
         let _entered = self.entered();
         f()
@@ -252,7 +264,8 @@ impl Scope {
             building.values.insert(&equation, arrays);
         }
         let values = equation.results.clone();
-        building.body.equations.push(equation);
+        let constant = building.is_constant(&equation);
+        building.push(equation, constant);
         Ok(values)
     }
 
@@ -274,6 +287,11 @@ impl Scope {
         let key = (scope.0.depth, value);
         if let Some(captured) = self.0.building.borrow().captured.get(&key) {
             return Ok(*captured);
+        }
+        if self.0.repeats
+            && let Some(copy) = self.repeated(scope, value)
+        {
+            return Ok(copy);
         }
         // The parent captures it too if it comes from further out.
         let outer = Tensor::traced(parent.clone(), parent.value_of(tensor)?, tensor.ty().clone());
@@ -433,7 +451,15 @@ impl Scope {
 impl Building {
     fn define(&mut self, ty: TensorType, location: LocationId) -> ValueId {
         self.defined_at.push(location);
+        self.constants.push(None);
         self.body.values.push(ty)
+    }
+
+    /// Adds an equation whose results are defined.
+    fn push(&mut self, equation: Equation, constant: bool) {
+        let at = self.body.equations.len();
+        equation.results.iter().for_each(|v| self.constants[*v] = constant.then_some(at));
+        self.body.equations.push(equation);
     }
 }
 

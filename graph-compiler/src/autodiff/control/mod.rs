@@ -197,7 +197,7 @@ fn opened(scope: Scope, types: &[TensorType]) -> (Scope, Vec<Tensor>) {
     (scope, inputs)
 }
 
-/// A region whose inputs are all explicit.
+/// A body whose inputs are all explicit: whatever `f` emits stays in it.
 pub(super) fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
     let (scope, inputs) = opened(current_scope()?.region(), types);
     let outputs = scope.enter(|| f(&inputs))?;
