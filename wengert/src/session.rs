@@ -33,7 +33,7 @@ use crate::store::Store;
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wengert_compiler::probes;
+use wengert_compiler::probes::{self, Report};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
 use wengert_core::plan::{Account, Bytes, Plan};
@@ -340,9 +340,23 @@ impl Compiled {
     fn split(&self, results: impl Iterator<Item = (String, Literal)>) -> Outputs {
         let mut outputs = Outputs::default();
         for (output, value) in results {
-            let Some((kind, name)) = probes::of_output(&output) else {
-                outputs.values.push((output, value));
-                continue;
+            let (report, name) = match probes::of_output(&output) {
+                Some(report) => report,
+                None => {
+                    outputs.values.push((output, value));
+                    continue;
+                }
+            };
+            let kind = match report {
+                Report::Value(kind) => kind,
+                Report::Seen => {
+                    // The flags follow the value; a plan from a file may have them without it.
+                    match outputs.probes.iter_mut().rfind(|probe| probe.name == name) {
+                        Some(probe) => probe.seen = Some(value),
+                        None => outputs.values.push((output, value)),
+                    }
+                    continue;
+                }
             };
             let location = self.executable.probe_location(&output);
             match kind {
@@ -352,7 +366,7 @@ impl Compiled {
                 }
                 ProbeKind::Finite => {}
             }
-            outputs.probes.push(Probed { name: name.into(), kind, value, location });
+            outputs.probes.push(Probed { name: name.into(), kind, value, seen: None, location });
         }
         outputs
     }
@@ -394,8 +408,12 @@ pub struct Probed {
     pub name: String,
     /// What it tells.
     pub kind: ProbeKind,
-    /// The value that was watched, or whether all of it is finite.
+    /// The value that was watched, or whether all of it is finite. In loops the value is stacked: the first axes are the steps
+    /// of the loops around the probe, outer ones first.
     pub value: Literal,
+    /// For each of these steps whether the probe ran, where that is known at run time only: in a branch, a `while`, or a loop
+    /// whose count is an operand. Where it did not, the value is zero.
+    pub seen: Option<Literal>,
     /// Where the probe was made, if that is known.
     pub location: Location,
 }

@@ -103,7 +103,12 @@ fn show_probes(results: &Outputs, console: &mut Console<'_>) {
     for probe in results.probes() {
         let (name, place) = (&probe.name, &probe.location);
         match probe.kind {
-            ProbeKind::Print => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
+            ProbeKind::Print => match &probe.seen {
+                None => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
+                Some(seen) => {
+                    console.note(format_args!("probe `{name}` ({place}): {}, where {seen}", probe.value));
+                }
+            },
             ProbeKind::Finite if probe.value.get(0).to_f64() == 0.0 => {
                 console.note(format_args!("probe `{name}` ({place}): the value has a NaN or an infinity"));
             }
