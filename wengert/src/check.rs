@@ -208,8 +208,11 @@ pub fn device(
     )))
 }
 
-/// The first element that differs too much, with both values.
-fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
+/// The first element that differs from the interpreter's by more than roundings and orders of sums,
+/// with both values.
+///
+/// Error: the types differ.
+pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
     if found.ty() != expected.ty() {
         return Err(Diagnostic::new(format!("the device gives {}, not {}", found.ty(), expected.ty())));
     }

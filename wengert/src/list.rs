@@ -52,6 +52,6 @@ impl<I: Differentiable, O: Differentiable> CompiledList<I, O> {
         let names = self.inputs.iter().map(String::as_str);
         let inputs: Vec<_> = names.zip(&numbers).collect();
         let outputs = self.compiled.run(&inputs)?;
-        Ok(self.list.result(outputs.into_iter().map(|(_, literal)| literal)))
+        Ok(self.list.result(outputs.into_values()?.into_iter()))
     }
 }

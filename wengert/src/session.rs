@@ -26,6 +26,7 @@
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
 use crate::executable::{Executable, KernelTime, Machine};
+use crate::outputs::{Outputs, Probed, Returned};
 use crate::program::INIT;
 use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
@@ -37,7 +38,7 @@ use wengert_compiler::probes;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
 use wengert_core::plan::{Account, Bytes, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
+use wengert_core::{Binding, Diagnostic, Literal, Result, Target, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -248,6 +249,13 @@ impl Session {
         store.set_all(read.iter())
     }
 
+    /// Waits until all runs are over.
+    ///
+    /// Error: a run failed, whether its outputs were looked at or not.
+    pub fn finish(&self) -> Result<()> {
+        self.machine.finish()
+    }
+
     /// Writes all variables to a safetensors file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -301,8 +309,10 @@ impl Compiled {
 
     /// Runs the function.
     ///
-    /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create) the session's variables;
-    /// the other outputs are returned. On an error no variable has changed.
+    /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create)
+    /// the session's variables; the other outputs are returned. On an error no variable has
+    /// changed. A GPU may still be at work when this returns: the outputs wait for it when they are
+    /// looked at ([`Outputs`]), and so do the variables.
     pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
         let signature = self.executable.signature();
         let context = |error: Diagnostic| error.context(format_args!("@{}", signature.name));
@@ -331,20 +341,27 @@ impl Compiled {
             }
             given.push(literal.clone());
         }
-        let results = self.executable.run(&given, &mut variables).map_err(context)?;
-        let names = signature.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| o.name.clone());
-        Ok(self.split(names.zip(results)))
+        let returned = self.executable.run(&given, &mut variables).map_err(context)?;
+        self.split(Arc::new(returned)).map_err(context)
     }
 
-    /// Tells probes apart from what the function returns.
-    fn split(&self, results: impl Iterator<Item = (String, Literal)>) -> Outputs {
-        let mut outputs = Outputs::default();
-        for (output, value) in results {
-            let Some((kind, name)) = probes::of_output(&output) else {
-                outputs.values.push((output, value));
+    /// Says that many runs follow. A device that prepares runs for replay prepares the first one
+    /// then, not the second.
+    pub fn expect_repeats(&self) {
+        self.executable.expect_repeats();
+    }
+
+    /// Tells probes apart from what the function returns. What a probe has seen is waited for.
+    fn split(&self, returned: Arc<Returned>) -> Result<Outputs> {
+        let (mut names, mut seen) = (Vec::new(), Vec::new());
+        let outputs = self.signature().outputs.iter().filter(|o| o.role == OutputRole::Output);
+        for (number, output) in outputs.enumerate() {
+            let Some((kind, name)) = probes::of_output(&output.name) else {
+                names.push((output.name.clone(), number));
                 continue;
             };
-            let location = self.executable.probe_location(&output);
+            let (value, location) =
+                (returned.value(number)?.clone(), self.executable.probe_location(&output.name));
             match kind {
                 ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
                 ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
@@ -352,9 +369,9 @@ impl Compiled {
                 }
                 ProbeKind::Finite => {}
             }
-            outputs.probes.push(Probed { name: name.into(), kind, value, location });
+            seen.push(Probed { name: name.into(), kind, value, location });
         }
-        outputs
+        Ok(Outputs::new(names, returned, seen))
     }
 
     /// Every name given is an input of the caller's, and given once.
@@ -379,62 +396,3 @@ const _: fn() = || {
     is_send::<Session>();
     is_send::<Compiled>();
 };
-
-/// What a run gave, by name, in the order of the function's outputs.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Outputs {
-    values: Vec<(String, Literal)>,
-    probes: Vec<Probed>,
-}
-
-/// What a probe saw in a run.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Probed {
-    /// The probe's name; the second of that name has `.2` behind it.
-    pub name: String,
-    /// What it tells.
-    pub kind: ProbeKind,
-    /// The value that was watched, or whether all of it is finite.
-    pub value: Literal,
-    /// Where the probe was made, if that is known.
-    pub location: Location,
-}
-
-impl Outputs {
-    /// The output `name`.
-    pub fn get(&self, name: &str) -> Result<&Literal> {
-        self.values.iter().find(|(n, _)| n == name).map(|(_, literal)| literal).ok_or_else(|| {
-            let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
-            Diagnostic::new(format!("there is no output `{name}`"))
-                .help(format!("outputs are {}", listed(&names)))
-        })
-    }
-
-    /// The only element of output `name`, as `f64`.
-    pub fn scalar(&self, name: &str) -> Result<f64> {
-        let literal = self.get(name)?;
-        match literal.len() {
-            1 => Ok(literal.get(0).to_f64()),
-            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))),
-        }
-    }
-
-    /// Names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Literal)> {
-        self.values.iter().map(|(name, literal)| (name.as_str(), literal))
-    }
-
-    /// What the function's probes saw.
-    pub fn probes(&self) -> &[Probed] {
-        &self.probes
-    }
-}
-
-impl IntoIterator for Outputs {
-    type Item = (String, Literal);
-    type IntoIter = std::vec::IntoIter<(String, Literal)>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.values.into_iter()
-    }
-}

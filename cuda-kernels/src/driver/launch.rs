@@ -114,7 +114,6 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::Cache;
     use super::super::fake::{Fake, bytes_at};
     use super::super::module::tests::PTX;
     use crate::architecture::Architecture;
@@ -127,7 +126,7 @@ mod tests {
     fn a_kernel_gets_its_arguments() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         let memory = device.allocate(16, "the state").unwrap();
         device.write(memory.address(), &[1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
@@ -150,7 +149,7 @@ mod tests {
     fn the_text_that_was_loaded_is_what_runs() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let memory = device.allocate(16, "the state").unwrap();
         fake.executor(|text, launched| {
             assert_eq!((text, launched.name.as_str()), (PTX, "scale"));
@@ -167,7 +166,7 @@ mod tests {
     fn what_does_not_fit_is_refused_before_the_driver_sees_it() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         for (grid, block, shared, arguments, says) in [
             ([1, 1, 1], [32, 1, 1], 0, 2, "3 parameters, 2 are given"),
@@ -188,7 +187,7 @@ mod tests {
     fn more_shared_memory_is_asked_for_once() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         for shared in [0, 40 << 10, 100 << 10, 60 << 10, 100 << 10] {
             device.launch(&scale, [1, 1, 1], [32, 1, 1], shared, &[0; 3]).unwrap();

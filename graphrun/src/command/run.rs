@@ -42,6 +42,8 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         }
         None => compiled.run(&given.inputs())?,
     };
+    // A run that fails is told even if nothing of it is looked at.
+    session.finish()?;
     show_probes(&results, console);
     let result = |name: &str| match results.get(name) {
         Ok(literal) => Ok(literal.clone()),
@@ -63,7 +65,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     }
     if args.json {
         let mut object = Map::new();
-        for (name, literal) in results.iter() {
+        for (name, literal) in results.iter()? {
             object.insert(name.into(), to_json(literal));
         }
         let differences: Map<String, Value> = failed

@@ -11,6 +11,7 @@ mod profile;
 pub use profile::KernelTime;
 
 use crate::device::{Device, DeviceOptions};
+use crate::outputs::Returned;
 use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
@@ -74,6 +75,17 @@ impl Machine {
             #[cfg(feature = "cuda")]
             Machine::Cuda(gpu) => Ok(Some(gpu.device().memory_info()?.0)),
             _ => Ok(host::free_memory()),
+        }
+    }
+
+    /// Waits until all runs are over.
+    ///
+    /// Error: the device has failed.
+    pub fn finish(&self) -> Result<()> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(gpu) => Ok(gpu.device().synchronise()?),
+            _ => Ok(()),
         }
     }
 
@@ -203,15 +215,16 @@ impl Executable {
         }
     }
 
-    /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the `variables` that it reads are
-    /// there and of its types. State outputs replace their variables; the others are returned in the signature's order.
-    pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
-        match &self.runner {
+    /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the
+    /// `variables` that it reads are there and of its types. State outputs replace their variables;
+    /// the others are returned in the signature's order. A GPU may still be at work then.
+    pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
+        let values = match &self.runner {
             Runner::Cpu(runner) => runner.run(given, variables),
             #[cfg(feature = "cuda")]
             Runner::Emulator(runner) => runner.run(given, variables),
             #[cfg(feature = "cuda")]
-            Runner::Cuda(runner) => runner.run(given, variables),
+            Runner::Cuda(runner) => return runner.run(given, variables),
             Runner::Graph(function) => self.run_graph(function, given, variables),
             Runner::Plan(plan) => {
                 let before: Vec<Option<Literal>> = plan
@@ -225,6 +238,15 @@ impl Executable {
                 }
                 Ok(run.outputs)
             }
+        };
+        values.map(Returned::now)
+    }
+
+    /// Says that many runs follow.
+    pub fn expect_repeats(&self) {
+        #[cfg(feature = "cuda")]
+        if let Runner::Cuda(runner) = &self.runner {
+            runner.expect_repeats();
         }
     }
 

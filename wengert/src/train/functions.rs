@@ -2,8 +2,9 @@
 
 use super::batches::{Examples, Schedule};
 use crate::data::{Arrays, spec};
+use crate::outputs::Outputs;
 use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
-use crate::session::{Compiled, Outputs, Session};
+use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
 use wengert_core::graph::{InputRole, Program};
 use wengert_core::{Binding, Literal, Result};
@@ -40,7 +41,9 @@ impl<'a> Function<'a> {
                         .map_err(|error| error.context(format_args!("@{}", self.name)))?;
                 }
             }
-            self.compiled.insert(examples, session.compile(self.program, self.name, &binding)?);
+            let compiled = session.compile(self.program, self.name, &binding)?;
+            compiled.expect_repeats();
+            self.compiled.insert(examples, compiled);
         }
         let compiled = self.compiled.get_mut(&examples).expect("it was just put there");
         for input in function.inputs.iter().filter(|input| input.role == InputRole::Key) {
