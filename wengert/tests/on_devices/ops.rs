@@ -113,8 +113,7 @@ impl Run {
 
     /// Fails if anything was wrong, or too little was compared.
     fn finish(self, least: [usize; 2]) {
-        let Run { device, part, functions, compared: [exact, near], wrong, .. } = self;
-        println!("{device}: {functions} functions, {exact} outputs bit for bit, {near} nearly");
+        let Run { part, compared: [exact, near], wrong, .. } = self;
         assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), exact + near, wrong.join("\n"));
         assert!(part.1 > 1 || (exact >= least[0] && near >= least[1]), "{exact} and {near} are few");
     }
