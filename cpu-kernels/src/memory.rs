@@ -146,7 +146,7 @@ impl AlignedBytes {
     ///
     /// Error: the system has no such amount of memory.
     pub fn new(bytes: usize) -> Result<Self, Diagnostic> {
-        let failed = || Diagnostic::new(format!("cannot allocate {bytes} bytes of memory"));
+        let failed = || Diagnostic::of_device(format!("cannot allocate {bytes} bytes of memory"));
         if bytes == 0 {
             return Ok(AlignedBytes::empty());
         }

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod command;
 pub mod console;
 pub mod filetest;
+mod outputs;
 mod source;
 mod values;
 

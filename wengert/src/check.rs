@@ -4,6 +4,7 @@
 //! checked whenever a program is read.
 
 use crate::autodiff::function::{Grad, Jvp, grad, jvp};
+use crate::available_memory;
 use crate::data::spec::random;
 use crate::device::Device;
 use crate::session::Session;
@@ -47,10 +48,10 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     }
     let wrt: Vec<&str> = floats.iter().map(|i| function.inputs[*i].name.as_str()).collect();
     let program = Program::from_functions(vec![function.clone()])?;
-    let x: Vec<Array<Unrounded>> = inputs.iter().map(Array::from_literal).collect();
+    let x = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<Unrounded>>>>()?;
     let directions = floats
         .iter()
-        .map(|i| Ok(Array::from_literal(&random(function.input_type(*i), seed, &format!("t{i}"))?)))
+        .map(|i| Array::from_literal(&random(function.input_type(*i), seed, &format!("t{i}"))?))
         .collect::<Result<Vec<_>>>()?;
 
     let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
@@ -91,7 +92,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         }
         let backward =
             grad(&program, &function.name, &Grad { of: Some(name), wrt: &wrt, value: false, seed: true })?;
-        let cotangent = Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?);
+        let cotangent = Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?)?;
         let gradients = evaluate(&backward.function, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
@@ -122,7 +123,7 @@ fn differences(
         let [far, near, back, behind] = [2.0, 1.0, -1.0, -2.0].map(|factor| -> Result<Vec<f64>> {
             let mut moved = x.to_vec();
             for (i, direction) in floats.iter().zip(directions) {
-                moved[*i] = shifted(&x[*i], direction, factor * step);
+                moved[*i] = shifted(&x[*i], direction, factor * step)?;
             }
             Ok(values(&evaluate(function, &moved)?))
         });
@@ -153,6 +154,9 @@ fn differences(
 }
 
 fn evaluate(function: &Function, inputs: &[Array<Unrounded>]) -> Result<Vec<Array<Unrounded>>> {
+    available_memory::check(interpret::peak_bytes(function), || {
+        format!("@{} in the interpreter", function.name)
+    })?;
     interpret::evaluate(&function.body, &function.locations, inputs)
 }
 
@@ -160,10 +164,10 @@ fn elements(array: &Array<Unrounded>) -> Vec<f64> {
     array.cells.iter().map(|cell| cell.real().0).collect()
 }
 
-fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Array<Unrounded> {
+fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Result<Array<Unrounded>> {
     let cells = x.cells.iter().zip(direction.cells.iter());
     let cells = cells.map(|(x, t)| interpret::Cell::Real(Unrounded(x.real().0 + by * t.real().0)));
-    Array::new(x.dtype, x.shape.clone(), cells.collect())
+    Ok(Array::new(x.dtype, x.shape.clone(), interpret::Cells::collect(cells)?))
 }
 
 /// Runs `function` of `program` on `device` and by the interpreter, and compares all outputs.
@@ -188,6 +192,7 @@ pub fn device(
         }
     }
     let results = compiled.run(&given)?;
+    available_memory::check(interpret::peak_bytes(&bound), || format!("@{function} in the interpreter"))?;
     let expected = interpret::run(&bound, inputs)?;
     for (output, expected) in bound.outputs.iter().zip(&expected) {
         let found = match output.role {

@@ -12,9 +12,9 @@ pub enum Status {
     Good = 0,
     /// It did, and the answer is no: a check or comparison failed, training diverged, something could not be measured.
     Failed = 1,
-    /// Wrong usage or bad input.
+    /// Wrong usage or bad input, or a file cannot be written.
     BadInput = 2,
-    /// A device failed, or is not there.
+    /// A device failed or is not there, or there is not enough memory.
     Device = 3,
 }
 

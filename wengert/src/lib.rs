@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod atomic;
+pub mod available_memory;
 pub mod check;
 pub mod command;
 pub mod data;
@@ -29,6 +30,7 @@ pub mod models;
 pub mod nn;
 pub mod operators;
 pub mod optim;
+pub mod os_text;
 pub mod prelude;
 pub mod program;
 pub mod random;

@@ -25,7 +25,7 @@
 
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
-use crate::executable::{Executable, KernelTime, Machine};
+use crate::executable::{Executable, KernelTime, Machine, Need};
 use crate::program::INIT;
 use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
-use wengert_core::plan::{Account, Bytes, Plan};
+use wengert_core::plan::{Bytes, Plan};
 use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
@@ -125,7 +125,10 @@ impl Session {
             return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
                 .help(format!("it has {}", listed(&names))));
         }
-        let executable = Executable::compile(&self.machine, program, function, binding, self.memory_budget)?;
+        let executable = {
+            let variables = self.variables.lock();
+            Executable::compile(&self.machine, program, function, binding, self.memory_budget, &variables)?
+        };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
 
@@ -160,9 +163,9 @@ impl Session {
 
     /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are.
     ///
-    /// Errors: the plan was compiled for another target than this device.
+    /// Errors: the plan was compiled for another target than this device; there is not enough memory.
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
-        let executable = Arc::new(Executable::load(&self.machine, plan)?);
+        let executable = Arc::new(Executable::load(&self.machine, plan, &self.variables.lock())?);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
 
@@ -176,36 +179,36 @@ impl Session {
     /// If there is no plan.
     pub fn load_plans(&mut self, plans: Vec<Plan>) -> Result<Compiled> {
         let free = self.machine.free_memory()?;
-        let needs: Vec<[u64; 2]> = plans.iter().map(|plan| self.needs(plan)).collect();
-        let budget = self.memory_budget.unwrap_or(u64::MAX);
-        let fits = |[total, more]: &[u64; 2]| *total <= budget && free.is_none_or(|free| *more <= free);
-        let Some(chosen) = needs.iter().position(fits) else {
-            let [total, more] = needs.last().expect("there is a plan");
-            let why = match free {
-                Some(free) if *more > free => format!("{} of memory are free", Bytes(free)),
-                _ => format!("the budget is {}", Bytes(budget)),
-            };
-            let text = format!(
-                "no plan fits: {why}, the smallest takes {}, {} of it anew",
-                Bytes(*total),
-                Bytes(*more)
-            );
-            return Err(Diagnostic::of_device(text).help(
-                "compile for less memory: `graphrun compile --memory-budget`, `graphrun memory --frontier`",
-            ));
+        let needs: Vec<Need> = {
+            let variables = self.variables.lock();
+            plans.iter().map(|plan| Need::of(&self.machine, plan, &variables)).collect()
         };
-        tracing::info!("plan {} of {} takes {}", chosen + 1, needs.len(), Bytes(needs[chosen][0]));
+        let budget = self.memory_budget.unwrap_or(u64::MAX);
+        let has_room = |need: &Need| free.as_ref().is_none_or(|free| need.bytes() <= free.bytes);
+        let Some(chosen) = needs.iter().position(|need| need.total <= budget && has_room(need)) else {
+            let (function, smallest) = (&plans[0].function, needs.last().expect("there is a plan"));
+            let (text, enough) = match &free {
+                Some(free) if !has_room(smallest) => {
+                    let needed = Bytes(smallest.bytes());
+                    let text = format!("no plan of @{function} fits: the smallest needs {needed}, {free}");
+                    (text, smallest.budget(free).min(budget))
+                }
+                _ => {
+                    let (total, budget_text) = (Bytes(smallest.total), Bytes(budget));
+                    let text = format!(
+                        "no plan of @{function} fits into the memory budget of {budget_text}: the smallest takes {total}"
+                    );
+                    (text, budget)
+                }
+            };
+            return Err(Diagnostic::of_device(text).help(format!(
+                "compile the function for less memory: `graphrun compile --memory-budget {enough}`; \
+                 `graphrun memory --frontier` says how little it can be"
+            )));
+        };
+        tracing::info!("plan {} of {} takes {}", chosen + 1, needs.len(), Bytes(needs[chosen].total));
         let plan = plans.into_iter().nth(chosen).expect("it is one of them");
         self.load_plan(plan)
-    }
-
-    /// Bytes that a plan takes, and what of them is not there yet.
-    fn needs(&self, plan: &Plan) -> [u64; 2] {
-        let total = Account::sizes(plan).total();
-        let variables = self.variables.lock();
-        let there = plan.variables.iter().filter(|v| variables.get(&v.name).is_some());
-        let there: u64 = there.map(|v| plan.values[v.after].bytes()).sum();
-        [total, total.saturating_sub(there)]
     }
 
     /// The variable of this key path.

@@ -90,7 +90,10 @@ impl Scope {
         let tensor = self.input_at(value.ty(), location);
         if self.is_eager() {
             let (_, id) = tensor.traced_value().expect("an input is traced");
-            self.set_value(id, Array::from_literal(value));
+            match Array::from_literal(value) {
+                Ok(array) => self.set_value(id, array),
+                Err(error) => return Tensor::poisoned(error),
+            }
         }
         tensor
     }

@@ -142,7 +142,7 @@ impl Tensor {
         }
         let (scope, value) = self.traced_value()?;
         match scope.known(value) {
-            Some(array) => Ok(array.to_literal()),
+            Some(array) => array.to_literal(),
             None => Err(Diagnostic::new(format!(
                 "a tensor of type {} has no value while the graph is being built",
                 self.ty()

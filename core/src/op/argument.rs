@@ -143,7 +143,7 @@ impl Operation for Argument {
                 }
             }
             Cell::Bits(best as i64)
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::{Combine, CombineBuilder, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -239,7 +239,7 @@ impl Operation for Cumulative {
         let x = &operands[0];
         let extent = x.shape[self.axis];
         let stride: usize = x.shape[self.axis + 1..].iter().product();
-        let mut cells: Vec<Cell<R>> = x.cells.to_vec();
+        let mut cells = Cells::copied(&x.cells)?;
         for flat in 0..cells.len() {
             let flat = if self.reverse { cells.len() - 1 - flat } else { flat };
             let i = flat / stride % extent;

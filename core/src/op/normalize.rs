@@ -24,7 +24,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ impl Operation for Normalize {
         let x = &operands[0];
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
-        let mut cells = x.cells.to_vec();
+        let mut cells = Cells::copied(&x.cells)?;
         let rows = cells.len().checked_div(extent).unwrap_or(0);
         let count = R::from_i64(extent as i64);
         for row in 0..rows {

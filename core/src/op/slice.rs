@@ -96,7 +96,7 @@ impl Operation for Slice {
             let at: Vec<usize> =
                 index.iter().enumerate().map(|(a, i)| start[a] + i * self.step(a) as usize).collect();
             operands[0].at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -18,7 +18,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -179,7 +179,8 @@ impl Operation for Softmax {
         let inner: usize = x.shape[self.axis + 1..].iter().product();
         let outer: usize = x.shape[..self.axis].iter().product();
         let reduced = self.kind == SoftmaxKind::LogSumExp;
-        let mut cells = vec![Cell::Real(R::from_i64(0)); if reduced { outer * inner } else { x.cells.len() }];
+        let count = if reduced { outer * inner } else { x.cells.len() };
+        let mut cells = Cells::filled(Cell::Real(R::from_i64(0)), count)?;
         for row in 0..outer * inner {
             let at = |i: usize| (row / inner * extent + i) * inner + row % inner;
             let values: Vec<R> = (0..extent).map(|i| x.cells[at(i)].real().clone()).collect();

@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
@@ -78,7 +78,7 @@ impl Operation for SoftmaxCrossEntropy {
             let (max, _, sum) = shifted_row(&row)?;
             Ok(Cell::Real(sum.apply("log", libm::log)?.sub(&picked.sub(&max))))
         };
-        let cells = labels.cells.iter().enumerate().map(loss).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(labels.cells.iter().enumerate().map(loss))?;
         Ok(vec![Array::new(results[0].dtype, labels.shape.clone(), cells)])
     }
 

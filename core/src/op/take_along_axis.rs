@@ -104,7 +104,7 @@ impl Operation for TakeAlongAxis {
             let mut at = index.to_vec();
             at[self.axis] = indices.at(index).bits().clamp(0, last) as usize;
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -19,7 +19,7 @@ pub mod print;
 pub mod verify;
 
 pub use account::{Account, Bytes, account};
-pub use interpret::{Run, interpret};
+pub use interpret::{Run, interpret, peak_bytes};
 pub use parse::{Part, Places, parse_plan};
 pub use verify::{verify, verify_at};
 

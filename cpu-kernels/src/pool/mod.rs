@@ -128,7 +128,7 @@ impl Pool {
                 .name(format!("wengert-{number}"))
                 .spawn(move || shared.work(number))
                 .map_err(|e| {
-                    Diagnostic::new(format!("cannot start thread {number} of {threads}: {e}"))
+                    Diagnostic::of_device(format!("cannot start thread {number} of {threads}: {e}"))
                         .help("set WENGERT_THREADS to a smaller number")
                 })?;
             pool.workers.push(worker);

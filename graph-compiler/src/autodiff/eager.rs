@@ -221,7 +221,7 @@ impl<M> Deref for Tracked<M> {
 impl<M: Differentiable> fmt::Display for Tracked<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let body = self.scope.body();
-        let values = |value| self.scope.known(value).map(|array| array.to_literal());
+        let values = |value| self.scope.known(value)?.to_literal().ok();
         let inputs = (0..body.inputs.len()).map(|i| format!("x{i}")).collect();
         let text = print::Text { body: &body, inputs, outputs: vec![], values: Some(&values) };
         f.write_str(&text.print(&self.scope.locations()))

@@ -5,7 +5,7 @@ use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, bindings, target};
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
-use wengert::{Diagnostic, format};
+use wengert::{Diagnostic, atomic, format};
 
 /// Writes the plan.
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
@@ -17,6 +17,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
             .help("names of plans end in .plan")
             .into());
     }
+    atomic::can_write(&args.out)?;
     let binding = bindings(&args.function.binds)?;
     if let Some((name, _)) = binding.iter().find(|(name, _)| !function.variables().contains(*name)) {
         return Err(

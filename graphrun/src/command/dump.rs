@@ -183,9 +183,9 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
     for text in &args.fuels {
         let (pass, amount) = pair("fuel", text)?;
         known(pass)?;
-        let amount = amount
-            .parse()
-            .map_err(|_| Diagnostic::new(format!("`--fuel {text}`: `{amount}` is no number of changes")))?;
+        let amount = amount.to_str().and_then(|amount| amount.parse().ok());
+        let amount =
+            amount.ok_or_else(|| Diagnostic::new(format!("`--fuel {text}` names no number of changes")))?;
         options.fuel.insert(pass.into(), amount);
     }
     Ok(options)

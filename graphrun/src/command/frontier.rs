@@ -31,12 +31,15 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
             .help(format!("give `--points {}`, or fewer", most - 1))
             .into());
     }
+    for path in args.out.iter().chain(&args.svg) {
+        atomic::can_write(path)?;
+    }
     let signature = source.signature()?;
     let given = match args.measure {
         None => None,
         Some(_) => {
             let fill = Spec::Random(args.values.seed);
-            Some(gather(&source, &signature, &args.values, &args.binds, Some(&fill))?)
+            Some(gather(&source, &signature, &args.values, &args.binds, Some(&fill))?.make()?)
         }
     };
     let binding = given.as_ref().map_or_else(|| bindings(&args.binds), |given| Ok(given.binding.clone()))?;

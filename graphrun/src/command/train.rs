@@ -17,10 +17,11 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         Diagnostic::new(format!("`{}` has no recipe, so it cannot be trained", source.path.display()))
             .help("save the program with a recipe: a .graph file, not a text")
     })?;
-    let arrays = data::read_all(&args.data)?;
+    let limit = args.reading.limit();
+    let arrays = data::read_all_within(&args.data, limit)?;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
-        weights.extend(data::read_all(path)?);
+        weights.extend(data::read_all_within(path, limit)?);
     }
     let length = args.steps.map(Length::Steps).or(args.epochs.map(Length::Epochs));
     let options = Options {

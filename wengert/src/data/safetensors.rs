@@ -7,7 +7,7 @@
 use super::bytes::little_endian;
 use super::map::Map;
 use super::{Arrays, listed, sorted};
-use crate::atomic;
+use crate::{atomic, available_memory};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::BTreeMap;
@@ -170,6 +170,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Arrays> {
 /// The tensor that `info` describes; the header's check put it within `data`.
 fn tensor(data: &[u8], info: &TensorInfo) -> Result<Literal> {
     let (from, to) = info.data_offsets;
+    available_memory::check((to - from) as u64, || format!("a tensor of shape {:?}", info.shape))?;
     Literal::from_bytes(dtype_from(info)?, &info.shape, &data[from..to])
 }
 

@@ -5,15 +5,20 @@ mod cpu;
 mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
-mod host;
 mod profile;
+mod room;
 
 pub use profile::KernelTime;
+pub use room::Need;
 
+#[cfg(feature = "cuda")]
+use crate::available_memory::Limit;
+use crate::available_memory::{Available, available};
 use crate::device::{Device, DeviceOptions};
 use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
+use room::Recompile;
 use std::collections::BTreeMap;
 use wengert_compiler::pipeline::{self, Options, Sources};
 use wengert_compiler::probes;
@@ -42,7 +47,11 @@ impl Machine {
     /// Errors: it is not there, or not built into this version.
     pub fn open(device: Device, options: &DeviceOptions) -> Result<Machine> {
         match device {
-            Device::Cpu => Ok(Machine::Cpu),
+            Device::Cpu => {
+                // Its threads take address space, so they are started before memory is asked for.
+                wengert_cpu::Pool::global()?;
+                Ok(Machine::Cpu)
+            }
             Device::Interpreter => Ok(Machine::Interpreter),
             #[cfg(feature = "cuda")]
             Device::Emulator => Ok(Machine::Emulator),
@@ -66,14 +75,17 @@ impl Machine {
         }
     }
 
-    /// Bytes of memory that are free; nothing where that is not known.
+    /// Memory that is free; nothing where that is not known.
     ///
     /// Error: the device has failed.
-    pub fn free_memory(&self) -> Result<Option<u64>> {
+    pub fn free_memory(&self) -> Result<Option<Available>> {
         match self {
             #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Ok(Some(gpu.device().memory_info()?.0)),
-            _ => Ok(host::free_memory()),
+            Machine::Cuda(gpu) => {
+                let bytes = gpu.device().memory_info()?.0;
+                Ok(Some(Available { bytes, limit: Limit::Device, promised: 0 }))
+            }
+            _ => Ok(available()),
         }
     }
 
@@ -148,27 +160,37 @@ impl Runner {
 }
 
 impl Executable {
-    /// Compiles `function` of `program` for a binding, to a plan of at most so many bytes.
+    /// Compiles `function` of `program` for a binding, to a plan of at most so many bytes, in a session with these
+    /// variables.
+    ///
+    /// Errors: what the compiler finds; there is not enough memory.
     pub fn compile(
         machine: &Machine,
         program: &Program,
         function: &Function,
         binding: &Binding,
         memory_budget: Option<u64>,
+        variables: &Store,
     ) -> Result<Executable> {
         let (bound, probes) = probes::expose(function.bind(binding)?)?;
         let signature = Signature::of_function(&bound);
+        let recompile = Recompile { program, function, binding };
         if matches!(machine, Machine::Interpreter) {
+            room::check_graph(&bound, variables, recompile)?;
             return Ok(Executable { signature, runner: Runner::Graph(bound), probes });
         }
         let (target, options) = (machine.target()?, Options { memory_budget, ..Options::default() });
         let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
+        room::check(machine, &plan, variables, Some(recompile))?;
         Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes })
     }
 
-    /// Takes a verified plan.
-    pub fn load(machine: &Machine, plan: Plan) -> Result<Executable> {
+    /// Takes a verified plan, in a session with these variables.
+    ///
+    /// Errors: the plan is for another target; there is not enough memory.
+    pub fn load(machine: &Machine, plan: Plan, variables: &Store) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
+        room::check(machine, &plan, variables, None)?;
         Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)?, probes: BTreeMap::new() })
     }
 

@@ -325,7 +325,7 @@ impl Operation for ConvGeneralDilated {
                 super::advance(&mut k, &kernel);
             }
             if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, dtype)) }
-        })])
+        })?])
     }
 
     fn compute<'a>(

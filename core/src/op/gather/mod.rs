@@ -203,7 +203,7 @@ impl Operation for Gather {
                 }
             }
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

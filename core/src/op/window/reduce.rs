@@ -180,7 +180,7 @@ impl Operation for ReduceWindow {
                     Cell::from_scalar(Scalar::zero(x.dtype))
                 }
             })
-        });
+        })?;
         refused.map_or(Ok(vec![result]), Err)
     }
 

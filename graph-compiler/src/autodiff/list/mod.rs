@@ -168,12 +168,13 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     pub fn evaluate(&self, at: &I) -> Result<O> {
         let caller = Location::caller();
         let given = self.numbers(at).map_err(|e| e.at(caller, "evaluated here"))?;
-        let mut arrays: Vec<Array<f64>> = given.iter().map(Array::from_literal).collect();
+        let mut arrays = given.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
         for captured in &self.captures {
-            arrays.push(Array::from_literal(&captured.value()?));
+            arrays.push(Array::from_literal(&captured.value()?)?);
         }
         let results = interpret::evaluate(&self.body, &self.locations, &arrays)?;
-        Ok(self.result(results.iter().map(Array::to_literal)))
+        let results = results.iter().map(Array::to_literal).collect::<Result<Vec<_>>>()?;
+        Ok(self.result(results.into_iter()))
     }
 
     /// The numbers of an argument, tensor by tensor.
