@@ -191,7 +191,7 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     assert!(logged(&of(last, "bytes").to_string()).2.contains("plan 1 of 2"));
     assert!(logged(&of(0, "bytes").to_string()).2.contains("plan 2 of 2"));
     let (status, _, err) = logged("64KiB");
-    assert!(status == 3 && err.contains("no plan fits: the budget is 64.00 KiB"), "{status}: {err}");
+    assert!(status == 3 && err.contains("fits into the memory budget of 64.00 KiB"), "{status}: {err}");
     let impossible = ["run", "step.ir", "--bind", "B=512", "--memory-budget", "256KiB", "--input", "x=zeros"];
     let zeros: Vec<String> = (0..8).map(|n| format!("w{n}=zeros")).collect();
     let impossible =
