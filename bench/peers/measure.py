@@ -86,9 +86,9 @@ def main():
         cases = listed["small" if arguments.small else "full"]
 
     cases = [c for c in cases if not arguments.only or any(text in c["id"] for text in arguments.only)]
-    settings = {"rounds": 21, "sample_seconds": 0.02, "warm_up_seconds": 0.1}
+    settings = {"rounds": 21, "sample_seconds": 0.02, "warm_up_seconds": 0.1, "rest_seconds": 0.0}
     if arguments.small:
-        settings = {"rounds": 3, "sample_seconds": 0.0, "warm_up_seconds": 0.0}
+        settings = {"rounds": 3, "sample_seconds": 0.0, "warm_up_seconds": 0.0, "rest_seconds": 0.0}
     settings["rounds"] = arguments.rounds or settings["rounds"]
     record = {
         "format": FORMAT,

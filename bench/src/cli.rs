@@ -4,6 +4,7 @@ use crate::case::{Case, catalogue, catalogue_of_cpu, catalogue_of_memory, random
 use crate::compile::graphs::Form;
 use crate::compile::{FLAT, SIZES, Scaling, passes_of, summary};
 use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
+use crate::gpt2;
 use crate::harness::Contender;
 use crate::memory::command::Asked;
 use crate::native::Native;
@@ -37,9 +38,15 @@ enum Task {
         /// The device: cuda:0, emulator, cpu
         #[arg(long, default_value = "cuda:0")]
         device: String,
+        /// Only cases of these groups, as records name them
+        #[arg(long, value_name = "NAME")]
+        group: Vec<String>,
         #[command(flatten)]
         measured: Measured,
     },
+    /// Some training steps of GPT-2 with 124 million parameters: whether its loss falls, and how
+    /// long a step is
+    Gpt2(gpt2::Asked),
     /// The table of C1 to C10 on the CPU: products, chains, training steps, inference, starts, products of bf16; each contender in a process of its own
     Cpu {
         /// Only these rows of the table: C1 to C6 and C10, or C7, C8 or C9 for starts
@@ -211,8 +218,17 @@ struct Shown {
 /// Runs the command. Results go to `out`, progress to `err`.
 pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     match &cli.command {
-        Task::Gpu { device, measured } => {
-            let (device, cases) = (device.parse()?, catalogue(measured.small));
+        Task::Gpt2(asked) => asked.run(out),
+        Task::Gpu { device, group, measured } => {
+            let (device, mut cases) = (device.parse()?, catalogue(measured.small));
+            if let Some(unknown) = group.iter().find(|name| !cases.iter().any(|case| case.group == **name)) {
+                let mut groups: Vec<&str> = cases.iter().map(|case| case.group.as_str()).collect();
+                groups.dedup();
+                return Err(Diagnostic::new(format!("there is no group `{unknown}`"))
+                    .help(format!("groups are {}", groups.join(", ")))
+                    .into());
+            }
+            cases.retain(|case| group.is_empty() || group.contains(&case.group));
             let choice = Choice::of(&cases, &measured.only, &[], false)?;
             measure(device, Own::Here, &choice, measured, out, err)
         }

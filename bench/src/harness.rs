@@ -39,9 +39,10 @@ pub trait Contender {
     fn release(&mut self, case: &Case);
 }
 
-/// How long everybody rests between two samples, if samples have a length: threads that wait actively for more work have given up by then. Those of Intel's
-/// OpenMP, which PyTorch runs on, wait for 200 ms.
-const REST: Duration = Duration::from_millis(300);
+/// Seconds of rest before a sample on a CPU: threads that wait actively for more work have given up
+/// by then. Those of Intel's OpenMP, which PyTorch runs on, wait for 200 ms. On a GPU nothing of
+/// one contender computes while another is measured.
+const REST: f64 = 0.3;
 
 /// Greatest number of runs in a sample: the queue of a device is finite.
 const MOST_RUNS: f64 = 5000.0;
@@ -51,15 +52,24 @@ const LEAST_ROUNDS: usize = 7;
 
 impl Settings {
     /// For figures: 21 samples of 20 ms, after 100 ms of warm-up.
-    pub const FULL: Settings =
-        Settings { rounds: 21, sample_seconds: 0.02, warm_up_seconds: 0.1, group_seconds: None };
+    pub const FULL: Settings = Settings {
+        rounds: 21,
+        sample_seconds: 0.02,
+        warm_up_seconds: 0.1,
+        group_seconds: None,
+        rest_seconds: REST,
+    };
+
+    /// For a GPU, which is often there for minutes only: the same without rests, and the rounds of
+    /// a group take not much longer than a minute's half.
+    pub const GPU: Settings = Settings { group_seconds: Some(30.0), rest_seconds: 0.0, ..Settings::FULL };
 
     /// For the CPU's table: the same, but no group takes much longer than half a minute.
     pub const TABLE: Settings = Settings { group_seconds: Some(40.0), ..Settings::FULL };
 
     /// To see that all runs: 3 samples of one run.
     pub const SMALL: Settings =
-        Settings { rounds: 3, sample_seconds: 0.0, warm_up_seconds: 0.0, group_seconds: None };
+        Settings { rounds: 3, sample_seconds: 0.0, warm_up_seconds: 0.0, ..Settings::FULL };
 
     /// Runs in a sample for a case that takes `seconds` a run.
     fn runs(&self, seconds: f64) -> u64 {
@@ -127,7 +137,8 @@ pub fn measure(
             }
         }
     }
-    let rested = entrants.len() as f64 * REST.as_secs_f64();
+    let rests = settings.sample_seconds > 0.0 && settings.rest_seconds > 0.0;
+    let rested = if rests { entrants.len() as f64 * settings.rest_seconds } else { 0.0 };
     let timed: f64 = entrants.iter().map(|e| e.seconds * (e.runs + 2) as f64).sum();
     let rounds = settings.rounds(timed + rested);
     for round in 0..rounds {
@@ -139,8 +150,10 @@ pub fn measure(
         for entrant in order.into_iter().filter(|e| e.failure.is_none()) {
             let contender = &mut contenders[entrant.contender];
             let mut warmed = Ok(0.0);
+            if rests {
+                sleep(Duration::from_secs_f64(settings.rest_seconds));
+            }
             if settings.sample_seconds > 0.0 {
-                sleep(REST);
                 warmed = contender.time(entrant.case, 1);
             }
             let sample = warmed.and_then(|_| contender.time(entrant.case, entrant.runs));
@@ -290,6 +303,46 @@ mod tests {
         let around = calls.windows(3).filter(|w| w[1] == a && w[0] == single && w[2] == single).count();
         assert_eq!(around, 3);
         assert_eq!(calls.iter().filter(|c| c.ends_with("released")).count(), 4);
+    }
+
+    /// The stage `bench` on a GPU: each group's entrants, timed as the settings say and compiled in
+    /// the 22 ms that a module takes, fit the limit of their step.
+    #[test]
+    fn groups_fit_their_steps_on_a_gpu() {
+        /// Of the contenders that this library has on a GPU: with and without capture, with fast
+        /// products.
+        const MOST_OWN: usize = 3;
+        const MODULE: f64 = 0.022;
+        // Data of a case are drawn and its result is compared on the CPU. Half a second is more
+        // than it takes for all but the large networks.
+        const CASE: f64 = 0.5;
+        assert_eq!(Settings::GPU.rest_seconds, 0.0);
+        let steps = include_str!("../../ci/gpu/steps");
+        let cases = catalogue(false);
+        let mut found = 0;
+        for line in steps.lines().filter(|line| line.starts_with("bench ")) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let limit: f64 = words[1].parse().unwrap();
+            let asked = line.split(" bench ").nth(1).unwrap().trim();
+            let group = asked
+                .strip_prefix('\'')
+                .map_or_else(|| asked.split(' ').next(), |rest| rest.split('\'').next());
+            let count = cases.iter().filter(|case| Some(case.group.as_str()) == group).count();
+            assert!(count > 0, "{line}: there is no such group");
+            // Case and fence; warm-up; then rounds of a sample and two single runs, of which one
+            // may take as long as a sample.
+            let Settings { rounds, sample_seconds, warm_up_seconds, .. } = Settings::GPU;
+            let own = match group.unwrap() {
+                "steps" | "gemm bf16" => MOST_OWN,
+                _ => 1,
+            };
+            let of_entrant = 2.0 * MODULE + CASE + warm_up_seconds + 2.0 * sample_seconds;
+            let round = count as f64 * own as f64 * 3.0 * sample_seconds;
+            let seconds = (count * own) as f64 * of_entrant + round * Settings::GPU.rounds(round) as f64;
+            assert!(rounds >= Settings::GPU.rounds(round) && seconds < limit, "{line}: {seconds:.0} s");
+            found += 1;
+        }
+        assert!(found >= 6, "{found} groups");
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod compiled_loop;
 pub mod csv;
 pub mod data;
 pub mod floor;
+mod gpt2;
 pub mod harness;
 pub mod machine;
 pub mod memory;

@@ -63,6 +63,14 @@ pub struct Settings {
     /// A group whose rounds would take longer gets fewer, in seconds; None: all groups get all rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_seconds: Option<f64>,
+    /// All contenders rest so long before each sample, in seconds, if samples have a length.
+    #[serde(default = "rest_of_older_records")]
+    pub rest_seconds: f64,
+}
+
+/// What all runs rested before the record told it.
+fn rest_of_older_records() -> f64 {
+    0.3
 }
 
 /// The work of a case, counted by hand.

@@ -33,6 +33,7 @@ impl Resident {
             session.set_variable(path, value)?;
         }
         let compiled = session.compile(&made.program, FUNCTION, bind!())?;
+        compiled.expect_repeats();
         let mut program = Program::new();
         program.function("fence", |f| {
             let ty = TensorType::new(DType::F32, [1usize]);
@@ -51,7 +52,7 @@ impl Resident {
 
     /// Waits until all runs are done: an output is there when all that was started before it is.
     pub fn finish(&mut self) -> Result<()> {
-        self.fence.run::<Literal>(&[]).map(drop)
+        self.fence.run::<Literal>(&[])?.get("element").map(drop)
     }
 
     /// Seconds of `runs` runs and the fence behind them.

@@ -174,6 +174,7 @@ impl Run<'_> {
         let mut settings = match (self.small, self.own) {
             (true, _) => Settings::SMALL,
             (false, Own::Processes) => Settings::TABLE,
+            (false, Own::Here) if matches!(self.device, Device::Cuda(_)) => Settings::GPU,
             (false, Own::Here) => Settings::FULL,
         };
         settings.rounds = self.rounds.unwrap_or(settings.rounds);
@@ -302,6 +303,22 @@ fn enter(starter: &Starter, contenders: &mut Vec<Box<dyn Contender>>, record: &m
 mod tests {
     use super::*;
     use crate::case::{catalogue, catalogue_of_cpu};
+
+    #[test]
+    fn nothing_rests_on_a_gpu() {
+        let run = |device| Run {
+            device,
+            own: Own::Here,
+            small: false,
+            busy: false,
+            rounds: None,
+            date: None,
+            peers: &[],
+            json: None,
+        };
+        assert_eq!(run(Device::Cuda(0)).begin().unwrap().settings, Settings::GPU);
+        assert_eq!(run(Device::Emulator).begin().unwrap().settings, Settings::FULL);
+    }
 
     #[test]
     fn groups_have_labels() {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod gate;
+pub mod memory_list;
 pub mod rules;
 pub mod sources;
 pub mod toolkit;

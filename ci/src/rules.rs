@@ -118,6 +118,12 @@ pub const RULES: &[Rule] = &[
         offender: || Source::new("core/src/lib.rs", "//! x\n"),
     },
     Rule {
+        name: "memory is listed",
+        reason: "each public function that takes memory has a reason why it is sound",
+        find: crate::memory_list::differences,
+        offender: || Source::new("cpu-kernels/src/lib.rs", "//! x\npub fn peek(at: *const u8) {}\n"),
+    },
+    Rule {
         name: "no I/O in core and compiler",
         reason: "they are pure and deterministic: text in, text out",
         find: |sources| {

@@ -24,7 +24,13 @@ impl Source {
         let end = if self.is_test() {
             0
         } else {
-            self.text.lines().position(|l| l.trim() == "#[cfg(test)]").unwrap_or(usize::MAX)
+            let lines: Vec<&str> = self.text.lines().collect();
+            let attributes = |line: &&&str| line.starts_with("#[");
+            let is_tests = |at: usize| {
+                lines[at] == "#[cfg(test)]"
+                    && lines[at..].iter().find(|l| !attributes(l)).is_some_and(|l| l.contains("mod "))
+            };
+            (0..lines.len()).find(|at| is_tests(*at)).unwrap_or(usize::MAX)
         };
         self.text.lines().enumerate().take(end).map(|(i, l)| (i + 1, l))
     }

@@ -1,8 +1,9 @@
 //! The ptxas gate passes what is good, and fails what is not.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use wengert_ci::gate::{Allowed, Architecture, Collection, Report, Source, assemble};
+use wengert_ci::gate::{self, Allowed, Architecture, Collection, Report, Source, assemble};
 use wengert_ci::toolkit::Toolkit;
 
 const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
@@ -11,7 +12,7 @@ fn kernel(name: &str, directives: &str, body: &str) -> String {
     format!("{HEAD}.visible .entry {name}(.param .u64 p)\n{directives}\n{{\n{body}\nret;\n}}\n")
 }
 
-fn gate(sources: &[Source], allowed: &str) -> Report {
+fn gated(sources: &[Source], allowed: &str) -> Report {
     let allowed = Allowed::parse(allowed).expect("the tests write it well");
     assemble(sources, &allowed).expect("ptxas is there")
 }
@@ -28,7 +29,7 @@ fn spilling() -> String {
 fn a_good_kernel_passes_on_every_architecture() {
     let body = ".shared .align 4 .b8 s[512];\n.reg .b32 %r<2>;\nmov.u32 %r0, s;\nst.shared.u32 [%r0], 1;\nbar.sync 0;";
     let text = format!("// dynamic_shared tidy 1000\n{}", kernel("tidy", ".reqntid 64, 2, 1", body));
-    let report = gate(&[Source::parse("one", text).unwrap()], "");
+    let report = gated(&[Source::parse("one", text).unwrap()], "");
     assert!(report.passed(), "{:?}", report.failures);
     assert_eq!(report.measures.len(), 6);
     for m in &report.measures {
@@ -44,34 +45,34 @@ fn a_good_kernel_passes_on_every_architecture() {
 #[test]
 fn a_spill_fails_unless_it_is_allowed() {
     let sources = [Source::new("plan", spilling())];
-    let report = gate(&sources, "");
+    let report = gated(&sources, "");
     assert_eq!(report.failures.len(), 6, "{:?}", report.failures);
     assert!(report.failures[0].contains("plan / crowded for sm_80: spills"), "{}", report.failures[0]);
-    let report = gate(&sources, "crow* all 1000 a hundred values are meant to be alive\n");
+    let report = gated(&sources, "crow* all 1000 a hundred values are meant to be alive\n");
     assert!(report.passed() && report.allowed.len() == 6);
     assert!(report.allowed[0].contains("meant to be alive"));
     // Not as much, and not there.
-    assert_eq!(gate(&sources, "crowded all 4 a few bytes").failures.len(), 6);
-    assert_eq!(gate(&sources, "crowded sm_90 1000 only here").failures.len(), 5);
+    assert_eq!(gated(&sources, "crowded all 4 a few bytes").failures.len(), 6);
+    assert_eq!(gated(&sources, "crowded sm_90 1000 only here").failures.len(), 5);
     assert!(Allowed::parse("crowded all 4").is_err(), "a reason is wanted");
 }
 
 #[test]
 fn what_ptxas_refuses_and_what_does_not_fit_fails() {
-    let refused = gate(&[Source::new("typo", kernel("k", "", "add.f32 %f1, %f2;"))], "");
+    let refused = gated(&[Source::new("typo", kernel("k", "", "add.f32 %f1, %f2;"))], "");
     assert_eq!(refused.failures.len(), 6);
     assert!(refused.failures[0].contains("typo for sm_80"), "{}", refused.failures[0]);
     let text = format!("// dynamic_shared large 110000\n{}", kernel("large", ".reqntid 128, 1, 1", ""));
-    let large = gate(&[Source::parse("plan", text).unwrap()], "");
+    let large = gated(&[Source::parse("plan", text).unwrap()], "");
     let places: Vec<_> = large.failures.iter().map(|f| f.split(':').next().unwrap()).collect();
     assert_eq!(places, ["sm_86", "sm_89", "sm_120"].map(|a| format!("plan / large for {a}")));
-    let elsewhere = gate(&[Source::new("old", kernel("k", "", "").replace("sm_80", "sm_999"))], "");
+    let elsewhere = gated(&[Source::new("old", kernel("k", "", "").replace("sm_80", "sm_999"))], "");
     assert!(!elsewhere.passed());
 }
 
 #[test]
 fn a_module_for_a_later_architecture_is_assembled_from_there_on() {
-    let report = gate(&[Source::new("late", kernel("k", "", "").replace("sm_80", "sm_90"))], "");
+    let report = gated(&[Source::new("late", kernel("k", "", "").replace("sm_80", "sm_90"))], "");
     let numbers: Vec<_> = report.measures.iter().map(|m| m.architecture.number).collect();
     assert_eq!(numbers, [90, 100, 120]);
 }
@@ -87,7 +88,7 @@ fn equal_modules_are_one_and_others_are_assembled_only_where_they_are_for() {
     }
     let sources = collection.sources().unwrap();
     assert_eq!(sources.len(), 4, "one, and one for each size of shared memory");
-    let report = gate(&sources, "");
+    let report = gated(&sources, "");
     assert!(report.passed(), "{:?}", report.failures);
     assert_eq!(report.measures.len(), 12);
     for m in report.measures.iter().filter(|m| m.kernel == "own") {
@@ -111,4 +112,33 @@ fn the_command_reads_a_folder_and_tells_by_its_exit_status() {
     fs::write(folder.path().join("bad.ptx"), spilling()).unwrap();
     assert_eq!(status(), Some(1));
     assert!(fs::read_to_string(folder.path().join("gate.json")).unwrap().contains("crowded"));
+}
+
+/// The options are one table for the driver and the gate (`wengert_cuda::assembly`), and a test
+/// beside the driver looks at what it is given. This one looks at what ptxas is given.
+#[test]
+fn ptxas_is_run_with_the_options_of_the_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let (toolkit, sources) = (folder.path().join("toolkit/bin"), folder.path().join("sources"));
+    fs::create_dir_all(&toolkit).unwrap();
+    fs::create_dir_all(&sources).unwrap();
+    fs::write(sources.join("one.ptx"), kernel("k", "", "")).unwrap();
+    let script = format!("#!/bin/sh\necho \"$@\" >> {}\n", folder.path().join("asked").display());
+    fs::write(toolkit.join("ptxas"), script).unwrap();
+    fs::set_permissions(toolkit.join("ptxas"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gate"));
+    command.arg(&sources).env("WENGERT_CUDA_TOOLKIT", folder.path().join("toolkit"));
+    let _ = command.output().unwrap();
+    let asked = fs::read_to_string(folder.path().join("asked")).unwrap();
+    assert_eq!(asked.lines().count(), 6);
+    for architecture in Architecture::ALL {
+        let words = gate::arguments(&architecture.name()).join(" ");
+        let line =
+            asked.lines().find(|line| line.contains(&words)).unwrap_or_else(|| panic!("{words}: {asked}"));
+        // Nothing else decides about the code.
+        let rest = line.replace(&words, "");
+        let mut rest: Vec<&str> = rest.split_whitespace().collect();
+        rest.retain(|word| !word.contains('/'));
+        assert_eq!(rest, ["-v", "--warn-on-spills", "-o"]);
+    }
 }

@@ -69,3 +69,47 @@ fn every_kernel_of_programs_assembles_for_every_architecture() {
     assert!(report.passed(), "{} failures:\n{}", report.failures.len(), report.failures.join("\n"));
     assert!(report.measures.len() >= 6 * sources.len(), "every kernel is assembled for every architecture");
 }
+
+/// A training step of GPT-2 with 124 million parameters, 32 sequences of 1024 tokens, layers in
+/// bf16: the kernels that decide how fast it is.
+#[test]
+fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
+    use wengert::core::KeyPath;
+    use wengert::models::{Gpt, GptSettings};
+    use wengert::prelude::*;
+    let settings = GptSettings { vocabulary: 50304, ..GptSettings::SMALL };
+    let mut program = Program::new();
+    program
+        .function("step", |f| {
+            let tokens = TensorType::new(DType::I32, [32usize, settings.positions]);
+            let (x, y) = (f.input("x", tokens.clone()), f.input("y", tokens));
+            let model = f.state("model", Gpt::new(&settings));
+            let (loss, gradient) = value_and_grad(&model, |m| {
+                m.map_tensors(&KeyPath::default(), &mut |_, t| t.convert(DType::BF16)).loss(&x, &y)
+            });
+            AdamW::new(1e-3).step(f, &model, &gradient);
+            f.output("loss", loss);
+        })
+        .unwrap();
+    let plan =
+        compile(&program, "step", &Binding::new(), &Target::cuda("sm_90"), &Options::default()).unwrap();
+    let mut source = Source::parse("step of GPT-2", ptx(&plan).unwrap()).unwrap();
+    source.architectures = vec![Architecture::from_name("sm_90").unwrap()];
+    let report = assemble(&[source], &Allowed::of_the_repository().unwrap()).unwrap();
+    report.write(&target_directory().join("gate-gpt2")).unwrap();
+    assert!(report.passed(), "{}", report.failures.join("\n"));
+    // Far more where code is made to be linked: `wengert_cuda::assembly`.
+    for (part, most) in [("cross_entropy", 40), ("reduce_sum", 32)] {
+        let of: Vec<_> = report.measures.iter().filter(|m| m.kernel.contains(part)).collect();
+        assert!(!of.is_empty(), "no kernel is named {part}");
+        for m in of {
+            let percent = m.occupancy.expect("it passed").percent();
+            assert!(
+                m.registers <= most && percent >= 50,
+                "{}: {} registers, {percent}%",
+                m.kernel,
+                m.registers
+            );
+        }
+    }
+}

@@ -1,10 +1,11 @@
 //! What a user is told when something is wrong: what, where, and how to mend it.
 
 use crate::location::Location;
+use crate::ty::TensorType;
 use std::fmt;
 
 /// Whose fault it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Kind {
     /// A program, file, flag or value is not what it should be.
     #[default]
@@ -14,7 +15,7 @@ pub enum Kind {
 }
 
 /// One error (or warning): a sentence, the places it speaks of, and the mend.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Diagnostic {
     /// What is wrong, in one sentence without a full stop.
     pub message: String,
@@ -50,6 +51,26 @@ impl Diagnostic {
     pub fn at(mut self, location: Location, what: impl Into<String>) -> Self {
         self.places.push((location, what.into()));
         self
+    }
+
+    /// Adds the place of a construct around the error, unless the error is there already.
+    #[must_use]
+    pub fn within(self, location: &Location, what: impl Into<String>) -> Self {
+        match self.places.iter().any(|(known, _)| known == location) {
+            true => self,
+            false => self.at(location.clone(), what),
+        }
+    }
+
+    /// Adds the place where an operand is made, if that is known. An operand that is used twice is named once.
+    #[must_use]
+    pub fn operand(self, made: Option<Location>, ty: &TensorType) -> Self {
+        let Some(made) = made else { return self };
+        let place = (made, format!("an operand, {ty}, is made here"));
+        match self.places.contains(&place) {
+            true => self,
+            false => self.at(place.0, place.1),
+        }
     }
 
     /// Says how to mend it.

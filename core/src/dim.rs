@@ -3,6 +3,10 @@
 //! `B`, `2*B+1`, `H+-2` never occur after the Graph stage: [`Dim::bind`] turns each into a number. Two
 //! dimensions are equal exactly when their normal forms are. A variable stands for an integer of at least 1, so
 //! that some inequalities can be decided without a binding ([`Dim::at_least`]).
+//!
+//! The dimensions of a poisoned tensor are *poisoned* too: each carries the error. Arithmetic passes the error on, and a
+//! tensor whose shape contains a poisoned dimension is poisoned by that error. Asked for a number, a poisoned dimension
+//! answers 1, so that the user's code runs on until the function reports the error.
 
 use crate::diagnostic::{Diagnostic, Result};
 use std::collections::BTreeMap;
@@ -63,21 +67,38 @@ impl fmt::Display for Binding {
 }
 
 /// A dimension: `constant + Σ coefficient · variable`, terms sorted by name and without zero coefficients.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     constant: i64,
     terms: Vec<(Arc<str>, i64)>,
+    /// The error that left the dimension unknown.
+    error: Option<Arc<Diagnostic>>,
 }
 
 impl Dim {
     /// A number.
     pub const fn constant(value: i64) -> Self {
-        Dim { constant: value, terms: Vec::new() }
+        Dim { constant: value, terms: Vec::new(), error: None }
     }
 
     /// A variable.
     pub fn variable(name: &str) -> Self {
-        Dim { constant: 0, terms: vec![(name.into(), 1)] }
+        Dim { constant: 0, terms: vec![(name.into(), 1)], error: None }
+    }
+
+    /// A dimension that an error left unknown.
+    pub fn poisoned(error: Arc<Diagnostic>) -> Self {
+        Dim { constant: 1, terms: Vec::new(), error: Some(error) }
+    }
+
+    /// The error, if poisoned.
+    pub fn error(&self) -> Option<&Diagnostic> {
+        self.error.as_deref()
+    }
+
+    /// The first of two dimensions that is poisoned.
+    fn poison<'a>(&'a self, other: &'a Dim) -> Option<&'a Dim> {
+        [self, other].into_iter().find(|dim| dim.error.is_some())
     }
 
     /// `constant + Σ coefficient · variable` in normal form; nothing on overflow.
@@ -87,15 +108,16 @@ impl Dim {
             let entry = sum.entry(name).or_default();
             *entry = entry.checked_add(coefficient)?;
         }
-        Some(Dim { constant, terms: sum.into_iter().filter(|(_, c)| *c != 0).collect() })
+        let terms = sum.into_iter().filter(|(_, c)| *c != 0).collect();
+        Some(Dim { constant, terms, error: None })
     }
 
-    /// The number, if there is no variable.
+    /// The number, if there is no variable; 1 if poisoned.
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The number as an extent, if there is no variable and it is not negative.
+    /// The number as an extent, if there is no variable and it is not negative; 1 if poisoned.
     pub fn as_extent(&self) -> Option<usize> {
         self.as_constant().and_then(|c| usize::try_from(c).ok())
     }
@@ -112,12 +134,18 @@ impl Dim {
 
     /// `self + other`; nothing on overflow.
     pub fn checked_add(&self, other: &Dim) -> Option<Dim> {
+        if let Some(poisoned) = self.poison(other) {
+            return Some(poisoned.clone());
+        }
         let terms = self.terms.iter().chain(&other.terms).cloned();
         Dim::linear(self.constant.checked_add(other.constant)?, terms)
     }
 
     /// `self · factor`; nothing on overflow.
     pub fn checked_scale(&self, factor: i64) -> Option<Dim> {
+        if self.error.is_some() {
+            return Some(self.clone());
+        }
         let terms = self
             .terms
             .iter()
@@ -133,6 +161,9 @@ impl Dim {
 
     /// `self · other`, if at least one is a number (the product of two variables is not linear).
     pub fn checked_mul(&self, other: &Dim) -> Option<Dim> {
+        if let Some(poisoned) = self.poison(other) {
+            return Some(poisoned.clone());
+        }
         match (self.as_constant(), other.as_constant()) {
             (_, Some(factor)) => self.checked_scale(factor),
             (Some(factor), _) => other.checked_scale(factor),
@@ -142,6 +173,9 @@ impl Dim {
 
     /// `⌊self / divisor⌋` for a positive divisor, if the variables' coefficients are multiples of it.
     pub fn checked_floor_div(&self, divisor: i64) -> Option<Dim> {
+        if self.error.is_some() {
+            return Some(self.clone());
+        }
         if divisor <= 0 {
             return None;
         }
@@ -155,6 +189,9 @@ impl Dim {
 
     /// `self / divisor` for a divisor that is positive, if there is no remainder whatever the variables.
     pub fn checked_exact_div(&self, divisor: &Dim) -> Option<Dim> {
+        if let Some(poisoned) = self.poison(divisor) {
+            return Some(poisoned.clone());
+        }
         if let Some(number) = divisor.as_constant() {
             return self.checked_floor_div(number).filter(|q| q.checked_scale(number).as_ref() == Some(self));
         }
@@ -181,6 +218,9 @@ impl Dim {
 
     /// Replaces the bound variables by their values; others remain.
     pub fn bind(&self, binding: &Binding) -> Result<Dim> {
+        if let Some(error) = self.error() {
+            return Err(error.clone());
+        }
         let mut constant = self.constant;
         let mut terms = Vec::new();
         for (name, coefficient) in &self.terms {
@@ -194,7 +234,7 @@ impl Dim {
                 None => terms.push((name.clone(), *coefficient)),
             }
         }
-        Ok(Dim { constant, terms })
+        Ok(Dim { constant, terms, error: None })
     }
 
     /// Adds the names of the variables to `names`.
@@ -253,8 +293,11 @@ impl From<&str> for Dim {
 }
 
 impl fmt::Display for Dim {
-    /// `2*B+T+1`, `B+-1`: terms in order, then the constant; what the parser reads.
+    /// `2*B+T+1`, `B+-1`: terms in order, then the constant; what the parser reads. `?` if poisoned, which no text contains.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.error.is_some() {
+            return f.write_str("?");
+        }
         let mut plus = "";
         for (name, coefficient) in &self.terms {
             match coefficient {
@@ -270,9 +313,38 @@ impl fmt::Display for Dim {
     }
 }
 
+impl fmt::Debug for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_poisoned_dimension_passes_its_error_on() {
+        let error = Arc::new(Diagnostic::new("the first error"));
+        let p = Dim::poisoned(error.clone());
+        let (two, b) = (Dim::constant(2), b());
+        let made = [
+            p.checked_add(&b),
+            b.checked_sub(&p),
+            p.checked_scale(3),
+            p.checked_mul(&p),
+            b.checked_mul(&p),
+            p.checked_floor_div(0),
+            two.checked_exact_div(&p),
+        ];
+        for dim in made {
+            assert_eq!(dim.unwrap().error(), Some(&*error));
+        }
+        assert_eq!(p.bind(&Binding::new()).unwrap_err(), *error);
+        assert_eq!(p.solve(1, &mut Binding::new()).unwrap_err(), *error);
+        assert_eq!((p.as_extent(), p.to_string()), (Some(1), "?".into()));
+        assert_ne!(p, Dim::constant(1));
+    }
 
     fn b() -> Dim {
         Dim::variable("B")

@@ -14,6 +14,7 @@ pub mod interpret;
 pub mod literal;
 pub mod location;
 pub mod math;
+pub mod nearest;
 pub mod nest;
 pub mod op;
 pub mod plan;

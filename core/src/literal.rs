@@ -2,6 +2,7 @@
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
+use crate::interpret::reserved;
 use crate::scalar::{Native, Scalar};
 use crate::ty::TensorType;
 use half::{bf16, f16};
@@ -123,6 +124,8 @@ impl Literal {
     }
 
     /// From little-endian bytes in row-major order; a byte of a bool must be 0 or 1.
+    ///
+    /// Errors: too few or too many bytes; there is no memory for the copy.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Literal> {
         let size = dtype.size();
         let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
@@ -138,7 +141,9 @@ impl Literal {
         }
         let bits = |chunk: &[u8]| chunk.iter().rev().fold(0u64, |n, b| n << 8 | *b as u64);
         crate::with_native!(dtype, T => {
-            Literal::from_vec(shape, bytes.chunks_exact(size).map(|c| T::from_bits64(bits(c))).collect())
+            let mut elements: Vec<T> = reserved(bytes.len() / size)?;
+            elements.extend(bytes.chunks_exact(size).map(|c| T::from_bits64(bits(c))));
+            Literal::from_vec(shape, elements)
         })
     }
 

@@ -1,7 +1,11 @@
 //! Where an equation comes from: a user's source line, a line of text, or, for derivative code, the forward
 //! equation and the rule that made it.
+//!
+//! The builder's functions are `#[track_caller]`, so [`Location::caller`] is the user's line. A closure cannot be: an operation
+//! in a closure of the library would be located in the library. Such a closure runs within [`Location::attribute`].
 
 use crate::id::{IdVec, typed_id};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic;
@@ -42,11 +46,45 @@ impl Location {
         Location::Source { file: file.into(), line, column }
     }
 
-    /// The caller of the function that is marked `#[track_caller]`.
+    /// The caller of the function that is marked `#[track_caller]`; within [`attribute`](Self::attribute), the place given there.
     #[track_caller]
     pub fn caller() -> Self {
         let caller = panic::Location::caller();
-        Location::source(caller.file(), caller.line(), caller.column())
+        ATTRIBUTED
+            .with_borrow(Option::clone)
+            .unwrap_or_else(|| Location::source(caller.file(), caller.line(), caller.column()))
+    }
+
+    /// Runs a closure of the library on behalf of the user's line `self`: [`caller`](Self::caller) is this place until `f` returns.
+    pub fn attribute<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _user = self.attributed();
+        f()
+    }
+
+    /// [`attribute`](Self::attribute) until the returned guard is dropped.
+    #[must_use = "the guard ends the attribution when it is dropped"]
+    pub fn attributed(&self) -> Attributed {
+        Attributed(ATTRIBUTED.replace(Some(self.clone())))
+    }
+
+    /// Runs a closure of the user's, which has lines of its own, within [`attribute`](Self::attribute).
+    pub fn unattributed<T>(f: impl FnOnce() -> T) -> T {
+        let _own = Attributed(ATTRIBUTED.take());
+        f()
+    }
+}
+
+thread_local! {
+    /// The user's line that the library works for, where the call stack does not tell it.
+    static ATTRIBUTED: RefCell<Option<Location>> = const { RefCell::new(None) };
+}
+
+/// The library works for a user's line until this is dropped, which restores what was attributed before, also when a panic unwinds.
+pub struct Attributed(Option<Location>);
+
+impl Drop for Attributed {
+    fn drop(&mut self) {
+        ATTRIBUTED.set(self.0.take());
     }
 }
 

@@ -30,6 +30,11 @@ impl TensorType {
         self.shape.len()
     }
 
+    /// The error of the first dimension that is poisoned.
+    pub fn error(&self) -> Option<&Diagnostic> {
+        self.shape.iter().find_map(Dim::error)
+    }
+
     /// The same shape with another element type.
     #[must_use]
     pub fn with_dtype(&self, dtype: DType) -> Self {
@@ -70,13 +75,8 @@ impl TensorType {
                         Err(Diagnostic::new(format!("dimension `{d}` of {self} is {c} with {binding}"))
                             .help("extents must be 0 or more"))
                     }
-                    None => {
-                        Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound")).help(format!(
-                            "bind it, e.g. `--bind {}=32` or `bind!({} = 32)`",
-                            bound.terms()[0].0,
-                            bound.terms()[0].0
-                        )))
-                    }
+                    None => Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound"))
+                        .help(format!("bind `{}` to a number", bound.terms()[0].0))),
                 }
             })
             .collect::<Result<_>>()?;

@@ -95,7 +95,7 @@ fn measure(
 ) -> Result<(), Diagnostic> {
     let simd = Simd::choose()?;
     let pool = Arc::new(Pool::new(threads)?);
-    let mut workspace = Workspace::new(pool.clone(), simd);
+    let mut workspace = Workspace::new(pool.clone(), simd)?;
     let compiled = CompiledNest::new(nest, simd)?;
     workspace.reserve(compiled.scratch_bytes())?;
 
@@ -117,7 +117,7 @@ fn measure(
         let mut buffers: Vec<Buffer<'_>> = inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
         buffers.push(Buffer::writing::<u8>(&mut by_nest));
         let start = Instant::now();
-        compiled.run(&workspace, &buffers)?;
+        compiled.run(&workspace, &mut buffers)?;
         Ok(start.elapsed().as_secs_f64())
     };
     let mut run_loop = || {

@@ -82,13 +82,13 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         let compiled = CompiledCall::new(&Call::Convolution(call))?;
         let mut rates = Vec::new();
         for pool in pools {
-            let mut workspace = Workspace::new(pool.clone(), Simd::choose()?);
+            let mut workspace = Workspace::new(pool.clone(), Simd::choose()?)?;
             workspace.reserve(compiled.scratch_bytes())?;
             let mut best = f64::INFINITY;
             for _ in 0..((4e10 / flops) as usize).clamp(5, 300) {
-                let buffers = vec![Buffer::reading(lhs), Buffer::reading(rhs), Buffer::writing(&mut out)];
+                let mut buffers = [Buffer::reading(lhs), Buffer::reading(rhs), Buffer::writing(&mut out)];
                 let start = Instant::now();
-                compiled.run(&workspace, &buffers)?;
+                compiled.run(&workspace, &mut buffers)?;
                 best = best.min(start.elapsed().as_secs_f64());
             }
             rates.push(format!("{:.0}", flops / best / 1e9));

@@ -92,7 +92,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     let workspaces = pools
         .iter()
         .map(|pool| {
-            let mut workspace = Workspace::new(pool.clone(), simd);
+            let mut workspace = Workspace::new(pool.clone(), simd)?;
             workspace.reserve(compiled.scratch_bytes())?;
             Ok(workspace)
         })
@@ -117,7 +117,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
                     buffers.push(Buffer::reading(&bias));
                 }
                 buffers.push(Buffer::writing(&mut out));
-                compiled.run(&workspaces[threads - 1], &buffers)?;
+                compiled.run(&workspaces[threads - 1], &mut buffers)?;
             }
             times[2 * (threads - 1)].push(start.elapsed().as_secs_f64() / repeat as f64);
             let mut start = Instant::now();

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod architecture;
+pub mod assembly;
 pub mod call;
 pub mod driver;
 pub mod executable;

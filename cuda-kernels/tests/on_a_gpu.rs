@@ -1,8 +1,8 @@
-//! The device layer on a GPU: memory, kernels, the cubin cache, staging, capture, faults. On a machine without one, that opening says so.
+//! The device layer on a GPU: memory, kernels, staging, capture, faults. On a machine without one,
+//! that opening says so.
 
 use std::process::Command;
 use wengert_cuda::architecture::Architecture;
-use wengert_cuda::driver::cache::Cache;
 use wengert_cuda::driver::{Cause, Device, Download, Part, Upload};
 
 /// `saxpy`: y = a·x + y for n numbers. `poke`: writes to an address of nothing.
@@ -91,12 +91,7 @@ fn bytes(floats: &[f32]) -> Vec<u8> {
 #[test]
 fn kernels_run_captured_or_not_with_the_same_bits() {
     let Some(device) = gpu() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().to_owned(), 1 << 24);
-    let module = device.load_module(PTX, sm80(), &cache).unwrap();
-    assert!(!module.from_cache());
-    let module = device.load_module(PTX, sm80(), &cache).unwrap();
-    assert!(module.from_cache());
+    let module = device.load_module(PTX, sm80()).unwrap();
     let saxpy = module.function("saxpy").unwrap();
     assert_eq!((saxpy.parameters(), saxpy.resources().local), (4, 0));
     assert!(saxpy.blocks_per_multiprocessor(128, 0).unwrap() > 0);
@@ -113,7 +108,9 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
         device.read(y, &mut back).unwrap();
         floats(&back)
     };
-    let launch = || device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]).unwrap();
+    // SAFETY: both addresses are of n numbers, which live to the end of the test.
+    let launch =
+        || unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]) }.unwrap();
     let found = run(3, &launch);
     let expected: Vec<f32> = start.iter().map(|x| (0..3).fold(*x, |y, _| 1.7f32.mul_add(*x, y))).collect();
     assert_eq!(found, expected);
@@ -122,9 +119,16 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
     launch();
     let graph = capture.finish().unwrap();
     assert_eq!(graph.nodes(), 1);
-    assert_eq!(run(3, &|| graph.replay().unwrap()), expected);
+    assert_eq!(
+        run(3, &|| {
+            // SAFETY: the numbers are still there.
+            unsafe { graph.replay() }.unwrap();
+        }),
+        expected
+    );
     // More shared memory than a block gets unasked.
-    device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 90 << 10, &[x.0, y.0, 0, a]).unwrap();
+    // SAFETY: of no numbers it touches none.
+    unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 90 << 10, &[x.0, y.0, 0, a]) }.unwrap();
     device.synchronise().unwrap();
 }
 
@@ -132,7 +136,7 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
 fn the_compiler_says_what_is_wrong_with_a_text() {
     let Some(device) = gpu() else { return };
     let wrong = PTX.replace("fma.rn.f32 %f3, %f0, %f1, %f2;", "fma.rn.f32 %f3, %f0, %f1, %rd2;");
-    let error = device.load_module(&wrong, sm80(), &Cache::off()).err().unwrap();
+    let error = device.load_module(&wrong, sm80()).err().unwrap();
     let line = wrong.lines().position(|l| l.contains("%f1, %rd2")).unwrap() + 1;
     let text = error.to_string();
     assert!(text.contains(&format!("line {line}")), "{text}");
@@ -147,16 +151,17 @@ fn staging_goes_through_two_buffers() {
     let (mut upload, mut download) =
         (Upload::new(&device, 1 << 20).unwrap(), Download::new(&device, 1 << 20).unwrap());
     let all = [Part { offset: 0, address: memory.address(), bytes: 1 << 20 }];
+    let mut before = None;
     for round in 0..20u8 {
         let mut filling = upload.begin().unwrap();
         filling.bytes().fill(round);
         filling.send(&all).unwrap();
-        download.request(&all).unwrap();
-        if round > 0 {
-            assert!(download.take().unwrap().unwrap().iter().all(|b| *b == round - 1));
+        let received = download.request(&all).unwrap();
+        if let Some(before) = before.replace(received) {
+            assert!(before.wait().unwrap().iter().all(|b| *b == round - 1));
         }
     }
-    assert!(download.take().unwrap().unwrap().iter().all(|b| *b == 19));
+    assert!(before.expect("the last round's").wait().unwrap().iter().all(|b| *b == 19));
 }
 
 #[test]
@@ -173,8 +178,9 @@ fn a_fault_is_named_and_remembered() {
     // A fault loses the context of the whole process, so it happens in another one.
     if std::env::var_os(FAULT).is_some() {
         let device = Device::open(0).unwrap();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
-        device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
+        // SAFETY: none; the process is there to fault, at an address that is of nothing.
+        unsafe { device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]) }.unwrap();
         let error = device.synchronise().unwrap_err();
         assert!(error.is_sticky() && error.to_string().contains("show late"), "{error}");
         let later = device.synchronise().unwrap_err();

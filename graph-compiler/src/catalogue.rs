@@ -1,7 +1,7 @@
 //! `docs/passes.md`, made from the tables of passes and rules.
 
 use crate::pipeline::{Keeps, PIPELINE, Pass, Step, passes};
-use crate::rewrite::{MAX_ROUNDS, TOPICS};
+use crate::rewrite::TOPICS;
 use std::fmt::Write;
 
 /// The page, in Markdown.
@@ -25,10 +25,7 @@ pub fn page() -> String {
             Step::Once(pass) => item(name(pass)),
             Step::Fixpoint(passes) => {
                 let names: Vec<String> = passes.iter().map(name).collect();
-                item(format!(
-                    "{}, until none changes anything (at most {MAX_ROUNDS} rounds)",
-                    names.join(", ")
-                ));
+                item(format!("{}, until none changes anything", names.join(", ")));
             }
         }
     }

@@ -6,6 +6,7 @@ pub mod autodiff;
 mod calls;
 pub mod catalogue;
 mod fuse;
+pub mod indices;
 pub mod kernels;
 mod lower;
 pub mod memory;

@@ -11,7 +11,6 @@ use crate::kernels::Kernels;
 use crate::lower;
 use crate::memory::assign::problem::Problem;
 use crate::memory::{self, Planned, plan_kernels};
-use crate::rewrite::MAX_ROUNDS;
 use crate::{calls, probes, rewrite};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
@@ -80,7 +79,7 @@ pub struct Pass {
 pub enum Step {
     /// A pass, once.
     Once(Pass),
-    /// Passes in turn until none changes anything, at most [`MAX_ROUNDS`] times.
+    /// Passes in turn until none changes anything.
     Fixpoint(&'static [Pass]),
 }
 
@@ -94,19 +93,19 @@ const CLEAN: &[Pass] = &[
     },
     Pass {
         name: "cse",
-        doc: "Computes equal subexpressions once.",
+        doc: "Computes equal subexpressions once, across loops and branches too.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::cse(function, context.fuel)),
     },
     Pass {
         name: "dce",
-        doc: "Removes what no output depends on.",
+        doc: "Removes what no output depends on, results and operands of loops and branches among it.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::dce(function, context.fuel)),
     },
     Pass {
         name: "trim",
-        doc: "Takes out of loops and branches what nobody uses and what never changes, and unpacks those that run once.",
+        doc: "Makes numbers and repetitions inside the loops and branches that capture them, takes out what never changes, and unpacks those that run once.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::trim(function, context.fuel)),
     },
@@ -235,14 +234,17 @@ impl Runner<'_> {
         match step {
             Step::Once(pass) => Ok(self.pass(pass, function)?.0),
             Step::Fixpoint(passes) => {
-                // Passes in a row that have found nothing to do: all of them, and it is over.
+                let mut seen = rewrite::Seen::default();
+                // Passes in a row that have found nothing to do: all of them, and it is over. Why it comes to that: `rewrite`.
                 let mut quiet = 0;
-                for pass in std::iter::repeat_n(*passes, MAX_ROUNDS).flatten() {
-                    let (changed, changes) = self.pass(pass, function)?;
-                    function = changed;
-                    quiet = if changes == 0 { quiet + 1 } else { 0 };
-                    if quiet == passes.len() {
-                        break;
+                while quiet < passes.len() && seen.is_new(&function.body) {
+                    for pass in *passes {
+                        if quiet == passes.len() {
+                            break;
+                        }
+                        let (changed, changes) = self.pass(pass, function)?;
+                        function = changed;
+                        quiet = if changes == 0 { quiet + 1 } else { 0 };
                     }
                 }
                 Ok(function)

@@ -1,72 +1,83 @@
 //! Probes become outputs.
 //!
-//! A `probe` says that a value is watched. When a function is compiled, what there is to be seen is made a further output of it, named
-//! `probe.` + kind + `.` + name, and the op itself is gone. So watching has no effect on anything: it is scheduled, planned and certified
-//! like every other result. A probe within a region makes the op that runs the region be replaced by it.
+//! A `probe` reports a value to the run's observer. Compilation turns each probe into a further output of the function, named
+//! `probe.` + kind + `.` + name, and removes the op. So a probe has no side effect: its output is scheduled, planned and
+//! verified like every other. A probe in the region of a call, a checkpoint or a rule is exposed by inlining the region.
+//!
+//! A probe in control flow leaves its construct as a further result:
+//!
+//! | construct | `print` | `finite` |
+//! |---|---|---|
+//! | loop of n steps | all steps, stacked along a new first axis of extent n | whether the value of every step is finite |
+//! | `cond`, `switch` | the value, or zeros where another branch was taken | true where another branch was taken |
+//!
+//! Whether a step or a branch ran may be known at run time only: in a branch, in a `while`, in a loop whose count is an
+//! operand. Then a `print` has a second output, `probe.seen.` + name: a `bool` for each step of the loops around the probe,
+//! true where it ran. Where it is false the value is zero. Constructs nest, outer loops first.
+//!
+//! Not supported, with an error each: a probe in a `while` without `max_steps`, which has no stacks; in the condition of a
+//! `while`, which runs once more than its step; and in the combiner of a `reduce`, which runs on scalars in no fixed order.
 
 use crate::calls;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, ValueId};
-use wengert_core::op::{IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind};
-use wengert_core::{Diagnostic, Location, Result};
+use wengert_core::op::{
+    BroadcastInDim, Constant, Control, IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind, Unary,
+};
+use wengert_core::{
+    DType, Diagnostic, Literal, Location, LocationId, LocationTable, Result, Scalar, TensorType,
+};
 
 /// With what the names of outputs begin that are probes.
 pub const PREFIX: &str = "probe.";
 
-/// What an output of a compiled function tells, if it is a probe: its kind, and the name that the user gave it.
-pub fn of_output(name: &str) -> Option<(ProbeKind, &str)> {
+/// The kind of the outputs that tell where a probe ran.
+const SEEN: &str = "seen";
+
+/// What an output of a compiled function reports, if it belongs to a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// What the probe tells.
+    Value(ProbeKind),
+    /// Which steps of the loops around the probe ran it.
+    Seen,
+}
+
+/// What an output of a compiled function reports, and the name that the user gave the probe; nothing for other outputs.
+pub fn of_output(name: &str) -> Option<(Report, &str)> {
     let (kind, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    ProbeKind::ALL.into_iter().find(|k| k.name() == kind).map(|kind| (kind, name))
+    if kind == SEEN {
+        return Some((Report::Seen, name));
+    }
+    ProbeKind::ALL.into_iter().find(|k| k.name() == kind).map(|kind| (Report::Value(kind), name))
 }
 
 /// A function whose probes are outputs, and where each of them was made, by the output's name. The function is bound.
 ///
 /// Several probes of one name are told apart by a number.
 pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Location>)> {
-    let holds_probe = |e: &Equation| e.op.control().is_none() && e.regions.iter().any(|r| has_probe(r));
+    let holds_probe = |e: &Equation| {
+        e.op.control().is_none() && !is_combiner(&e.op) && e.regions.iter().any(|r| has_probe(r))
+    };
     while let Some(inlined) = calls::inline_regions(&function, holds_probe)? {
         function = inlined;
-    }
-    if let Some(equation) = function.body.equations.iter().find(|e| e.regions.iter().any(|r| has_probe(r))) {
-        let name = equation.op.name();
-        return Err(Diagnostic::new(format!("@{}: a value within `{name}` is watched", function.name))
-            .at(function.locations.origin(equation.location).clone(), "the control flow is here")
-            .help("return the value from the closure, and watch it outside"));
     }
     let mut places = BTreeMap::new();
     if !has_probe(&function.body) {
         return Ok((function, places));
     }
-    let mut stands_for: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-    let mut watched: Vec<(Output, ValueId)> = Vec::new();
-    let Function { body, outputs, locations, .. } = &mut function;
-    let equations = std::mem::take(&mut body.equations);
-    for mut equation in equations {
-        let replace = |value: &mut ValueId| *value = *stands_for.get(value).unwrap_or(value);
-        equation.operands.iter_mut().for_each(replace);
-        let Op::Probe(probe) = &equation.op else {
-            body.equations.push(equation);
-            continue;
-        };
-        let value = equation.operands[0];
-        stands_for.insert(equation.results[0], value);
-        let shown = match probe.kind {
-            ProbeKind::Print => value,
-            ProbeKind::Finite => {
-                let finite = push(body, IsFinite {}.into(), value, &equation);
-                let axes = 0..body.ty(finite).rank();
-                push(body, Reduce::new(ReduceKind::And, axes).into(), finite, &equation)
-            }
-        };
-        let taken = |name: &str| outputs.iter().chain(watched.iter().map(|(o, _)| o)).any(|o| o.name == name);
-        let name = output_name(probe, taken);
-        places.insert(name.clone(), locations.origin(equation.location).clone());
-        watched.push((Output { name, role: OutputRole::Output }, shown));
-    }
-    body.outputs.iter_mut().for_each(|value| *value = *stands_for.get(value).unwrap_or(value));
-    for (output, value) in watched {
-        outputs.push(output);
-        body.outputs.push(value);
+    let Function { name, body, outputs, locations, .. } = &mut function;
+    let watched = taken_out(body, locations).map_err(|d| d.context(format_args!("@{name}")))?;
+    for probe in watched {
+        let taken = |name: &str| outputs.iter().any(|o| o.name == name);
+        let (value, seen) = output_names(&probe.probe, taken);
+        places.insert(value.clone(), locations.origin(probe.location).clone());
+        outputs.push(Output { name: value, role: OutputRole::Output });
+        body.outputs.push(probe.value);
+        if let Some(flags) = probe.seen {
+            outputs.push(Output { name: seen, role: OutputRole::Output });
+            body.outputs.push(flags);
+        }
     }
     Ok((function.renumber(), places))
 }
@@ -80,23 +91,179 @@ fn has_probe(body: &Body) -> bool {
     body.equations.iter().any(watches)
 }
 
-fn output_name(probe: &Probe, taken: impl Fn(&str) -> bool) -> String {
-    let plain = format!("{PREFIX}{}.{}", probe.kind.name(), probe.name);
-    let numbered = (2..).map(|n| format!("{plain}.{n}"));
-    std::iter::once(plain.clone()).chain(numbered).find(|name| !taken(name)).expect("some number is free")
+/// A body without its probes, in regions too: for code that computes values again that a probe has reported.
+pub(crate) fn unwatched(body: &Body) -> Body {
+    let mut body = body.clone();
+    if !has_probe(&body) {
+        return body;
+    }
+    let mut stands_for: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for mut equation in std::mem::take(&mut body.equations) {
+        let replace = |value: &mut ValueId| *value = *stands_for.get(value).unwrap_or(value);
+        equation.operands.iter_mut().for_each(replace);
+        if matches!(equation.op, Op::Probe(_)) {
+            stands_for.insert(equation.results[0], equation.operands[0]);
+            continue;
+        }
+        for region in equation.regions.iter_mut().filter(|region| has_probe(region)) {
+            *region = unwatched(region).renumber().into();
+        }
+        body.equations.push(equation);
+    }
+    body.outputs.iter_mut().for_each(|value| *value = *stands_for.get(value).unwrap_or(value));
+    body
 }
 
-/// Adds an equation of one result where a probe was.
-fn push(body: &mut Body, op: Op, operand: ValueId, probe: &Equation) -> ValueId {
-    let ty = op.infer(&[body.ty(operand).clone()], &[]).expect("the probe's operand is of floats").remove(0);
+fn is_combiner(op: &Op) -> bool {
+    matches!(op, Op::ReduceWith(_))
+}
+
+/// The names of the outputs of a probe: of what it tells, and of where it ran.
+fn output_names(probe: &Probe, taken: impl Fn(&str) -> bool) -> (String, String) {
+    let numbered = (2..).map(|n| format!("{}.{n}", probe.name));
+    let names = std::iter::once(probe.name.clone()).chain(numbered);
+    let mut both =
+        names.map(|name| (format!("{PREFIX}{}.{name}", probe.kind.name()), format!("{PREFIX}{SEEN}.{name}")));
+    both.find(|(value, seen)| !taken(value) && !taken(seen)).expect("some number is free")
+}
+
+/// A probe that has been taken out of a body.
+struct Watched {
+    probe: Probe,
+    location: LocationId,
+    /// What it tells: a value of the body that it was taken out of.
+    value: ValueId,
+    /// How many loops there are between that body and the probe: the first axes of a printed value are their steps.
+    loops: usize,
+    /// For each step of these loops whether the probe ran; nothing if all did.
+    seen: Option<ValueId>,
+}
+
+/// Removes the probes of a body and of its regions; what they tell is a value of the body.
+fn taken_out(body: &mut Body, locations: &LocationTable) -> Result<Vec<Watched>> {
+    let mut stands_for: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let mut watched = Vec::new();
+    for mut equation in std::mem::take(&mut body.equations) {
+        let replace = |value: &mut ValueId| *value = *stands_for.get(value).unwrap_or(value);
+        equation.operands.iter_mut().for_each(replace);
+        if let Op::Probe(probe) = &equation.op {
+            let (operand, location) = (equation.operands[0], equation.location);
+            stands_for.insert(equation.results[0], operand);
+            let value = match probe.kind {
+                ProbeKind::Print => operand,
+                ProbeKind::Finite => {
+                    let finite = push(body, IsFinite {}, &[operand], location);
+                    let axes = 0..body.ty(finite).rank();
+                    push(body, Reduce::new(ReduceKind::And, axes), &[finite], location)
+                }
+            };
+            watched.push(Watched { probe: probe.clone(), location, value, loops: 0, seen: None });
+        } else if watches(&equation) {
+            watched.extend(out_of_control_flow(body, equation, locations)?);
+        } else {
+            body.equations.push(equation);
+        }
+    }
+    body.outputs.iter_mut().for_each(|value| *value = *stands_for.get(value).unwrap_or(value));
+    Ok(watched)
+}
+
+/// Appends a construct with the probes of its regions taken out: they are further results of it.
+fn out_of_control_flow(
+    body: &mut Body,
+    mut equation: Equation,
+    locations: &LocationTable,
+) -> Result<Vec<Watched>> {
+    let (location, name) = (equation.location, equation.op.name());
+    let refused = |message: &str, help: &str| {
+        let message = format!("a value within `{name}` is watched{message}");
+        Err(Diagnostic::new(message).at(locations.origin(location).clone(), "it is here").help(help))
+    };
+    // Which loop it is: the length of its stacks, and whether all of its steps are sure to run.
+    let looped = match equation.op.control() {
+        Some(Control::Branch) => None,
+        Some(Control::Scan(scan)) => Some((scan.length.clone(), !scan.counted)),
+        Some(Control::While(_)) if has_probe(&equation.regions[0]) => {
+            let help = "watch the value in the step instead";
+            return refused(" in the condition, which runs once more than the step", help);
+        }
+        Some(Control::While(op)) => match &op.max_steps {
+            Some(length) => Some((length.clone(), false)),
+            None => {
+                let help = "give the loop a bound by `while_at_most`, or watch the result";
+                return refused(", and the number of its steps has no bound", help);
+            }
+        },
+        None => {
+            let help = "watch the operands or the result instead";
+            return refused(", which runs on single elements in no fixed order", help);
+        }
+    };
+    let mut regions: Vec<Body> = equation.regions.iter().map(|region| region.to_body()).collect();
+    let mut found: Vec<(usize, Watched)> = Vec::new();
+    for (way, region) in regions.iter_mut().enumerate() {
+        found.extend(taken_out(region, locations)?.into_iter().map(|probe| (way, probe)));
+    }
+    let mut given: Vec<Watched> = Vec::new();
+    for (way, mut probe) in found {
+        let region = &mut regions[way];
+        let finite = probe.probe.kind == ProbeKind::Finite;
+        if finite {
+            // Where nothing runs there are zeros, and nothing that is not finite.
+            probe.value = push(region, Unary::Not, &[probe.value], location);
+        }
+        let sure = looped.as_ref().is_some_and(|(_, sure)| *sure);
+        if !finite && !sure && probe.seen.is_none() {
+            let steps = region.ty(probe.value).shape[..probe.loops].to_vec();
+            let ty = TensorType { dtype: DType::Bool, shape: steps };
+            probe.seen = Some(filled(region, Scalar::of(true), &ty, location));
+        }
+        let mut carry_out = |value: ValueId| {
+            let ty = regions[way].ty(value).clone();
+            for (other, region) in regions.iter_mut().enumerate() {
+                // The condition of a loop gives nothing.
+                if looped.is_some() && other != way {
+                    continue;
+                }
+                let output =
+                    if other == way { value } else { filled(region, Scalar::zero(ty.dtype), &ty, location) };
+                region.outputs.push(output);
+            }
+            let shape = looped.iter().map(|(length, _)| length.clone()).chain(ty.shape.iter().cloned());
+            let result = body.values.push(ty.with_shape(shape.collect()));
+            equation.results.push(result);
+            result
+        };
+        (probe.value, probe.seen) = (carry_out(probe.value), probe.seen.map(&mut carry_out));
+        probe.loops += usize::from(looped.is_some() && !finite);
+        given.push(probe);
+    }
+    equation.regions = regions.into_iter().map(|region| region.renumber().into()).collect();
+    body.equations.push(equation);
+    for probe in given.iter_mut().filter(|probe| probe.probe.kind == ProbeKind::Finite) {
+        if looped.is_some() {
+            probe.value = push(body, Reduce::new(ReduceKind::Or, [0]), &[probe.value], location);
+        }
+        probe.value = push(body, Unary::Not, &[probe.value], location);
+    }
+    Ok(given)
+}
+
+/// Adds a tensor of one number.
+fn filled(body: &mut Body, number: Scalar, ty: &TensorType, location: LocationId) -> ValueId {
+    let value = push(body, Constant { value: Literal::full(&[], number) }, &[], location);
+    match ty.rank() {
+        0 => value,
+        _ => push(body, BroadcastInDim { shape: ty.shape.clone(), dims: vec![] }, &[value], location),
+    }
+}
+
+/// Adds an equation of one result.
+fn push(body: &mut Body, op: impl Into<Op>, operands: &[ValueId], location: LocationId) -> ValueId {
+    let op = op.into();
+    let ty = op.infer(&body.types(operands), &[]).expect("operands are made for the op").remove(0);
     let result = body.values.push(ty);
-    let location = probe.location;
-    body.equations.push(Equation {
-        op,
-        operands: vec![operand],
-        results: vec![result],
-        regions: vec![],
-        location,
-    });
+    let (operands, results) = (operands.to_vec(), vec![result]);
+    body.equations.push(Equation { op, operands, results, regions: vec![], location });
     result
 }

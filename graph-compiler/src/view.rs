@@ -51,7 +51,7 @@ impl<'a> View<'a> {
             .map(|(_, ty)| {
                 ty.extents().ok_or_else(|| {
                     Diagnostic::new(format!("@{}: a value has type {ty}", function.name))
-                        .help("bind its dimension variables before compiling")
+                        .help("give its dimension variables numbers before compiling")
                 })
             })
             .collect::<Result<_>>()?;

@@ -2,11 +2,22 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
+use wengert::data::inflate::InflateLimit;
+
+/// What scripts ask for, at the end of the help.
+const STATUSES: &str = "\
+Exit status:
+    0    the command did what it was asked
+    1    it did, and the answer is no: a check or comparison failed, or training diverged
+    2    wrong usage or bad input, or a file cannot be written
+    3    a device failed or is not there, or there is not enough memory
+  129, 130, 143    training was ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; --resume goes on with it";
 
 /// Runs, trains, differentiates and inspects graph files.
 #[derive(Parser, Debug)]
-#[command(name = "graphrun", version, about, max_term_width = 110)]
+#[command(name = "graphrun", version, about, max_term_width = 110, after_help = STATUSES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -62,7 +73,7 @@ pub enum Command {
 pub struct FunctionArgs {
     /// A .graph, .ir or .plan file, and the function in it; the function may be left out if there is just one.
     #[arg(value_name = "FILE[@FUNC]")]
-    pub file: String,
+    pub file: OsString,
     /// Bind a dimension variable; those in the shapes of given tensors bind themselves.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,
@@ -73,13 +84,31 @@ pub struct FunctionArgs {
 pub struct ValueArgs {
     /// A tensor for an input (or variable): @f.npy, @f.npz[k], @f.safetensors[k], @f.csv, "2x2xf32=1 2 3 4", random:SEED, zeros.
     #[arg(long = "input", value_name = "NAME=SPEC")]
-    pub inputs: Vec<String>,
+    pub inputs: Vec<OsString>,
     /// Values of the variables (parameters and state): a .safetensors or .npz file, or a folder of .npy files.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
     /// Seed of the keys that no --input gives.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Limits on what is read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+}
+
+/// What all commands take that read data.
+#[derive(Args, Clone, Debug)]
+pub struct ReadingArgs {
+    /// Most bytes that one compressed file may inflate to: 1048576, 3MiB, 16GiB. Without it 256 MiB and 64 times the size of the file.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_decompressed: Option<u64>,
+}
+
+impl ReadingArgs {
+    /// The limit, for the library.
+    pub fn limit(&self) -> InflateLimit {
+        self.max_decompressed.map_or_else(InflateLimit::default, InflateLimit::bytes)
+    }
 }
 
 /// What several commands take: on which device.
@@ -104,6 +133,10 @@ pub struct DeviceArgs {
     /// of results are the same.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
+    /// Most operations that one run of a .plan file may take; a run that takes more is an error. A step takes 1024, besides a scalar instruction, a
+    /// multiplication, an addition or eight copied bytes each.
+    #[arg(long, value_name = "N", default_value_t = wengert::format::plan::WORK_LIMIT)]
+    pub work_limit: u64,
 }
 
 /// Arguments of `run`.
@@ -116,14 +149,15 @@ pub struct RunArgs {
     #[command(flatten)]
     pub values: ValueArgs,
     /// Write an output (or a state that was replaced) to a file: .npy, .npz, .safetensors, .csv. `-` prints it in full.
+    /// Outputs that name one .npz or .safetensors file are written to it together.
     #[arg(long = "output", value_name = "NAME=PATH")]
-    pub outputs: Vec<String>,
+    pub outputs: Vec<OsString>,
     /// Write all variables, as they are after the run, to a .safetensors or .npz file.
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
     /// Compare an output with a file (or a SPEC as for --input); exit status 1 if they differ.
     #[arg(long = "expect", value_name = "NAME=PATH")]
-    pub expects: Vec<String>,
+    pub expects: Vec<OsString>,
     /// Relative tolerance of --expect; with both tolerances 0, bits must be equal.
     #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
     pub rtol: f64,
@@ -136,6 +170,9 @@ pub struct RunArgs {
     /// Run so many times, and tell what each kernel took: its time a run, its share, its bytes and operations a second. On the CPU.
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
     pub profile: Option<u64>,
+    /// End with an error if an index or a label is out of range, instead of clamping it (`gather`) or giving NaN (a loss).
+    #[arg(long)]
+    pub check_indices: bool,
     /// Print the outputs as JSON.
     #[arg(long)]
     pub json: bool,
@@ -153,7 +190,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub struct TrainArgs {
     /// A .graph file with a recipe.
     #[arg(value_name = "FILE")]
-    pub file: String,
+    pub file: OsString,
     /// The arrays that the recipe names: an .npz or .safetensors file, a .csv table, or a folder of .npy files.
     #[arg(long, value_name = "DATA")]
     pub data: PathBuf,
@@ -166,12 +203,25 @@ pub struct TrainArgs {
     /// Folder for checkpoints, log and trained weights.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Go on from the folder's checkpoint, if there is one.
+    /// Go on from the folder's newest checkpoint; if that is damaged, from the one before.
     #[arg(long)]
     pub resume: bool,
-    /// Values of variables to start with: a .safetensors or .npz file.
+    /// Values of variables to start with: a .safetensors or .npz file. It names variables of the program only, and all of
+    /// the model's.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
+    /// Let --params have unknown names, which are left out, and lack variables, which begin as usual.
+    #[arg(long)]
+    pub partial: bool,
+    /// Train on data with NaN and infinities.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Train on indices and labels for which there is no row or class.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
+    /// Limits on what is read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// Where.
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -261,7 +311,7 @@ pub struct DumpArgs {
 pub struct WrtArgs {
     /// Which function.
     #[arg(value_name = "FILE[@FUNC]")]
-    pub file: String,
+    pub file: OsString,
     /// Inputs to differentiate with respect to: names, or the beginnings of key paths.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     pub wrt: Vec<String>,
@@ -354,7 +404,7 @@ pub struct TransposeArgs {
 pub struct VmapArgs {
     /// Which function.
     #[arg(value_name = "FILE[@FUNC]")]
-    pub file: String,
+    pub file: OsString,
     /// Inputs that have a value for each example, with the axis along which these lie: names, or the beginnings of key paths. The
     /// examples share all others.
     #[arg(long = "in", value_name = "NAME:AXIS", value_delimiter = ',', required = true, value_parser = axis_of)]
@@ -408,7 +458,7 @@ pub struct MemoryArgs {
     /// A .graph or .ir file and the function in it, or a .csv table of buffers, one a line: id, lower, upper (the first moment at which the buffer lives no more), size; and
     /// alignment, offset (where it must lie), alias (whose bytes it shares), where there is such a column.
     #[arg(value_name = "FILE[@FUNC]|PROBLEM.csv")]
-    pub problem: String,
+    pub problem: OsString,
     /// Find offsets with which no buffer ends above this: bytes, or 3KiB, 3MiB, 3GiB; exit status 1 if there are none or none is found. Of a function: the buffers of its arena.
     #[arg(long, value_name = "BYTES", group = "goal", value_parser = bytes)]
     pub capacity: Option<u64>,

@@ -9,15 +9,20 @@ pub mod cli;
 pub mod command;
 pub mod console;
 pub mod filetest;
+mod interrupt;
+mod outputs;
 mod source;
 mod values;
 
 pub use console::{Console, Failure, Outcome, Status};
 
 use cli::{Cli, Command};
+use wengert::Location;
 
 /// Runs a command, reports its failure if it has one, and returns the exit status.
 pub fn run(cli: &Cli, console: &mut Console<'_>) -> Status {
+    // Users of the command have no line of Rust.
+    let _command = Location::Unknown.attributed();
     let outcome = match &cli.command {
         Command::Run(args) => command::run::run(args, console),
         Command::Train(args) => command::train::run(args, console),

@@ -2,13 +2,16 @@
 
 use crate::cli::DeviceArgs;
 use crate::console::{Console, Outcome};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wengert::core::Target;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
 use wengert::signature::Signature;
-use wengert::{Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format};
+use wengert::{
+    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format, os_text,
+};
 
 /// A file, and the function that was asked for.
 pub struct Source {
@@ -29,11 +32,11 @@ pub enum Contents {
 
 impl Source {
     /// Reads and verifies `FILE[@func]`.
-    pub fn read(text: &str, console: &Console<'_>) -> Outcome<Source> {
-        let (path, function) = split(text);
-        let is_plan = Path::new(path).extension().is_some_and(|e| e == "plan");
+    pub fn read(text: &OsStr, console: &Console<'_>) -> Outcome<Source> {
+        let (path, function) = split(text)?;
+        let is_plan = path.extension().is_some_and(|e| e == "plan");
         let contents = match &console.text {
-            Some((name, text)) if *name == path => {
+            Some((name, text)) if Path::new(name) == path => {
                 Contents::Program(Box::new(GraphFile::new(parse_program(text, name)?)))
             }
             _ if is_plan => Contents::Plan(format::plan::read_all(path)?),
@@ -106,7 +109,8 @@ impl Source {
         let Some((Location::Source { file, line, column }, _)) = diagnostic.places.first() else {
             return diagnostic;
         };
-        if diagnostic.excerpt.is_some() || Path::new(&**file) != self.path {
+        // Locations have the path as it is shown, which is another one if it is no UTF-8.
+        if diagnostic.excerpt.is_some() || **file != *self.path.display().to_string() {
             return diagnostic;
         }
         let text = match &console.text {
@@ -132,7 +136,11 @@ impl Source {
     /// The function that was asked for, ready to run.
     pub fn compile(&self, session: &mut Session, binding: &Binding) -> Outcome<Compiled> {
         match &self.contents {
-            Contents::Program(file) => Ok(session.compile(&file.program, &self.function()?.name, binding)?),
+            Contents::Program(file) => {
+                let function = self.function()?;
+                check_bound(function, binding)?;
+                Ok(session.compile(&file.program, &function.name, binding)?)
+            }
             Contents::Plan(plans) if binding.is_empty() => Ok(session.load_plans(plans.clone())?),
             Contents::Plan(plans) => {
                 Err(Diagnostic::new("a plan has no dimension variables that could be bound")
@@ -144,11 +152,24 @@ impl Source {
 }
 
 /// Path and function; a path may have an `@` in it, if there is a file of that name.
-fn split(text: &str) -> (&str, Option<&str>) {
-    match text.rsplit_once('@') {
-        Some((path, function)) if !path.is_empty() && !Path::new(text).exists() => (path, Some(function)),
-        _ => (text, None),
+fn split(text: &OsStr) -> Outcome<(&Path, Option<&str>)> {
+    match os_text::rsplit_once(text, b'@') {
+        Some((path, function)) if !path.is_empty() && !Path::new(text).exists() => {
+            let no_name =
+                || Diagnostic::new(format!("there is no function `@{}`", Path::new(function).display()));
+            Ok((Path::new(path), Some(function.to_str().ok_or_else(no_name)?)))
+        }
+        _ => Ok((Path::new(text), None)),
     }
+}
+
+/// Checks that no dimension variable is left.
+pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
+    let variables = function.variables();
+    let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) else { return Ok(()) };
+    let unbound = function.bind(binding).err();
+    let error = unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+    Err(error.help(format!("bind it, e.g. by `--bind {name}=32`")).into())
 }
 
 /// Reads `NAME=N` pairs.
@@ -178,6 +199,8 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         autotune: args.autotune,
         fast_products: args.fast_products,
         memory_budget: args.memory_budget,
+        work_limit: args.work_limit,
+        ..usual
     };
     if device == Device::Interpreter && args.memory_budget.is_some() {
         return Err(Diagnostic::new("the interpreter follows no plan, so it keeps no budget of memory")
@@ -199,10 +222,12 @@ pub fn target(name: &str) -> Outcome<Target> {
     Ok(wengert::target(name)?)
 }
 
-/// Splits `NAME=…` of `--option`.
-pub fn pair<'a>(option: &str, text: &'a str) -> Outcome<(&'a str, &'a str)> {
-    text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty()).ok_or_else(|| {
-        Diagnostic::new(format!("`--{option} {text}` is no pair"))
+/// Splits `NAME=…` of `--option`. The name is UTF-8; the value may be a path, which need not be.
+pub fn pair<'a>(option: &str, text: &'a (impl AsRef<OsStr> + ?Sized)) -> Outcome<(&'a str, &'a OsStr)> {
+    let text = text.as_ref();
+    let pair = os_text::split_once(text, b'=').and_then(|(name, value)| Some((name.to_str()?, value)));
+    pair.filter(|(name, value)| !name.is_empty() && !value.is_empty()).ok_or_else(|| {
+        Diagnostic::new(format!("`--{option} {}` is no pair", Path::new(text).display()))
             .help(format!("write --{option} NAME=VALUE"))
             .into()
     })

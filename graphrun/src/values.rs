@@ -5,12 +5,36 @@ use crate::console::Outcome;
 use crate::source::{Source, bindings, pair};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use wengert::available_memory::Promise;
 use wengert::core::graph::InputRole;
-use wengert::data::spec::{self, Spec};
+use wengert::data::spec::{self, Found, Spec};
 use wengert::data::{self, Arrays};
 use wengert::random::SplitMix64;
 use wengert::signature::Signature;
 use wengert::{Binding, DType, Diagnostic, Literal, Scalar, TensorType};
+
+/// All that a function needs to run, with inputs that are still to be made.
+pub struct Gathered {
+    /// Values of the dimension variables.
+    pub binding: Binding,
+    /// Inputs and keys.
+    inputs: Vec<Found>,
+    /// Variables: those of the files, and those that the function takes.
+    pub variables: Arrays,
+}
+
+impl Gathered {
+    /// Keeps memory for the inputs that are to be made, for as long as the promise lives.
+    pub fn promise(&self) -> Promise {
+        Promise::to_allocate(self.inputs.iter().map(Found::bytes_to_make).fold(0, u64::saturating_add))
+    }
+
+    /// With all inputs made.
+    pub fn make(self) -> Outcome<Given> {
+        let inputs = self.inputs.into_iter().map(Found::make).collect::<wengert::Result<_>>()?;
+        Ok(Given { binding: self.binding, inputs, variables: self.variables })
+    }
+}
 
 /// All that a function needs to run.
 pub struct Given {
@@ -45,10 +69,11 @@ pub fn gather(
     args: &ValueArgs,
     binds: &[String],
     fill: Option<&Spec>,
-) -> Outcome<Given> {
+) -> Outcome<Gathered> {
+    let limit = args.reading.limit();
     let mut variables = source.weights()?;
     if let Some(path) = &args.params {
-        variables.extend(data::read_all(path)?);
+        variables.extend(data::read_all_within(path, limit)?);
     }
     let mut binding = bindings(binds)?;
     let mut specs: Vec<(&str, Spec)> = Vec::new();
@@ -85,15 +110,15 @@ pub fn gather(
         }
         wanted.push((name, ty));
     }
-    let mut inputs = spec::resolve(&wanted, &specs, &mut binding)
+    let mut inputs = spec::find(&wanted, &specs, &mut binding, limit)
         .map_err(|e| e.context(format_args!("@{}", signature.name)))?;
     for input in signature.inputs.iter().filter(|input| input.is_variable()) {
-        if let Some(at) = inputs.iter().position(|(name, _)| *name == input.name) {
-            let (name, value) = inputs.remove(at);
+        if let Some(at) = inputs.iter().position(|found| found.name == input.name) {
+            let (name, value) = inputs.remove(at).make()?;
             variables.insert(name, value);
         }
     }
-    Ok(Given { binding, inputs, variables })
+    Ok(Gathered { binding, inputs, variables })
 }
 
 /// The key of a name for `--seed`.
@@ -251,6 +276,6 @@ mod tests {
     #[test]
     fn the_full_text_reads_back() {
         let literal = floats(&(0..2000).map(|i| i as f32 / 7.0).collect::<Vec<_>>());
-        assert_eq!(Spec::parse(&full(&literal)).unwrap(), Spec::Value(literal));
+        assert_eq!(Spec::parse(full(&literal)).unwrap(), Spec::Value(literal));
     }
 }

@@ -376,7 +376,8 @@ fn usage_and_devices_have_their_statuses() {
         serde_json::from_str(place.graphrun(&["devices", "--json"]).good()).unwrap();
     let devices = devices.as_array().unwrap();
     assert!(devices.iter().any(|d| d["name"] == "interpreter"));
-    // A machine without a usable GPU says what is missing, in one line and the mend, and never takes another device.
+    // A machine without a usable GPU says what is missing, in one line and the mend, and never
+    // takes another device for one that is named.
     match devices.iter().find(|d| d["name"] == "cuda") {
         Some(absent) => {
             assert_eq!(absent["available"], false);
@@ -391,6 +392,50 @@ fn usage_and_devices_have_their_statuses() {
     }
     let verbose = place.run(&[&PREDICT[..], &["--input", "x=@x.npy", "-v"]].concat());
     assert!(verbose.err.contains("running @predict on interpreter with {B=10}"), "{verbose:?}");
+}
+
+/// A library of the driver's name all of whose functions fail, as those of the toolkit's stub do.
+fn stub(folder: &Path) {
+    let table = include_str!("../../cuda-kernels/src/driver/api.rs");
+    let names = table.lines().filter_map(|line| line.strip_prefix("    fn ")?.split('(').next());
+    let names = names.filter(|name| name.starts_with("cu"));
+    let text: String = names.map(|name| format!("int {name}(void) {{ return 34; }}\n")).collect();
+    std::fs::write(folder.join("stub.c"), text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .arg(folder.join("libcuda.so.1"))
+        .arg(folder.join("stub.c"));
+    assert!(compiler.output().expect("a C compiler is among what the tests need").status.success());
+}
+
+#[test]
+fn a_driver_that_cannot_be_used_leaves_the_cpu_as_default_and_is_told() {
+    let place = Workplace::new();
+    if place.graphrun(&["devices", "--json"]).good().contains("cuda:0") {
+        // The machine's driver is found behind the stub.
+        return;
+    }
+    stub(place.folder.path());
+    let graphrun = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_graphrun"));
+        command.args(arguments).current_dir(place.folder.path()).env("LD_LIBRARY_PATH", place.folder.path());
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (status, out, err) = graphrun(&["devices"]);
+    assert_eq!(status, Some(0));
+    assert!(out.lines().any(|l| l.starts_with("cpu ") && l.ends_with("(default)")), "{out}");
+    assert!(out.contains("not available: ") && out.contains("the CUDA toolkit's stub"), "{out}");
+    assert!(
+        err.starts_with("warning: running on the CPU") && err.contains("the CUDA toolkit's stub"),
+        "{err}"
+    );
+    let run = [&["run"], &PREDICT[..], &["--input", "x=@x.npy", "--device", "cuda"]].concat();
+    let (status, out, err) = graphrun(&run);
+    assert_eq!((status, out.as_str()), (Some(3), ""), "{err}");
+    assert!(err.contains("the CUDA toolkit's stub") && err.contains("help: "), "{err}");
 }
 
 #[test]
@@ -490,14 +535,12 @@ fn a_loss_that_is_no_number_ends_training_with_status_1() {
     let place = Workplace::new();
     place.write_model("wild.graph", "1e20");
     place.train(&["wild.graph", "--out", "runs", "--steps", "1"]).good();
-    let checkpoint = || std::fs::read(Path::new(&place.path("runs")).join("checkpoint.safetensors")).unwrap();
-    let before = checkpoint();
     let ran = place.train(&["wild.graph", "--out", "runs", "--resume"]);
     ran.failed(1, &["the loss is", "at step", "checkpoint"]);
     // Perhaps a later good checkpoint was written, but none that holds NaN.
-    let after = data::read_all(place.path("runs/checkpoint.safetensors")).unwrap();
-    assert!(after.values().all(|l| l.scalars().all(|s| s.to_f64().is_finite())));
-    assert!(!before.is_empty());
+    let newest = wengert::train::checkpoint::list(&place.path("runs")).unwrap().swap_remove(0).1;
+    let after = data::read_all(newest).unwrap();
+    assert!(!after.is_empty() && after.values().all(|l| l.scalars().all(|s| s.to_f64().is_finite())));
 }
 
 #[test]

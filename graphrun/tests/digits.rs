@@ -12,6 +12,7 @@ use wengert::core::nest::parse_nests;
 use wengert::core::plan::parse_plan;
 use wengert::data::{npy, npz};
 use wengert::pipeline::{Options, compile, compile_kernels};
+use wengert::train::checkpoint;
 use wengert::{Device, GraphFile, Literal, Session, bind};
 
 /// The example, built in the profile of this test.
@@ -57,7 +58,8 @@ fn train_with_kills(folder: &Path) {
         std::thread::sleep(Duration::from_millis(2 + (state >> 33) % (10 + 5 * kill)));
         child.kill().unwrap();
         child.wait().unwrap();
-        if folder.join("runs/k").exists() && arguments.len() == 8 {
+        let has_checkpoint = checkpoint::list(&folder.join("runs/k")).is_ok_and(|found| !found.is_empty());
+        if has_checkpoint && arguments.len() == 8 {
             arguments.push("--resume");
         }
     }

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let usual = Settings::default();
-    let (device, steps) = Training::from_command_line(usual.steps)?;
+    let (device, steps) = Training::from_command_line(usual.steps);
     let settings = Settings { steps, ..usual };
     let (program, recipe, data) = (program(&settings)?, recipe(&settings), mnist()?);
     let mut session = Session::open(device)?;

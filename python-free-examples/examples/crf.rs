@@ -17,7 +17,7 @@ fn main() -> ExitCode {
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let program = program()?;
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let mut session = Session::open(device)?;
     program.save("crf.graph")?;
     println!("training on {}, wrote crf.graph", session.device());

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let program = program(48, Depth::Infinite(1e-5))?;
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let mut session = Session::open(device)?;
     program.save("deep_equilibrium.graph")?;
     println!("training on {}, wrote deep_equilibrium.graph", session.device());

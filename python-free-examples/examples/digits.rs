@@ -113,7 +113,7 @@ fn main() -> ExitCode {
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (program, recipe, data) = (program()?, recipe(), digits()?);
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let mut session = Session::open(device)?;
     println!("training on {}", session.device());
 

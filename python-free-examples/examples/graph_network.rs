@@ -16,7 +16,7 @@ fn main() -> ExitCode {
 }
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let program = program(&[MEMBERS, 8, 8, 2])?;
     program.save("graph_network.graph")?;
     let mut session = Session::open(device)?;

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let digits = digits()?;
     let (train, test) = (inputs(&digits, "train")?, inputs(&digits, "test")?);
     let binding = bind!(B = train[1].1.len() as i64);

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
 
     let equations = LotkaVolterra::new();
     let (session, known) =

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let program = program(1e-3, 1e-6)?;
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let mut session = Session::open(device)?;
     program.save("newton.graph")?;
     println!("fitting on {}, wrote newton.graph", session.device());

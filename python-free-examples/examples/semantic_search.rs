@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let Cli { model, text, top, device, embed, question } = Cli::parse();
-    let device = device.map_or_else(Device::best, Ok)?;
+    let device = device.unwrap_or_else(Device::best);
     let mut encoder = Encoder::open(&model, device)?;
     if let Some([lines, out]) = embed.as_deref() {
         let lines = text::read(lines)?;

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
 }
 
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let device = Running::from_command_line()?;
+    let device = Running::from_command_line();
     let program = program(16)?;
     program.save("tree.graph")?;
     let mut session = Session::open(device)?;

@@ -26,23 +26,19 @@ pub struct Running {
 
 impl Training {
     /// The device, and how many steps: `usual`, if the command line does not say. Ends the process where it is wrong or asks for help.
-    ///
-    /// Error: no device is given, and the machine's GPU cannot be used.
-    pub fn from_command_line(usual: u32) -> Result<(Device, u32)> {
+    pub fn from_command_line(usual: u32) -> (Device, u32) {
         Training::parse().or(usual)
     }
 
-    fn or(self, usual: u32) -> Result<(Device, u32)> {
-        Ok((self.device.map_or_else(Device::best, Ok)?, self.steps.unwrap_or(usual)))
+    fn or(self, usual: u32) -> (Device, u32) {
+        (self.device.unwrap_or_else(Device::best), self.steps.unwrap_or(usual))
     }
 }
 
 impl Running {
     /// The device. Ends the process where the command line is wrong or asks for help.
-    ///
-    /// Error: as for [`Training::from_command_line`].
-    pub fn from_command_line() -> Result<Device> {
-        Running::parse().device.map_or_else(Device::best, Ok)
+    pub fn from_command_line() -> Device {
+        Running::parse().device.unwrap_or_else(Device::best)
     }
 }
 
@@ -105,9 +101,9 @@ mod tests {
 
     #[test]
     fn device_and_steps_may_be_left_out() {
-        assert_eq!(parsed(&["cpu", "5"]).unwrap().or(9).unwrap(), (Device::Cpu, 5));
-        assert_eq!(parsed(&["emulator"]).unwrap().or(9).unwrap().1, 9);
-        assert_eq!(parsed(&[]).unwrap().or(9).unwrap().0, Device::best().unwrap());
+        assert_eq!(parsed(&["cpu", "5"]).unwrap().or(9), (Device::Cpu, 5));
+        assert_eq!(parsed(&["emulator"]).unwrap().or(9).1, 9);
+        assert_eq!(parsed(&[]).unwrap().or(9).0, Device::best());
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn one_graph_for_all_trees_has_the_gradients_of_recursion() {
         let found = session.compile(&program, "both", bind!()).unwrap().run(&[("values", values)]).unwrap();
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-13, "{tree}: {a} instead of {b}");
         let by_recursion =
-            |start: &'static str| found.iter().filter(move |(name, _)| name.starts_with(start));
+            |start: &'static str| found.iter().unwrap().filter(move |(name, _)| name.starts_with(start));
         let mut compared = 0;
         for (name, value) in by_recursion("recursion.model").chain(by_recursion("recursion.value")) {
             let machine = found.get(&name.replace("recursion", "machine")).unwrap();

@@ -4,10 +4,12 @@
 //! checked whenever a program is read.
 
 use crate::autodiff::function::{Grad, Jvp, grad, jvp};
+use crate::available_memory;
 use crate::data::spec::random;
 use crate::device::Device;
 use crate::session::Session;
 use crate::signature::is_variable;
+use wengert_compiler::indices::watch;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array, Unrounded};
 use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
@@ -47,10 +49,10 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     }
     let wrt: Vec<&str> = floats.iter().map(|i| function.inputs[*i].name.as_str()).collect();
     let program = Program::from_functions(vec![function.clone()])?;
-    let x: Vec<Array<Unrounded>> = inputs.iter().map(Array::from_literal).collect();
+    let x = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<Unrounded>>>>()?;
     let directions = floats
         .iter()
-        .map(|i| Ok(Array::from_literal(&random(function.input_type(*i), seed, &format!("t{i}"))?)))
+        .map(|i| Array::from_literal(&random(function.input_type(*i), seed, &format!("t{i}"))?))
         .collect::<Result<Vec<_>>>()?;
 
     let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
@@ -91,7 +93,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         }
         let backward =
             grad(&program, &function.name, &Grad { of: Some(name), wrt: &wrt, value: false, seed: true })?;
-        let cotangent = Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?);
+        let cotangent = Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?)?;
         let gradients = evaluate(&backward.function, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
@@ -122,7 +124,7 @@ fn differences(
         let [far, near, back, behind] = [2.0, 1.0, -1.0, -2.0].map(|factor| -> Result<Vec<f64>> {
             let mut moved = x.to_vec();
             for (i, direction) in floats.iter().zip(directions) {
-                moved[*i] = shifted(&x[*i], direction, factor * step);
+                moved[*i] = shifted(&x[*i], direction, factor * step)?;
             }
             Ok(values(&evaluate(function, &moved)?))
         });
@@ -153,6 +155,9 @@ fn differences(
 }
 
 fn evaluate(function: &Function, inputs: &[Array<Unrounded>]) -> Result<Vec<Array<Unrounded>>> {
+    available_memory::check(interpret::peak_bytes(function), || {
+        format!("@{} in the interpreter", function.name)
+    })?;
     interpret::evaluate(&function.body, &function.locations, inputs)
 }
 
@@ -160,16 +165,33 @@ fn elements(array: &Array<Unrounded>) -> Vec<f64> {
     array.cells.iter().map(|cell| cell.real().0).collect()
 }
 
-fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Array<Unrounded> {
+fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Result<Array<Unrounded>> {
     let cells = x.cells.iter().zip(direction.cells.iter());
     let cells = cells.map(|(x, t)| interpret::Cell::Real(Unrounded(x.real().0 + by * t.real().0)));
-    Array::new(x.dtype, x.shape.clone(), cells.collect())
+    Ok(Array::new(x.dtype, x.shape.clone(), interpret::Cells::collect(cells)?))
+}
+
+/// Runs `function` (without dimension variables) at `inputs` by the interpreter, and looks at every index and label that it
+/// looks something up by: one out of range is a mistake. Nothing if there is no lookup.
+pub fn indices(function: &Function, inputs: &[Literal]) -> Result<Option<Finding>> {
+    let (checked, watched) = watch(function.clone())?;
+    if watched.is_empty() {
+        return Ok(None);
+    }
+    let results = interpret::run(&checked, inputs)?;
+    let reports = &results[results.len() - watched.len()..];
+    if let Some(fault) = watched.iter().zip(reports).find_map(|(watched, report)| watched.fault(report)) {
+        return Ok(Some(Finding::Bad(fault.to_string())));
+    }
+    let (count, s) = (watched.len(), if watched.len() == 1 { "" } else { "s" });
+    Ok(Some(Finding::Good(format!("every index is in range: {count} lookup{s}"))))
 }
 
 /// Runs `function` of `program` on `device` and by the interpreter, and compares all outputs.
 ///
 /// Elements may differ by 1024 units in the last place of the greatest element of the output: devices sum in another order. What
 /// is no float must be equal.
+#[track_caller]
 pub fn device(
     device: Device,
     program: &Program,
@@ -188,6 +210,7 @@ pub fn device(
         }
     }
     let results = compiled.run(&given)?;
+    available_memory::check(interpret::peak_bytes(&bound), || format!("@{function} in the interpreter"))?;
     let expected = interpret::run(&bound, inputs)?;
     for (output, expected) in bound.outputs.iter().zip(&expected) {
         let found = match output.role {
@@ -208,8 +231,11 @@ pub fn device(
     )))
 }
 
-/// The first element that differs too much, with both values.
-fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
+/// The first element that differs from the interpreter's by more than roundings and orders of sums,
+/// with both values.
+///
+/// Error: the types differ.
+pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
     if found.ty() != expected.ty() {
         return Err(Diagnostic::new(format!("the device gives {}, not {}", found.ty(), expected.ty())));
     }

@@ -12,10 +12,16 @@ pub enum Status {
     Good = 0,
     /// It did, and the answer is no: a check or comparison failed, training diverged, something could not be measured.
     Failed = 1,
-    /// Wrong usage or bad input.
+    /// Wrong usage or bad input, or a file cannot be written.
     BadInput = 2,
-    /// A device failed, or is not there.
+    /// A device failed or is not there, or there is not enough memory.
     Device = 3,
+    /// It was ended by SIGHUP, and left what it did so that it can go on. 128 plus the signal's number, as shells have it.
+    HungUp = 129,
+    /// It was ended by SIGINT, likewise.
+    Interrupted = 130,
+    /// It was ended by SIGTERM, likewise.
+    Terminated = 143,
 }
 
 /// Why a command did not end well.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use wengert_core::{Diagnostic, Result};
 
 /// A device.
@@ -19,7 +20,7 @@ pub enum Device {
     Interpreter,
 }
 
-/// How a device is used. All but the budget is for GPUs.
+/// How a device is used. All but the budget of memory, the limit of work and the check of indices is for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// Whether the steps of a run are captured into a CUDA graph and replayed as one; the bits are the same either way. The environment
@@ -36,12 +37,28 @@ pub struct DeviceOptions {
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs, constants and arena. Where its plan would take more, kernels run again instead of keeping what
     /// they have made; the bits are the same. A function that cannot be run in so little is an error.
     pub memory_budget: Option<u64>,
+    /// Most operations of one run of a plan from a file ([`wengert_core::plan::work`]); a run that would take more is an error. A file may hold loops of any
+    /// length, so there is a limit, which is [`format::plan::WORK_LIMIT`](crate::format::plan::WORK_LIMIT) where nothing else is said. Functions that are compiled here have none.
+    pub work_limit: u64,
+    /// Whether an index out of range is an error of the run ([`wengert_compiler::indices`]), instead of what the op defines
+    /// for it. Other results keep their bits; a run reduces the indices of each lookup besides, and copies the variables
+    /// that it replaces.
+    pub check_indices: bool,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
         let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
-        DeviceOptions { capture, tuning: None, autotune: false, fast_products: false, memory_budget: None }
+        let work_limit = crate::format::plan::WORK_LIMIT;
+        DeviceOptions {
+            capture,
+            tuning: None,
+            autotune: false,
+            fast_products: false,
+            memory_budget: None,
+            work_limit,
+            check_indices: false,
+        }
     }
 }
 
@@ -57,15 +74,22 @@ pub struct Survey {
 }
 
 impl Device {
-    /// The fastest device of this machine: its first GPU if it has one, else the CPU.
+    /// The fastest device of this machine: its first GPU if it can be used, else the CPU.
     ///
-    /// Errors: there is a GPU, but something that it needs is missing or too old. The CPU never takes its place in silence.
-    pub fn best() -> Result<Device> {
-        match gpus() {
-            Ok(_) => Ok(Device::Cuda(0)),
-            Err(absent) if absent.is_expected => Ok(Device::Cpu),
-            Err(absent) => Err(absent.why),
-        }
+    /// Where there is something of a GPU that cannot be used (a driver without a GPU, a driver that
+    /// is too old, no cuBLASLt), the first call says why on standard error, and
+    /// [`survey`](Self::survey) says it too. A device that is named is never replaced so: it is an
+    /// error.
+    pub fn best() -> Device {
+        static BEST: OnceLock<Device> = OnceLock::new();
+        *BEST.get_or_init(|| match first_gpu() {
+            Ok(true) => Device::Cuda(0),
+            Ok(false) => Device::Cpu,
+            Err(why) => {
+                eprintln!("warning: running on the CPU, since no GPU can be used: {why}");
+                Device::Cpu
+            }
+        })
     }
 
     /// Every device of this machine.
@@ -86,10 +110,10 @@ impl Device {
                 let devices = names.iter().enumerate();
                 survey.extend(devices.map(|(n, name)| known(Device::Cuda(n as u32), name)));
             }
-            Err(absent) => survey.push(Survey {
+            Err(why) => survey.push(Survey {
                 name: "cuda".into(),
                 description: "NVIDIA GPUs: PTX kernels and cuBLASLt".into(),
-                device: Err(absent.why),
+                device: Err(why),
             }),
         }
         if cfg!(feature = "cuda") {
@@ -100,34 +124,33 @@ impl Device {
     }
 }
 
-/// Why there is no GPU to be used.
-struct Absent {
-    /// Whether there simply is none; else there may be one that something keeps from being used.
-    is_expected: bool,
-    why: Diagnostic,
+/// Whether `cuda:0` can be used; false if the machine has nothing of a GPU.
+#[cfg(feature = "cuda")]
+fn first_gpu() -> Result<bool> {
+    Ok(wengert_cuda::driver::probe::first_gpu()?)
 }
 
-/// The GPUs of this machine, each in a few words.
+#[cfg(not(feature = "cuda"))]
+fn first_gpu() -> Result<bool> {
+    Ok(false)
+}
+
+/// The GPUs of this machine, each in a few words, or why none can be used.
 #[cfg(feature = "cuda")]
-fn gpus() -> std::result::Result<Vec<String>, Absent> {
-    use wengert_cuda::driver::probe::probe;
-    let absent = |is_expected, why| Absent { is_expected, why };
-    let found = probe();
-    // Where nothing of the driver was found, there is no GPU.
-    let driver = found.driver.map_err(|missing| absent(!missing.tried.is_empty(), missing.into()))?;
-    let devices = driver.devices.map_err(|error| absent(false, error.into()))?;
+fn gpus() -> Result<Vec<String>> {
+    let found = wengert_cuda::driver::probe::probe();
+    let devices = found.driver?.devices?;
     if devices.is_empty() {
-        let why = Diagnostic::of_device("the NVIDIA driver finds no GPU")
-            .help("use the device `cpu` or `emulator`");
-        return Err(absent(true, why));
+        return Err(Diagnostic::of_device("the NVIDIA driver finds no GPU")
+            .help("use the device `cpu` or `emulator`"));
     }
-    found.cublas_lt.map_err(|missing| absent(false, missing.into()))?;
+    found.cublas_lt?;
     Ok(devices.iter().map(ToString::to_string).collect())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus() -> std::result::Result<Vec<String>, Absent> {
-    Err(Absent { is_expected: true, why: not_built("cuda") })
+fn gpus() -> Result<Vec<String>> {
+    Err(not_built("cuda"))
 }
 
 /// What is said of devices that a build leaves out.

@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod atomic;
+pub mod available_memory;
 pub mod check;
 pub mod command;
 pub mod data;
@@ -29,6 +30,8 @@ pub mod models;
 pub mod nn;
 pub mod operators;
 pub mod optim;
+pub mod os_text;
+mod outputs;
 pub mod prelude;
 pub mod program;
 pub mod random;
@@ -39,6 +42,7 @@ mod store;
 pub mod target;
 pub mod train;
 pub mod types;
+pub mod weight_names;
 
 pub use device::{Device, DeviceOptions, Survey};
 pub use executable::KernelTime;
@@ -46,12 +50,14 @@ pub use executable::KernelTime;
 extern crate self as wengert;
 
 pub use format::{GraphFile, ProgramFile, Weights};
+pub use outputs::{Outputs, Probed};
 pub use program::Program;
 pub use recipe::Recipe;
-pub use session::{Compiled, Outputs, Probed, Session};
+pub use session::{Compiled, Session};
 pub use target::{ptx, target};
+pub use weight_names::NameDifferences;
 pub use wengert_compiler::memory::naive_peak;
-pub use wengert_compiler::{autodiff, kernels, pipeline, probes, vmap};
+pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::graph::control;
 pub use wengert_core::{

@@ -31,6 +31,7 @@ impl Session {
     /// Compiles a list, which then is called on numbers again and again.
     ///
     /// Errors: the list has captured values of another function; its types have dimension variables; what the compiler finds.
+    #[track_caller]
     pub fn compile_list<I: Differentiable, O: Differentiable>(
         &mut self,
         list: &WengertList<I, O>,
@@ -47,11 +48,12 @@ impl<I: Differentiable, O: Differentiable> CompiledList<I, O> {
     /// Runs the list on numbers: constants, or tensors with values. The result's tensors are constants.
     ///
     /// Errors: a tensor has no value, or another type than the list was traced on; the device fails.
+    #[track_caller]
     pub fn call(&mut self, at: &I) -> Result<O> {
         let numbers = self.list.numbers(at)?;
         let names = self.inputs.iter().map(String::as_str);
         let inputs: Vec<_> = names.zip(&numbers).collect();
         let outputs = self.compiled.run(&inputs)?;
-        Ok(self.list.result(outputs.into_iter().map(|(_, literal)| literal)))
+        Ok(self.list.result(outputs.into_values()?))
     }
 }

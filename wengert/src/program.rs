@@ -28,7 +28,9 @@ use std::ops::Deref;
 use std::path::Path;
 use wengert_compiler::rewrite::tidy;
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::{DType, Diagnostic, Dim, Initializer, Literal, Result, Scalar, Tensor, TensorType, graph};
+use wengert_core::{
+    DType, Diagnostic, Dim, Initializer, Literal, Location, Result, Scalar, Tensor, TensorType, graph,
+};
 
 /// The name of the function that creates all variables.
 pub const INIT: &str = "init";
@@ -37,10 +39,20 @@ pub const INIT: &str = "init";
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     program: graph::Program,
-    variables: Vec<(String, TensorType, Initializer)>,
+    variables: Vec<Variable>,
     /// Positions among the variables, by path.
     positions: BTreeMap<String, usize>,
     has_own_init: bool,
+}
+
+/// A variable of the program's functions.
+#[derive(Clone, Debug)]
+struct Variable {
+    path: String,
+    ty: TensorType,
+    initializer: Initializer,
+    /// Where a function declared it first.
+    location: Location,
 }
 
 impl Program {
@@ -51,21 +63,26 @@ impl Program {
 
     /// Builds a function with `f` and adds it, [tidied](tidy). The first error while building is returned; so are a name that is taken, and a
     /// variable that an earlier function declares with another type or initializer.
+    #[track_caller]
     pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+        let caller = Location::caller();
         let mut builder = FunctionBuilder::new(name);
-        let scope = builder.scope().clone();
-        scope.enter(|| f(&mut builder));
+        builder.run(f);
         let variables = builder.variables().to_vec();
         let function = tidy(builder.finish()?);
         let known = self.variables.len();
-        let added = variables.iter().try_for_each(|(path, tensor)| self.declare(path, tensor));
+        let added = variables.iter().try_for_each(|(path, tensor)| {
+            let input = function.input_index(path).map(|i| function.inputs[i].location);
+            let location = input.map(|id| function.locations.origin(id).clone()).unwrap_or_default();
+            self.declare(path, tensor, location)
+        });
         let added = added.map_err(|d| d.context(format!("@{name}"))).and_then(|()| {
             if name == INIT && !self.has_own_init {
                 self.program.replace(function);
                 self.has_own_init = true;
                 return Ok(());
             }
-            self.program.add(function)
+            self.program.add(function).map_err(|d| d.at(caller, "the function is built here"))
         });
         if added.is_err() {
             self.variables.truncate(known);
@@ -78,34 +95,46 @@ impl Program {
         Ok(())
     }
 
-    fn declare(&mut self, path: &str, tensor: &Tensor) -> Result<()> {
+    fn declare(&mut self, path: &str, tensor: &Tensor, location: Location) -> Result<()> {
+        let declared = |d: Diagnostic| d.at(location.clone(), "declared here");
         let initializer = match (tensor.initializer(), tensor.literal()) {
             (Some(variable), _) => variable.initializer.clone(),
             (_, Some(literal)) => Initializer::Constant(literal.clone()),
             _ => {
-                return Err(Diagnostic::new(format!("variable `{path}` is declared from a computed tensor"))
-                    .help("declare it from `Tensor::variable` or a constant, and update it with what was computed"));
+                let message = format!("variable `{path}` is declared from a computed tensor");
+                return Err(declared(Diagnostic::new(message)).help(
+                    "declare it from `Tensor::variable` or a constant, and update it with what was computed",
+                ));
             }
         };
-        match self.positions.get(path).map(|position| &self.variables[*position]) {
-            None => {
-                self.positions.insert(path.into(), self.variables.len());
-                self.variables.push((path.into(), tensor.ty().clone(), initializer));
-            }
-            Some((_, ty, _)) if ty != tensor.ty() => {
-                return Err(Diagnostic::new(format!(
-                    "variable `{path}` has type {}, in an earlier function {ty}",
-                    tensor.ty()
-                ))
-                .help("variables of one key path are one variable: give one of them another name"));
-            }
-            Some((_, _, known)) if *known != initializer => {
-                return Err(Diagnostic::new(format!(
-                    "variable `{path}` begins as {initializer:?}, in an earlier function as {known:?}"
-                ))
-                .help("variables of one key path are one variable, with one beginning"));
-            }
-            Some(_) => {}
+        let Some(known) = self.positions.get(path).map(|position| &self.variables[*position]) else {
+            self.positions.insert(path.into(), self.variables.len());
+            self.variables.push(Variable {
+                path: path.into(),
+                ty: tensor.ty().clone(),
+                initializer,
+                location,
+            });
+            return Ok(());
+        };
+        let differs = |message: String, help: &str| {
+            let first = known.location.clone();
+            Err(declared(Diagnostic::new(message)).at(first, "declared first here").help(help))
+        };
+        if known.ty != *tensor.ty() {
+            return differs(
+                format!("variable `{path}` has type {}, in an earlier function {}", tensor.ty(), known.ty),
+                "variables of one key path are one variable: give one of them another name",
+            );
+        }
+        if known.initializer != initializer {
+            return differs(
+                format!(
+                    "variable `{path}` begins as {initializer:?}, in an earlier function as {:?}",
+                    known.initializer
+                ),
+                "variables of one key path are one variable, with one beginning",
+            );
         }
         Ok(())
     }
@@ -116,10 +145,12 @@ impl Program {
         let is_random =
             |i: &Initializer| matches!(i, Initializer::Uniform { .. } | Initializer::Normal { .. });
         let init = FunctionBuilder::build(INIT, |f| {
-            let key = self.variables.iter().any(|(_, _, i)| is_random(i)).then(|| f.key("key"));
-            for (path, ty, initializer) in &self.variables {
+            let random = self.variables.iter().find(|v| is_random(&v.initializer));
+            let key = random.map(|first| first.location.attribute(|| f.key("key")));
+            for Variable { path, ty, initializer, location } in &self.variables {
+                let _user = location.attributed();
                 let own = key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
-                f.update(path, &beginning(ty, initializer, own.as_ref()));
+                f.create(path, &beginning(ty, initializer, own.as_ref()));
             }
         });
         init.map(tidy)

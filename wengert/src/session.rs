@@ -25,18 +25,21 @@
 
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
-use crate::executable::{Executable, KernelTime, Machine};
+use crate::executable::{CompileOptions, Executable, KernelTime, Machine, Need};
+use crate::outputs::{Outputs, Probed, Returned};
 use crate::program::INIT;
 use crate::random;
 use crate::signature::{InputPort, Signature, is_variable};
 use crate::store::Store;
+use crate::weight_names::{NameDifferences, check_types};
 use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wengert_compiler::probes;
+use wengert_compiler::probes::{self, Report};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
-use wengert_core::plan::{Account, Bytes, Plan};
+use wengert_core::plan::{Bytes, Plan};
 use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
@@ -54,8 +57,10 @@ pub struct Session {
     machine: Machine,
     target: Target,
     variables: Variables,
-    /// Most bytes that a function may take.
-    memory_budget: Option<u64>,
+    /// How functions are compiled.
+    compile: CompileOptions,
+    /// Most operations of a run of a plan that was loaded.
+    work_limit: u64,
     /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
     cache: Vec<(Function, Binding, Arc<Executable>)>,
 }
@@ -82,8 +87,9 @@ impl Session {
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let machine = Machine::open(device, options)?;
         let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
-        let memory_budget = options.memory_budget;
-        Ok(Session { device, machine, target, variables, memory_budget, cache: Vec::new() })
+        let DeviceOptions { memory_budget, check_indices, work_limit, .. } = *options;
+        let compile = CompileOptions { memory_budget, check_indices };
+        Ok(Session { device, machine, target, variables, compile, work_limit, cache: Vec::new() })
     }
 
     /// The device.
@@ -100,13 +106,19 @@ impl Session {
     ///
     /// Errors: no such function; a variable that is not bound, or a bound name that the function does not have; what the
     /// compiler finds.
+    #[track_caller]
     pub fn compile(
         &mut self,
         program: &Program,
         name: &str,
         binding: impl Borrow<Binding>,
     ) -> Result<Compiled> {
-        let (function, binding) = (program.get(name)?, binding.borrow());
+        let caller = Location::caller();
+        self.compiled(program, name, binding.borrow()).map_err(|error| error.within(&caller, "compiled here"))
+    }
+
+    fn compiled(&mut self, program: &Program, name: &str, binding: &Binding) -> Result<Compiled> {
+        let function = program.get(name)?;
         let cached = self.cache.iter().find(|(f, b, _)| b == binding && f == function);
         if let Some((_, _, executable)) = cached {
             return Ok(Compiled { executable: executable.clone(), variables: self.variables.clone() });
@@ -125,7 +137,16 @@ impl Session {
             return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
                 .help(format!("it has {}", listed(&names))));
         }
-        let executable = Executable::compile(&self.machine, program, function, binding, self.memory_budget)?;
+        if let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) {
+            let unbound = function.bind(binding).err();
+            let error =
+                unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+            return Err(error.help(format!("bind it, e.g. by `bind!({name} = 32)`")));
+        }
+        let executable = {
+            let variables = self.variables.lock();
+            Executable::compile(&self.machine, program, function, binding, self.compile, &variables)?
+        };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
 
@@ -148,21 +169,39 @@ impl Session {
     /// ```
     ///
     /// Errors: the program has no variables, or an `init` of its own that wants more than keys; what [`compile`](Self::compile) and [`Compiled::run`] report.
+    #[track_caller]
     pub fn initialize(&mut self, program: &Program, seed: u64) -> Result<()> {
+        let caller = Location::caller();
+        self.initialized(program, seed).map_err(|error| error.within(&caller, "initialized here"))
+    }
+
+    fn initialized(&mut self, program: &Program, seed: u64) -> Result<()> {
         let key = random::key(seed, 0);
         let is_key = |role: InputRole| role == InputRole::Key;
-        let inputs = program.get(INIT)?.inputs.iter().filter(|input| is_key(input.role));
+        let init = program.get(INIT).map_err(|_| {
+            Diagnostic::new("the program has no variables, so there is nothing to initialize")
+                .help("variables are declared by `param` and `state` of a `wengert::Program`, or made by an `@init`")
+        })?;
+        let inputs = init.inputs.iter().filter(|input| is_key(input.role));
         let keys: Vec<(&str, &Literal)> = inputs.map(|input| (input.name.as_str(), &key)).collect();
         // Not kept: it runs once, and has memory of its own.
-        self.compile_anew(program, INIT, &Binding::new())?.run(&keys)?;
+        self.compile_anew(program, INIT, &Binding::new())?.outputs(&keys)?;
         Ok(())
     }
 
-    /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are.
+    /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are. A run that takes more than
+    /// [`DeviceOptions::work_limit`] is an error.
     ///
-    /// Errors: the plan was compiled for another target than this device.
+    /// Errors: the plan was compiled for another target than this device; there is not enough memory;
+    /// the session checks indices, which plans do not.
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
-        let executable = Arc::new(Executable::load(&self.machine, plan)?);
+        if self.compile.check_indices {
+            return Err(Diagnostic::new("a plan has no checks of its indices")
+                .help("give the program that it was compiled from: a .graph or .ir file"));
+        }
+        let variables = self.variables.lock();
+        let executable = Arc::new(Executable::load(&self.machine, plan, self.work_limit, &variables)?);
+        drop(variables);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
 
@@ -176,42 +215,45 @@ impl Session {
     /// If there is no plan.
     pub fn load_plans(&mut self, plans: Vec<Plan>) -> Result<Compiled> {
         let free = self.machine.free_memory()?;
-        let needs: Vec<[u64; 2]> = plans.iter().map(|plan| self.needs(plan)).collect();
-        let budget = self.memory_budget.unwrap_or(u64::MAX);
-        let fits = |[total, more]: &[u64; 2]| *total <= budget && free.is_none_or(|free| *more <= free);
-        let Some(chosen) = needs.iter().position(fits) else {
-            let [total, more] = needs.last().expect("there is a plan");
-            let why = match free {
-                Some(free) if *more > free => format!("{} of memory are free", Bytes(free)),
-                _ => format!("the budget is {}", Bytes(budget)),
-            };
-            let text = format!(
-                "no plan fits: {why}, the smallest takes {}, {} of it anew",
-                Bytes(*total),
-                Bytes(*more)
-            );
-            return Err(Diagnostic::of_device(text).help(
-                "compile for less memory: `graphrun compile --memory-budget`, `graphrun memory --frontier`",
-            ));
+        let needs: Vec<Need> = {
+            let variables = self.variables.lock();
+            plans.iter().map(|plan| Need::of(&self.machine, plan, &variables)).collect()
         };
-        tracing::info!("plan {} of {} takes {}", chosen + 1, needs.len(), Bytes(needs[chosen][0]));
+        let budget = self.compile.memory_budget.unwrap_or(u64::MAX);
+        let has_room = |need: &Need| free.as_ref().is_none_or(|free| need.bytes() <= free.bytes);
+        let Some(chosen) = needs.iter().position(|need| need.total <= budget && has_room(need)) else {
+            let (function, smallest) = (&plans[0].function, needs.last().expect("there is a plan"));
+            let (text, enough) = match &free {
+                Some(free) if !has_room(smallest) => {
+                    let needed = Bytes(smallest.bytes());
+                    let text = format!("no plan of @{function} fits: the smallest needs {needed}, {free}");
+                    (text, smallest.budget(free).min(budget))
+                }
+                _ => {
+                    let (total, budget_text) = (Bytes(smallest.total), Bytes(budget));
+                    let text = format!(
+                        "no plan of @{function} fits into the memory budget of {budget_text}: the smallest takes {total}"
+                    );
+                    (text, budget)
+                }
+            };
+            return Err(Diagnostic::of_device(text).help(format!(
+                "compile the function for less memory: `graphrun compile --memory-budget {enough}`; \
+                 `graphrun memory --frontier` says how little it can be"
+            )));
+        };
+        tracing::info!("plan {} of {} takes {}", chosen + 1, needs.len(), Bytes(needs[chosen].total));
         let plan = plans.into_iter().nth(chosen).expect("it is one of them");
         self.load_plan(plan)
     }
 
-    /// Bytes that a plan takes, and what of them is not there yet.
-    fn needs(&self, plan: &Plan) -> [u64; 2] {
-        let total = Account::sizes(plan).total();
-        let variables = self.variables.lock();
-        let there = plan.variables.iter().filter(|v| variables.get(&v.name).is_some());
-        let there: u64 = there.map(|v| plan.values[v.after].bytes()).sum();
-        [total, total.saturating_sub(there)]
-    }
-
     /// The variable of this key path.
+    #[track_caller]
     pub fn variable(&self, path: &str) -> Result<Literal> {
         let variables = self.variables.lock();
-        let stored = variables.get(path).ok_or_else(|| missing(path, &variables))?;
+        let caller = Location::caller();
+        let stored =
+            variables.get(path).ok_or_else(|| missing(path, &variables).at(caller, "asked for here"))?;
         stored.to_literal()
     }
 
@@ -241,11 +283,51 @@ impl Session {
         store.set_all(variables.into_iter())
     }
 
-    /// Reads variables from a safetensors file; those that the file does not name stay.
+    /// Reads the variables from a safetensors file. A session without variables gets those of the file.
+    ///
+    /// Errors: the session has variables, and the file names others, lacks one, or has another type for one; then
+    /// nothing is loaded.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
-        let mut store = self.variables.lock();
-        store.set_all(read.iter())
+        let (types, source) = (self.variable_types(), format!("`{}`", path.display()));
+        if !types.is_empty() {
+            let needed = types.keys().map(String::as_str);
+            if let Some(error) = NameDifferences::between(&read, &types, needed).error(&source) {
+                return Err(error.help("`Session::load_partial` loads what has a variable's name"));
+            }
+            check_types(&read, &types, &source)?;
+        }
+        self.variables.lock().set_all(read.iter())
+    }
+
+    /// Reads those variables from a safetensors file that the session has, and says which names differ. Other variables
+    /// stay as they are; names that the session does not have are left out.
+    ///
+    /// Error: a variable of the file has another type than the session's.
+    pub fn load_partial(&mut self, path: impl AsRef<Path>) -> Result<NameDifferences> {
+        let path = path.as_ref();
+        let mut read = safetensors::SafetensorsFile::open(path)?.read_all()?;
+        let types = self.variable_types();
+        check_types(&read, &types, &format!("`{}`", path.display()))?;
+        let differences = NameDifferences::between(&read, &types, types.keys().map(String::as_str));
+        read.retain(|name, _| types.contains_key(name));
+        self.variables.lock().set_all(read.iter())?;
+        Ok(differences)
+    }
+
+    /// The types of all variables by key path.
+    pub fn variable_types(&self) -> BTreeMap<String, TensorType> {
+        let store = self.variables.lock();
+        let types = store.paths().filter_map(|path| Some((path.to_owned(), store.get(path)?.ty().clone())));
+        types.collect()
+    }
+
+    /// Waits until all runs are over.
+    ///
+    /// Error: a run failed, whether its outputs were looked at or not.
+    pub fn finish(&self) -> Result<()> {
+        self.machine.finish()
     }
 
     /// Writes all variables to a safetensors file.
@@ -301,19 +383,32 @@ impl Compiled {
 
     /// Runs the function.
     ///
-    /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create) the session's variables;
-    /// the other outputs are returned. On an error no variable has changed.
+    /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create)
+    /// the session's variables; the other outputs are returned. On an error no variable has
+    /// changed. A GPU may still be at work when this returns: the outputs wait for it when they are
+    /// looked at ([`Outputs`]), and so do the variables.
+    #[track_caller]
     pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
+        let caller = Location::caller();
+        self.outputs(inputs).map_err(|error| error.within(&caller, "run here"))
+    }
+
+    fn outputs<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
         let signature = self.executable.signature();
         let context = |error: Diagnostic| error.context(format_args!("@{}", signature.name));
         self.check_names(inputs).map_err(context)?;
+        let found: BTreeMap<&str, &Literal> = inputs.iter().map(|(name, l)| (*name, l.borrow())).collect();
         let mut variables = self.variables.lock();
         let mut given = Vec::with_capacity(inputs.len());
         for port in &signature.inputs {
             let InputPort { name, role, ty } = port;
             let wrong = |what: &str, found: &TensorType| {
                 let message = format!("{what} `{name}` is {ty} here, the tensor given is {found}");
-                context(Diagnostic::new(message))
+                context(Diagnostic::new(message).help(match (what, ty.dtype == found.dtype) {
+                    ("variable", _) => "give the variable a value of that type",
+                    (_, true) => "give one of that shape, or compile the function for another one",
+                    (_, false) => "give one of that dtype and shape",
+                }))
             };
             if port.is_variable() {
                 let stored = variables.get(name).ok_or_else(|| context(missing(name, &variables)))?;
@@ -322,29 +417,49 @@ impl Compiled {
                 }
                 continue;
             }
-            let found = inputs.iter().find(|(input, _)| input == name).map(|(_, literal)| literal.borrow());
-            let literal = found.ok_or_else(|| {
-                context(Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name())))
+            let literal = found.get(name.as_str()).copied().ok_or_else(|| {
+                context(
+                    Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name()))
+                        .help("each input and key of the function is given"),
+                )
             })?;
             if literal.ty() != *ty {
                 return Err(wrong("input", &literal.ty()));
             }
             given.push(literal.clone());
         }
-        let results = self.executable.run(&given, &mut variables).map_err(context)?;
-        let names = signature.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| o.name.clone());
-        Ok(self.split(names.zip(results)))
+        let returned = self.executable.run(&given, &mut variables).map_err(context)?;
+        self.split(Arc::new(returned)).map_err(context)
     }
 
-    /// Tells probes apart from what the function returns.
-    fn split(&self, results: impl Iterator<Item = (String, Literal)>) -> Outputs {
-        let mut outputs = Outputs::default();
-        for (output, value) in results {
-            let Some((kind, name)) = probes::of_output(&output) else {
-                outputs.values.push((output, value));
+    /// Says that many runs follow. A device that prepares runs for replay prepares the first one
+    /// then, not the second.
+    pub fn expect_repeats(&self) {
+        self.executable.expect_repeats();
+    }
+
+    /// Tells probes apart from what the function returns. What a probe has seen is waited for.
+    fn split(&self, returned: Arc<Returned>) -> Result<Outputs> {
+        let (mut names, mut seen) = (Vec::new(), Vec::<Probed>::new());
+        let outputs = self.signature().outputs.iter().filter(|o| o.role == OutputRole::Output);
+        for (number, output) in outputs.enumerate() {
+            let Some((report, name)) = probes::of_output(&output.name) else {
+                names.push((output.name.clone(), number));
                 continue;
             };
-            let location = self.executable.probe_location(&output);
+            let kind = match report {
+                Report::Value(kind) => kind,
+                Report::Seen => {
+                    // The flags follow the value; a plan from a file may have them without it.
+                    match seen.iter_mut().rfind(|probe| probe.name == name) {
+                        Some(probe) => probe.seen = Some(returned.value(number)?.clone()),
+                        None => names.push((output.name.clone(), number)),
+                    }
+                    continue;
+                }
+            };
+            let (value, location) =
+                (returned.value(number)?.clone(), self.executable.probe_location(&output.name));
             match kind {
                 ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
                 ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
@@ -352,21 +467,26 @@ impl Compiled {
                 }
                 ProbeKind::Finite => {}
             }
-            outputs.probes.push(Probed { name: name.into(), kind, value, location });
+            seen.push(Probed { name: name.into(), kind, value, seen: None, location });
         }
-        outputs
+        Ok(Outputs::new(names, returned, seen))
     }
 
     /// Every name given is an input of the caller's, and given once.
     fn check_names<L>(&self, inputs: &[(&str, L)]) -> Result<()> {
-        let wanted = || self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
-        for (i, (name, _)) in inputs.iter().enumerate() {
-            if !wanted().any(|known| known == *name) {
+        let wanted = self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
+        let wanted: Vec<&str> = wanted.collect();
+        let known: BTreeSet<&str> = wanted.iter().copied().collect();
+        let mut seen = BTreeSet::new();
+        for (name, _) in inputs {
+            if !known.contains(name) {
                 return Err(Diagnostic::new(format!("there is no input `{name}`"))
-                    .help(format!("inputs are {}", listed(&wanted().collect::<Vec<_>>()))));
+                    .help(format!("inputs are {}", listed(&wanted))));
             }
-            if inputs[..i].iter().any(|(earlier, _)| earlier == name) {
-                return Err(Diagnostic::new(format!("input `{name}` is given twice")));
+            if !seen.insert(*name) {
+                return Err(
+                    Diagnostic::new(format!("input `{name}` is given twice")).help("give each input once")
+                );
             }
         }
         Ok(())
@@ -379,62 +499,3 @@ const _: fn() = || {
     is_send::<Session>();
     is_send::<Compiled>();
 };
-
-/// What a run gave, by name, in the order of the function's outputs.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Outputs {
-    values: Vec<(String, Literal)>,
-    probes: Vec<Probed>,
-}
-
-/// What a probe saw in a run.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Probed {
-    /// The probe's name; the second of that name has `.2` behind it.
-    pub name: String,
-    /// What it tells.
-    pub kind: ProbeKind,
-    /// The value that was watched, or whether all of it is finite.
-    pub value: Literal,
-    /// Where the probe was made, if that is known.
-    pub location: Location,
-}
-
-impl Outputs {
-    /// The output `name`.
-    pub fn get(&self, name: &str) -> Result<&Literal> {
-        self.values.iter().find(|(n, _)| n == name).map(|(_, literal)| literal).ok_or_else(|| {
-            let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
-            Diagnostic::new(format!("there is no output `{name}`"))
-                .help(format!("outputs are {}", listed(&names)))
-        })
-    }
-
-    /// The only element of output `name`, as `f64`.
-    pub fn scalar(&self, name: &str) -> Result<f64> {
-        let literal = self.get(name)?;
-        match literal.len() {
-            1 => Ok(literal.get(0).to_f64()),
-            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))),
-        }
-    }
-
-    /// Names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Literal)> {
-        self.values.iter().map(|(name, literal)| (name.as_str(), literal))
-    }
-
-    /// What the function's probes saw.
-    pub fn probes(&self) -> &[Probed] {
-        &self.probes
-    }
-}
-
-impl IntoIterator for Outputs {
-    type Item = (String, Literal);
-    type IntoIter = std::vec::IntoIter<(String, Literal)>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.values.into_iter()
-    }
-}

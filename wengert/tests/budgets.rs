@@ -1,4 +1,6 @@
 //! Training steps within budgets of memory: whatever is computed again for them, losses, parameters and moments have the same bits.
+//! And gradients of random layers: what is feasible in less memory is feasible in more, and every point of a frontier is feasible.
+#![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::Compiled;
@@ -165,4 +167,82 @@ fn on_the_emulator() {
     for (name, program, least) in [("gpt", gpt(), 3), ("mlp", mlp(), 1)] {
         check(name, &program, Device::Emulator, &gpu, least);
     }
+}
+
+/// The gradient of a chain of random layers with skips.
+fn layered(seed: u64) -> Program {
+    let mut stream = SplitMix64::of(seed, &[]);
+    let mut below = |limit: usize| stream.below(limit as u64) as usize;
+    let (rows, width) = ([1, 3, 8, 17][below(4)], [4, 16, 64][below(3)]);
+    let layers: Vec<[usize; 2]> = (0..2 + below(7)).map(|n| [below(7), below(n + 1)]).collect();
+    let mut program = Program::new();
+    let build = |f: &mut FunctionBuilder| {
+        let (x, w) = (f.input("x", f32([rows, width])), f.input("w", f32([width, width])));
+        let (d_x, d_w) = grad(&(x, w), |(x, w)| {
+            let mut made = vec![x.clone()];
+            for [kind, skip] in &layers {
+                let last = made.last().unwrap();
+                made.push(match kind {
+                    0 | 1 => last.dot(w),
+                    2 => last.tanh(),
+                    3 => last.softmax(1),
+                    4 => last * &made[*skip],
+                    5 => last.sin() + &made[*skip],
+                    _ => (last
+                        - &last
+                            .sum_axes(&[1])
+                            .reshape([rows, 1])
+                            .broadcast_in_dim(f32([rows, width]).unwrap().shape, &[0, 1])
+                            * (1.0 / width as f32))
+                        .exp()
+                        .tanh(),
+                });
+            }
+            made.last().unwrap().sum()
+        });
+        f.output("d_x", d_x);
+        f.output("d_w", d_w);
+    };
+    program.function("f", build).unwrap();
+    program
+}
+
+/// Compiles with budgets from below the least to what the function takes as it is. What is wrong, if something is.
+fn monotone(program: &Program) -> std::result::Result<(), String> {
+    let bytes = |budget: u64| {
+        let options = Options { memory_budget: Some(budget), ..Options::default() };
+        compile(program, "f", &bind!(), &Target::cpu(), &options).map(|plan| Account::sizes(&plan).total())
+    };
+    let plans = frontier(program, "f", &bind!(), &Target::cpu(), &Options::default(), 4).unwrap();
+    let points: Vec<u64> = plans.iter().map(|p| Account::sizes(&p.plan).total()).collect();
+    let (least, most) = (points[0], *points.last().unwrap());
+    let between = (0..4).map(|n| least + (most - least) * n / 4 + n);
+    let mut budgets: Vec<u64> =
+        points.iter().copied().chain(between).chain([least - 1, least - least / 8]).collect();
+    budgets.sort_unstable();
+    budgets.dedup();
+    for budget in budgets {
+        match bytes(budget) {
+            Ok(taken) if taken <= budget && budget >= least => {}
+            Err(error) if budget < least && error.to_string().contains(" does not fit into ") => {}
+            Ok(taken) => return Err(format!("{taken} bytes of {budget}; the least is {least}")),
+            Err(error) => return Err(format!("{budget} bytes, of {points:?}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// How many cases to look at: few, or as the deep tests say.
+fn cases(few: u64) -> u64 {
+    std::env::var("WENGERT_CASES").map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
+}
+
+#[test]
+fn budgets_are_monotone() {
+    let count = cases(12);
+    let wrong: Vec<String> = (0..count)
+        .filter_map(|seed| monotone(&layered(seed)).err().map(|error| format!("seed {seed}: {error}")))
+        .collect();
+    println!("{} passed, {} failed", count - wrong.len() as u64, wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -52,8 +52,8 @@ fn run(executable: &mut Executable, steps: i32) -> f64 {
             _ => Buffer::reading(&n),
         })
         .collect();
-    let outputs = [Buffer::writing(&mut slope)];
-    executable.run(Memory { inputs: &inputs, outputs: &outputs, variables: &[] }).unwrap();
+    let mut outputs = [Buffer::writing(&mut slope)];
+    executable.run(Memory { inputs: &inputs, outputs: &mut outputs, variables: &mut [] }).unwrap();
     slope[0]
 }
 

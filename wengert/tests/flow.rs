@@ -44,7 +44,7 @@ fn check(device: Device, case: &Case, tolerance: f64) {
         let named: Vec<(&str, &Literal)> =
             plan.inputs.iter().zip(inputs).map(|(i, l)| (i.name.as_str(), l)).collect();
         let found = compiled.run(&named).unwrap_or_else(|e| panic!("{}: {e}\n{plan}", case.name));
-        for ((output, found), expected) in found.iter().zip(&expected) {
+        for ((output, found), expected) in found.iter().unwrap().zip(&expected) {
             let allowed = if has_calls(&plan.steps) { tolerance } else { 0.0 };
             assert!(
                 near(found, expected, allowed),

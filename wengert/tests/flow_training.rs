@@ -100,7 +100,7 @@ fn train(device: Device, plan: &Plan, begin: &Arrays) -> (Vec<f64>, Arrays) {
     let mut outputs = Vec::new();
     for run in 0..RUNS {
         let found = step.run(&batch(run)).unwrap_or_else(|error| panic!("{device}: {error}\n{plan}"));
-        outputs.extend(found.iter().map(|(_, value)| value.get(0).to_f64()));
+        outputs.extend(found.iter().unwrap().map(|(_, value)| value.get(0).to_f64()));
     }
     (outputs, session.variables().unwrap())
 }

@@ -329,7 +329,7 @@ fn a_program_may_have_its_own_init() {
     let mut program = Program::new();
     program.function("train_step", train_step).unwrap();
     program
-        .function("init", |f| f.update("model.out.bias", &Tensor::constant(Literal::zeros(DType::F32, &[3]))))
+        .function("init", |f| f.create("model.out.bias", &Tensor::constant(Literal::zeros(DType::F32, &[3]))))
         .unwrap();
     program
         .function("other", |f| {

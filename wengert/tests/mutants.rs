@@ -193,7 +193,7 @@ fn program() -> Program {
             let key = f.key("key");
             let row =
                 Tensor::constant(Literal::from_vec(&[3, 4], (0..12).map(|i| i as f32).collect()).unwrap());
-            f.update("model.w", &(&row * &key.convert(DType::F32).sum()));
+            f.create("model.w", &(&row * &key.convert(DType::F32).sum()));
         })
         .unwrap();
     program

@@ -1,10 +1,11 @@
 //! Probes: hidden outputs, the same on every device, without an effect on anything.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+use wengert::control::{cond, fori, fori_upto, scan, scan_checkpointed, while_at_most, while_loop};
 use wengert::core::op::ProbeKind;
 use wengert::operators::{call, with_derivative};
 use wengert::prelude::*;
-use wengert::{Outputs, pipeline, probes};
+use wengert::{Location, Outputs, Probed, pipeline, probes};
 
 fn run(program: &Program, device: Device, x: &[f32]) -> Outputs {
     let x = Literal::from_vec(&[x.len()], x.to_vec()).unwrap();
@@ -39,7 +40,11 @@ fn probes_show_values_and_cotangents_and_change_no_result() {
     for device in [Device::Interpreter, Device::Cpu, Device::Emulator] {
         let x = [0.5f32, 1.0, 2.0];
         let (seen, unseen) = (run(&program(true), device, &x), run(&program(false), device, &x));
-        assert_eq!(seen.iter().collect::<Vec<_>>(), unseen.iter().collect::<Vec<_>>(), "{device}");
+        assert_eq!(
+            seen.iter().unwrap().collect::<Vec<_>>(),
+            unseen.iter().unwrap().collect::<Vec<_>>(),
+            "{device}"
+        );
         assert!(unseen.probes().is_empty());
         let names: Vec<&str> = seen.probes().iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["h", "inner", "y", "ct"], "{device}");
@@ -98,4 +103,146 @@ fn probes_of_one_name_are_numbered_and_those_of_values_that_are_not_needed_are_s
         f.output("y", x.probe_finite("x"));
     });
     assert!(error.unwrap_err().to_string().contains("probe"));
+}
+
+/// What was seen of a program with probes in control flow, on every device; the outputs are those of the program without them.
+fn watched(build: impl Fn(&mut FunctionBuilder, &dyn Fn(&Tensor, &str) -> Tensor)) -> Vec<Probed> {
+    let program = |watches: bool| {
+        let mut program = Program::new();
+        let watch = move |t: &Tensor, name: &str| if watches { t.probe(name) } else { t.clone() };
+        program.function("f", |f| build(f, &watch)).unwrap();
+        program
+    };
+    let mut all: Vec<Vec<Probed>> = Vec::new();
+    for device in [Device::Interpreter, Device::Cpu, Device::Emulator] {
+        let x = [0.5f32, 1.0, 2.0];
+        let (seen, unseen) = (run(&program(true), device, &x), run(&program(false), device, &x));
+        assert_eq!(
+            seen.iter().unwrap().collect::<Vec<_>>(),
+            unseen.iter().unwrap().collect::<Vec<_>>(),
+            "{device}"
+        );
+        let mut probes = seen.probes().to_vec();
+        probes.iter_mut().for_each(|p| p.location = Location::Unknown);
+        all.push(probes);
+    }
+    assert!(all.iter().all(|probes| *probes == all[0]), "{all:?}");
+    all.swap_remove(0)
+}
+
+fn numbers(literal: &Literal) -> Vec<f64> {
+    literal.scalars().map(|s| s.to_f64()).collect()
+}
+
+#[test]
+fn a_probe_in_a_loop_shows_every_step() {
+    let probes = watched(|f, watch| {
+        let x = f.input("x", f32("3"));
+        let (last, _) = scan(&Tensor::constant(0.0f32), &x, |sum, x| {
+            let sum = watch(&(sum + x), "sum");
+            (sum.probe_finite("finite"), sum)
+        });
+        f.output("last", last);
+    });
+    let sum = probes.iter().find(|p| p.name == "sum").unwrap();
+    assert_eq!((numbers(&sum.value), &sum.seen), (vec![0.5, 1.5, 3.5], &None));
+    let finite = probes.iter().find(|p| p.name == "finite").unwrap();
+    assert_eq!((&finite.value, &finite.seen), (&Literal::from(true), &None));
+}
+
+#[test]
+fn a_probe_in_a_loop_of_unknown_length_says_which_steps_ran() {
+    let probes = watched(|f, watch| {
+        let x = f.input("x", f32("3"));
+        // x + x + … until it is 5: from 3.5 once.
+        let y = while_at_most(4usize, &x.sum(), |y| y.lt(5.0), |y| watch(&(y * 2.0), "y"));
+        let count = x.sum().convert(DType::I32) - 1;
+        let z = fori_upto(&count, 4usize, &x.sum(), |_, z| watch(&(z + 1.0), "z"));
+        f.output("sum", y + z);
+    });
+    assert_eq!(probes.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["y", "z"]);
+    assert_eq!(numbers(&probes[0].value), [7.0, 0.0, 0.0, 0.0]);
+    assert_eq!(numbers(probes[0].seen.as_ref().unwrap()), [1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(numbers(&probes[1].value), [4.5, 5.5, 0.0, 0.0]);
+    assert_eq!(numbers(probes[1].seen.as_ref().unwrap()), [1.0, 1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_probe_in_a_branch_says_whether_it_was_taken() {
+    let probes = watched(|f, watch| {
+        let x = f.input("x", f32("3"));
+        let taken = |name: &'static str, y: f64| {
+            cond(&x.sum().gt(y), || watch(&(&x * 2.0), name), || watch(&(&x * 3.0), "otherwise"))
+        };
+        f.output("sum", taken("taken", 3.0) + taken("not", 4.0));
+    });
+    let names: Vec<&str> = probes.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["taken", "otherwise", "not", "otherwise.2"]);
+    let seen: Vec<f64> = probes.iter().flat_map(|p| numbers(p.seen.as_ref().unwrap())).collect();
+    assert_eq!(seen, [1.0, 0.0, 0.0, 1.0]);
+    assert_eq!(numbers(&probes[0].value), [1.0, 2.0, 4.0]);
+    assert_eq!(numbers(&probes[1].value), [0.0; 3]);
+    assert_eq!(numbers(&probes[3].value), [1.5, 3.0, 6.0]);
+}
+
+#[test]
+fn probes_in_nested_control_flow_are_stacked_from_the_outside() {
+    let probes = watched(|f, watch| {
+        let x = f.input("x", f32("3"));
+        let step = |sum: &Tensor, x: &Tensor| {
+            let inner = |i: &Tensor, y: &Tensor| {
+                // In the second round of each step, and in a call.
+                let other = || call("other", y, |y| watch(&(y * 10.0), "y").log().probe_finite("log"));
+                cond(&i.eq(1), other, || y - 1.0)
+            };
+            let y = fori(2usize, x, inner);
+            (sum + &y, Vec::<Tensor>::new())
+        };
+        f.output("sum", scan(&Tensor::constant(0.0f32), &x, step).0);
+    });
+    let y = probes.iter().find(|p| p.name == "y").unwrap();
+    assert_eq!(y.value.shape(), [3, 2]);
+    assert_eq!(numbers(&y.value), [0.0, -5.0, 0.0, 0.0, 0.0, 10.0]);
+    assert_eq!(numbers(y.seen.as_ref().unwrap()), [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    // log −5 and log 0.
+    assert_eq!(probes.iter().find(|p| p.name == "log").unwrap().value, Literal::from(false));
+}
+
+#[test]
+fn a_probe_whose_steps_have_no_bound_is_refused_with_its_line() {
+    let refused = |build: &dyn Fn(&Tensor) -> Tensor| {
+        let mut program = Program::new();
+        program
+            .function("f", |f| {
+                let x = f.input("x", f32("3"));
+                f.output("y", build(&x));
+            })
+            .unwrap();
+        let mut session = Session::open(Device::Cpu).unwrap();
+        session.compile(&program, "f", bind!()).err().unwrap().to_string()
+    };
+    let error = refused(&|x| while_loop(&x.sum(), |y| y.lt(5.0), |y| (y * 2.0).probe("y")));
+    assert!(error.contains("no bound") && error.contains("probes.rs:"), "{error}");
+    let error = refused(&|x| while_at_most(4usize, &x.sum(), |y| y.probe("y").lt(5.0), |y| y * 2.0));
+    assert!(error.contains("in the condition") && error.contains("probes.rs:"), "{error}");
+}
+
+#[test]
+fn what_a_checkpoint_computes_again_is_reported_once() {
+    let probes = watched(|f, watch| {
+        let x = f.input("x", f32("3"));
+        let loss = |x: &Tensor| {
+            let block = |x: &Tensor| watch(&x.sin(), "h").exp();
+            let y = checkpoint(Checkpoint::nothing(), x, block);
+            let step = |sum: &Tensor, x: &Tensor| (sum * watch(&x.cos(), "step"), Vec::<Tensor>::new());
+            scan_checkpointed(1, &y.sum(), x, step).0
+        };
+        let (loss, gradient) = value_and_grad(&x, loss);
+        f.output("loss", loss);
+        f.output("gradient", gradient);
+    });
+    let names: Vec<&str> = probes.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["h", "step"]);
+    let cosines = [0.5f64, 1.0, 2.0].map(f64::cos);
+    assert!(numbers(&probes[1].value).iter().zip(cosines).all(|(got, x)| (got - x).abs() < 1e-6));
 }

@@ -14,7 +14,7 @@ fn program() -> Program {
     let f32s = |dim: &'static str| TensorType::new(DType::F32, [dim]);
     let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Ones);
     let mut program = Program::new();
-    program.function("init", |f| f.update("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0])))).unwrap();
+    program.function("init", |f| f.create("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0])))).unwrap();
     program
         .function("step", |f| {
             let x = f.input("x", TensorType::new(DType::F32, [3usize]));
@@ -88,7 +88,7 @@ fn inputs_are_checked_by_name_and_type() {
         let outputs = double.run(&[("x", &x)]).unwrap();
         assert!(outputs.get("z").unwrap_err().to_string().contains("outputs are `y`"));
         assert!(outputs.scalar("y").unwrap_err().message.contains("not a single number"));
-        assert_eq!(outputs.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["y"]);
+        assert_eq!(outputs.iter().unwrap().map(|(name, _)| name).collect::<Vec<_>>(), ["y"]);
 
         let mut compile =
             |binding: Binding| session.compile(&program, "double", binding).unwrap_err().to_string();

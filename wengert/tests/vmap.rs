@@ -98,7 +98,7 @@ fn on_the_cpu(program: &Program) {
     let batch = each.run(&[("x", &images), ("y", &labels)]).unwrap();
     for n in 0..COUNT {
         let single = one.run(&[("x", &row(&images, n)), ("y", &row(&labels, n))]).unwrap();
-        for (name, wanted) in single.iter() {
+        for (name, wanted) in single.iter().unwrap() {
             let (given, wanted) = (floats(&row(batch.get(name).unwrap(), n)), floats(wanted));
             let scale = wanted.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
             for (a, b) in given.iter().zip(&wanted) {

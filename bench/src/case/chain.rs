@@ -106,7 +106,7 @@ pub(super) fn make(chain: Chain, dtype: DType, elements: usize) -> Result<Made> 
                 (inner.abs() + 1.0).sqrt()
             }
         };
-        f.update("y", &y);
+        f.create("y", &y);
     })?;
     let mut variables = Vec::new();
     for name in chain.operands() {

@@ -106,7 +106,7 @@ pub(super) fn make(network: &Convolutional) -> Result<Made> {
         let model = f.state("model", Convnet::new(&network.settings()));
         let (loss, gradient) = value_and_grad(&model, |m| loss_of(&m.call(&x, None), &y));
         Adam::new(RATE).step(f, &model, &gradient);
-        f.update("loss", &loss);
+        f.create("loss", &loss);
     })?;
     let mut variables = drawn(network.parameters())?;
     variables.push(("x".into(), uniform("x", DType::F32, &of_x, 0.0, 1.0)?));

@@ -97,7 +97,7 @@ pub(super) fn make(epilogue: Epilogue, dtype: DType, extent: usize) -> Result<Ma
             Epilogue::BiasGelu => biased().gelu_tanh(),
             Epilogue::Residual => &product + read(f, "r", dtype, &square),
         };
-        f.update("y", &y);
+        f.create("y", &y);
     })?;
     let mut variables = Vec::new();
     for name in ["x", "w"] {
@@ -154,7 +154,7 @@ pub(super) fn make_product(dtype: DType, product: &Product) -> Result<Made> {
     let (of_x, of_w) = ([product.rows, product.inner], product.of_w());
     let program = program(|f| {
         let (x, w) = (read(f, "x", dtype, &of_x), read(f, "w", dtype, &of_w));
-        f.update("y", &x.dot(&if product.transposed { w.matrix_transpose() } else { w }));
+        f.create("y", &x.dot(&if product.transposed { w.matrix_transpose() } else { w }));
     })?;
     let variables = vec![
         ("x".to_owned(), uniform("x", dtype, &of_x, -1.0, 1.0)?),

@@ -128,7 +128,7 @@ impl Inference {
                     f.param("model", Bert::new(&network.settings())).embed(&x, &mask)
                 }
             };
-            f.update("y", &y);
+            f.create("y", &y);
         })
     }
 

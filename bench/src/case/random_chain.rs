@@ -196,7 +196,7 @@ pub(super) fn make(seed: u64, number: u64, elements: usize) -> Result<Made> {
     let chain = RandomChain::draw(seed, number);
     let program = program(|f| {
         let y = chain.graph(f, elements);
-        f.update("y", &y);
+        f.create("y", &y);
     })?;
     let mut variables = vec![];
     for (k, name) in ARRAYS.iter().enumerate() {

@@ -127,7 +127,7 @@ pub(super) fn make(network: &Recurrent) -> Result<Made> {
             f.state("model", Model { lstm: Lstm::new(inputs, width), out: Linear::new(width, classes) });
         let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x, network), &y));
         AdamW::new(super::training::RATE).step(f, &model, &gradient);
-        f.update("loss", &loss);
+        f.create("loss", &loss);
     })?;
     let rows = labels("y", steps * batch, classes)?;
     let rows: Vec<i32> = rows.scalars().map(|s| s.to_f64() as i32).collect();

@@ -52,7 +52,7 @@ impl ResNet {
             for (path, value) in seen.tensors() {
                 f.update(&format!("model.{path}"), &value);
             }
-            f.update("loss", &loss);
+            f.create("loss", &loss);
         })
     }
 

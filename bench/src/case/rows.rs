@@ -107,26 +107,26 @@ pub(super) fn make(kernel: RowKernel, dtype: DType, rows: usize, columns: usize)
     let program = program(|f| {
         let x = read(f, "x", dtype, &shape);
         match kernel {
-            RowKernel::Softmax => f.update("y", &x.softmax(1)),
+            RowKernel::Softmax => f.create("y", &x.softmax(1)),
             RowKernel::LayerNorm => {
                 let norm = f.param("norm", norm());
-                f.update("y", &norm.call(&x));
+                f.create("y", &norm.call(&x));
             }
             RowKernel::LayerNormBackward => {
                 let norm = f.param("norm", norm());
                 let dy = read(f, "dy", dtype, &shape);
                 let (y, pullback) = vjp(&(x, norm), |(x, norm)| norm.call(x));
                 let (dx, gradient) = pullback(&dy);
-                f.update("y", &y);
-                f.update("dx", &dx);
-                f.update("dgamma", &gradient.weight);
-                f.update("dbeta", &gradient.bias);
+                f.create("y", &y);
+                f.create("dx", &dx);
+                f.create("dgamma", &gradient.weight);
+                f.create("dbeta", &gradient.bias);
             }
             RowKernel::CrossEntropyBackward => {
                 let labels = read(f, "labels", DType::I32, &[rows]);
                 let (loss, gradient) = value_and_grad(&x, |x| cross_entropy(x, &labels));
-                f.update("loss", &loss);
-                f.update("dx", &gradient);
+                f.create("loss", &loss);
+                f.create("dx", &gradient);
             }
         }
     })?;

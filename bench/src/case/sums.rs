@@ -30,7 +30,7 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
 pub(super) fn make(dtype: DType, shape: &[usize]) -> Result<Made> {
     let program = program(|f| {
         let x = read(f, "x", dtype, shape);
-        f.update("y", &x.convert(DType::F32).sum_axes(&[0]));
+        f.create("y", &x.convert(DType::F32).sum_axes(&[0]));
     })?;
     let variables = vec![("x".to_owned(), uniform("x", dtype, shape, -1.0, 1.0)?)];
     Ok(Made { program, variables, init: None, check })

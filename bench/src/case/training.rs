@@ -121,7 +121,7 @@ pub(super) fn make(network: &Network) -> Result<Made> {
             Algorithm::Adam => Adam::new(RATE).step(f, &model, &gradient),
             Algorithm::AdamW => AdamW::new(RATE).step(f, &model, &gradient),
         }
-        f.update("loss", &loss);
+        f.create("loss", &loss);
     })?;
     let mut variables = drawn(parameters(widths))?;
     variables.push(("x".into(), uniform("x", DType::F32, &[*batch, input], 0.0, 1.0)?));

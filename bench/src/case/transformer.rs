@@ -83,7 +83,7 @@ impl Transformer {
             let model = f.state("model", Gpt::new(&self.settings()));
             let (loss, gradient) = value_and_grad(&model, |m| m.loss(&x, &y));
             AdamW::new(RATE).step(f, &model, &gradient);
-            f.update("loss", &loss);
+            f.create("loss", &loss);
         })
     }
 

@@ -25,7 +25,7 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
 pub(super) fn make(dtype: DType, extent: usize) -> Result<Made> {
     let program = program(|f| {
         let x = read(f, "x", dtype, &[extent, extent]);
-        f.update("y", &x.permute(&[1, 0]));
+        f.create("y", &x.permute(&[1, 0]));
     })?;
     let variables = vec![("x".to_owned(), uniform("x", dtype, &[extent, extent], -1.0, 1.0)?)];
     Ok(Made { program, variables, init: None, check })

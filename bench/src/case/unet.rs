@@ -42,7 +42,7 @@ impl UNet {
             let model = f.state("model", Model::new(&self.settings()));
             let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x), &y));
             Adam::new(RATE).step(f, &model, &gradient);
-            f.update("loss", &loss);
+            f.create("loss", &loss);
         })
     }
 

@@ -13,6 +13,8 @@
 //! Equal kernels come back with many plans: a module's result is kept by its text below cargo's target directory, so that
 //! only what is new is assembled.
 //!
+//! Modules are assembled with the options that the driver compiles with on a GPU ([`arguments`]), so the figures hold there.
+//!
 //! A spill fails the gate, unless a line of `ci/allowed-spills.txt` allows it and says why.
 
 mod allowed;
@@ -33,6 +35,7 @@ use std::thread;
 
 use wengert_core::{Diagnostic, Result};
 pub use wengert_cuda::architecture::Architecture;
+use wengert_cuda::assembly::ptxas_arguments;
 
 use crate::toolkit::{Toolkit, target_directory};
 
@@ -217,6 +220,18 @@ fn admits(text: &str, architecture: Architecture) -> bool {
     if name.ends_with(['a', 'f']) { architecture.number == number } else { architecture.number >= number }
 }
 
+/// The words of `ptxas`' command line that decide about the code, for an architecture (`sm_90`):
+/// those of the driver ([`wengert_cuda::assembly`]).
+///
+/// # Panics
+///
+/// If there is no such architecture.
+pub fn arguments(architecture: &str) -> Vec<String> {
+    ptxas_arguments(
+        Architecture::from_name(architecture).expect("the caller names one of `Architecture::ALL`"),
+    )
+}
+
 /// What `ptxas -v` writes, from the cache or afresh; the inner error is its refusal.
 fn verbose_output(
     toolkit: &Toolkit,
@@ -225,8 +240,9 @@ fn verbose_output(
     architecture: Architecture,
 ) -> Result<std::result::Result<String, String>> {
     const END: &str = "\n=== PTX ===\n";
+    let arguments = arguments(&architecture.name());
     let mut hasher = DefaultHasher::new();
-    (text, toolkit.root(), crate::toolkit::PACKAGES).hash(&mut hasher);
+    (text, toolkit.root(), crate::toolkit::PACKAGES, &arguments).hash(&mut hasher);
     let kept = cache.join(format!("{:016x}.{}", hasher.finish(), architecture.name()));
     if let Ok(found) = fs::read_to_string(&kept)
         && let Some((words, of)) = found.split_once(END)
@@ -239,7 +255,7 @@ fn verbose_output(
     let source = scratch.path().join("module.ptx");
     fs::write(&source, text).map_err(trouble)?;
     let mut ptxas = toolkit.ptxas();
-    ptxas.args(["-v", "--warn-on-spills"]).arg(format!("-arch={}", architecture.name()));
+    ptxas.args(["-v", "--warn-on-spills"]).args(&arguments);
     ptxas.arg("-o").arg(scratch.path().join("module.cubin")).arg(&source);
     let output = ptxas.output().map_err(|e| Diagnostic::new(format!("cannot run ptxas: {e}")))?;
     let words = [&output.stdout[..], &output.stderr[..]].concat();

@@ -175,20 +175,22 @@ impl Attention {
         Ok(())
     }
 
-    /// Multiplications and additions, of pairs of a query and a key that it sees.
+    /// Multiplications and additions, of pairs of a query and a key that it sees; saturates.
     pub(super) fn flops(&self) -> u64 {
-        let pairs: u64 = match self.causal {
-            false => self.queries as u64 * self.keys as u64,
+        let (t, s) = (self.queries as u64, self.keys as u64);
+        let pairs = match self.causal {
+            false => t.saturating_mul(s),
             true => {
-                let (t, s) = (self.queries as u64, self.keys as u64);
                 // Queries before the last key see one more each.
                 let growing = t.min(s);
-                growing * (growing + 1) / 2 + (t - growing) * s
+                let triangle = growing.saturating_mul(growing.saturating_add(1)) / 2;
+                triangle.saturating_add((t - growing).saturating_mul(s))
             }
         };
         // Forward, scores and the weighted sum; backward, the scores again and four more.
         let products = if self.backward { 5 } else { 2 };
-        2 * products * pairs * (self.batch * self.heads * self.width) as u64
+        let heads = [self.batch, self.heads, self.width].into_iter().map(|e| e as u64);
+        heads.fold(pairs.saturating_mul(2 * products), u64::saturating_mul)
     }
 
     pub(super) fn reference(&self, operands: &[Literal]) -> Vec<Reference> {

@@ -100,21 +100,36 @@ impl Call {
         }
     }
 
-    /// Multiplications and additions.
+    /// Multiplications and additions; saturates.
     pub fn flops(&self) -> u64 {
         match self {
-            Call::Gemm(g) => 2 * (g.batch * g.m * g.n) as u64 * g.k as u64,
-            Call::Convolution(c) => {
-                let window: usize = c.window.iter().map(|w| w.filter * w.output).product();
-                2 * (c.batch * c.groups * c.input_channels * c.output_channels) as u64 * window as u64
-            }
-            Call::Scatter(s) if matches!(s.kind, ScatterKind::Add | ScatterKind::Mul) => {
-                s.updates.iter().product::<usize>() as u64
-            }
             // Comparisons and copies are neither.
-            Call::Scatter(_) => 0,
-            // Comparisons are neither.
+            Call::Scatter(s) if !matches!(s.kind, ScatterKind::Add | ScatterKind::Mul) => 0,
             Call::Sort(_) | Call::TopK(_) => 0,
+            _ => self.count(0),
+        }
+    }
+
+    /// A bound for the iterations of loops over all extents of the call, of which an empty one counts as 1; saturates. There may be many where there is
+    /// nothing to add.
+    pub fn iterations(&self) -> u64 {
+        self.count(1)
+    }
+
+    /// The product of what its loops go over, where no extent counts less than `least`.
+    fn count(&self, least: usize) -> u64 {
+        let product =
+            |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul((*e).max(least) as u64));
+        match self {
+            Call::Gemm(g) => product(&[2, g.batch, g.m, g.n, g.k]),
+            Call::Convolution(c) => {
+                let window = c.window.iter().map(|w| product(&[w.filter, w.output]));
+                let channels = product(&[2, c.batch, c.groups, c.input_channels, c.output_channels]);
+                window.fold(channels, u64::saturating_mul)
+            }
+            Call::Scatter(s) => product(&s.updates),
+            Call::Sort(s) => product(&[s.outer, s.length, s.inner]),
+            Call::TopK(t) => product(&[t.outer, t.length]),
             Call::Attention(a) => a.flops(),
         }
     }
@@ -213,11 +228,12 @@ impl Call {
     }
 }
 
-/// An error if the product of extents is beyond what memory can hold.
+/// An error if the product of extents is beyond what memory can hold. Empty extents count as 1, so the product of any of the extents fits
+/// too: back ends form such products.
 fn fits(what: &str, extents: &[usize]) -> Result<()> {
     extents
         .iter()
-        .try_fold(1usize, |n, e| n.checked_mul(*e))
+        .try_fold(1usize, |n, e| n.checked_mul((*e).max(1)))
         .filter(|n| *n <= isize::MAX as usize / 16)
         .map(|_| ())
         .ok_or_else(|| Diagnostic::new(format!("{what}: extents {extents:?} overflow")))

@@ -5,6 +5,7 @@
 
 use super::{Differentiable, KeyPath, mismatch, mismatched_components};
 use crate::graph::tensor::Tensor;
+use crate::location::Location;
 use std::collections::BTreeMap;
 
 impl<T: Differentiable> Differentiable for Vec<T> {
@@ -42,8 +43,13 @@ impl<T: Differentiable> Differentiable for Vec<T> {
         }
         moved
     }
+    #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
-        self.iter().map(T::zero_tangent).collect()
+        let mut zeros = Vec::with_capacity(self.len());
+        for item in self {
+            zeros.push(item.zero_tangent());
+        }
+        zeros
     }
 }
 
@@ -80,8 +86,10 @@ impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
         }
         moved.try_into().unwrap_or_else(|_| unreachable!("there are as many items as in the array"))
     }
+    #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
-        std::array::from_fn(|i| self[i].zero_tangent())
+        let caller = Location::caller();
+        std::array::from_fn(|i| caller.attribute(|| self[i].zero_tangent()))
     }
 }
 
@@ -121,8 +129,13 @@ impl<T: Differentiable> Differentiable for BTreeMap<String, T> {
         }
         moved
     }
+    #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
-        self.iter().map(|(key, item)| (key.clone(), item.zero_tangent())).collect()
+        let mut zeros = BTreeMap::new();
+        for (key, item) in self {
+            zeros.insert(key.clone(), item.zero_tangent());
+        }
+        zeros
     }
 }
 
@@ -163,8 +176,9 @@ impl<T: Differentiable> Differentiable for Option<T> {
             _ => mismatch(self, direction, ONE_IS_THERE),
         }
     }
+    #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
-        self.as_ref().map(T::zero_tangent)
+        Some(self.as_ref()?.zero_tangent())
     }
 }
 
@@ -193,6 +207,7 @@ impl<T: Differentiable> Differentiable for Box<T> {
     fn move_along(&self, direction: &Self::TangentVector) -> Self {
         Box::new((**self).move_along(direction))
     }
+    #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
         Box::new((**self).zero_tangent())
     }
@@ -224,6 +239,7 @@ macro_rules! tuple {
             fn move_along(&self, direction: &Self::TangentVector) -> Self {
                 ($(self.$i.move_along(&direction.$i),)*)
             }
+            #[track_caller]
             fn zero_tangent(&self) -> Self::TangentVector {
                 ($(self.$i.zero_tangent(),)*)
             }

@@ -147,7 +147,8 @@ pub trait Differentiable: Sized {
     /// The zero tangent; depends on the shapes only.
     #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
-        self.tangent(&KeyPath::default(), &mut |_, t| t.zeros_like())
+        let caller = Location::caller();
+        self.tangent(&KeyPath::default(), &mut |_, t| caller.attribute(|| t.zeros_like()))
     }
 
     /// All differentiable tensors by key path.
@@ -160,19 +161,22 @@ pub trait Differentiable: Sized {
     /// The differentiable tensor at a key path.
     ///
     /// Error: there is none; those that there are are named.
+    #[track_caller]
     fn tensor(&self, path: &str) -> Result<Tensor> {
+        let caller = Location::caller();
         let mut found = None;
         self.visit_tensors(&KeyPath::default(), &mut |at, t| {
             if at.as_str() == path {
                 found.get_or_insert_with(|| t.clone());
             }
         });
-        found.ok_or_else(|| no_such_path(self, path))
+        found.ok_or_else(|| no_such_path(self, path).at(caller, "asked for here"))
     }
 
     /// The same value with other tensors at some key paths; the rest stays.
     ///
     /// Errors: there is no such path; it is given twice; the new tensor is of another type, or poisoned.
+    #[track_caller]
     fn with_tensors<'a>(&self, replacements: impl IntoIterator<Item = (&'a str, Tensor)>) -> Result<Self> {
         let mut replacements: Vec<(&str, Option<Tensor>)> =
             replacements.into_iter().map(|(path, tensor)| (path, Some(tensor))).collect();

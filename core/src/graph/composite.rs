@@ -17,6 +17,9 @@ impl Tensor {
     #[track_caller]
     pub fn dim_as_value(dim: impl Into<Dim>, dtype: DType) -> Tensor {
         let dim = dim.into();
+        if let Some(error) = dim.error() {
+            return Tensor::poisoned(error.clone());
+        }
         match dim.as_constant() {
             Some(value) => Tensor::constant(crate::Literal::full(&[], Scalar::from_i64(dtype, value))),
             None => Tensor::apply(DimAsValue { dim, dtype }, &[]),
@@ -35,8 +38,8 @@ impl Tensor {
         let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
         if !dtype.is_float() {
             return self.fail(
-                Diagnostic::new(format!("the mean of {}", self.ty()))
-                    .help("convert it to a float dtype first"),
+                Diagnostic::new(format!("mean of {}, which is not of floats", self.ty()))
+                    .help("convert it to a float dtype first, e.g. by `.convert(DType::F32)`"),
             );
         }
         let sum = self.convert(dtype).sum_axes(axes);
@@ -178,8 +181,10 @@ impl Tensor {
             return self.clone();
         }
         if !self.dtype().is_integer() {
-            return self
-                .fail(Diagnostic::new(format!("one_hot of {}", self.ty())).help("classes are integers"));
+            return self.fail(
+                Diagnostic::new(format!("one_hot of {}, which is not of integers", self.ty()))
+                    .help("classes are integers: convert it, e.g. by `.convert(DType::I32)`"),
+            );
         }
         let wide = if matches!(self.dtype(), DType::I8 | DType::U8) { DType::I32 } else { self.dtype() };
         let shape: Vec<Dim> = self.shape().iter().cloned().chain([Dim::from(classes)]).collect();
@@ -191,7 +196,10 @@ impl Tensor {
     #[track_caller]
     pub fn gather_rows(&self, indices: &Tensor) -> Tensor {
         if self.error().is_none() && self.rank() == 0 {
-            return self.fail(Diagnostic::new(format!("{} has no rows", self.ty())));
+            return self.fail(
+                Diagnostic::new(format!("gather_rows: {} has no rows", self.ty()))
+                    .help("a table has at least one axis"),
+            );
         }
         let indices = match indices.dtype() {
             DType::I32 | DType::I64 => indices.clone(),
@@ -220,12 +228,15 @@ impl Tensor {
             return self.clone();
         }
         if axis > self.rank() {
-            return self.fail(Diagnostic::new(format!("flatten from axis {axis} of {}", self.ty())));
+            return self.no_axis("flatten", axis);
         }
         let (kept, merged) = self.shape().split_at(axis);
         let Some(product) = merged.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)) else {
-            let error = Diagnostic::new(format!("axes {axis}.. of {} have no linear product", self.ty()));
-            return self.fail(error.help("bind all but one of their dimension variables"));
+            let error = Diagnostic::new(format!(
+                "flatten: the product of the axes from {axis} on of {} is not linear in the dimension variables",
+                self.ty()
+            ));
+            return self.fail(error.help("give numbers instead of all variables but one"));
         };
         self.reshape(kept.iter().cloned().chain([product]))
     }

@@ -38,6 +38,11 @@ impl Values {
         self.known.insert(value, array);
     }
 
+    /// What a value is, where that is known.
+    pub(super) fn array(&self, value: ValueId) -> Option<Array<f64>> {
+        self.known.get(&value).cloned()
+    }
+
     /// The results of an earlier equation that computes the same of the same.
     pub(super) fn emitted(&self, equation: &Equation) -> Option<Vec<ValueId>> {
         let key = (equation.op.clone(), equation.operands.clone(), equation.regions.clone());
@@ -90,14 +95,17 @@ impl Scope {
         let tensor = self.input_at(value.ty(), location);
         if self.is_eager() {
             let (_, id) = tensor.traced_value().expect("an input is traced");
-            self.set_value(id, Array::from_literal(value));
+            match Array::from_literal(value) {
+                Ok(array) => self.set_value(id, array),
+                Err(error) => return Tensor::poisoned(error),
+            }
         }
         tensor
     }
 
     /// What a value is, where that is known.
     pub fn known(&self, value: ValueId) -> Option<Array<f64>> {
-        self.building().values.known.get(&value).cloned()
+        self.building().values.array(value)
     }
 
     /// The equations so far.

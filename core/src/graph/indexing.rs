@@ -3,9 +3,9 @@
 
 use super::tensor::Tensor;
 use crate::call::ScatterKind;
-use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::location::Location;
 use crate::op::{DynamicSlice, DynamicUpdateSlice, Gather, Scatter};
 use crate::scalar::Scalar;
 
@@ -183,7 +183,7 @@ impl Tensor {
     #[track_caller]
     pub fn dynamic_slice_in_dim(&self, start: &Tensor, size: impl Into<Dim>, axis: usize) -> Tensor {
         let mut sizes = self.shape().to_vec();
-        let Some(along) = sizes.get_mut(axis) else { return self.no_axis(axis) };
+        let Some(along) = sizes.get_mut(axis) else { return self.no_axis("dynamic_slice", axis) };
         *along = size.into();
         self.dynamic_slice(&self.along(start, axis).iter().collect::<Vec<_>>(), sizes)
     }
@@ -204,17 +204,9 @@ impl Tensor {
     #[track_caller]
     pub fn dynamic_update_slice_in_dim(&self, update: &Tensor, start: &Tensor, axis: usize) -> Tensor {
         if axis >= self.rank() {
-            return self.no_axis(axis);
+            return self.no_axis("dynamic_update_slice", axis);
         }
         self.dynamic_update_slice(update, &self.along(start, axis).iter().collect::<Vec<_>>())
-    }
-
-    #[track_caller]
-    fn no_axis(&self, axis: usize) -> Tensor {
-        if self.error().is_some() {
-            return self.clone();
-        }
-        self.fail(Diagnostic::new(format!("axis {axis} of {}", self.ty())))
     }
 
     /// Starts that are 0 but along one axis.
@@ -230,6 +222,7 @@ fn scalars(starts: &[&Tensor]) -> Vec<Tensor> {
     match starts {
         [vector] if vector.rank() == 1 => match vector.shape()[0].as_extent() {
             Some(count) => {
+                let _user = Location::caller().attributed();
                 (0..count as i64).map(|i| vector.slice_axis(0, i, i + 1).reshape(Vec::<Dim>::new())).collect()
             }
             None => vec![(*vector).clone()],

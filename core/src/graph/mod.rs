@@ -44,6 +44,7 @@ use crate::location::{LocationId, LocationTable};
 use crate::op::Op;
 use crate::ty::TensorType;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 typed_id! {
@@ -129,7 +130,11 @@ pub struct Body {
 }
 
 /// `results = op(operands)`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+///
+/// Two equations are equal, and have the same hash, if they compute the same. Their locations do not count: they say where
+/// the code comes from, for messages, and never decide what is computed. So bodies and regions are compared without
+/// locations too. The text of [`print()`] with [`PrintOptions::locations`] shows a difference in locations.
+#[derive(Clone, Debug)]
 pub struct Equation {
     /// What is computed, with its attributes.
     pub op: Op,
@@ -141,6 +146,25 @@ pub struct Equation {
     pub regions: Vec<Region>,
     /// Where it comes from.
     pub location: LocationId,
+}
+
+impl PartialEq for Equation {
+    fn eq(&self, other: &Self) -> bool {
+        let Equation { op, operands, results, regions, location: _ } = self;
+        *op == other.op
+            && *operands == other.operands
+            && *results == other.results
+            && *regions == other.regions
+    }
+}
+
+impl Eq for Equation {}
+
+impl Hash for Equation {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Equation { op, operands, results, regions, location: _ } = self;
+        (op, operands, results, regions).hash(state);
+    }
 }
 
 impl InputRole {

@@ -73,20 +73,47 @@ impl Tensor {
             return self.clone();
         }
         let Some(offset) = shape.len().checked_sub(self.rank()) else {
-            return self.fail(Diagnostic::new(format!("{} cannot be broadcast to fewer axes", self.ty())));
+            let error = Diagnostic::new(format!(
+                "broadcast_to: {} has {} axes, the shape {shape:?} has {}",
+                self.ty(),
+                self.rank(),
+                shape.len()
+            ));
+            return self.fail(error.help("a shape to broadcast to has at least as many axes as the tensor"));
         };
         let dims: Vec<usize> = (0..self.rank()).map(|i| i + offset).collect();
         self.broadcast_in_dim(shape.to_vec(), &dims)
     }
 
-    /// A poisoned tensor whose error says where; the function's builder learns of it.
+    /// A poisoned tensor whose error says where; the function's builder learns of it. A tensor that is poisoned already keeps its error.
     #[track_caller]
     pub(crate) fn fail(&self, error: Diagnostic) -> Tensor {
-        let error = error.at(Location::caller(), "");
-        if let Some(scope) = self.scope().cloned().or_else(super::build::Scope::current) {
+        Tensor::fail_of(&[self], error)
+    }
+
+    /// What an operation of the library gives for operands that it refuses: a poisoned tensor whose error says where the operation is
+    /// and where the operands were made. The function's builder learns of it. Of operands that are poisoned already, the first error is kept.
+    #[track_caller]
+    pub fn fail_of(operands: &[&Tensor], error: Diagnostic) -> Tensor {
+        if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
+            return (*poisoned).clone();
+        }
+        let mut error = error.at(Location::caller(), "");
+        for operand in operands {
+            error = error.operand(operand.defined_at(), operand.ty());
+        }
+        let scope = operands.iter().find_map(|t| t.scope()).cloned().or_else(super::build::Scope::current);
+        if let Some(scope) = scope {
             scope.fail(&error);
         }
         Tensor::poisoned(error)
+    }
+
+    /// The operation `name` is asked for an axis that the tensor does not have.
+    #[track_caller]
+    pub(crate) fn no_axis(&self, name: &str, axis: usize) -> Tensor {
+        let error = Diagnostic::new(format!("{name}: {} has no axis {axis}", self.ty()));
+        self.fail(error.help(crate::op::axes_of(self.rank())))
     }
 
     /// Both operands broadcast to a common shape.

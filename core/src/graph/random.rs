@@ -32,6 +32,7 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Literal;
+use crate::location::Location;
 use crate::op::RandomBits;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -95,6 +96,7 @@ impl Tensor {
     /// `count` new keys out of a key (`self`): use these, and not the old one, from then on.
     #[track_caller]
     pub fn split_key(&self, count: usize) -> Vec<Tensor> {
+        let _user = Location::caller().attributed();
         let keys = self.split_keys(count);
         (0..count as i64).map(|i| keys.slice_axis(0, i, i + 1).reshape([2usize])).collect()
     }
@@ -115,9 +117,10 @@ impl Tensor {
             return if self.error().is_some() { self.clone() } else { number };
         }
         if !number.dtype().is_integer() || number.rank() != 0 {
-            let error = Diagnostic::new(format!("{} is folded into a key", number.ty()));
-            return self.fail(error.help("fold in an integer scalar"));
+            let error = Diagnostic::new(format!("fold_in: a number of type {}", number.ty()));
+            return self.fail(error.help("a number that is folded into a key is an integer scalar"));
         }
+        let _user = Location::caller().attributed();
         // Of 64 bits with its sign, whatever its dtype.
         let number = number.convert(DType::I64).convert(DType::U64);
         let word = |t: Tensor| t.convert(DType::U32).reshape([1usize]);
@@ -148,7 +151,8 @@ impl Tensor {
                 (mantissa.or(0x3f80_0000).bitcast(DType::F32) - 1.0).convert(dtype)
             }
             _ => self.fail(
-                Diagnostic::new(format!("random numbers of dtype {dtype}")).help("ask for a float dtype"),
+                Diagnostic::new(format!("random floats of dtype {dtype}"))
+                    .help("ask for a float dtype; `random_bits` gives unsigned integers"),
             ),
         }
     }
@@ -191,6 +195,7 @@ impl Tensor {
         let shape = dims(shape);
         let pairs: Vec<Dim> = [Dim::constant(2)].into_iter().chain(shape.iter().cloned()).collect();
         let uniform = self.uniform(wide(dtype), pairs);
+        let _user = Location::caller().attributed();
         let part = |i: i64| uniform.slice_axis(0, i, i + 1).reshape(shape.clone());
         // 1 − u is in (0, 1], so its logarithm is finite.
         let radius = ((-part(0) + 1.0).log() * -2.0).sqrt();
@@ -226,6 +231,7 @@ impl Tensor {
         let first = low.stop_gradient().nextafter(f64::INFINITY);
         let last = high.stop_gradient().nextafter(f64::NEG_INFINITY);
         let wide = wide(dtype);
+        let _user = Location::caller().attributed();
         let erf = |b: &Tensor| (b.convert(wide) / std::f64::consts::SQRT_2).erf().broadcast_to(&shape);
         let (from, to) = (erf(&low), erf(&high));
         // Rounding may lead beyond the upper value, and beyond 1 there is no inverse.
@@ -278,6 +284,7 @@ impl Tensor {
     #[track_caller]
     pub fn shuffle(&self, x: &Tensor) -> Tensor {
         match x.shape().first() {
+            _ if x.error().is_some() => x.clone(),
             Some(count) => x.gather_rows(&self.permutation(count.clone())),
             None => x.clone(),
         }

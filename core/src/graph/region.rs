@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 /// A body that an equation runs.
 ///
-/// Cheap to clone: equations that call one function hold one body. A body that is shared is copied when it is changed, so nobody sees the
-/// changes of others. Two regions are equal if their bodies are; that they are the very same is asked by [`Region::is_same`].
+/// Cheap to clone: equations that call one function hold one body. Copy on write: other holders keep the old body. Two regions
+/// are equal if their bodies are, whatever the locations of their equations; [`Region::is_same`] compares identity.
 #[derive(Clone)]
 pub struct Region(Arc<Shared>);
 

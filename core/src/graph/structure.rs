@@ -33,7 +33,10 @@ impl Tensor {
     pub fn matrix_transpose(&self) -> Tensor {
         let rank = self.rank();
         if self.error().is_none() && rank < 2 {
-            return self.fail(Diagnostic::new(format!("{} has no two axes to swap", self.ty())));
+            return self.fail(
+                Diagnostic::new(format!("matrix_transpose: {} has no two axes to swap", self.ty()))
+                    .help("a matrix has two axes; `reshape` makes one of a vector"),
+            );
         }
         let mut permutation: Vec<usize> = (0..rank).collect();
         if rank >= 2 {
@@ -49,7 +52,7 @@ impl Tensor {
             return self.clone();
         }
         if axis >= self.rank() {
-            return self.fail(Diagnostic::new(format!("slice: axis {axis} of {}", self.ty())));
+            return self.no_axis("slice", axis);
         }
         let mut from = vec![Dim::constant(0); self.rank()];
         let mut to = self.shape().to_vec();
@@ -141,12 +144,10 @@ impl Tensor {
     /// Matrix product of the last axis of `self` with the first axis of `other`; further axes remain in order.
     #[track_caller]
     pub fn dot(&self, other: &Tensor) -> Tensor {
-        if self.error().is_none() && (self.rank() == 0 || other.rank() == 0) {
-            return self.fail(Diagnostic::new(format!(
-                "dot of {} and {} needs an axis of each",
-                self.ty(),
-                other.ty()
-            )));
+        if self.rank() == 0 || other.rank() == 0 {
+            let error =
+                Diagnostic::new(format!("dot of {} and {}: a scalar has no axis", self.ty(), other.ty()));
+            return Tensor::fail_of(&[self, other], error.help("multiply by a scalar with `*`"));
         }
         Tensor::apply(DotGeneral::matmul(self.rank().max(1)), &[self, other])
     }

@@ -5,20 +5,27 @@
 //! constructed with, waiting for [`FunctionBuilder::param`](super::build::FunctionBuilder::param) or `state` to make it an input.
 //! *Poisoned*: the first error; every operation on it yields it again.
 //!
+//! **Questions to a poisoned tensor.** It answers each, so that the user's code runs on until the function reports the error. Its type is
+//! f32 with [`MAX_RANK`] axes, as many as any tensor can have, so every axis of a tensor that was meant exists; each dimension is
+//! [poisoned](Dim::poisoned) by the same error. If the user's code panics nevertheless, the function still reports the error
+//! ([`Scope::guarded`]).
+//!
 //! Operations are methods and overloaded operators (see [`super::operators`]); all are `#[track_caller]`, so each equation knows the user's
 //! source line.
 
 use super::build::Scope;
 use super::{Region, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::graph::verify::MAX_RANK;
 use crate::literal::Literal;
 use crate::location::Location;
 use crate::op::Op;
 use crate::ty::TensorType;
 use std::fmt;
 use std::rc::Rc;
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 /// A symbolic tensor; cheap to clone.
 #[derive(Clone)]
@@ -29,7 +36,13 @@ enum Repr {
     Traced { scope: Scope, value: ValueId, ty: Rc<TensorType> },
     Literal(Rc<(Literal, TensorType)>),
     Variable(Rc<Variable>),
-    Poisoned(Rc<Diagnostic>),
+    Poisoned(Rc<Poison>),
+}
+
+/// An error, and the type that stands for the unknown one.
+struct Poison {
+    error: Arc<Diagnostic>,
+    ty: TensorType,
 }
 
 /// A parameter before it is part of a function.
@@ -75,7 +88,9 @@ impl Tensor {
 
     /// A poisoned tensor.
     pub fn poisoned(error: Diagnostic) -> Self {
-        Tensor(Repr::Poisoned(Rc::new(error)))
+        let error = Arc::new(error);
+        let ty = TensorType { dtype: DType::F32, shape: vec![Dim::poisoned(error.clone()); MAX_RANK] };
+        Tensor(Repr::Poisoned(Rc::new(Poison { error, ty })))
     }
 
     /// A constant.
@@ -85,20 +100,22 @@ impl Tensor {
         Tensor(Repr::Literal(Rc::new((literal, ty))))
     }
 
-    /// A parameter of a model, to be given to `param` or `state` of a function builder.
+    /// A parameter of a model, to be given to `param` or `state` of a function builder. Poisoned, if a dimension of the type is.
     #[track_caller]
     pub fn variable(ty: TensorType, initializer: Initializer) -> Self {
+        if let Some(error) = ty.error() {
+            return Tensor::poisoned(error.clone());
+        }
         Tensor(Repr::Variable(Rc::new(Variable { ty, initializer, location: Location::caller() })))
     }
 
-    /// Dtype and shape; those of a scalar f32 if poisoned.
+    /// Dtype and shape; if poisoned, f32 with [`MAX_RANK`] axes of poisoned dimensions.
     pub fn ty(&self) -> &TensorType {
-        static POISONED: LazyLock<TensorType> = LazyLock::new(|| TensorType::scalar(DType::F32));
         match &self.0 {
             Repr::Traced { ty, .. } => ty,
             Repr::Literal(literal) => &literal.1,
             Repr::Variable(variable) => &variable.ty,
-            Repr::Poisoned(_) => &POISONED,
+            Repr::Poisoned(poison) => &poison.ty,
         }
     }
 
@@ -107,12 +124,21 @@ impl Tensor {
         self.ty().dtype
     }
 
-    /// Shape.
-    pub fn shape(&self) -> &[crate::Dim] {
+    /// Shape. [`dim`](Self::dim) gives one dimension, with a check of the axis.
+    pub fn shape(&self) -> &[Dim] {
         &self.ty().shape
     }
 
-    /// Number of axes.
+    /// The dimension of an axis. If there is no such axis, the function learns of the error, and the dimension is poisoned.
+    #[track_caller]
+    pub fn dim(&self, axis: usize) -> Dim {
+        match self.shape().get(axis) {
+            Some(dim) => dim.clone(),
+            None => self.no_axis("dim", axis).shape()[0].clone(),
+        }
+    }
+
+    /// Number of axes; [`MAX_RANK`] if poisoned.
     pub fn rank(&self) -> usize {
         self.ty().rank()
     }
@@ -120,7 +146,7 @@ impl Tensor {
     /// The error, if poisoned.
     pub fn error(&self) -> Option<&Diagnostic> {
         match &self.0 {
-            Repr::Poisoned(error) => Some(error),
+            Repr::Poisoned(poison) => Some(&poison.error),
             _ => None,
         }
     }
@@ -142,7 +168,7 @@ impl Tensor {
         }
         let (scope, value) = self.traced_value()?;
         match scope.known(value) {
-            Some(array) => Ok(array.to_literal()),
+            Some(array) => array.to_literal(),
             None => Err(Diagnostic::new(format!(
                 "a tensor of type {} has no value while the graph is being built",
                 self.ty()
@@ -185,7 +211,7 @@ impl Tensor {
     pub fn traced_value(&self) -> Result<(&Scope, ValueId)> {
         match &self.0 {
             Repr::Traced { scope, value, .. } => Ok((scope, *value)),
-            Repr::Poisoned(error) => Err((**error).clone()),
+            Repr::Poisoned(poison) => Err((*poison.error).clone()),
             Repr::Variable(variable) => Err(Diagnostic::new(format!(
                 "a variable of type {} is used before it belongs to a function",
                 variable.ty
@@ -232,7 +258,11 @@ impl Tensor {
     #[track_caller]
     pub fn apply_with(op: impl Into<Op>, operands: &[&Tensor], regions: Vec<Region>) -> Vec<Tensor> {
         let caller = Location::caller();
-        if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
+        if let Some((poisoned, error)) = operands.iter().find_map(|t| Some((t, t.error()?))) {
+            // The error may be of another function, or of none.
+            if let Some(scope) = Scope::current() {
+                scope.fail(error);
+            }
             return vec![(*poisoned).clone()];
         }
         let operands: Vec<Tensor> = operands.iter().map(|t| (*t).clone()).collect();
@@ -258,7 +288,7 @@ impl fmt::Debug for Tensor {
             Repr::Traced { value, ty, .. } => write!(f, "{value}: {ty}"),
             Repr::Literal(literal) => write!(f, "constant {}", literal.0),
             Repr::Variable(variable) => write!(f, "variable {}", variable.ty),
-            Repr::Poisoned(error) => write!(f, "poisoned: {error}"),
+            Repr::Poisoned(poison) => write!(f, "poisoned: {}", poison.error),
         }
     }
 }

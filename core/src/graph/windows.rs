@@ -28,6 +28,8 @@ impl Padding {
             let reach = (windows.window.get(axis).map_or(0, |w| *w as i64 - 1))
                 .saturating_mul(one(&windows.window_dilation));
             let stride = one(&windows.stride);
+            // The op's own rule refuses a stride of 0.
+            let stride = stride.max(1);
             let total = match (shape[axis].as_constant(), stride) {
                 // The windows but the last take strides; what the last lacks is padding.
                 (Some(extent), _) => ((extent + stride - 1) / stride - 1) * stride + reach + 1 - extent,
@@ -38,7 +40,9 @@ impl Padding {
                         "the padding for windows at stride {stride} over an axis of extent {}",
                         shape[axis]
                     ))
-                    .help("bind the dimension variable, or say how much padding there is"));
+                    .help(
+                        "give the axis a number, or say how much padding there is by `Padding::Explicit`",
+                    ));
                 }
             };
             let total = total.max(0);
@@ -100,8 +104,9 @@ impl Tensor {
             return self.clone();
         }
         if !self.dtype().is_float() {
-            let error = Diagnostic::new(format!("the means of windows of {}", self.ty()));
-            return self.fail(error.help("convert it to a float dtype first"));
+            let error = Diagnostic::new(format!("avg_pool of {}, which is not of floats", self.ty()));
+            return self
+                .fail(error.help("convert it to a float dtype first, e.g. by `.convert(DType::F32)`"));
         }
         let x = self.convert(if self.dtype().is_half() { DType::F32 } else { self.dtype() });
         let (windows, around) = self.spatial(window, stride, padding);
@@ -137,7 +142,8 @@ impl Tensor {
             return vec![(*poisoned).clone()];
         }
         let Some(outer) = operands.iter().find_map(|t| t.scope()).cloned().or_else(Scope::current) else {
-            return vec![Tensor::poisoned(
+            return vec![Tensor::fail_of(
+                operands,
                 Diagnostic::new("reduce: there is no function to put it in")
                     .help("operate on tensors inside `Program::function`"),
             )];

@@ -1,6 +1,7 @@
 //! Arrays of the graph interpreter.
 
 use super::Real;
+use super::cells::{Cells, reserved};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -80,26 +81,28 @@ pub struct Array<R> {
 
 impl<R: Real> Array<R> {
     /// From elements in row-major order.
-    pub fn new(dtype: DType, shape: Vec<usize>, cells: Vec<Cell<R>>) -> Self {
+    pub fn new(dtype: DType, shape: Vec<usize>, cells: Cells<R>) -> Self {
         assert_eq!(
             shape.iter().product::<usize>(),
             cells.len(),
             "an array has as many cells as its shape says"
         );
-        Array { dtype, shape, cells: Arc::new(cells) }
+        Array { dtype, shape, cells: Arc::new(cells.into_vec()) }
     }
 
     /// An array of type `ty` (without variables) whose element at each index is `f(index)`.
-    pub fn from_fn(ty: &TensorType, mut f: impl FnMut(&[usize]) -> Cell<R>) -> Self {
+    ///
+    /// Error: there is not so much memory.
+    pub fn from_fn(ty: &TensorType, mut f: impl FnMut(&[usize]) -> Cell<R>) -> Result<Self> {
         let shape = ty.extents().expect("the interpreter runs bound functions only");
         let count = shape.iter().product::<usize>();
         let mut index = vec![0; shape.len()];
-        let mut cells = Vec::with_capacity(count);
-        for _ in 0..count {
-            cells.push(f(&index));
+        let cells = Cells::collect((0..count).map(|_| {
+            let cell = f(&index);
             crate::op::advance(&mut index, &shape);
-        }
-        Array::new(ty.dtype, shape, cells)
+            cell
+        }))?;
+        Ok(Array::new(ty.dtype, shape, cells))
     }
 
     /// Element at an index.
@@ -118,27 +121,40 @@ impl<R: Real> Array<R> {
     }
 
     /// From a literal.
-    pub fn from_literal(literal: &Literal) -> Self {
-        let cells = literal.scalars().map(Cell::from_scalar).collect();
-        Array::new(literal.dtype(), literal.shape().to_vec(), cells)
+    ///
+    /// Error: there is not so much memory.
+    pub fn from_literal(literal: &Literal) -> Result<Self> {
+        let cells = Cells::collect(literal.scalars().map(Cell::from_scalar))?;
+        Ok(Array::new(literal.dtype(), literal.shape().to_vec(), cells))
     }
 
     /// Rounded to a literal.
-    pub fn to_literal(&self) -> Literal {
-        let scalars: Vec<_> = self.cells.iter().map(|c| c.to_scalar(self.dtype)).collect();
-        Literal::from_scalars(self.dtype, &self.shape, &scalars).expect("cells were converted to the dtype")
+    ///
+    /// Error: there is not so much memory.
+    pub fn to_literal(&self) -> Result<Literal> {
+        crate::with_native!(self.dtype, T => {
+            let mut elements: Vec<T> = reserved(self.cells.len())?;
+            elements.extend(self.cells.iter().map(|c| c.to_scalar(self.dtype).get::<T>()));
+            Literal::from_vec(&self.shape, elements)
+        })
     }
 
     /// Rounds every element to the dtype, as far as `R` rounds.
-    pub(super) fn round(&mut self) {
+    ///
+    /// Error: elements that another array shares are copied, and there is not so much memory.
+    pub(super) fn round(&mut self) -> Result<()> {
         if !self.dtype.is_float() || !R::ROUNDS || self.dtype == DType::F64 {
-            return;
+            return Ok(());
+        }
+        if Arc::get_mut(&mut self.cells).is_none() {
+            self.cells = Arc::new(Cells::copied(&self.cells)?.into_vec());
         }
         let dtype = self.dtype;
-        for cell in Arc::make_mut(&mut self.cells) {
+        for cell in Arc::get_mut(&mut self.cells).expect("nothing else holds the copy") {
             if let Cell::Real(r) = cell {
                 *r = r.round_to(dtype);
             }
         }
+        Ok(())
     }
 }

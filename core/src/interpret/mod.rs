@@ -3,14 +3,22 @@
 //! [`evaluate`] runs a body equation by equation with the ops' `evaluate` facet. Over `f64` each result is rounded to its dtype,
 //! so that a program of f32 operations has its IEEE meaning with transcendental functions correct to (almost) half an ULP; over
 //! [`num_rational::BigRational`] nothing is rounded, and what is not rational is an error; over [`Unrounded`] everything is an `f64`.
+//!
+//! Memory of the size of tensors is asked for ([`Cells`]): where it is not there, an error says so. [`peak_bytes`] says beforehand how
+//! much a function takes.
 
 mod array;
+mod cells;
+mod peak;
 mod real;
 mod regions;
 pub(crate) mod special;
 mod unrounded;
 
 pub use array::{Array, Cell};
+pub use cells::Cells;
+pub(crate) use cells::reserved;
+pub use peak::peak_bytes;
 pub use real::Real;
 pub use regions::Regions;
 pub use unrounded::Unrounded;
@@ -66,7 +74,7 @@ pub fn evaluate<R: Real>(
         })?;
         for ((value, ty), mut array) in equation.results.iter().zip(&types).zip(results) {
             debug_assert_eq!(array.ty(), *ty, "{} gives what it infers", equation.op.name());
-            array.round();
+            array.round()?;
             values[*value] = Some(array);
         }
         for operand in &equation.operands {
@@ -84,6 +92,6 @@ pub fn evaluate<R: Real>(
 
 /// Runs a function without dimension variables on literals, with `f64` arithmetic rounded to each result's dtype.
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Vec<Literal>> {
-    let arrays: Vec<Array<f64>> = inputs.iter().map(Array::from_literal).collect();
-    Ok(evaluate(&function.body, &function.locations, &arrays)?.iter().map(Array::to_literal).collect())
+    let arrays = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
+    evaluate(&function.body, &function.locations, &arrays)?.iter().map(Array::to_literal).collect()
 }

@@ -106,6 +106,70 @@ fn polygamma_keeps_its_bound() {
     assert!(count >= 200);
 }
 
+/// At the least and the greatest arguments of both dtypes; the values are of mpmath.
+#[test]
+fn at_the_least_and_greatest_arguments() {
+    let inf = F64::INFINITY;
+    let least = F64::from_bits(1);
+    // x, then ln |Γ|, ψ, ψ′ and ψ″ there.
+    let rows = [
+        (least, [744.440_071_921_381_2, -inf, inf, -inf]),
+        (-least, [744.440_071_921_381_2, inf, inf, inf]),
+        (1e-320, [736.827_240_890_973_9, -inf, inf, -inf]),
+        (-1e-320, [736.827_240_890_973_9, inf, inf, inf]),
+        (5.5e-309, [709.794_045_642_921_7, -inf, inf, -inf]),
+        (-5.5e-309, [709.794_045_642_921_7, inf, inf, inf]),
+        (5.6e-309, [709.776_027_137_419, -1.785_714_285_714_286_4e308, inf, -inf]),
+        (-5.6e-309, [709.776_027_137_419, 1.785_714_285_714_286_4e308, inf, inf]),
+        (F64::MIN_POSITIVE, [708.396_418_532_264_1, -4.494_232_837_155_79e307, inf, -inf]),
+        (-F64::MIN_POSITIVE, [708.396_418_532_264_1, 4.494_232_837_155_79e307, inf, inf]),
+        (1e-300, [690.775_527_898_213_7, -9.999_999_999_999_999e299, inf, -inf]),
+        (-1e-300, [690.775_527_898_213_7, 9.999_999_999_999_999e299, inf, inf]),
+        (F64::MAX, [inf, 709.782_712_893_384, 5.562_684_646_268_003e-309, -0.0]),
+    ];
+    let near = |got: F64, wanted: F64, what: &str| {
+        let same = got == wanted || ((got - wanted) / unit(wanted)).abs() <= 1.0;
+        assert!(same && !got.is_nan(), "{what}: {got:e}, not {wanted:e}");
+    };
+    for (x, [lgamma, digamma, trigamma, tetragamma]) in rows {
+        near(double::lgamma(x), lgamma, &format!("lgamma({x:e})"));
+        near(double::digamma(x), digamma, &format!("digamma({x:e})"));
+        near(double::polygamma(1, x), trigamma, &format!("polygamma1({x:e})"));
+        near(double::polygamma(2, x), tetragamma, &format!("polygamma2({x:e})"));
+        // The interpreter's own functions agree.
+        near(crate::interpret::special::digamma(x), digamma, &format!("interpreted digamma({x:e})"));
+        near(crate::interpret::special::polygamma(1, x), trigamma, &format!("interpreted polygamma1({x:e})"));
+        near(
+            crate::interpret::special::polygamma(2, x),
+            tetragamma,
+            &format!("interpreted polygamma2({x:e})"),
+        );
+        // On each side of the pole every order has its sign.
+        for n in 3..30 {
+            let signed = if n % 2 == 1 || x < 0.0 { inf } else { -inf };
+            if x.abs() < 1.0 {
+                assert_eq!(double::polygamma(n, x), signed, "polygamma{n}({x:e})");
+            }
+        }
+    }
+    let least = F32::from_bits(1);
+    let rows = [
+        (least, [103.278_93, -F32::INFINITY, F32::INFINITY]),
+        (-least, [103.278_93, F32::INFINITY, F32::INFINITY]),
+        (2.9e-39, [88.736_1, -F32::INFINITY, F32::INFINITY]),
+        (F32::MIN_POSITIVE, [87.336_54, -8.507_059e37, F32::INFINITY]),
+        (-F32::MIN_POSITIVE, [87.336_54, 8.507_059e37, F32::INFINITY]),
+        (F32::MAX, [F32::INFINITY, 88.722_84, F32::from_bits(0x0020_0000)]),
+    ];
+    for (x, wanted) in rows {
+        let got = [single::lgamma(x), single::digamma(x), single::polygamma(1, x)];
+        for (got, wanted) in got.iter().zip(wanted) {
+            let same = *got == wanted || (got / wanted - 1.0).abs() < 1e-6;
+            assert!(same, "at {x:e}: {got:e}, not {wanted:e}");
+        }
+    }
+}
+
 #[test]
 fn at_the_poles_and_ends() {
     let (inf, nan) = (F64::INFINITY, F64::NAN);

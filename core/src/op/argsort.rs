@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::op::batch::Batch;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -91,7 +91,7 @@ impl Operation for Argsort {
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let mut cells = vec![Cell::Bits(0); operands[0].cells.len()];
+        let mut cells = Cells::filled(Cell::Bits(0), operands[0].cells.len())?;
         for row in rows(&shape, self.axis) {
             let mut positions: Vec<usize> = (0..row.len()).collect();
             positions.sort_by(|a, b| {

@@ -5,7 +5,7 @@ use super::compute::Compute;
 use super::derivative::Derivative;
 use super::elementwise::compare_bits;
 use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Operation, Traits, has_axis, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
@@ -81,9 +81,7 @@ impl Operation for Argument {
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let x = &operands[0];
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         if !self.index.is_integer() {
             return Err(
                 Diagnostic::new(format!("an index of dtype {}", self.index)).help("indices are integers")
@@ -143,7 +141,7 @@ impl Operation for Argument {
                 }
             }
             Cell::Bits(best as i64)
-        })])
+        })?])
     }
 
     fn compute<'a>(

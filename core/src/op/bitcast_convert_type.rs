@@ -16,7 +16,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -72,14 +72,15 @@ impl Operation for BitcastConvertType {
         let cells = if from > to {
             let mask = u64::MAX >> (64 - 8 * to);
             let part = |(bits, i): (u64, usize)| cell((bits >> (8 * to * i)) & mask);
-            let parts = x.cells.iter().flat_map(|c| (0..from / to).map(move |i| (c, i)));
-            parts.map(|(c, i)| part((bits(c), i))).collect()
+            let count = from / to;
+            let parts = (0..x.cells.len() * count).map(|n| (&x.cells[n / count], n % count));
+            Cells::collect(parts.map(|(c, i)| part((bits(c), i))))?
         } else {
             let whole = |parts: &[Cell<R>]| {
                 let parts = parts.iter().enumerate();
                 cell(parts.fold(0, |whole, (i, part)| whole | (bits(part) << (8 * from * i))))
             };
-            x.cells.chunks(to / from).map(whole).collect()
+            Cells::collect(x.cells.chunks(to / from).map(whole))?
         };
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
         Ok(vec![Array::new(self.dtype, shape, cells)])

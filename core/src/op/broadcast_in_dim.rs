@@ -77,7 +77,7 @@ impl Operation for BroadcastInDim {
             let at: Vec<usize> =
                 self.dims.iter().zip(&x.shape).map(|(d, e)| if *e == 1 { 0 } else { index[*d] }).collect();
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

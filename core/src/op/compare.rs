@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::operators::Operand;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -103,12 +103,8 @@ impl Operation for Compare {
             (Cell::Real(a), Cell::Real(b)) => a.compare(b),
             (a, b) => Some(compare_bits(a.bits(), b.bits(), x.dtype)),
         };
-        let cells = x
-            .cells
-            .iter()
-            .zip(y.cells.iter())
-            .map(|(a, b)| Cell::Bits(self.holds(order(a, b)) as i64))
-            .collect();
+        let pairs = x.cells.iter().zip(y.cells.iter());
+        let cells = Cells::collect(pairs.map(|(a, b)| Cell::Bits(self.holds(order(a, b)) as i64)))?;
         Ok(vec![Array::new(DType::Bool, x.shape.clone(), cells)])
     }
 

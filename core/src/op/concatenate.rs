@@ -69,7 +69,7 @@ impl Operation for Concatenate {
                 }
             }
             unreachable!("the result's extent is the sum of the operands'")
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -34,7 +34,7 @@ impl Operation for Constant {
         _results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        Ok(vec![Array::from_literal(&self.value)])
+        Ok(vec![Array::from_literal(&self.value)?])
     }
 
     /// A constant of one repeated element becomes an instruction; others live in memory, so the compiler never asks.

@@ -9,7 +9,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
@@ -65,7 +65,7 @@ impl Operation for ConvertElementType {
             }),
             Cell::Bits(b) => Cell::from_scalar(Scalar::from_i64(self.dtype, *b)),
         };
-        Ok(vec![Array::new(self.dtype, x.shape.clone(), x.cells.iter().map(convert).collect())])
+        Ok(vec![Array::new(self.dtype, x.shape.clone(), Cells::collect(x.cells.iter().map(convert))?)])
     }
 
     fn compute<'a>(

@@ -6,12 +6,12 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::reduce::ReduceKind;
 use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::{Combine, CombineBuilder, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -181,7 +181,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(extent) = x.shape()[op.axis].as_constant() else {
         let error =
             format!("the derivative of {} along axis {} of {} needs its extent", op.name(), op.axis, x.ty());
-        let error = Diagnostic::new(error).help("bind the dimension variable first");
+        let error = Diagnostic::new(error).help("give the axis a number instead of dimension variables");
         return vec![Some(x.fail(error))];
     };
     let (mut value, mut tangent) = (x.clone(), tangent.clone());
@@ -224,9 +224,7 @@ impl Operation for Cumulative {
         operand_count(operands, 1)?;
         let x = &operands[0];
         self.kind.domain().check(x.dtype)?;
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         Ok(vec![x.clone()])
     }
 
@@ -239,7 +237,7 @@ impl Operation for Cumulative {
         let x = &operands[0];
         let extent = x.shape[self.axis];
         let stride: usize = x.shape[self.axis + 1..].iter().product();
-        let mut cells: Vec<Cell<R>> = x.cells.to_vec();
+        let mut cells = Cells::copied(&x.cells)?;
         for flat in 0..cells.len() {
             let flat = if self.reverse { cells.len() - 1 - flat } else { flat };
             let i = flat / stride % extent;

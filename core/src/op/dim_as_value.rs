@@ -46,7 +46,7 @@ impl Operation for DimAsValue {
         Ok(vec![Array::from_fn(&results[0], |_| match self.dtype.is_float() {
             true => Cell::Real(R::from_i64(value)),
             false => Cell::Bits(super::elementwise::wrap(value, self.dtype)),
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -208,7 +208,7 @@ impl Operation for DotGeneral {
             } else {
                 Cell::Bits(super::elementwise::wrap(bits, dtype))
             }
-        })])
+        })?])
     }
 
     fn compute<'a>(

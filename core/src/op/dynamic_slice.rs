@@ -97,7 +97,7 @@ impl Operation for DynamicSlice {
         Ok(vec![Array::from_fn(&results[0], |index| {
             let at: Vec<usize> = index.iter().zip(&start).map(|(i, s)| i + s).collect();
             operands[0].at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -59,7 +59,7 @@ impl Operation for DynamicUpdateSlice {
                 Some(at) => update.at(&at).clone(),
                 None => x.at(index).clone(),
             }
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -9,7 +9,7 @@ use super::{Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::op::batch::Batch;
 use crate::scalar::Scalar;
@@ -83,7 +83,7 @@ impl Operation for IntegerPow {
                 Cell::Bits(bits) => Cell::Bits(wrap(power(*bits, size, |a, b| a.wrapping_mul(*b)), x.dtype)),
             })
         };
-        let cells = x.cells.iter().map(cell).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(x.cells.iter().map(cell))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

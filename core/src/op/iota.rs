@@ -54,7 +54,7 @@ impl Operation for Iota {
             } else {
                 Cell::Bits(super::elementwise::wrap(i, self.dtype))
             }
-        })])
+        })?])
     }
 
     fn compute<'a>(

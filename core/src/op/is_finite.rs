@@ -10,7 +10,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -38,7 +38,7 @@ impl Operation for IsFinite {
         let x = &operands[0];
         // An exact number is finite, even if the nearest f64 is not.
         let finite = |c: &Cell<R>| Cell::Bits((!R::ROUNDS || c.real().to_f64().is_finite()) as i64);
-        Ok(vec![Array::new(DType::Bool, x.shape.clone(), x.cells.iter().map(finite).collect())])
+        Ok(vec![Array::new(DType::Bool, x.shape.clone(), Cells::collect(x.cells.iter().map(finite))?)])
     }
 
     fn compute<'a>(

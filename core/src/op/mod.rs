@@ -42,6 +42,7 @@ mod gather;
 mod integer_pow;
 mod iota;
 mod is_finite;
+mod lookup;
 mod nextafter;
 mod normalize;
 mod pad;
@@ -99,6 +100,7 @@ pub use gather::Gather;
 pub use integer_pow::IntegerPow;
 pub use iota::Iota;
 pub use is_finite::IsFinite;
+pub use lookup::Lookup;
 pub use nextafter::NextAfter;
 pub use normalize::{Normalize, NormalizeKind};
 pub use pad::Pad;
@@ -204,6 +206,11 @@ pub trait Operation: Sized {
     /// See [`Traits`].
     fn traits(&self) -> Traits;
 
+    /// The indices from data that it looks elements up by, if an index out of range is a mistake: see [`Lookup`].
+    fn lookup(&self, _operands: &[TensorType]) -> Option<Lookup> {
+        None
+    }
+
     /// Attributes, defaults omitted.
     fn attributes(&self) -> Attributes;
 
@@ -287,6 +294,11 @@ macro_rules! ops {
             /// See [`Operation::traits`].
             pub fn traits(&self) -> Traits {
                 match self { $(Op::$variant(op) => op.traits(),)* }
+            }
+
+            /// See [`Operation::lookup`].
+            pub fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+                match self { $(Op::$variant(op) => op.lookup(operands),)* }
             }
 
             /// See [`Operation::attributes`].
@@ -417,14 +429,34 @@ pub(crate) fn operand_count(operands: &[TensorType], count: usize) -> Result<()>
     )))
 }
 
+/// Checks that a type has an axis.
+pub(crate) fn has_axis(x: &TensorType, axis: usize) -> Result<()> {
+    match axis < x.rank() {
+        true => Ok(()),
+        false => Err(Diagnostic::new(format!("{x} has no axis {axis}")).help(axes_of(x.rank()))),
+    }
+}
+
+/// The axes of a tensor of this rank, as a help.
+pub(crate) fn axes_of(rank: usize) -> String {
+    match rank {
+        0 => "a scalar has no axes".into(),
+        1 => "its only axis is 0".into(),
+        rank => format!("its axes are 0 to {}", rank - 1),
+    }
+}
+
 /// Checks that every axis of `axes` is below `rank` and none occurs twice.
 pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
     for (i, axis) in axes.iter().enumerate() {
         if *axis >= rank {
-            return Err(Diagnostic::new(format!("{what}: axis {axis} of an operand of rank {rank}")));
+            return Err(Diagnostic::new(format!("{what}: axis {axis} of an operand of rank {rank}"))
+                .help(axes_of(rank)));
         }
         if axes[..i].contains(axis) {
-            return Err(Diagnostic::new(format!("{what}: axis {axis} occurs twice")));
+            return Err(
+                Diagnostic::new(format!("{what}: axis {axis} occurs twice")).help("name each axis once")
+            );
         }
     }
     Ok(())

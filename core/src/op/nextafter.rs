@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::batch::Batch;
 use crate::scalar::Scalar;
@@ -144,7 +144,7 @@ impl Operation for NextAfter {
             let next = x_cell.real().apply2(y_cell.real(), "nextafter", |a, b| neighbour(x.dtype, a, b));
             next.map(Cell::Real)
         };
-        let cells = x.cells.iter().zip(y.cells.iter()).map(next).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(x.cells.iter().zip(y.cells.iter()).map(next))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

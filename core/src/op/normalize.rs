@@ -19,12 +19,12 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::{restore, wide};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -130,9 +130,7 @@ impl Operation for Normalize {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Float.check(x.dtype)?;
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         let epsilon = self.epsilon.to_f64();
         if self.epsilon.dtype() != DType::F64 || !epsilon.is_finite() || epsilon < 0.0 {
             return Err(Diagnostic::new(format!("epsilon is {}", self.epsilon))
@@ -150,7 +148,7 @@ impl Operation for Normalize {
         let x = &operands[0];
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
-        let mut cells = x.cells.to_vec();
+        let mut cells = Cells::copied(&x.cells)?;
         let rows = cells.len().checked_div(extent).unwrap_or(0);
         let count = R::from_i64(extent as i64);
         for row in 0..rows {

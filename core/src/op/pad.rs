@@ -100,7 +100,7 @@ impl Operation for Pad {
                 at.push((offset / step) as usize);
             }
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

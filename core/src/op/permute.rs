@@ -57,7 +57,7 @@ impl Operation for Permute {
         Ok(vec![Array::from_fn(&results[0], |index| {
             self.permutation.iter().zip(index).for_each(|(axis, i)| at[*axis] = *i);
             operands[0].at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

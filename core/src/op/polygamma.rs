@@ -9,7 +9,7 @@ use super::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions, special};
+use crate::interpret::{Array, Cell, Cells, Real, Regions, special};
 use crate::math;
 use crate::nest::ScalarOp;
 use crate::ty::TensorType;
@@ -55,7 +55,7 @@ impl Operation for Polygamma {
             order => special::polygamma(order, v),
         };
         let cell = |cell: &Cell<R>| cell.real().apply("polygamma", value).map(Cell::Real);
-        let cells = x.cells.iter().map(cell).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(x.cells.iter().map(cell))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

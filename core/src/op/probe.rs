@@ -49,10 +49,10 @@ impl Field for ProbeKind {
 }
 
 attributes! {
-    /// `probe %x {kind="print", name="h"}`: x, which is shown to whoever runs the function.
+    /// `probe %x {kind="print", name="h"}` is the identity. It also reports x to the run's observer.
     ///
-    /// A probe is no effect: when the function is compiled, what it tells becomes a further output, `probe.print.h`, of which the caller
-    /// is told apart from the others. Its tangent is that of x, unwatched.
+    /// A probe has no side effect: compilation makes what it reports a further output, `probe.print.h`, which a run separates
+    /// from the function's own outputs. Its tangent is that of x, without a probe.
     Probe {
         /// What it tells.
         kind: ProbeKind,
@@ -110,7 +110,7 @@ impl Operation for Probe {
         let probe = |kind| Probe { kind, name: "h".into() };
         vec![Entry {
             name: "probe",
-            doc: "x, which is shown to whoever runs the function: its value, or whether it is finite.",
+            doc: "The identity; it also reports x to the run's observer: its value, or whether it is finite.",
             derivative: "nonlinear",
             samples: vec![
                 Sample::new(probe(ProbeKind::Print), vec![floats(&[2, 3], -2.0, 2.0)]),
@@ -122,13 +122,13 @@ impl Operation for Probe {
 }
 
 impl Tensor {
-    /// The same value, shown to whoever runs the function under this name.
+    /// The same value, reported to the run's observer under this name.
     #[track_caller]
     pub fn probe(&self, name: &str) -> Tensor {
         Tensor::apply(Probe { kind: ProbeKind::Print, name: name.into() }, &[self])
     }
 
-    /// The same value; whoever runs the function is told if it has a NaN or an infinity.
+    /// The same value; the run's observer is told whether it is finite.
     #[track_caller]
     pub fn probe_finite(&self, name: &str) -> Tensor {
         Tensor::apply(Probe { kind: ProbeKind::Finite, name: name.into() }, &[self])

@@ -116,7 +116,7 @@ impl Operation for RandomBits {
             position += 1;
             let bits = u64::from(block[0]) | u64::from(block[1]) << 32;
             Cell::from_scalar(Scalar::from_bits(self.dtype, bits))
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -11,7 +11,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::nest::{Combine, ScalarOp};
 use crate::op::Op;
 use crate::scalar::Scalar;
@@ -235,7 +235,7 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
                     x.ty(),
                     op.axes
                 ))
-                .help("bind the dimension variables of the reduced axes first"),
+                .help("give the reduced axes numbers instead of dimension variables"),
             ),
         )];
     };
@@ -288,22 +288,29 @@ impl Operation for Reduce {
         let x = &operands[0];
         let kept = self.kept(x.shape.len());
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let mut cells: Vec<Option<Cell<R>>> = vec![None; shape.iter().product()];
+        let count = shape.iter().product();
+        // Which results a term has reached.
+        let mut begun: Vec<bool> = reserved(count)?;
+        begun.resize(count, false);
+        let zero = if x.dtype.is_float() { Cell::Real(R::from_i64(0)) } else { Cell::Bits(0) };
+        let mut cells = Cells::filled(zero, count)?;
         let mut index = vec![0; x.shape.len()];
         for cell in x.cells.iter() {
             let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
-            cells[flat] = Some(match (cells[flat].take(), cell) {
-                (Some(sum), _) => self.kind.combine(&sum, cell, x.dtype),
+            cells[flat] = match (std::mem::replace(&mut begun[flat], true), cell) {
+                (true, _) => self.kind.combine(&cells[flat], cell, x.dtype),
                 // A sum begins with +0: that of −0.0 alone is 0.0, as of −0.0 and −0.0.
-                (None, Cell::Real(_)) if self.kind == ReduceKind::Sum => {
+                (false, Cell::Real(_)) if self.kind == ReduceKind::Sum => {
                     self.kind.combine(&Cell::Real(R::from_i64(0)), cell, x.dtype)
                 }
-                (None, _) => cell.clone(),
-            });
+                (false, _) => cell.clone(),
+            };
             super::advance(&mut index, &x.shape);
         }
-        let identity = || Cell::from_scalar(self.kind.identity(x.dtype));
-        let cells = cells.into_iter().map(|c| c.unwrap_or_else(identity)).collect();
+        // The identity may be no number of the system: −∞ is no rational.
+        for (cell, _) in cells.iter_mut().zip(&begun).filter(|(_, begun)| !**begun) {
+            *cell = Cell::from_scalar(self.kind.identity(x.dtype));
+        }
         Ok(vec![Array::new(x.dtype, shape, cells)])
     }
 

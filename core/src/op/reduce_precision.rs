@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::batch::Batch;
 use crate::scalar::Scalar;
@@ -145,7 +145,7 @@ impl Operation for ReducePrecision {
             let rounded = |v: f64| self.reduced(x.dtype, Scalar::from_f64(x.dtype, v)).to_f64();
             cell.real().apply("reduce_precision", rounded).map(Cell::Real)
         };
-        let cells = x.cells.iter().map(reduced).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(x.cells.iter().map(reduced))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

@@ -19,7 +19,7 @@ use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Region};
 use crate::id::Id;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::literal::Literal;
 use crate::nest::{Affine, Combine, CombineBuilder, Guard, Reg, ScalarOp};
 use crate::scalar::Scalar;
@@ -90,8 +90,8 @@ impl ReduceWith {
 
     /// Checks that the identity combined with itself is the identity.
     fn check_identity(&self, region: &Region) -> Result<()> {
-        let cell = |s: &Scalar| Array::<f64>::new(s.dtype(), vec![], vec![Cell::from_scalar(*s)]);
-        let identity: Vec<Array<f64>> = self.init.iter().map(cell).collect();
+        let cell = |s: &Scalar| Ok(Array::new(s.dtype(), vec![], Cells::filled(Cell::from_scalar(*s), 1)?));
+        let identity = self.init.iter().map(cell).collect::<Result<Vec<Array<f64>>>>()?;
         let twice: Vec<Array<f64>> = identity.iter().chain(&identity).cloned().collect();
         let regions = std::slice::from_ref(region);
         let combined = Regions::of(regions).run(0, &twice)?;
@@ -222,7 +222,7 @@ fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
             x.ty(),
             op.axes
         ))
-        .help("bind the dimension variables of the reduced axes first");
+        .help("give the reduced axes numbers instead of dimension variables");
         return operands.iter().map(|x| x.fail(error.clone())).collect();
     };
     let rest: Vec<Dim> = kept.iter().map(|a| x.shape()[*a].clone()).collect();
@@ -297,23 +297,27 @@ impl Operation for ReduceWith {
         let x = &operands[0];
         let kept = self.kept(x.shape.len());
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let scalar = |dtype, cell: &Cell<R>| Array::new(dtype, vec![], vec![cell.clone()]);
-        let identity = self.init.iter().map(|s| Ok(scalar(s.dtype(), &Cell::try_from_scalar(*s)?)));
+        let scalar = |dtype, cell: &Cell<R>| Ok(Array::new(dtype, vec![], Cells::filled(cell.clone(), 1)?));
+        let identity = self.init.iter().map(|s| scalar(s.dtype(), &Cell::try_from_scalar(*s)?));
         let identity: Vec<Array<R>> = identity.collect::<Result<_>>()?;
-        let mut totals = vec![identity; shape.iter().product()];
+        let count = shape.iter().product();
+        let mut totals: Vec<Vec<Array<R>>> = reserved(count)?;
+        totals.resize(count, identity);
         let mut index = vec![0; x.shape.len()];
         for n in 0..x.cells.len() {
             let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
             let mut both = totals[flat].clone();
-            both.extend(operands.iter().map(|o| scalar(o.dtype, &o.cells[n])));
+            for operand in operands {
+                both.push(scalar(operand.dtype, &operand.cells[n])?);
+            }
             totals[flat] = regions.run(0, &both)?;
             super::advance(&mut index, &x.shape);
         }
         let result = |(k, o): (usize, &Array<R>)| {
-            let cells = totals.iter().map(|t| t[k].cells[0].clone()).collect();
-            Array::new(o.dtype, shape.clone(), cells)
+            let cells = Cells::collect(totals.iter().map(|t| t[k].cells[0].clone()))?;
+            Ok(Array::new(o.dtype, shape.clone(), cells))
         };
-        Ok(operands.iter().enumerate().map(result).collect())
+        operands.iter().enumerate().map(result).collect()
     }
 
     fn compute<'a>(

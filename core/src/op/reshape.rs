@@ -77,9 +77,20 @@ impl Operation for Reshape {
         operand_count(operands, 1)?;
         let x = &operands[0];
         let result = x.with_shape(self.shape.clone());
+        crate::graph::verify::well_formed(&result)?;
         if !same_elements(&x.shape, &self.shape) {
-            return Err(Diagnostic::new(format!("{x} and {result} differ in their number of elements"))
-                .help("a product of two dimension variables cannot be compared: bind one of them"));
+            return Err(match (x.elements(), result.elements()) {
+                (Some(from), Some(to)) => {
+                    Diagnostic::new(format!("{x} has {from} elements, {result} has {to}"))
+                        .help("a reshape keeps the number of elements")
+                }
+                _ => Diagnostic::new(format!(
+                    "{x} and {result} do not have the same number of elements whatever their variables are"
+                ))
+                .help(
+                    "a reshape keeps the number of elements; products of several variables are not compared",
+                ),
+            });
         }
         Ok(vec![result])
     }

@@ -41,7 +41,7 @@ impl Operation for Reverse {
             let mut at = index.to_vec();
             self.axes.iter().for_each(|a| at[*a] = x.shape[*a] - 1 - index[*a]);
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

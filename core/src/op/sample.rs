@@ -10,6 +10,7 @@ use crate::location::LocationId;
 use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
+use std::collections::BTreeMap;
 
 /// An op with attributes, and what to feed it with.
 #[derive(Clone, Debug)]
@@ -114,6 +115,61 @@ impl Sample {
             }
         });
         Some(built.expect("the op takes these types"))
+    }
+}
+
+/// Several samples as one function, so that a device compiles them as one module. Sample n's
+/// operands are the inputs `sn.x0` and so on, its results the outputs `sn.y0` and so on. They share
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// What each sample is: `softmax sample 2 in f16`.
+    pub names: Vec<String>,
+    /// The function, `@f`.
+    pub function: Function,
+    /// Values for its inputs.
+    pub operands: Vec<Literal>,
+}
+
+/// All samples of the catalogue that an op takes with `dtype` for the floats, at most `most` in a
+/// batch; only samples of one `kind` (of the function of the sample by itself) are in one batch.
+pub fn batches<K: Ord + Clone>(
+    dtype: DType,
+    most: usize,
+    mut kind: impl FnMut(&Function) -> K,
+) -> Vec<(K, Batch)> {
+    let mut by_kind: BTreeMap<K, Vec<_>> = BTreeMap::new();
+    for entry in Op::catalogue() {
+        for (number, sample) in entry.samples.into_iter().enumerate() {
+            let operands = sample.literals(dtype, number as u64 + 1);
+            let Some(function) = sample.function(&operands) else { continue };
+            let name = format!("{} sample {number} in {dtype}", entry.name);
+            by_kind.entry(kind(&function)).or_default().push((name, sample, operands));
+        }
+    }
+    let of_kind = |(kind, samples): (K, Vec<_>)| {
+        samples.chunks(most).map(|chunk| (kind.clone(), batch(chunk))).collect::<Vec<_>>()
+    };
+    by_kind.into_iter().flat_map(of_kind).collect()
+}
+
+fn batch(samples: &[(String, Sample, Vec<Literal>)]) -> Batch {
+    let built = FunctionBuilder::build("f", |f| {
+        for (n, (_, sample, operands)) in samples.iter().enumerate() {
+            let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
+            let inputs = types.iter().enumerate().map(|(i, ty)| f.input(&format!("s{n}.x{i}"), ty.clone()));
+            let inputs: Vec<Tensor> = inputs.collect();
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            let results = Tensor::apply_with(sample.op.clone(), &inputs, sample.regions(&types));
+            for (i, result) in results.iter().enumerate() {
+                f.output(&format!("s{n}.y{i}"), result);
+            }
+        }
+    });
+    Batch {
+        names: samples.iter().map(|(name, ..)| name.clone()).collect(),
+        function: built.expect("the ops take these types"),
+        operands: samples.iter().flat_map(|(.., operands)| operands.clone()).collect(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::{Affine, ScalarOp};
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -60,7 +60,7 @@ impl Operation for Select {
     ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[1], &operands[2]);
         let pick = |i| if position(&operands[0], i).is_true() { &x.cells[i] } else { &y.cells[i] };
-        let cells = (0..x.cells.len()).map(|i| pick(i).clone()).collect();
+        let cells = Cells::collect((0..x.cells.len()).map(|i| pick(i).clone()))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
@@ -155,7 +155,7 @@ impl Operation for Clamp {
             let raised = extremum(cell, position(&operands[0], i), Ordering::Greater);
             extremum(&raised, position(&operands[2], i), Ordering::Less)
         };
-        let cells = x.cells.iter().enumerate().map(clamp).collect();
+        let cells = Cells::collect(x.cells.iter().enumerate().map(clamp))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::ScalarOp;
 use crate::op::batch::Batch;
 use crate::scalar::Scalar;
@@ -70,7 +70,8 @@ impl Operation for SelectN {
             cases[number.clamp(0, cases.len() as i64 - 1) as usize].cells[i].clone()
         };
         let first = &cases[0];
-        Ok(vec![Array::new(first.dtype, first.shape.clone(), (0..first.cells.len()).map(cell).collect())])
+        let cells = Cells::collect((0..first.cells.len()).map(cell))?;
+        Ok(vec![Array::new(first.dtype, first.shape.clone(), cells)])
     }
 
     fn compute<'a>(

@@ -66,12 +66,13 @@ impl Operation for Slice {
                 );
             }
             if !start.at_least(0) || !start.at_most(limit) || !limit.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!(
-                    "{start}..{limit} does not lie within axis {axis} of {x}"
-                ))
-                .help(
-                    "bounds must hold for every value of the dimension variables; bind them if they do not",
-                ));
+                let symbolic = [start, limit, &x.shape[axis]].into_iter().any(|d| d.as_constant().is_none());
+                let error =
+                    Diagnostic::new(format!("{start}..{limit} does not lie within axis {axis} of {x}"));
+                return Err(error.help(match symbolic {
+                    true => "bounds hold for every value from 1 on that a dimension variable may have; if they do not, give the axis a number".into(),
+                    false => format!("bounds lie within 0..{}, the first not above the second", x.shape[axis]),
+                }));
             }
             let extent = limit
                 .checked_sub(start)
@@ -79,7 +80,7 @@ impl Operation for Slice {
                 .and_then(|d| d.checked_floor_div(step));
             shape.push(extent.ok_or_else(|| {
                 Diagnostic::new(format!("the extent of {start}..{limit} in steps of {step} is not linear"))
-                    .help("bind the dimension variables first")
+                    .help("give the axis a number instead of dimension variables")
             })?);
         }
         Ok(vec![x.with_shape(shape)])
@@ -96,7 +97,7 @@ impl Operation for Slice {
             let at: Vec<usize> =
                 index.iter().enumerate().map(|(a, i)| start[a] + i * self.step(a) as usize).collect();
             operands[0].at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -13,12 +13,12 @@ use super::compute::Compute;
 use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
-use super::{Batch, BroadcastInDim, Cost, Entry, Op, Operation, Traits, operand_count};
-use crate::diagnostic::{Diagnostic, Result};
+use super::{Batch, BroadcastInDim, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
+use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -158,9 +158,7 @@ impl Operation for Softmax {
         operand_count(operands, 1)?;
         let x = &operands[0];
         Domain::Float.check(x.dtype)?;
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
+        has_axis(x, self.axis)?;
         let mut result = x.clone();
         if self.kind == SoftmaxKind::LogSumExp {
             result.shape.remove(self.axis);
@@ -179,7 +177,8 @@ impl Operation for Softmax {
         let inner: usize = x.shape[self.axis + 1..].iter().product();
         let outer: usize = x.shape[..self.axis].iter().product();
         let reduced = self.kind == SoftmaxKind::LogSumExp;
-        let mut cells = vec![Cell::Real(R::from_i64(0)); if reduced { outer * inner } else { x.cells.len() }];
+        let count = if reduced { outer * inner } else { x.cells.len() };
+        let mut cells = Cells::filled(Cell::Real(R::from_i64(0)), count)?;
         for row in 0..outer * inner {
             let at = |i: usize| (row / inner * extent + i) * inner + row % inner;
             let values: Vec<R> = (0..extent).map(|i| x.cells[at(i)].real().clone()).collect();

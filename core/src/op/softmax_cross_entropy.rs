@@ -6,12 +6,12 @@ use super::derivative::{Derivative, Jvp};
 use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::{Shifted, restore, shifted_row, wide};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
+use super::{Batch, Cost, Entry, Lookup, Operation, Traits, operand_count};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
@@ -78,7 +78,7 @@ impl Operation for SoftmaxCrossEntropy {
             let (max, _, sum) = shifted_row(&row)?;
             Ok(Cell::Real(sum.apply("log", libm::log)?.sub(&picked.sub(&max))))
         };
-        let cells = labels.cells.iter().enumerate().map(loss).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(labels.cells.iter().enumerate().map(loss))?;
         Ok(vec![Array::new(results[0].dtype, labels.shape.clone(), cells)])
     }
 
@@ -112,6 +112,10 @@ impl Operation for SoftmaxCrossEntropy {
 
     fn traits(&self) -> Traits {
         Traits { cost: Cost::Loop, elementwise: false, commutative: false }
+    }
+
+    fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+        operands[0].shape.last().map(|classes| Lookup::elements(1, classes))
     }
 
     fn entries() -> Vec<Entry> {

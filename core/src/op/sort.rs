@@ -13,7 +13,7 @@ use super::{Argsort, Cost, Entry, Operation, TakeAlongAxis, Traits};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cells, Real, Regions};
 use crate::op::batch::Batch;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
@@ -56,7 +56,7 @@ impl Operation for Sort {
         _results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        let mut sorted: Vec<Vec<Cell<R>>> = operands.iter().map(|o| o.cells.to_vec()).collect();
+        let mut sorted = operands.iter().map(|o| Cells::copied(&o.cells)).collect::<Result<Vec<_>>>()?;
         for row in rows(&operands[0].shape, self.axis) {
             let mut from = row.clone();
             from.sort_by(|a, b| {

@@ -7,10 +7,9 @@ use super::attribute::{attributes, named};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Scatter, Traits, operand_count};
+use super::{Cost, Entry, Lookup, Op, Operation, Scatter, Traits, has_axis, operand_count, starts};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
@@ -22,7 +21,7 @@ use crate::ty::TensorType;
 attributes! {
     /// `take_along_axis %x, %indices {axis=1}`: `result[…, i, …] = x[…, indices[…, i, …], …]`.
     ///
-    /// The indices have the operand's shape but along `axis`. An index out of bounds is clamped.
+    /// The indices, of any integer dtype, have the operand's shape but along `axis`. An index out of bounds is clamped.
     TakeAlongAxis {
         /// The axis that is indexed.
         axis: usize,
@@ -67,13 +66,8 @@ impl Operation for TakeAlongAxis {
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         let (x, indices) = (&operands[0], &operands[1]);
-        if self.axis >= x.rank() {
-            return Err(Diagnostic::new(format!("axis {} of an operand of type {x}", self.axis)));
-        }
-        if !matches!(indices.dtype, DType::I32 | DType::I64) {
-            return Err(Diagnostic::new(format!("indices of dtype {}", indices.dtype))
-                .help("indices are i32 or i64: convert them"));
-        }
+        has_axis(x, self.axis)?;
+        starts::check_dtype(indices)?;
         let fits = indices.rank() == x.rank()
             && (0..x.rank()).all(|a| {
                 if a == self.axis && !self.permutation { true } else { indices.shape[a] == x.shape[a] }
@@ -102,9 +96,9 @@ impl Operation for TakeAlongAxis {
         let last = x.shape[self.axis] as i64 - 1;
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut at = index.to_vec();
-            at[self.axis] = indices.at(index).bits().clamp(0, last) as usize;
+            at[self.axis] = starts::number(indices.at(index).bits(), indices.dtype).clamp(0, last) as usize;
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(
@@ -121,7 +115,8 @@ impl Operation for TakeAlongAxis {
                     return c.constant(Scalar::zero(dtype));
                 }
                 let mut at: Vec<Affine> = index.to_vec();
-                at[self.axis] = Affine::reg(c.operand(1, index));
+                let start = c.operand(1, index);
+                at[self.axis] = Affine::reg(starts::signed(c, start));
                 c.clamped(0, &at)
             }),
             indirect: vec![0],
@@ -143,6 +138,11 @@ impl Operation for TakeAlongAxis {
         Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
     }
 
+    /// A permutation is made by the op itself or by a sort, so it is in range.
+    fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+        (!self.permutation).then(|| Lookup::elements(1, &operands[0].shape[self.axis]))
+    }
+
     fn entries() -> Vec<Entry> {
         let take = |axis| TakeAlongAxis { axis, permutation: false };
         let permute = |axis| TakeAlongAxis { axis, permutation: true };
@@ -160,12 +160,17 @@ impl Operation for TakeAlongAxis {
                     ],
                 ),
                 Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[3], [4i64, 1, 1])]),
+                Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[4], [u32::MAX, 4, 0, 1])]),
+                Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[4], [u64::MAX, 1 << 63, 0, 3])]),
+                Sample::new(take(0), vec![floats(&[200], -2.0, 2.0), values(&[3], [u8::MAX, 199, 128])]),
+                Sample::new(take(0), vec![floats(&[3], -2.0, 2.0), values(&[3], [i8::MIN, 1, i8::MAX])]),
                 Sample::new(take(0), vec![floats(&[3, 2], -2.0, 2.0), values::<i32, 0>(&[0, 2], [])]),
                 Sample::new(take(0), vec![values(&[3], [true, false, true]), values(&[2], [2i32, 1])]),
                 Sample::new(
                     permute(0),
                     vec![floats(&[3, 2], -2.0, 2.0), values(&[3, 2], [1i32, 0, 2, 2, 0, 1])],
                 ),
+                Sample::new(permute(0), vec![floats(&[3], -2.0, 2.0), values(&[3], [2u32, 0, 1])]),
                 Sample::new(permute(0), vec![floats(&[0], -2.0, 2.0), values::<i64, 0>(&[0], [])]),
             ],
         }]

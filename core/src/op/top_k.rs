@@ -12,7 +12,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::op::batch::Batch;
 use crate::ty::TensorType;
 
@@ -50,16 +50,18 @@ fn infer(x: &TensorType, axis: usize, k: usize) -> Result<TensorType> {
 }
 
 /// For each result of `rows(result, axis)`, the flat position in `x` of each of its elements, and its rank in the row.
-fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Vec<Vec<(usize, usize)>> {
+fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Result<Vec<(usize, usize)>> {
     if k == 0 {
-        return vec![];
+        return Ok(vec![]);
     }
-    let top = |row: Vec<usize>| {
+    let rows_in_all = x.cells.len().checked_div(x.shape[axis]).unwrap_or(0);
+    let mut greatest = reserved(rows_in_all * k)?;
+    for row in rows(&x.shape, axis) {
         let mut positions: Vec<usize> = (0..row.len()).collect();
         positions.sort_by(|a, b| order(&x.cells[row[*b]], &x.cells[row[*a]], x.dtype));
-        positions.into_iter().take(k).map(|p| (row[p], p)).collect()
-    };
-    rows(&x.shape, axis).map(top).collect()
+        greatest.extend(positions.into_iter().take(k).map(|p| (row[p], p)));
+    }
+    Ok(greatest)
 }
 
 impl Operation for TopKIndices {
@@ -79,8 +81,8 @@ impl Operation for TopKIndices {
     ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let cells = greatest(x, x.shape.len() - 1, self.k).concat();
-        let cells = cells.into_iter().map(|(_, position)| Cell::Bits(position as i64)).collect();
+        let top = greatest(x, x.shape.len() - 1, self.k)?;
+        let cells = Cells::collect(top.into_iter().map(|(_, position)| Cell::Bits(position as i64)))?;
         Ok(vec![Array::new(DType::I32, shape, cells)])
     }
 
@@ -149,12 +151,12 @@ impl Operation for TopK {
         let x = &operands[0];
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
         let count = shape.iter().product();
-        let (mut found, mut indices) = (vec![Cell::Bits(0); count], vec![Cell::Bits(0); count]);
-        for (row, top) in rows(&shape, self.axis).zip(greatest(x, self.axis, self.k)) {
-            for (to, (from, position)) in row.into_iter().zip(top) {
-                found[to] = x.cells[from].clone();
-                indices[to] = Cell::Bits(position as i64);
-            }
+        let (mut found, mut indices) =
+            (Cells::filled(Cell::Bits(0), count)?, Cells::filled(Cell::Bits(0), count)?);
+        let places = rows(&shape, self.axis).flatten();
+        for (to, (from, position)) in places.zip(greatest(x, self.axis, self.k)?) {
+            found[to] = x.cells[from].clone();
+            indices[to] = Cell::Bits(position as i64);
         }
         Ok(vec![Array::new(x.dtype, shape.clone(), found), Array::new(DType::I32, shape, indices)])
     }

@@ -18,7 +18,7 @@ use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::control::fori;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::ty::TensorType;
 
 attributes! {
@@ -233,7 +233,8 @@ impl Operation for TriangularSolve {
         let (count, transposed) =
             (if self.left_side { columns } else { rows }, self.transpose_a == self.left_side);
         let lower = self.lower != transposed;
-        let mut x: Vec<R> = b.cells.iter().map(|c| c.real().clone()).collect();
+        let mut x: Vec<R> = reserved(b.cells.len())?;
+        x.extend(b.cells.iter().map(|c| c.real().clone()));
         for matrix in 0..a.shape[..rank - 2].iter().product() {
             let coefficient = |i: usize, j: usize| {
                 let (i, j) = if transposed { (j, i) } else { (i, j) };
@@ -254,7 +255,8 @@ impl Operation for TriangularSolve {
                 }
             }
         }
-        Ok(vec![Array::new(results[0].dtype, b.shape.clone(), x.into_iter().map(Cell::Real).collect())])
+        let cells = Cells::collect(x.into_iter().map(Cell::Real))?;
+        Ok(vec![Array::new(results[0].dtype, b.shape.clone(), cells)])
     }
 
     fn compute<'a>(

@@ -6,10 +6,12 @@
 //! ([`crate::nest::alias::in_place`]), in which the interpreter catches an element that is read after it was written.
 
 use super::print::StepText;
-use super::{Address, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, verify};
+use super::work::STEP;
+use super::{Address, Allowance, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, Work, verify};
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::Id;
+use crate::interpret::reserved;
 use crate::literal::Literal;
 use crate::nest::{self, BufferRole, Nest};
 use crate::ty::TensorType;
@@ -31,6 +33,18 @@ pub struct Run {
 /// Errors: the plan is refused by the verifier, inputs or variables do not fit, there is not enough memory, or an access breaks
 /// the rules of a nest as it happens.
 pub fn interpret(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>]) -> Result<Run> {
+    interpret_within(plan, inputs, variables, u64::MAX)
+}
+
+/// [`interpret`], of at most `limit` operations ([`super::work`]).
+///
+/// Errors: as for `interpret`; or the run takes more.
+pub fn interpret_within(
+    plan: &Plan,
+    inputs: &[Literal],
+    variables: &[Option<Literal>],
+    limit: u64,
+) -> Result<Run> {
     verify(plan)?;
     if inputs.len() != plan.inputs.len() || variables.len() != plan.variables.len() {
         return Err(Diagnostic::new(format!(
@@ -42,7 +56,10 @@ pub fn interpret(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>])
             variables.len()
         )));
     }
-    let mut machine = Machine { plan, memories: Memories::default(), counters: Vec::new() };
+    let work = Work::of(plan);
+    let allowance = Allowance::new(limit);
+    allowance.covers(work.least(plan, &plan.steps))?;
+    let mut machine = Machine { plan, memories: Memories::default(), counters: Vec::new(), work, allowance };
     machine.begin(inputs, variables)?;
     machine.block(&plan.steps)?;
     machine.end()
@@ -74,6 +91,8 @@ struct Machine<'a> {
     memories: Memories,
     /// The counter of each loop.
     counters: Vec<u64>,
+    work: Work,
+    allowance: Allowance,
 }
 
 impl Machine<'_> {
@@ -99,7 +118,8 @@ impl Machine<'_> {
                 }
             });
         }
-        self.memories.constants = plan.constants.iter().map(|c| c.literal.to_bytes()).collect();
+        let constants = plan.constants.iter().map(|c| bytes_of(&c.literal));
+        self.memories.constants = constants.collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -137,9 +157,10 @@ impl Machine<'_> {
         Ok(literal.get(0).to_i64().expect("the plan was verified: integers and bools decide"))
     }
 
-    fn store(&mut self, argument: &Argument, literal: &Literal) {
-        let bytes = literal.to_bytes();
+    fn store(&mut self, argument: &Argument, literal: &Literal) -> Result<()> {
+        let bytes = bytes_of(literal)?;
         self.bytes(&argument.at, bytes.len() as u64).copy_from_slice(&bytes);
+        Ok(())
     }
 
     fn block(&mut self, steps: &[Step]) -> Result<()> {
@@ -148,6 +169,12 @@ impl Machine<'_> {
 
     fn step(&mut self, step: &Step) -> Result<()> {
         let plan = self.plan;
+        self.allowance.spend(match step {
+            Step::Nest { nest, .. } => self.work.nest(*nest),
+            Step::Call { call, .. } => Work::call(call),
+            Step::Copy { value, .. } => Work::copy(&plan.values[*value]),
+            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
+        })?;
         match step {
             Step::Nest { nest, arguments } => self
                 .nest(&plan.nests[*nest], arguments)
@@ -155,7 +182,9 @@ impl Machine<'_> {
             Step::Call { call, arguments, workspace } => self.call(call, arguments, workspace),
             Step::Copy { value, from, to } => {
                 let bytes = plan.values[*value].bytes();
-                let copy = self.bytes(from, bytes).to_vec();
+                let from = self.bytes(from, bytes);
+                let mut copy = reserved(from.len())?;
+                copy.extend_from_slice(from);
                 self.bytes(to, bytes).copy_from_slice(&copy);
                 Ok(())
             }
@@ -197,7 +226,7 @@ impl Machine<'_> {
         }
         let outputs = nest::interpret(&merged, &inputs)?;
         for (m, output) in results.iter().zip(&outputs) {
-            self.store(&arguments[*m], output);
+            self.store(&arguments[*m], output)?;
         }
         Ok(())
     }
@@ -214,7 +243,7 @@ impl Machine<'_> {
             self.bytes(at, *bytes).fill(FRESH);
         }
         for (result, found) in results.iter().zip(call.references(&operands)?) {
-            self.store(result, &found.literal());
+            self.store(result, &found.literal())?;
         }
         Ok(())
     }
@@ -231,12 +260,16 @@ impl Machine<'_> {
             }
             Trip::While { limit, .. } => *limit,
         };
+        if !matches!(l.trip, Trip::While { .. }) {
+            self.allowance.covers(Work::repeated(trip, self.work.least(self.plan, &l.body)))?;
+        }
         for n in 0..trip {
             if let Trip::While { before, .. } = &l.trip
                 && self.scalar(before.value, &before.at)? == 0
             {
                 break;
             }
+            self.allowance.spend(STEP)?;
             self.counters[l.id.index()] = if l.reverse { trip - 1 - n } else { n };
             self.block(&l.body)?;
         }
@@ -246,12 +279,8 @@ impl Machine<'_> {
 
 /// So many bytes that belong to no value.
 fn fresh(bytes: u64) -> Result<Vec<u8>> {
-    let mut memory = Vec::new();
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-    memory.try_reserve_exact(size).map_err(|_| {
-        Diagnostic::new(format!("there is not enough memory for {bytes} bytes"))
-            .help("bind smaller dimensions")
-    })?;
+    let mut memory = reserved(size)?;
     memory.resize(size, FRESH);
     Ok(memory)
 }
@@ -265,5 +294,46 @@ fn given(what: &str, name: &str, value: &Value, literal: &Literal) -> Result<Vec
             literal.ty()
         )));
     }
+    bytes_of(literal)
+}
+
+/// The bytes of a literal.
+///
+/// Error: there is not so much memory.
+fn bytes_of(literal: &Literal) -> Result<Vec<u8>> {
+    // A trial: the copy is of just this size.
+    reserved::<u8>(literal.len() * literal.dtype().size())?;
     Ok(literal.to_bytes())
 }
+
+/// The most bytes that [`interpret`] holds at once beside the literals that it is given: the memories of the plan, its
+/// outputs and variables as literals, and what the largest step is interpreted on.
+pub fn peak_bytes(plan: &Plan) -> u64 {
+    let account = super::Account::sizes(plan);
+    let given_back = account.outputs.saturating_add(account.parameters).saturating_add(account.state);
+    account.total().saturating_add(given_back).saturating_add(largest(plan, &plan.steps))
+}
+
+/// Bytes of the operands and results of the largest step as literals, and as they are interpreted.
+fn largest(plan: &Plan, steps: &[Step]) -> u64 {
+    let all = |arguments: &[Argument], kept: u64| {
+        let of_value = |argument: &Argument| {
+            let value = &plan.values[argument.value];
+            let elements = value.bytes() / value.dtype.size() as u64;
+            value.bytes().saturating_mul(2).saturating_add(elements.saturating_mul(kept))
+        };
+        arguments.iter().map(of_value).fold(0, u64::saturating_add)
+    };
+    let of_step = |step: &Step| match step {
+        Step::Nest { arguments, .. } => all(arguments, IN_NESTS),
+        Step::Call { arguments, .. } => all(arguments, IN_CALLS),
+        Step::Copy { value, .. } => plan.values[*value].bytes(),
+        _ => step.blocks().into_iter().map(|steps| largest(plan, steps)).max().unwrap_or(0),
+    };
+    steps.iter().map(of_step).max().unwrap_or(0)
+}
+
+/// Bytes that the nest interpreter keeps of an element: its bits, and one more that says whether it was written.
+const IN_NESTS: u64 = 9;
+/// Bytes that the meaning of a call keeps of an element: the number, the scalar and its error.
+const IN_CALLS: u64 = 32;

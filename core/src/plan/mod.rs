@@ -17,11 +17,13 @@ mod intervals;
 pub mod parse;
 pub mod print;
 pub mod verify;
+pub mod work;
 
 pub use account::{Account, Bytes, account};
-pub use interpret::{Run, interpret};
+pub use interpret::{Run, interpret, interpret_within, peak_bytes};
 pub use parse::{Part, Places, parse_plan};
 pub use verify::{verify, verify_at};
+pub use work::{Allowance, Work};
 
 use crate::call::Call;
 use crate::dim::Binding;

@@ -24,7 +24,7 @@ pub fn run<T: Differentiable>(f: impl FnOnce() -> T) -> Result<Vec<(String, Vec<
     let function = FunctionBuilder::build("f", |b| {
         for (i, (path, t)) in f().tensors().into_iter().enumerate() {
             names.push(path.to_string());
-            b.output(&i.to_string(), t);
+            b.output(&format!("o{i}"), t);
         }
     });
     let literals = interpret::run(&function.map_err(|e| e.to_string())?, &[]).unwrap();

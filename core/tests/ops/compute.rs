@@ -16,7 +16,7 @@ use wengert_core::{DType, Literal, TensorType};
 fn meaning(op: &Op, regions: &[Region], operands: &[Literal]) -> Vec<Array<f64>> {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, regions).unwrap();
-    let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
+    let operands: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
     op.evaluate(&operands, &results, &Regions::of(regions)).unwrap()
 }
 

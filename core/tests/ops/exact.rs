@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use std::sync::Arc;
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::interpret::{Array, Cell, Real, Regions, evaluate};
+use wengert_core::interpret::{Array, Cell, Cells, Real, Regions, evaluate};
 use wengert_core::op::{ConvGeneralDilated, TriangularSolve};
 use wengert_core::{DType, Literal, Tensor, TensorType};
 
@@ -18,7 +18,11 @@ fn rational(numerator: i64, denominator: i64) -> BigRational {
 fn fractions(shape: &[usize], seed: i64) -> Array<BigRational> {
     let count = shape.iter().product::<usize>() as i64;
     let cell = |i: i64| Cell::Real(rational((i * 7 + seed) % 19 - 9, 3 + (i * 5 + seed) % 7 * 2));
-    Array::new(DType::F64, shape.to_vec(), (0..count).map(cell).collect())
+    Array::new(
+        DType::F64,
+        shape.to_vec(),
+        Cells::collect((0..count as usize).map(|i| cell(i as i64))).unwrap(),
+    )
 }
 
 fn run(shapes: &[&[usize]], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Vec<Array<BigRational>> {
@@ -140,8 +144,9 @@ fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
         let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
         let results = sample.infer(&types).unwrap();
         let regions = sample.regions(&types);
-        let rationals: Vec<Array<BigRational>> = operands.iter().map(Array::from_literal).collect();
-        let floats: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
+        let rationals: Vec<Array<BigRational>> =
+            operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+        let floats: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let meaning = match sample.op.evaluate(&rationals, &results, &Regions::of(&regions)) {
             Ok(meaning) => meaning,
             Err(error) => {

@@ -153,12 +153,12 @@ pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) ->
     let results = op.infer(&types, regions).unwrap_or_else(|e| panic!("{e}"));
     if op.control().is_some() {
         // Loops and branches within a composite have their meaning; who runs regions is compared with the interpreter elsewhere.
-        let operands: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
+        let operands: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let given = op.evaluate(&operands, &results, &Regions::of(regions));
         return given
             .unwrap_or_else(|e| panic!("{}: {e}", op.name()))
             .iter()
-            .map(Array::to_literal)
+            .map(|a| a.to_literal().unwrap())
             .collect();
     }
     match lower(op, regions, &types, &results, tree) {

@@ -20,8 +20,8 @@ fn both(op: impl Into<Op>, operands: &[Literal]) -> Literal {
     let op = op.into();
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, &[]).unwrap();
-    let arrays: Vec<Array<f64>> = operands.iter().map(Array::from_literal).collect();
-    let meaning = op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap()[0].to_literal();
+    let arrays: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+    let meaning = op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap()[0].to_literal().unwrap();
     let computed = execute(&op, &[], operands, Tree::SEQUENTIAL).swap_remove(0);
     let canonical = |l: &Literal| {
         l.scalars()

@@ -17,7 +17,7 @@ mod product;
 mod scatter;
 mod sort;
 
-use crate::memory::{ALIGNMENT, Buffer, Workspace};
+use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
 use crate::nest::Follower;
 use attention::CompiledAttention;
 use convolution::CompiledConvolution;
@@ -105,7 +105,7 @@ impl CompiledCall {
         self.parameters.len()
     }
 
-    /// Bytes of scratch memory that each thread needs: to be [reserved](Workspace::reserve) before a run.
+    /// Bytes of scratch memory that each thread needs: to be [reserved](Workspace::reserve) before a run. Saturates; no memory is so large.
     pub fn scratch_bytes(&self) -> usize {
         match &self.kind {
             Kind::Gemm(gemm) => gemm.scratch(),
@@ -126,36 +126,67 @@ impl CompiledCall {
 
     /// Runs the call on buffers of its operands and, last, its results, using the threads and the scratch memory of the workspace.
     ///
-    /// A result may lie in the very place of an operand of which [`Call::in_place`] says so; apart from that, results overlap nothing.
-    ///
-    /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not aligned to its elements, is
-    /// not writable, or overlaps a result; the workspace has too little scratch memory; or a task panicked.
-    pub fn run(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<(), Diagnostic> {
-        self.run_followed(workspace, buffers, None)
+    /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not aligned to its elements, or is
+    /// not writable; the workspace has too little scratch memory; or a task panicked.
+    pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
+        let spans = spans(buffers);
+        // SAFETY: the buffers are lent for longer than this call, and exclusively, so nobody else writes their bytes, nor reads those that
+        // may be written.
+        unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Whether a nest may follow it ([`run_followed`](Self::run_followed)).
+    /// Runs a call of one result in place: the operand at this position ([`Call::in_place`]) lies where the result does. The buffers are those of the
+    /// other operands and, last, the result, which holds the operand before.
+    ///
+    /// Error: as for [`run`](Self::run); or the operand may not lie there.
+    pub fn run_in_place(
+        &self,
+        workspace: &Workspace,
+        operand: usize,
+        buffers: &mut [Buffer<'_>],
+    ) -> Result<(), Diagnostic> {
+        let mut spans = spans(buffers);
+        if let Some(result) = spans.last().copied()
+            && operand < spans.len()
+        {
+            spans.insert(operand, result);
+        }
+        // SAFETY: as in `run`; one span stands twice, which the run checks.
+        unsafe { self.run_on(workspace, &spans, None) }
+    }
+
+    /// Whether a nest may follow it ([`run_on`](Self::run_on)).
     pub(crate) fn may_be_followed(&self) -> bool {
         matches!(self.kind, Kind::Gemm(_))
     }
 
-    /// [`scratch_bytes`](Self::scratch_bytes) with a nest that follows and needs so many bytes.
+    /// [`scratch_bytes`](Self::scratch_bytes) with a nest that follows and needs so many bytes; saturates.
     pub(crate) fn scratch_followed(&self, follower: usize) -> usize {
-        room(self.scratch_bytes()) + follower
+        room(self.scratch_bytes()).saturating_add(follower)
     }
 
-    /// [`run`](Self::run), with a nest that runs on each part of the result as soon as it is made. It writes nothing that the call reads, and reads
-    /// nothing that the call writes but, for each row, its own element of the result.
+    /// [`run`](Self::run) on memory that the borrow checker does not see, with a nest, if there is one, that runs on each part of the result as soon
+    /// as it is made.
     ///
-    /// Error: as for `run`; or there is a nest, and the call is none that [may be followed](Self::may_be_followed).
-    pub(crate) fn run_followed(
+    /// A result may lie in the very place of an operand of which [`Call::in_place`] says so; apart from that, results overlap nothing. Error: as for
+    /// `run`; results overlap otherwise; or there is a nest, and the call is none that [may be followed](Self::may_be_followed).
+    ///
+    /// # Safety
+    ///
+    /// During the call, each span is initialised and valid to read, and to write if it says so; nobody else writes it, nor reads it if the call
+    /// writes it. The same holds of the nest's spans. The nest writes nothing that the call reads, and reads nothing that the call writes but, for each
+    /// row, its own element of the result.
+    pub(crate) unsafe fn run_on(
         &self,
         workspace: &Workspace,
-        buffers: &[Buffer<'_>],
+        buffers: &[Span],
         follower: Option<&Follower<'_>>,
     ) -> Result<(), Diagnostic> {
         let run = || {
             self.check(workspace, buffers, follower)?;
+            if self.parameters.iter().all(|p| !p.written || p.bytes == 0) {
+                return Ok(());
+            }
             let arguments = Arguments(buffers);
             match &self.kind {
                 Kind::Gemm(gemm) => gemm.run(workspace, &arguments, follower),
@@ -172,7 +203,7 @@ impl CompiledCall {
     fn check(
         &self,
         workspace: &Workspace,
-        buffers: &[Buffer<'_>],
+        buffers: &[Span],
         follower: Option<&Follower<'_>>,
     ) -> Result<(), Diagnostic> {
         if buffers.len() != self.parameters.len() {
@@ -180,7 +211,7 @@ impl CompiledCall {
             return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
         }
         let bytes = follower.map_or(self.scratch_bytes(), |f| self.scratch_followed(f.scratch()));
-        if workspace.scratch(0).len() < bytes {
+        if workspace.room() < bytes {
             return Err(Diagnostic::new(format!("the workspace has less scratch memory than {bytes} bytes"))
                 .help("reserve `scratch_bytes()` first"));
         }
@@ -216,12 +247,9 @@ impl Parameter {
     }
 }
 
-/// Checked buffers, operands first, that several threads use at once. Nobody writes to operands.
-struct Arguments<'a>(&'a [Buffer<'a>]);
-
-// SAFETY: a buffer is a borrow of bytes. Operands are only read; of the result each task writes, and reads, a part of its
-// own: that is what every unsafe block of this module that writes argues.
-unsafe impl Sync for Arguments<'_> {}
+/// Checked spans, operands first, that several threads use at once. Operands are only read; of the result each task writes, and reads, a part of
+/// its own: that is what every unsafe block of this module that writes argues.
+struct Arguments<'a>(&'a [Span]);
 
 impl Arguments<'_> {
     /// Where an operand begins.
@@ -240,9 +268,15 @@ impl Arguments<'_> {
     }
 }
 
-/// Bytes that [`take`] uses for so many.
+/// Bytes that [`take`] uses for so many; saturates.
 fn room(bytes: usize) -> usize {
-    bytes.next_multiple_of(ALIGNMENT)
+    bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX)
+}
+
+/// Bytes that [`take`] uses for an array of these extents, in bytes or elements of as many bytes as one of them says; saturates. A size that does not
+/// fit cannot be reserved, so nothing runs in it.
+fn array(extents: &[usize]) -> usize {
+    room(extents.iter().fold(1, |n, e| n.saturating_mul(*e)))
 }
 
 /// Takes memory for elements from the beginning of what is free, which begins, and goes on, at a multiple of [`ALIGNMENT`].

@@ -7,7 +7,7 @@
 //!
 //! Rows are divided among the threads; a row is the work of one.
 
-use super::{Arguments, room, take};
+use super::{Arguments, array, take};
 use crate::memory::Workspace;
 use bytemuck::Pod;
 use wengert_core::call::{Sort, TopK};
@@ -81,7 +81,7 @@ impl CompiledSort {
 
     /// Bytes of scratch memory of a thread: the entries of a row.
     pub fn scratch(&self) -> usize {
-        room(self.length * if self.wide { size_of::<u128>() } else { size_of::<u64>() })
+        array(&[self.length, if self.wide { size_of::<u128>() } else { size_of::<u64>() }])
     }
 
     pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {

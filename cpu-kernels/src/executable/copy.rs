@@ -1,7 +1,7 @@
 //! Copies of a plan. All threads make them: one alone is too slow to wait for memory, for what lies in the caches of others, and slower still where the destination's
 //! pages are used for the first time and have to be cleared. Those that no cache holds are written past the caches, since a line that is written as usual is first read.
 
-use crate::memory::Buffer;
+use crate::memory::Span;
 use crate::pool::Pool;
 use wengert_core::Diagnostic;
 
@@ -17,7 +17,7 @@ const PAST: usize = 32 << 20;
 /// # Safety
 ///
 /// Both are valid for their bytes, of which there are as many; `to` is valid to write, and nobody else uses it.
-pub(super) unsafe fn copy(pool: &Pool, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Diagnostic> {
+pub(super) unsafe fn copy(pool: &Pool, from: Span, to: Span) -> Result<(), Diagnostic> {
     let bytes = from.bytes();
     let distance = from.pointer().addr().abs_diff(to.pointer().addr());
     let size = bytes.div_ceil(pool.threads()).next_multiple_of(LEAST).min(TASK);
@@ -81,6 +81,7 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Buffer;
     use std::ptr::NonNull;
 
     #[test]
@@ -100,9 +101,9 @@ mod tests {
         ] {
             let numbers: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
             let mut found = vec![0u8; bytes + offset];
+            let (from, to) = (Buffer::reading(&numbers), Buffer::writing(&mut found[offset..]));
             // SAFETY: both vectors have so many bytes.
-            unsafe { copy(&pool, &Buffer::reading(&numbers), &Buffer::writing(&mut found[offset..])) }
-                .expect("no task fails");
+            unsafe { copy(&pool, from.span(), to.span()) }.expect("no task fails");
             assert!(found[offset..] == numbers, "{bytes}");
         }
         let mut memory: Vec<u8> = (0..3 * TASK).map(|n| (n % 251) as u8).collect();
@@ -110,9 +111,9 @@ mod tests {
         let at = memory.as_mut_ptr();
         // SAFETY: both places are in the vector.
         unsafe {
-            let from = Buffer::from_raw(NonNull::new(at).expect("not null"), 2 * TASK + 5, true);
-            let to = Buffer::from_raw(NonNull::new(at.add(100)).expect("not null"), 2 * TASK + 5, true);
-            copy(&pool, &from, &to).expect("no task fails");
+            let from = Span::new(NonNull::new(at).expect("not null"), 2 * TASK + 5, true);
+            let to = Span::new(NonNull::new(at.add(100)).expect("not null"), 2 * TASK + 5, true);
+            copy(&pool, from, to).expect("no task fails");
         }
         assert!(memory[100..2 * TASK + 105] == wanted);
     }

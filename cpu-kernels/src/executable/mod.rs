@@ -15,13 +15,13 @@ mod run;
 pub use profile::{Profile, Spent};
 
 use crate::call::CompiledCall;
-use crate::memory::{AlignedBytes, Buffer, Workspace};
+use crate::memory::{AlignedBytes, Buffer, Span, Workspace};
 use crate::nest::CompiledNest;
 use crate::pool::Pool;
 use crate::simd::Simd;
 use std::sync::Arc;
 use wengert_core::Diagnostic;
-use wengert_core::plan::{Plan, Space};
+use wengert_core::plan::{Plan, Space, Work};
 
 /// A plan, ready to run.
 #[derive(Debug)]
@@ -39,19 +39,27 @@ pub struct Executable {
     launches: Vec<u64>,
     /// Where time goes, if that is asked for.
     profile: Option<Profile>,
-    /// Room for the buffers of one step; as many as the step with the most has.
-    buffers: Vec<Buffer<'static>>,
+    /// Operations of the nests, and of the calls, by their numbers here.
+    work: Work,
+    work_of_calls: Vec<u64>,
+    /// The least that a run takes, whatever the data.
+    least: u64,
+    /// Most operations of a run.
+    limit: u64,
+    /// Room for the spans of one step; as many as the step with the most has.
+    spans: Vec<Span>,
 }
 
-/// The memory of a run that is not the executable's own: one buffer for each input, output and variable of the plan, in its order.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
+/// The memory of a run that is not the executable's own: one buffer for each input, output and variable of the plan, in its order. What may be
+/// written is borrowed exclusively, so it is one run's alone.
+#[derive(Debug)]
+pub struct Memory<'a, 'b> {
     /// Inputs, read.
-    pub inputs: &'a [Buffer<'a>],
+    pub inputs: &'a [Buffer<'b>],
     /// Outputs, written.
-    pub outputs: &'a [Buffer<'a>],
+    pub outputs: &'a mut [Buffer<'b>],
     /// Variables; those that the plan replaces are written.
-    pub variables: &'a [Buffer<'a>],
+    pub variables: &'a mut [Buffer<'b>],
 }
 
 /// Where a step finds a value: a resolved address.
@@ -85,9 +93,12 @@ enum Action {
     Copy {
         from: Place,
         to: Place,
+        work: u64,
     },
     Loop {
         counter: usize,
+        /// Operations that an iteration takes at least.
+        least: u64,
         trip: Trip,
         reverse: bool,
         body: Vec<Action>,
@@ -114,7 +125,7 @@ enum Trip {
 impl Executable {
     /// Makes a plan ready on the threads of the process, with the vector instructions of the machine.
     ///
-    /// Errors: the plan is for another target, or breaks an invariant; there is not enough memory.
+    /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the vector instructions; there is not enough memory.
     pub fn new(plan: &Plan) -> Result<Self, Diagnostic> {
         Executable::on(plan, Pool::global()?.clone(), Simd::choose()?)
     }
@@ -123,7 +134,7 @@ impl Executable {
     ///
     /// Errors: as for [`new`](Self::new).
     pub fn on(plan: &Plan, pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
-        prepare::prepare(plan, Workspace::new(pool, simd))
+        prepare::prepare(plan, Workspace::new(pool, simd)?)
     }
 
     /// The plan.
@@ -135,6 +146,12 @@ impl Executable {
     pub fn bytes(&self) -> usize {
         let constants: usize = self.constants.iter().map(|c| c.len()).sum();
         self.arena.len() + constants + self.workspace.bytes()
+    }
+
+    /// Sets the most operations that a run may take ([`wengert_core::plan::work`]); there is no limit before. A plan from a file may have loops of
+    /// any length.
+    pub fn limit(&mut self, operations: u64) {
+        self.limit = operations;
     }
 
     /// How often each nest of the plan has been run, in all runs so far: what a loop costs, and a branch saves, is counted, not guessed.
@@ -170,13 +187,14 @@ impl Executable {
     /// Runs the plan once.
     ///
     /// Errors: a buffer of `memory` is missing, has another number of bytes than the plan says, or may not be written
-    /// where the plan writes; a kernel panicked. After an error of the second kind, variables are in an undefined state.
-    pub fn run(&mut self, memory: Memory<'_>) -> Result<(), Diagnostic> {
+    /// where the plan writes; the run takes more operations than its [limit](Self::limit); a kernel panicked. After an error of the last two kinds,
+    /// variables are in an undefined state.
+    pub fn run(&mut self, memory: Memory<'_, '_>) -> Result<(), Diagnostic> {
         self.check(&memory)?;
         run::run(self, &memory)
     }
 
-    fn check(&self, memory: &Memory<'_>) -> Result<(), Diagnostic> {
+    fn check(&self, memory: &Memory<'_, '_>) -> Result<(), Diagnostic> {
         let plan = &self.plan;
         let count = |what: &str, wanted: usize, given: usize| match wanted == given {
             true => Ok(()),
@@ -186,24 +204,16 @@ impl Executable {
         count("output", plan.outputs.len(), memory.outputs.len())?;
         count("variable", plan.variables.len(), memory.variables.len())?;
         let bytes = |value| plan.values[value].bytes() as usize;
+        let align = |value| plan.values[value].dtype.size();
         for (input, buffer) in plan.inputs.iter().zip(memory.inputs) {
-            buffer.check(&input.name, bytes(input.value), plan.values[input.value].dtype.size(), false)?;
+            buffer.span().check(&input.name, bytes(input.value), align(input.value), false)?;
         }
-        for (output, buffer) in plan.outputs.iter().zip(memory.outputs) {
-            buffer.check(&output.name, bytes(output.value), plan.values[output.value].dtype.size(), true)?;
+        for (output, buffer) in plan.outputs.iter().zip(&*memory.outputs) {
+            buffer.span().check(&output.name, bytes(output.value), align(output.value), true)?;
         }
-        for (variable, buffer) in plan.variables.iter().zip(memory.variables) {
+        for (variable, buffer) in plan.variables.iter().zip(&*memory.variables) {
             let written = variable.before != Some(variable.after);
-            buffer.check(&variable.name, bytes(variable.after), variable.dtype.size(), written)?;
-        }
-        // Each written buffer is alone: what a plan proves about its spaces holds only if they are apart.
-        let all = || memory.inputs.iter().chain(memory.outputs).chain(memory.variables);
-        for (i, a) in all().enumerate() {
-            for b in all().skip(i + 1) {
-                if (a.is_writable() || b.is_writable()) && a.overlaps(b) {
-                    return Err(Diagnostic::new("two buffers of a run overlap, and one of them is written"));
-                }
-            }
+            buffer.span().check(&variable.name, bytes(variable.after), variable.dtype.size(), written)?;
         }
         Ok(())
     }

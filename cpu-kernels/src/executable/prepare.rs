@@ -2,10 +2,10 @@
 
 use super::{Action, Executable, Place, Trip};
 use crate::call::CompiledCall;
-use crate::memory::{AlignedBytes, Buffer, Workspace};
+use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
 use wengert_core::nest::{self, BufferRole};
-use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId};
+use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
 use wengert_core::{DType, Diagnostic, Id};
 
 pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executable, Diagnostic> {
@@ -17,9 +17,18 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
     let simd = workspace.simd();
     let nests: Vec<CompiledNest> =
         plan.nests.iter().map(|(_, nest)| CompiledNest::new(nest, simd)).collect::<Result<_, _>>()?;
-    let mut preparing = Preparing { plan, nests: &nests, calls: Vec::new(), most: 0, loops: 0, scratch: 0 };
+    let mut preparing = Preparing {
+        plan,
+        nests: &nests,
+        calls: Vec::new(),
+        work: Work::of(plan),
+        work_of_calls: Vec::new(),
+        most: 0,
+        loops: 0,
+        scratch: 0,
+    };
     let actions = preparing.steps(&plan.steps)?;
-    let Preparing { calls, most, loops, scratch, .. } = preparing;
+    let Preparing { calls, work, work_of_calls, most, loops, scratch, .. } = preparing;
     let alone =
         nests.iter().map(CompiledNest::scratch_bytes).chain(calls.iter().map(CompiledCall::scratch_bytes));
     workspace.reserve(alone.max().unwrap_or(0).max(scratch))?;
@@ -45,7 +54,11 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
         counters: vec![0; loops],
         launches: vec![0; plan.nests.len()],
         profile: None,
-        buffers: vec![Buffer::reading::<u8>(&[]); most],
+        least: work.least(plan, &plan.steps),
+        work,
+        work_of_calls,
+        limit: u64::MAX,
+        spans: vec![Span::EMPTY; most],
     })
 }
 
@@ -53,6 +66,8 @@ struct Preparing<'a> {
     plan: &'a Plan,
     nests: &'a [CompiledNest],
     calls: Vec<CompiledCall>,
+    work: Work,
+    work_of_calls: Vec<u64>,
     most: usize,
     loops: usize,
     /// Bytes of scratch memory of calls with nests that follow them.
@@ -120,13 +135,15 @@ impl Preparing<'_> {
             }
             Step::Call { call, arguments, .. } => {
                 self.calls.push(CompiledCall::new(call)?);
+                self.work_of_calls.push(Work::call(call));
                 let (operands, results) = call.split(arguments);
                 let operands = operands.iter().map(|a| self.place(a, false));
                 let arguments = operands.chain(results.iter().map(|a| self.place(a, true))).collect();
                 self.with(Action::Call { call: self.calls.len() - 1, arguments })
             }
             Step::Copy { value, from, to } => {
-                Action::Copy { from: self.at(*value, from, false), to: self.at(*value, to, true) }
+                let (from, to) = (self.at(*value, from, false), self.at(*value, to, true));
+                Action::Copy { from, to, work: Work::copy(&self.plan.values[*value]) }
             }
             Step::Loop(l) => {
                 let counter = l.id.index();
@@ -142,7 +159,8 @@ impl Preparing<'_> {
                         Trip::While { condition: self.place(before, false), limit: *limit }
                     }
                 };
-                Action::Loop { counter, trip, reverse: l.reverse, body: self.steps(&l.body)? }
+                let least = self.work.least(self.plan, &l.body);
+                Action::Loop { counter, least, trip, reverse: l.reverse, body: self.steps(&l.body)? }
             }
             Step::If { predicate, then, otherwise, .. } => Action::If {
                 predicate: self.place(predicate, false),
@@ -193,7 +211,8 @@ impl Place {
     /// True if it may share bytes with the other.
     fn meets(&self, other: &Place) -> bool {
         let some = self.space == other.space && self.bytes > 0 && other.bytes > 0;
-        let within = self.offset < other.offset + other.bytes && other.offset < self.offset + self.bytes;
+        let end = |place: &Place| place.offset.saturating_add(place.bytes);
+        let within = self.offset < end(other) && other.offset < end(self);
         // With other strides it may be anywhere.
         some && (within || self.strides != other.strides)
     }

@@ -3,14 +3,15 @@
 use super::copy::copy;
 use super::{Action, Executable, Memory, Place, Profile, Spent, Trip};
 use crate::call::CompiledCall;
-use crate::memory::{AlignedBytes, Buffer, Workspace};
+use crate::memory::{AlignedBytes, Buffer, Span, Workspace};
 use crate::nest::CompiledNest;
 use std::ptr::NonNull;
 use std::time::Instant;
-use wengert_core::Diagnostic;
-use wengert_core::plan::Space;
+use wengert_core::plan::work::STEP;
+use wengert_core::plan::{Allowance, NestId, Space, Work};
+use wengert_core::{Diagnostic, Id};
 
-pub(super) fn run(executable: &mut Executable, memory: &Memory<'_>) -> Result<(), Diagnostic> {
+pub(super) fn run(executable: &mut Executable, memory: &Memory<'_, '_>) -> Result<(), Diagnostic> {
     let Executable {
         nests,
         calls,
@@ -21,23 +22,36 @@ pub(super) fn run(executable: &mut Executable, memory: &Memory<'_>) -> Result<()
         counters,
         launches,
         profile,
-        buffers,
+        work,
+        work_of_calls,
+        least,
+        limit,
+        spans,
         ..
     } = executable;
+    let allowance = Allowance::new(*limit);
+    allowance.covers(*least)?;
     let mut runner = Runner {
         nests,
         calls,
-        arena: Spaces { arena: arena.pointer(), length: arena.len(), constants, memory },
+        spaces: Spaces {
+            arena: arena.pointer(),
+            length: arena.len(),
+            constants,
+            inputs: memory.inputs,
+            outputs: memory.outputs,
+            variables: memory.variables,
+        },
         workspace,
         counters,
         launches,
         profile: profile.as_mut(),
-        buffers,
+        work,
+        work_of_calls,
+        allowance,
+        spans,
     };
-    let result = runner.steps(actions);
-    // The buffers name memory that is lent only until now.
-    buffers.fill(Buffer::reading::<u8>(&[]));
-    result
+    runner.steps(actions)
 }
 
 /// All memories of a run.
@@ -45,18 +59,24 @@ struct Spaces<'a> {
     arena: NonNull<u8>,
     length: usize,
     constants: &'a [AlignedBytes],
-    memory: &'a Memory<'a>,
+    inputs: &'a [Buffer<'a>],
+    outputs: &'a [Buffer<'a>],
+    variables: &'a [Buffer<'a>],
 }
 
 struct Runner<'a> {
     nests: &'a [CompiledNest],
     calls: &'a [CompiledCall],
-    arena: Spaces<'a>,
+    spaces: Spaces<'a>,
     workspace: &'a Workspace,
     counters: &'a mut [u64],
     launches: &'a mut [u64],
     profile: Option<&'a mut Profile>,
-    buffers: &'a mut [Buffer<'static>],
+    work: &'a Work,
+    work_of_calls: &'a [u64],
+    /// What the run may still take.
+    allowance: Allowance,
+    spans: &'a mut [Span],
 }
 
 impl Runner<'_> {
@@ -67,47 +87,62 @@ impl Runner<'_> {
     fn step(&mut self, action: &Action) -> Result<(), Diagnostic> {
         match action {
             Action::Nest { nest, arguments } => {
+                self.allowance.spend(self.work.nest(NestId::new(*nest)))?;
                 self.launches[*nest] += 1;
                 self.gather(arguments);
                 let since = self.since();
-                self.nests[*nest].run(self.workspace, &self.buffers[..arguments.len()])?;
+                // SAFETY: each span lies in a memory of this run (see `span`), and no other step runs now. Where two of them meet, the plan's
+                // verifier found that the nest may run in place.
+                unsafe { self.nests[*nest].run_on(self.workspace, &self.spans[..arguments.len()])? };
                 self.spent(since, |profile| &mut profile.nests[*nest]);
                 Ok(())
             }
             Action::Call { call, arguments } => {
+                self.allowance.spend(self.work_of_calls[*call])?;
                 self.gather(arguments);
                 let since = self.since();
-                self.calls[*call].run(self.workspace, &self.buffers[..arguments.len()])?;
+                // SAFETY: each span lies in a memory of this run, and no other step runs now.
+                unsafe { self.calls[*call].run_on(self.workspace, &self.spans[..arguments.len()], None)? };
                 self.spent(since, |profile| &mut profile.calls[*call]);
                 Ok(())
             }
             Action::Followed { call, nest, arguments } => {
+                self.allowance.spend(self.work_of_calls[*call])?;
+                self.allowance.spend(self.work.nest(NestId::new(*nest)))?;
                 self.launches[*nest] += 1;
                 self.gather(arguments);
                 let since = self.since();
                 let call_of = &self.calls[*call];
-                let (of_call, of_nest) = self.buffers[..arguments.len()].split_at(call_of.arguments());
+                let (of_call, of_nest) = self.spans[..arguments.len()].split_at(call_of.arguments());
                 let follower = self.nests[*nest].follower(self.workspace, of_nest)?;
-                call_of.run_followed(self.workspace, of_call, Some(&follower))?;
+                // SAFETY: each span lies in a memory of this run, and no other step runs now. The two were put together because the nest
+                // reads of the call's result its own elements only, and writes nothing that the call reads (`Preparing::follow`).
+                unsafe { call_of.run_on(self.workspace, of_call, Some(&follower))? };
                 self.spent(since, |profile| &mut profile.calls[*call]);
                 Ok(())
             }
-            Action::Copy { from, to } => {
-                let (from, to) = (self.buffer(from), self.buffer(to));
+            Action::Copy { from, to, work } => {
+                self.allowance.spend(*work)?;
+                let (from, to) = (self.span(from), self.span(to));
                 assert!(from.bytes() == to.bytes(), "both places hold the same value");
                 assert!(to.is_writable(), "the plan's verifier lets nothing be written that is only read");
                 let since = self.since();
                 // SAFETY: both are valid for their bytes, of which there are as many, and `to` may be written; no other step runs now.
-                unsafe { copy(self.workspace.pool(), &from, &to)? };
+                unsafe { copy(self.workspace.pool(), from, to)? };
                 self.spent(since, |profile| &mut profile.copies);
                 Ok(())
             }
-            Action::Loop { counter, trip, reverse, body } => self.repeat(*counter, trip, *reverse, body),
+            Action::Loop { counter, least, trip, reverse, body } => {
+                self.allowance.spend(STEP)?;
+                self.repeat(*counter, *least, trip, *reverse, body)
+            }
             Action::If { predicate, then, otherwise } => {
+                self.allowance.spend(STEP)?;
                 let taken = self.byte(predicate) != 0;
                 self.steps(if taken { then } else { otherwise })
             }
             Action::Switch { index, arms } => {
+                self.allowance.spend(STEP)?;
                 let arm = i32::from_le_bytes(self.read(index));
                 let last = arms.len() - 1;
                 self.steps(&arms[usize::try_from(arm).unwrap_or(0).min(last)])
@@ -129,6 +164,7 @@ impl Runner<'_> {
     fn repeat(
         &mut self,
         counter: usize,
+        least: u64,
         trip: &Trip,
         reverse: bool,
         body: &[Action],
@@ -148,59 +184,67 @@ impl Runner<'_> {
                     if self.byte(condition) == 0 {
                         break;
                     }
+                    self.allowance.spend(STEP)?;
                     self.counters[counter] = i;
                     self.steps(body)?;
                 }
                 return Ok(());
             }
         };
+        self.allowance.covers(Work::repeated(count, least))?;
         for i in 0..count {
+            self.allowance.spend(STEP)?;
             self.counters[counter] = if reverse { count - 1 - i } else { i };
             self.steps(body)?;
         }
         Ok(())
     }
 
-    /// The buffers of a step, in `self.buffers`.
+    /// The spans of a step, in `self.spans`.
     fn gather(&mut self, places: &[Place]) {
         for (i, place) in places.iter().enumerate() {
-            self.buffers[i] = self.buffer(place);
+            self.spans[i] = self.span(place);
         }
     }
 
-    /// The memory at a place. Its lifetime is a fiction that ends with the run: the buffers are neither given out nor kept.
-    fn buffer(&self, place: &Place) -> Buffer<'static> {
-        let spaces = &self.arena;
+    /// The memory at a place: valid for this run, since it is within a space of it. The arena and the constants are the executable's, which is
+    /// borrowed as long as it runs; the others are lent by the caller, those that may be written exclusively. Steps run one after another, and each
+    /// checks that what it writes overlaps nothing else that it uses.
+    fn span(&self, place: &Place) -> Span {
+        let spaces = &self.spaces;
         let (base, length, writable) = match place.space {
             Space::Arena => (spaces.arena.as_ptr(), spaces.length, true),
-            Space::Input(i) => of(&spaces.memory.inputs[i as usize]),
-            Space::Output(i) => of(&spaces.memory.outputs[i as usize]),
-            Space::Variable(i) => of(&spaces.memory.variables[i as usize]),
+            // Inputs are borrowed shared: another run may read them now.
+            Space::Input(i) => {
+                let (base, length, _) = of(spaces.inputs[i as usize].span());
+                (base, length, false)
+            }
+            Space::Output(i) => of(spaces.outputs[i as usize].span()),
+            Space::Variable(i) => of(spaces.variables[i as usize].span()),
             Space::Constant(i) => {
                 let constant = &spaces.constants[i as usize];
                 (constant.pointer().as_ptr(), constant.len(), false)
             }
         };
-        let iterations: usize =
-            place.strides.iter().map(|(counter, stride)| self.counters[*counter] as usize * stride).sum();
-        let offset = place.offset + iterations;
-        assert!(
-            offset <= length && place.bytes <= length - offset && (writable || !place.written),
-            "the plan's verifier found every address within its space, and nothing written that is only read"
+        let offset = place.strides.iter().try_fold(place.offset, |at, (counter, stride)| {
+            usize::try_from(self.counters[*counter]).ok()?.checked_mul(*stride)?.checked_add(at)
+        });
+        let inside = |offset: &usize| {
+            *offset <= length && place.bytes <= length - offset && (writable || !place.written)
+        };
+        let offset = offset.filter(inside).expect(
+            "the plan's verifier found every address within its space, and nothing written that is only read",
         );
         let pointer = NonNull::new(base.wrapping_add(offset)).expect("memory does not begin at 0");
-        // SAFETY: within a space that is valid for this run: the arena and the constants are the executable's, and are borrowed as
-        // long as it runs; the others are lent by the caller, whose buffers say whether they may be written, and were found
-        // apart from each other. Steps run one after another, and each checks that what it writes overlaps nothing else it uses.
-        unsafe { Buffer::from_raw(pointer, place.bytes, place.written) }
+        Span::new(pointer, place.bytes, place.written)
     }
 
     /// The first bytes of a scalar.
     fn read<const N: usize>(&self, place: &Place) -> [u8; N] {
-        let buffer = self.buffer(place);
-        assert!(buffer.bytes() >= N, "the scalar has the dtype that it is read as");
-        // SAFETY: the buffer is valid for that many bytes, and no step runs now that could write them.
-        unsafe { buffer.pointer().cast::<[u8; N]>().read() }
+        let span = self.span(place);
+        assert!(span.bytes() >= N, "the scalar has the dtype that it is read as");
+        // SAFETY: the span is valid for that many bytes, and no step runs now that could write them.
+        unsafe { span.pointer().cast::<[u8; N]>().read() }
     }
 
     fn byte(&self, place: &Place) -> u8 {
@@ -208,6 +252,6 @@ impl Runner<'_> {
     }
 }
 
-fn of(buffer: &Buffer<'_>) -> (*mut u8, usize, bool) {
-    (buffer.pointer(), buffer.bytes(), buffer.is_writable())
+fn of(span: Span) -> (*mut u8, usize, bool) {
+    (span.pointer(), span.bytes(), span.is_writable())
 }

@@ -6,7 +6,7 @@ use super::allocate::{
 use super::encode::{Address, Assembler, Condition, Gpr, Place, Vector, Width};
 use super::instruction::*;
 use super::lower::{Builder, Lanes};
-use super::memory::Executable;
+use super::memory::Code;
 use std::collections::BTreeMap;
 use wengert_core::nest::ScalarOp;
 use wengert_core::{DType, Diagnostic};
@@ -197,7 +197,7 @@ impl Program {
     ///
     /// Error: there is no memory for code.
     pub fn compile(&self) -> Result<Function, Diagnostic> {
-        Executable::new(&self.code()).map(|code| Function { code, pointers: self.pointers })
+        Code::new(&self.code()).map(|code| Function { code, pointers: self.pointers })
     }
 
     /// How many turns to run at once.
@@ -429,7 +429,7 @@ const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 /// A compiled program.
 #[derive(Debug)]
 pub(crate) struct Function {
-    code: Executable,
+    code: Code,
     pointers: usize,
 }
 

@@ -5,9 +5,9 @@ use wengert_core::Diagnostic;
 
 /// Code that can be run.
 #[derive(Debug)]
-pub(super) struct Executable(Mmap);
+pub(super) struct Code(Mmap);
 
-impl Executable {
+impl Code {
     /// Puts code into pages of its own.
     ///
     /// Error: the system gives no memory, or does not let it be executed.
@@ -17,7 +17,7 @@ impl Executable {
         };
         let mut pages = MmapMut::map_anon(code.len().max(1)).map_err(|e| failed("allocate", e))?;
         pages[..code.len()].copy_from_slice(code);
-        pages.make_exec().map(Executable).map_err(|e| failed("make executable", e))
+        pages.make_exec().map(Code).map_err(|e| failed("make executable", e))
     }
 
     /// Where it begins.

@@ -305,18 +305,23 @@ impl Condition {
         self.value.is_uniform()
     }
 
-    /// For linear values: the lanes that pass, if that is certain without looking at each. None where sums might wrap.
+    /// For linear values: the lanes that pass, if that is certain without looking at each. None where sums might wrap; never where the value is
+    /// uniform.
     fn interval(&self, frame: &Frame<'_>) -> Option<(usize, usize)> {
         let count = frame.count as i64;
         let base = self.value.base(frame);
         let step = self.value.step;
+        // One value decides for all lanes. It may be anything, so it is compared, and nothing is subtracted from it.
+        if step == 0 {
+            let holds = self.low <= base && base < self.high;
+            return Some(if holds { (0, frame.count) } else { (0, 0) });
+        }
         base.checked_add(step.checked_mul(count)?)?;
         let (low, high) = (self.low.checked_sub(base)?, self.high.checked_sub(base)?);
         // Lanes l with low <= step · l < high.
         let (from, to) = match step {
-            0 => return Some(if low <= 0 && 0 < high { (0, frame.count) } else { (0, 0) }),
             1 => (low, high),
-            -1 => (1 - high, 1 - low),
+            -1 => (1i64.checked_sub(high)?, 1i64.checked_sub(low)?),
             s if s > 0 => (ceil_div(low, s)?, ceil_div(high, s)?),
             s => {
                 let s = s.checked_neg()?;

@@ -90,7 +90,7 @@ impl Program {
                 program.results[k] = program.homes.len() - 1;
             }
         }
-        program.table = layout.bytes(program.homes.len() * size_of::<*mut u8>());
+        program.table = layout.array([program.homes.len(), size_of::<*mut u8>()]);
         program
     }
 
@@ -233,7 +233,8 @@ impl Reduction {
     ) -> Self {
         let tree = reduction.tree;
         let program = Program::new(&reduction.combine, lanes.max(tree.lanes as usize), simd, layout);
-        let width = if rows { tree.lanes as usize * lanes } else { tree.lanes as usize + CHUNK };
+        let width =
+            if rows { (tree.lanes as usize).saturating_mul(lanes) } else { tree.lanes as usize + CHUNK };
         let accumulators = program.sizes.iter().map(|size| layout.block(*size, width)).collect();
         let totals =
             program.sizes.iter().map(|size| layout.block(*size, if rows { lanes } else { CHUNK })).collect();

@@ -137,12 +137,12 @@ impl<'a, 'n> Compiler<'a, 'n> {
     /// The steps, and the bytes of registers' blocks that are in use.
     fn compile(mut self) -> (Compiled, usize) {
         self.place_registers();
-        let mut registers = self.layout.end();
+        let mut registers = self.layout.end().unwrap_or(usize::MAX);
         for (id, buffer) in self.analysis.nest.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row)
         {
             let copies = if self.analysis.by_rows() { self.lanes } else { 1 };
-            let elements: usize = buffer.shape.iter().product();
-            self.rows[id.index()] = self.layout.bytes(elements * copies * buffer.dtype.size());
+            let extents = buffer.shape.iter().copied().chain([copies, buffer.dtype.size()]);
+            self.rows[id.index()] = self.layout.array(extents);
         }
         let phases: Vec<PhaseProgram> = (0..self.analysis.nest.phases.len()).map(|p| self.phase(p)).collect();
         // A stream lies in its buffer as a rule, and its own block is there for the rest of an axis only.
@@ -384,7 +384,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             entries: entries.collect(),
             function: Arc::clone(&group.function),
             past: group.past.clone(),
-            table: self.layout.bytes(group.entries.len() * size_of::<*mut u8>()),
+            table: self.layout.array([group.entries.len(), size_of::<*mut u8>()]),
             folds: group.folds.clone(),
             size: group.size,
         }

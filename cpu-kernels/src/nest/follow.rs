@@ -3,15 +3,15 @@
 //! Rows are independent, so their order is free; each is run once. That a row needs of the product its own element only is what
 //! [`wengert_core::nest::follows`] says.
 
-use super::{CompiledNest, Shared};
-use crate::memory::{Buffer, Workspace};
+use super::CompiledNest;
+use crate::memory::{Span, Workspace};
 use std::ops::Range;
 use wengert_core::Diagnostic;
 
 /// A nest with its buffers, checked, to be run part by part.
 pub(crate) struct Follower<'a> {
     nest: &'a CompiledNest,
-    buffers: Shared<'a>,
+    spans: &'a [Span],
     aliased: u64,
 }
 
@@ -35,11 +35,10 @@ impl CompiledNest {
     pub(crate) fn follower<'a>(
         &'a self,
         workspace: &Workspace,
-        buffers: &'a [Buffer<'a>],
+        spans: &'a [Span],
     ) -> Result<Follower<'a>, Diagnostic> {
-        let aliased =
-            self.check(workspace, buffers).map_err(|e| e.context(format!("nest @{}", self.name)))?;
-        Ok(Follower { nest: self, buffers: Shared(buffers), aliased })
+        let aliased = self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
+        Ok(Follower { nest: self, spans, aliased })
     }
 }
 
@@ -53,9 +52,10 @@ impl Follower<'_> {
     ///
     /// # Safety
     ///
-    /// Nobody else runs these rows, or writes, while they run, what they read, or uses what they write.
+    /// The spans are valid, as for [`CompiledNest::run_on`]. No other thread runs these rows, or writes, while they run, what they read, or
+    /// uses what they write.
     pub unsafe fn run(&self, scratch: &mut [u8], part: Part) {
-        let mut runner = self.nest.runner(scratch, self.buffers.buffers(), self.aliased);
+        let mut runner = self.nest.runner(scratch, self.spans, self.aliased);
         runner.begin();
         if part.rows == part.distance {
             runner.rows(part.first..part.first + part.lines * part.rows);

@@ -3,7 +3,7 @@
 //! A frame is a view of a thread's scratch memory. Its safe methods check what they are asked in debug builds only where the
 //! compiled nest guarantees it: register numbers, and that a register's block has as many lanes as the frame's block.
 
-use crate::memory::Buffer;
+use crate::memory::Span;
 use wengert_core::DType;
 
 /// The state of one thread.
@@ -13,7 +13,7 @@ pub(super) struct Frame<'a> {
     /// Where the block of every register lies now.
     pub pointers: &'a mut [*mut u8],
     /// The parameters.
-    pub buffers: &'a [Buffer<'a>],
+    pub buffers: &'a [Span],
     /// Bit k: parameter k shares its memory with another one.
     pub aliased: u64,
     /// Start of the thread's scratch memory.

@@ -44,7 +44,7 @@ mod schedule;
 mod sum;
 mod transpose;
 
-use crate::memory::{ALIGNMENT, Buffer, Workspace};
+use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
 use crate::native;
 use crate::pool::TaskPanicked;
 use crate::simd::Simd;
@@ -106,7 +106,8 @@ const TASK: usize = 1 << 17;
 impl CompiledNest {
     /// Compiles a nest.
     ///
-    /// Error: the nest breaks an invariant ([`verify()`]); or the machine lacks the vector instructions.
+    /// Error: the nest breaks an invariant ([`verify()`]); the machine lacks the vector instructions; or scratch memory would be larger than
+    /// the address space.
     pub fn new(nest: &Nest, simd: Simd) -> Result<Self, Diagnostic> {
         Self::with_options(nest, simd, None, native::choose(simd)?)
     }
@@ -145,12 +146,12 @@ impl CompiledNest {
             name: nest.name.clone(),
             parameters: nest.parameters().map(|(_, b)| Parameter::new(b)).collect(),
             grain: 1,
-            counters: layout.bytes(axes * word),
-            pointers: layout.bytes(nest.registers.len() * word),
-            indices: layout.bytes(compiled.depth * lanes * word),
-            masks: layout.bytes(lanes),
-            progress: layout.bytes(compiled.reductions * size_of::<Progress>()),
-            scratch: layout.end(),
+            counters: layout.array([axes, word]),
+            pointers: layout.array([nest.registers.len(), word]),
+            indices: layout.array([compiled.depth, lanes, word]),
+            masks: layout.array([lanes]),
+            progress: layout.array([compiled.reductions, size_of::<Progress>()]),
+            scratch: 0,
             phases: compiled.phases,
             begin: compiled.begin,
             outer: compiled.outer,
@@ -166,6 +167,7 @@ impl CompiledNest {
             index_lanes: compiled.depth * lanes,
             units,
         };
+        result.scratch = layout.end().map_err(|e| e.context(format!("nest @{}", nest.name)))?;
         result.repeat = Repeat::of_rows(&result);
         result.grain = (TASK / result.work().max(1)).clamp(1, units.max(1));
         Ok(result)
@@ -185,7 +187,7 @@ impl CompiledNest {
     fn work(&self) -> usize {
         let rows = self.rows.as_ref().map_or(1, |v| v.positions().min(self.lanes));
         let phases = self.phases.iter().map(|phase| {
-            let loops: usize = phase.loops.iter().map(|l| l.extent.max(1)).product();
+            let loops = phase.loops.iter().fold(1usize, |n, l| n.saturating_mul(l.extent.max(1)));
             let along = phase.vector.as_ref().map_or(rows, |v| v.positions().max(1));
             // A step costs as much as some forty lanes before it does the first.
             let blocks = along.div_ceil(self.lanes);
@@ -193,33 +195,46 @@ impl CompiledNest {
                 Step::Native(native) => (native.size / 2).max(1),
                 _ => 1,
             });
-            steps.sum::<usize>() * loops * (along + 40 * blocks)
+            let lanes = along.saturating_add(blocks.saturating_mul(40));
+            steps.sum::<usize>().saturating_mul(loops).saturating_mul(lanes)
         });
         phases.fold(0, usize::saturating_add)
     }
 
     /// Runs the nest on buffers for its parameters, in order, using the threads and the scratch memory of the workspace.
     ///
-    /// A buffer that is written may be that of a parameter that is only read, if the nest reads each element before it
-    /// writes it, by the same iteration; no others may overlap.
-    ///
-    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its elements, is not writable, or overlaps another;
+    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its elements, or is not writable;
     /// the workspace has too little scratch memory or other vector instructions; or a task panicked.
-    pub fn run(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<(), Diagnostic> {
-        let aliased =
-            self.check(workspace, buffers).map_err(|e| e.context(format!("nest @{}", self.name)))?;
+    pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
+        let spans = spans(buffers);
+        // SAFETY: the buffers are lent for longer than this call, and exclusively, so nobody else writes their bytes, nor reads those that
+        // may be written; and two buffers that share a byte are both lent for reading.
+        unsafe { self.run_on(workspace, &spans) }
+    }
+
+    /// [`run`](Self::run) on memory that the borrow checker does not see.
+    ///
+    /// A span that is written may be that of a parameter that is only read; no others may overlap. Error: as for `run`; or two spans overlap
+    /// otherwise.
+    ///
+    /// # Safety
+    ///
+    /// During the call, each span is initialised and valid to read, and to write if it says so; nobody else writes it, nor reads it if the nest
+    /// writes it. Parameters share a span only if the nest reads each element before it writes it, by the same iteration
+    /// ([`wengert_core::nest::may_alias`]).
+    pub(crate) unsafe fn run_on(&self, workspace: &Workspace, spans: &[Span]) -> Result<(), Diagnostic> {
+        let aliased = self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
         if self.units == 0 {
             return Ok(());
         }
-        let shared = Shared(buffers);
         let failed = |e: TaskPanicked| Diagnostic::new(format!("nest @{}: {e}", self.name));
         if let Some(transposition) = self.transposition.as_ref().filter(|_| aliased == 0) {
             let parts = transposition.parts();
             let grain = (TASK / transposition.elements().max(1)).clamp(1, parts.max(1));
             let run = |_, task: usize| {
                 let [source, result] = [transposition.source, transposition.result];
-                let [source, result] = [source, result].map(|k| shared.buffers()[k].pointer());
-                // SAFETY: the nest was verified, the buffers have been checked and share no memory, and every part is one task's.
+                let [source, result] = [source, result].map(|k| spans[k].pointer());
+                // SAFETY: the nest was verified, the spans have been checked and share no memory, and every part is one task's.
                 unsafe { transposition.run(source, result, task * grain..parts.min((task + 1) * grain)) };
             };
             return workspace.pool().parallel_for(parts.div_ceil(grain), run).map_err(failed);
@@ -230,7 +245,7 @@ impl CompiledNest {
         let grain = self.units.div_ceil(tasks);
         let run = |thread: usize, task: usize| {
             let mut scratch = workspace.scratch(thread);
-            let mut runner = self.runner(&mut scratch, shared.buffers(), aliased);
+            let mut runner = self.runner(&mut scratch, spans, aliased);
             runner.begin();
             let from = task * grain;
             runner.units(from..self.units.min(from + grain));
@@ -239,7 +254,7 @@ impl CompiledNest {
     }
 
     /// Checks what a run relies on; the parameters that share memory with another, as bits.
-    fn check(&self, workspace: &Workspace, buffers: &[Buffer<'_>]) -> Result<u64, Diagnostic> {
+    fn check(&self, workspace: &Workspace, buffers: &[Span]) -> Result<u64, Diagnostic> {
         if buffers.len() != self.parameters.len() {
             let (wanted, given) = (self.parameters.len(), buffers.len());
             return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
@@ -247,7 +262,7 @@ impl CompiledNest {
         if workspace.simd() < self.simd {
             return Err(Diagnostic::new("the workspace is for fewer vector instructions"));
         }
-        if workspace.scratch(0).len() < self.scratch {
+        if workspace.room() < self.scratch {
             return Err(Diagnostic::new(format!(
                 "the workspace has less scratch memory than {} bytes",
                 self.scratch
@@ -276,12 +291,7 @@ impl CompiledNest {
     }
 
     /// A thread's view of its scratch memory.
-    fn runner<'a>(
-        &'a self,
-        scratch: &'a mut [u8],
-        buffers: &'a [Buffer<'a>],
-        aliased: u64,
-    ) -> run::Runner<'a> {
+    fn runner<'a>(&'a self, scratch: &'a mut [u8], spans: &'a [Span], aliased: u64) -> run::Runner<'a> {
         let base = scratch.as_mut_ptr();
         let fits = scratch.len() >= self.scratch && base.addr().is_multiple_of(ALIGNMENT);
         assert!(fits, "checked before the run");
@@ -297,7 +307,7 @@ impl CompiledNest {
                 frame: Frame {
                     counters: slice(at(self.counters).cast(), self.axes),
                     pointers: slice(at(self.pointers).cast(), self.homes.len()),
-                    buffers,
+                    buffers: spans,
                     aliased,
                     scratch: base,
                     indices: slice(at(self.indices).cast(), self.index_lanes),
@@ -323,18 +333,6 @@ impl Parameter {
             align: size,
             written: buffer.role != BufferRole::In,
         }
-    }
-}
-
-/// Buffers that several threads use at once.
-struct Shared<'a>(&'a [Buffer<'a>]);
-
-// SAFETY: rows are independent (the verifier's N15 to N18): no two write the same element, and none reads what another writes.
-unsafe impl Sync for Shared<'_> {}
-
-impl<'a> Shared<'a> {
-    fn buffers(&self) -> &'a [Buffer<'a>] {
-        self.0
     }
 }
 

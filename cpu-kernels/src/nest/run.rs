@@ -355,7 +355,8 @@ impl Runner<'_> {
         let element = |at: i64| memory.wrapping_offset(at.wrapping_mul(size as i64) as isize);
         if load.spread > 0 {
             let pass = passing(&load.conditions, &mut self.frame);
-            let source = if pass.from < pass.to {
+            debug_assert!(!pass.masked, "uniform conditions hold for all lanes or for none");
+            let source = if pass.from < pass.to && !pass.masked {
                 let at = load.offset.base(&self.frame);
                 self.assert_inside(parameter, at, size);
                 element(at)

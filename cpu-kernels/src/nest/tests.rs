@@ -18,8 +18,9 @@ impl Machines {
     fn new() -> Self {
         let pool = |threads| Arc::new(Pool::new(threads).expect("threads start"));
         let best = Simd::available().last().expect("one is there");
-        let mut all: Vec<Workspace> = Simd::available().map(|simd| Workspace::new(pool(1), simd)).collect();
-        all.extend([2, 3].map(|threads| Workspace::new(pool(threads), best)));
+        let mut all: Vec<Workspace> =
+            Simd::available().map(|simd| Workspace::new(pool(1), simd).expect("available")).collect();
+        all.extend([2, 3].map(|threads| Workspace::new(pool(threads), best).expect("available")));
         Machines(all)
     }
 }
@@ -53,16 +54,15 @@ fn execute(
         let copy = memories[*operand].to_vec();
         memories[*result].copy_from_slice(&copy);
     }
-    let buffers: Vec<Buffer<'_>> = (0..memories.len())
+    let spans: Vec<Span> = (0..memories.len())
         .map(|k| {
             let at = aliased.iter().find(|(operand, _)| *operand == k).map_or(k, |(_, result)| *result);
             let memory = &mut memories[at];
-            let pointer = NonNull::new(memory.as_mut_ptr()).expect("not null");
-            // SAFETY: the memories outlive the run, and nothing else uses them meanwhile.
-            unsafe { Buffer::from_raw(pointer, memory.len(), true) }
+            Span::new(NonNull::new(memory.as_mut_ptr()).expect("not null"), memory.len(), true)
         })
         .collect();
-    compiled.run(workspace, &buffers)?;
+    // SAFETY: the memories outlive the run, and nothing else uses them meanwhile; those that are shared may be.
+    unsafe { compiled.run_on(workspace, &spans)? };
     Ok(nest
         .parameters()
         .zip(&memories)
@@ -183,6 +183,27 @@ fn one(text: &str) -> Nest {
     parse_nests("test", text).expect("parses").remove(0).0
 }
 
+/// A guard on a number that all lanes have is decided without subtracting from it: here the load would be of the element −2^63.
+#[test]
+fn guards_hold_for_numbers_of_any_size() {
+    let mut machines = Machines::new();
+    let gather = one("nest @f(in %t: u8[3], in %at: i64[9], out %y: u8[9]) { parallel i: 9 phase {
+          %0: i64 = load %at[i] %1: u8 = const 7 %2: u8 = load %t[%0] {%0 in 0..3} else %1 store %y[i], %2 } }");
+    let at = [i64::MIN, i64::MIN + 1, i64::MIN + 3, -1, 0, 2, 3, i64::MAX - 1, i64::MAX];
+    let inputs = [
+        Literal::from_vec(&[3], vec![1u8, 2, 3]).expect("fits"),
+        Literal::from_vec(&[9], at.to_vec()).expect("fits"),
+    ];
+    assert!(check(&gather, &inputs, &mut machines));
+    let test = one("nest @f(in %at: i64[], out %y: bool[2]) { phase { %0: i64 = load %at[]
+          %1: bool = test {%0 in -9223372036854775808..5} store %y[0], %1
+          %2: bool = test {%0 in -9223372036854775807..9223372036854775807} store %y[1], %2 } }");
+    for number in at {
+        let inputs = [Literal::from_vec(&[], vec![number]).expect("fits")];
+        assert!(check(&test, &inputs, &mut machines));
+    }
+}
+
 /// What lanes are may depend on how many there may be; groups are formed for what they are. (Here a number of the row was read as a lane's.)
 #[test]
 fn groups_are_of_the_schedule_that_runs() {
@@ -296,24 +317,25 @@ fn runs_refuse_wrong_buffers() {
         "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] store %y[i], %0 } }",
     );
     let compiled = CompiledNest::new(&nest, Simd::Portable).expect("compiles");
-    let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable);
+    let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable)
+        .expect("every machine has them");
     let (x, mut y, mut short) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4], [0.0f32; 3]);
-    let run = |workspace: &Workspace, buffers: &[Buffer<'_>]| {
+    let run = |workspace: &Workspace, buffers: &mut [Buffer<'_>]| {
         compiled.run(workspace, buffers).map_err(|e| e.to_string()).err().unwrap_or_default()
     };
-    let error = run(&workspace, &[Buffer::reading(&x), Buffer::writing(&mut y)]);
+    let error = run(&workspace, &mut [Buffer::reading(&x), Buffer::writing(&mut y)]);
     assert!(error.contains("scratch"), "{error}");
     workspace.reserve(compiled.scratch_bytes()).expect("little");
-    assert!(run(&workspace, &[Buffer::reading(&x)]).contains("takes 2 buffers, not 1"));
+    assert!(run(&workspace, &mut [Buffer::reading(&x)]).contains("takes 2 buffers, not 1"));
     assert!(
-        run(&workspace, &[Buffer::reading(&x), Buffer::writing(&mut short)]).contains("`y` has 16 bytes")
+        run(&workspace, &mut [Buffer::reading(&x), Buffer::writing(&mut short)]).contains("`y` has 16 bytes")
     );
-    assert!(run(&workspace, &[Buffer::reading(&x), Buffer::reading(&y)]).contains("`y` is written"));
+    assert!(run(&workspace, &mut [Buffer::reading(&x), Buffer::reading(&y)]).contains("`y` is written"));
     let mut bytes = AlignedBytes::new(32).expect("little");
     let (_, odd) = bytes.split_at_mut(1);
-    let error = run(&workspace, &[Buffer::reading(&odd[..16]), Buffer::writing(&mut y)]);
+    let error = run(&workspace, &mut [Buffer::reading(&odd[..16]), Buffer::writing(&mut y)]);
     assert!(error.contains("aligned"), "{error}");
-    assert_eq!(run(&workspace, &[Buffer::reading(&x), Buffer::writing(&mut y)]), "");
+    assert_eq!(run(&workspace, &mut [Buffer::reading(&x), Buffer::writing(&mut y)]), "");
     assert_eq!(x, y);
 }
 
@@ -323,18 +345,19 @@ fn partial_overlap_is_refused() {
         "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] store %y[i], %0 } }",
     );
     let compiled = CompiledNest::new(&nest, Simd::Portable).expect("compiles");
-    let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable);
+    let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable)
+        .expect("every machine has them");
     workspace.reserve(compiled.scratch_bytes()).expect("little");
     let mut memory = AlignedBytes::new(64).expect("little");
     let part = |at: usize, memory: &mut AlignedBytes| {
-        let pointer = NonNull::new(memory[at..].as_mut_ptr()).expect("not null");
-        // SAFETY: sixteen bytes from there are in the memory, which outlives the run.
-        unsafe { Buffer::from_raw(pointer, 16, true) }
+        Span::new(NonNull::new(memory[at..].as_mut_ptr()).expect("not null"), 16, true)
     };
     let (a, b) = (part(0, &mut memory), part(4, &mut memory));
-    let error = compiled.run(&workspace, &[a, b]).expect_err("overlap").to_string();
+    // SAFETY: sixteen bytes from there are in the memory, which outlives the runs; the nest may run in place.
+    let run = |spans: &[Span]| unsafe { compiled.run_on(&workspace, spans) };
+    let error = run(&[a, b]).expect_err("overlap").to_string();
     assert!(error.contains("overlap"), "{error}");
-    assert!(compiled.run(&workspace, &[a, a]).is_ok());
+    assert!(run(&[a, a]).is_ok());
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Transposition {
 
     /// Elements of a part.
     pub fn elements(&self) -> usize {
-        SIDE * self.line.extent
+        self.line.extent.saturating_mul(SIDE)
     }
 
     /// Makes some parts.

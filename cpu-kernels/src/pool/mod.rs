@@ -128,7 +128,7 @@ impl Pool {
                 .name(format!("wengert-{number}"))
                 .spawn(move || shared.work(number))
                 .map_err(|e| {
-                    Diagnostic::new(format!("cannot start thread {number} of {threads}: {e}"))
+                    Diagnostic::of_device(format!("cannot start thread {number} of {threads}: {e}"))
                         .help("set WENGERT_THREADS to a smaller number")
                 })?;
             pool.workers.push(worker);
@@ -271,6 +271,8 @@ impl Shared {
             // Nobody starts another task. Adding to one again cannot overflow: every thread does so once more at most.
             self.next().iter().for_each(|next| next.store(tasks, Ordering::Relaxed));
             lock(&self.panic).get_or_insert_with(|| message(payload.as_ref()));
+            // To drop what a task panicked with is to run the caller's code, which may panic again; this function must not. It is leaked.
+            std::mem::forget(payload);
         }
     }
 

@@ -132,3 +132,32 @@ fn workers_that_fell_asleep_wake_up() {
 fn a_pool_of_no_thread_is_refused() {
     assert!(Pool::new(0).is_err());
 }
+
+/// What panics again when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn what_a_task_panics_with_is_not_dropped() {
+    let pool = Pool::new(2).expect("threads start");
+    for round in 0..20 {
+        // Were the payload dropped, the call would unwind while the other thread still runs the borrowed function.
+        let text = String::from("borrowed");
+        let error = pool
+            .parallel_for(2, |_, task| {
+                if task == round % 2 {
+                    std::panic::panic_any(Bomb);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+                assert_eq!(text, "borrowed");
+            })
+            .expect_err("a task panicked");
+        assert_eq!(error.0, "no message");
+    }
+    pool.parallel_for(10, |_, _| ()).expect("the pool works on");
+}

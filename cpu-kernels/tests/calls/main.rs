@@ -65,7 +65,7 @@ fn run_all(
     over: Option<usize>,
 ) -> Vec<Literal> {
     let compiled = CompiledCall::new(call).unwrap();
-    let mut workspace = Workspace::new(pool.clone(), simd);
+    let mut workspace = Workspace::new(pool.clone(), simd).unwrap();
     workspace.reserve(compiled.scratch_bytes()).unwrap();
     let given: Vec<AlignedBytes> = operands.iter().map(|o| aligned(&o.to_bytes())).collect();
     let types = call.results();
@@ -78,13 +78,15 @@ fn run_all(
     // Twice: what a run leaves behind does not disturb the next.
     for _ in 0..2 {
         types.iter().zip(&mut results).for_each(|(ty, result)| result.copy_from_slice(&before(ty)));
-        let written: Vec<Buffer<'_>> = results.iter_mut().map(|r| Buffer::writing(&mut r[..])).collect();
         let mut buffers: Vec<Buffer<'_>> = given.iter().map(|g| Buffer::reading(&g[..])).collect();
-        if let Some(over) = over {
-            buffers[over] = written[0];
+        buffers.extend(results.iter_mut().map(|r| Buffer::writing(&mut r[..])));
+        match over {
+            Some(operand) => {
+                buffers.remove(operand);
+                compiled.run_in_place(&workspace, operand, &mut buffers).unwrap();
+            }
+            None => compiled.run(&workspace, &mut buffers).unwrap(),
         }
-        buffers.extend(written);
-        compiled.run(&workspace, &buffers).unwrap();
     }
     let literal = |(ty, bytes): (&TensorType, &AlignedBytes)| {
         Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), bytes).unwrap()

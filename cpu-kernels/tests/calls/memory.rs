@@ -21,46 +21,64 @@ fn call() -> Call {
 #[test]
 fn buffers_are_checked() {
     let compiled = CompiledCall::new(&call()).unwrap();
-    let mut workspace = Workspace::new(POOLS[1].clone(), Simd::Portable);
-    let error = |workspace: &Workspace, buffers: &[Buffer<'_>]| {
+    let mut workspace = Workspace::new(POOLS[1].clone(), Simd::Portable).unwrap();
+    let error = |workspace: &Workspace, buffers: &mut [Buffer<'_>]| {
         compiled.run(workspace, buffers).unwrap_err().to_string()
     };
     let (x, mut y, mut z) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 5], [0.5f32; 4]);
-    let given = Buffer::reading(&x);
-    let residual = Buffer::reading(&[10.0f32, 20.0, 30.0, 40.0]);
-    let result = Buffer::writing(&mut z);
-    assert!(error(&workspace, &[given, given, residual, result]).contains("scratch"));
+    let added = [10.0f32, 20.0, 30.0, 40.0];
+    let given = || Buffer::reading(&x);
+    let residual = || Buffer::reading(&added);
+    let mut all = [given(), given(), residual(), Buffer::writing(&mut z)];
+    assert!(error(&workspace, &mut all).contains("scratch"));
     workspace.reserve(compiled.scratch_bytes()).unwrap();
-    assert!(error(&workspace, &[given, given, result]).contains("4 buffers"));
-    assert!(error(&workspace, &[given, given, given, residual]).contains("lent for reading"));
-    assert!(error(&workspace, &[given, Buffer::reading(&x[..3]), residual, result]).contains("12"));
-    assert!(error(&workspace, &[given, result, residual, result]).contains("overlap"));
+    assert!(error(&workspace, &mut all[1..]).contains("4 buffers"));
+    assert!(error(&workspace, &mut [given(), given(), given(), residual()]).contains("lent for reading"));
+    all[1] = Buffer::reading(&x[..3]);
+    assert!(error(&workspace, &mut all).contains("12"));
     // A larger operand is right, a larger result is not.
-    let larger = Buffer::writing(&mut y);
-    assert!(error(&workspace, &[given, given, residual, larger]).contains("20"));
-    let shifted = Buffer::reading(&x[..]);
-    compiled.run(&workspace, &[larger, shifted, residual, result]).unwrap();
+    assert!(error(&workspace, &mut [given(), given(), residual(), Buffer::writing(&mut y)]).contains("20"));
+    let mut all = [Buffer::writing(&mut y), given(), residual(), Buffer::writing(&mut z)];
+    compiled.run(&workspace, &mut all).unwrap();
     assert_eq!(z, [10.0, 20.0, 30.0, 40.0]);
-    // The residual's place is the result's.
-    let result = Buffer::writing(&mut z);
-    compiled.run(&workspace, &[given, given, result, result]).unwrap();
+    // The residual's place may be the result's, a factor's may not.
+    compiled.run_in_place(&workspace, 2, &mut [given(), given(), Buffer::writing(&mut z)]).unwrap();
     assert_eq!(z, [17.0, 30.0, 45.0, 62.0]);
-    let apart = Buffer::writing(&mut y[..4]);
-    assert_eq!(apart.bytes(), 16);
+    let in_place = |operand: usize, z: &mut [f32]| {
+        compiled
+            .run_in_place(&workspace, operand, &mut [given(), residual(), Buffer::writing(z)])
+            .unwrap_err()
+    };
+    let refused = in_place(1, &mut z).to_string();
+    assert!(refused.contains("operand 1 and of result 0 overlap"), "{refused}");
+    assert!(in_place(3, &mut z).to_string().contains("4 buffers"));
+    assert!(in_place(usize::MAX, &mut z).to_string().contains("4 buffers"));
 }
 
 #[test]
-fn a_residual_that_overlaps_in_part_is_refused() {
-    let compiled = CompiledCall::new(&call()).unwrap();
-    let mut workspace = Workspace::new(POOLS[0].clone(), Simd::Portable);
-    workspace.reserve(compiled.scratch_bytes()).unwrap();
-    let x = [1.0f32; 4];
-    let mut memory = AlignedBytes::new(64).unwrap();
-    let whole = Buffer::writing(&mut memory[..16]);
-    // Lent twice on purpose: a buffer may be copied, so a caller can do this.
-    let shifted = Buffer::reading(&x);
-    let result = compiled.run(&workspace, &[shifted, whole, shifted, whole]);
-    assert!(result.unwrap_err().to_string().contains("operand 1 and of result 0 overlap"));
+fn a_machine_without_the_vector_instructions_is_refused() {
+    for simd in Simd::ALL {
+        assert_eq!(Workspace::new(POOLS[0].clone(), simd).is_ok(), simd.is_available());
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused() {
+    let Call::Gemm(gemm) = call() else { unreachable!() };
+    // Nothing is stored of a product without rows, but its other extents have no end.
+    let empty = Call::Gemm(Gemm { m: 0, k: 1 << 40, n: 1 << 40, ..gemm.clone() });
+    assert!(CompiledCall::new(&empty).unwrap_err().to_string().contains("overflow"));
+    // A row of halves is copied to scratch memory, of which there is not so much.
+    let matrix = Matrix { batch: 0, row: 0, column: 0 };
+    let (operand, epilogue) = (DType::F16, Epilogue::default());
+    let long = Gemm { m: 1, n: 1, k: 1 << 58, lhs: matrix, rhs: matrix, operand, epilogue, ..gemm };
+    let compiled = CompiledCall::new(&Call::Gemm(long)).unwrap();
+    let mut workspace = Workspace::new(POOLS[0].clone(), Simd::Portable).unwrap();
+    let reserved = workspace.reserve(compiled.scratch_bytes()).unwrap_err().to_string();
+    assert!(reserved.contains("cannot allocate"), "{reserved}");
+    let (x, mut y) = ([half::f16::ZERO; 1], [0.0f32; 1]);
+    let mut buffers = [Buffer::reading(&x), Buffer::reading(&x), Buffer::writing(&mut y)];
+    assert!(compiled.run(&workspace, &mut buffers).unwrap_err().to_string().contains("scratch"));
 }
 
 #[test]

@@ -8,9 +8,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use wengert_core::nest::parse_nests;
 use wengert_core::plan::{Plan, Run, interpret, parse_plan, verify};
 use wengert_core::{DType, Literal, Scalar};
-use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
+use wengert_cpu::{AlignedBytes, Buffer, CompiledNest, Executable, Memory, Pool, Simd};
 
 /// Counts allocations of the whole process.
 struct Counting;
@@ -110,10 +111,10 @@ fn compare(
     let plan = executable.plan().clone();
     let mut host = Host::new(&plan, inputs, variables);
     let read: Vec<Buffer<'_>> = host.inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
-    let outputs: Vec<Buffer<'_>> = host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-    let held: Vec<Buffer<'_>> = host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+    let mut outputs: Vec<Buffer<'_>> = host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+    let mut held: Vec<Buffer<'_>> = host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
     let before = ALLOCATIONS.load(Ordering::Relaxed);
-    executable.run(Memory { inputs: &read, outputs: &outputs, variables: &held }).unwrap();
+    executable.run(Memory { inputs: &read, outputs: &mut outputs, variables: &mut held }).unwrap();
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     let found = |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
     for (memory, literal) in host.outputs.iter().zip(&expected.outputs) {
@@ -157,11 +158,77 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
     assert!(compared >= 50, "{compared} runs compared");
 }
 
+/// A nest whose row storages are each below 2^63 bytes, and wrap when they are added up.
+#[test]
+fn row_storages_that_wrap_are_refused() {
+    for rows in [1, 2, 4] {
+        let storages: String =
+            (0..rows).map(|n| format!("  row %r{n}: f32[2305843009213693888]\n")).collect();
+        let stores: String = (0..rows).map(|n| format!("    store %r{n}[j], %v\n")).collect();
+        let text = format!(
+            "nest @f(in %x: f32[8,10], out %y: f32[8,10]) {{\n{storages}  parallel i: 8\n  phase j: 10 {{\n    \
+             %v: f32 = load %x[i, j]\n{stores}  }}\n  phase j: 10 {{\n    %w: f32 = load %r0[j]\n    store %y[i, j], \
+             %w\n  }}\n}}\n"
+        );
+        let nest = parse_nests("wraps", &text).unwrap().remove(0).0;
+        let error = CompiledNest::new(&nest, Simd::Portable).unwrap_err().to_string();
+        assert!(error.contains("(N20)"), "{error}");
+    }
+}
+
+/// 2^31 iterations are refused before the first, by whoever sets a limit.
+#[test]
+fn a_run_takes_no_more_than_its_limit() {
+    let text = "plan @long {
+  target @cpu {alignment=64, calls=[], gemm_epilogue=false, reduction_block=0, reduction_lanes=1, row_bytes=0, row_storage=0}
+  arena 64 bound 64
+  value %0: i32[] \"x\"
+  value %1: i32[] \"before\"
+  value %2: i32[] \"next\"
+  value %3: i32[] \"y\"
+  input x = %0
+  output y: [] = %3
+  nest @add(in %x: i32[], out %y: i32[]) {
+    phase {
+      %0: i32 = load %x[]
+      %1: i32 = add %0, %0
+      store %y[], %1
+    }
+  }
+  steps {
+    copy %0 from input.0 to arena
+    loop l0 trip COUNT {
+      carry %0 -> %1, %2 -> %3 at arena
+      run @add(%1 at arena, %2 at arena)
+    }
+    copy %3 from arena to output.0
+  }
+}
+";
+    let run = |count: &str, limit: u64| {
+        let plan = parse_plan("long", &text.replace("COUNT", count)).unwrap().0;
+        let mut executable = Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
+        executable.limit(limit);
+        let (x, mut y) = ([3i32], [0i32]);
+        let mut outputs = [Buffer::writing(&mut y)];
+        executable.run(Memory {
+            inputs: &[Buffer::reading(&x)],
+            outputs: &mut outputs,
+            variables: &mut [],
+        })?;
+        Ok::<(i32, u64), wengert_core::Diagnostic>((y[0], executable.launches()[0]))
+    };
+    assert_eq!(run("10", 1 << 20).unwrap(), (3 << 10, 10));
+    let error = run("2147483648", 1 << 40).unwrap_err().to_string();
+    assert!(error.contains("more than the 1099511627776 operations"), "{error}");
+    assert!(run("10", 1 << 12).is_err());
+}
+
 #[test]
 fn wrong_memory_is_refused() {
     let plan = corpus().into_iter().find(|p| !p.inputs.is_empty() && !p.outputs.is_empty()).unwrap();
     let mut executable = Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
-    let none = Memory { inputs: &[], outputs: &[], variables: &[] };
+    let none = Memory { inputs: &[], outputs: &mut [], variables: &mut [] };
     assert!(executable.run(none).unwrap_err().message.contains("wanted"));
     let mut other = plan;
     other.target.name = "sm_90".into();

@@ -150,24 +150,6 @@ table! {
         arguments: *mut *mut c_void,
         extra: *mut *mut c_void,
     );
-    fn cuLinkCreate_v2(
-        count: c_uint,
-        options: *mut CUjit_option,
-        values: *mut *mut c_void,
-        state: *mut CUlinkState,
-    );
-    fn cuLinkAddData_v2(
-        state: CUlinkState,
-        kind: CUjitInputType,
-        data: *mut c_void,
-        bytes: usize,
-        name: *const c_char,
-        count: c_uint,
-        options: *mut CUjit_option,
-        values: *mut *mut c_void,
-    );
-    fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize);
-    fn cuLinkDestroy(state: CUlinkState);
 }
 
 /// The driver: its functions and where they came from. Never unloaded: other libraries of the process hold on to it.
@@ -182,24 +164,40 @@ pub struct Driver {
     pub(super) lt: OnceLock<Result<Arc<Lt>, Missing>>,
 }
 
+/// Why a library is no driver that can be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Unusable {
+    /// It has no functions of these names.
+    Lacks(String),
+    /// It is the library that the CUDA toolkit has for linking programs: each of its functions
+    /// fails.
+    Stub,
+    /// It does not tell its version, with this code.
+    Version(u32),
+}
+
+/// What the functions of the toolkit's stub return: `CUDA_ERROR_STUB_LIBRARY`.
+const STUB: u32 = 34;
+
 impl Driver {
     /// Looks up the functions and asks for the version. [`super::probe`] opens the library and says what is missing.
     ///
     /// # Safety
     /// The library is NVIDIA's driver.
-    pub(super) unsafe fn new(library: Library, path: String) -> Result<Driver, String> {
+    pub(super) unsafe fn new(library: Library, path: String) -> Result<Driver, Unusable> {
         // SAFETY: the caller says so; the library is never closed, see below.
         let api = unsafe { DriverApi::from_library(&library) };
         // Closing it would leave dangling what cuBLASLt and the driver's own threads hold.
         std::mem::forget(library);
-        let api = api.map_err(|names| format!("it lacks {}", names.join(", ")))?;
+        let api = api.map_err(|names| Unusable::Lacks(names.join(", ")))?;
         let mut version = 0;
         // SAFETY: the pointer is valid for a write; this function may be called before `cuInit`.
         let code = unsafe { api.cuDriverGetVersion(&mut version) };
-        if code.code != 0 || version <= 0 {
-            return Err(format!("its version is unknown ({} gave {})", code.call, code.code));
+        match (code.code, version) {
+            (0, 1..) => Ok(Driver { api, path, version: version as u32, lt: OnceLock::new() }),
+            (STUB, _) => Err(Unusable::Stub),
+            (other, _) => Err(Unusable::Version(other)),
         }
-        Ok(Driver { api, path, version: version as u32, lt: OnceLock::new() })
     }
 
     /// cuBLASLt, in a version that this driver runs; opened at the first call.
@@ -254,6 +252,7 @@ mod tests {
         let library = unsafe { Library::new("libc.so.6") }.unwrap();
         // SAFETY: no function is called, since none is found.
         let error = unsafe { Driver::new(library, "libc.so.6".into()) }.err().unwrap();
-        assert!(error.contains("it lacks cuInit") && error.contains("cuLinkDestroy"), "{error}");
+        let Unusable::Lacks(names) = error else { panic!("{error:?}") };
+        assert!(names.starts_with("cuInit, ") && names.contains("cuLaunchKernel"), "{names}");
     }
 }

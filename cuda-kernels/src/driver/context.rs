@@ -1,99 +1,93 @@
-//! A device that is open: its primary context, one stream, and what is known about both.
+//! An open GPU: a stream in its primary context, and what is known about both.
 //!
-//! [`Device`] is a handle that may be cloned and sent to other threads; the last one closes. Everything that lives on the device (memory,
-//! modules, events, graphs) holds such a handle, so the context outlives them, whatever the order in which they are dropped.
+//! [`Device`] is a handle that may be cloned and sent to other threads; the last one closes the
+//! stream. Everything that lives on the device (memory, modules, events, graphs) holds such a
+//! handle, so stream and context outlive it, whatever the order in which they are dropped.
 //!
-//! A context is current *for a thread*, so each entry of this crate makes it current first; that costs nanoseconds and asks nothing of
-//! the caller.
+//! A context is current *for a thread*, so each entry of this crate makes it current first; that
+//! costs nanoseconds and asks nothing of the caller.
 
-use super::api::{Code, Driver};
+#[cfg(test)]
+use super::api::Driver;
 use super::error::{DeviceError, Result};
 use super::graph::Capturing;
 use super::memory::Regions;
+use super::primary::{Primaries, Primary};
 use super::probe::{self, DeviceFound};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUmodule, CUstream, CUstream_flags_enum};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A GPU that is open: a context and one stream.
+/// A GPU that is open: a stream in its primary context.
 #[derive(Clone)]
 pub struct Device {
     pub(super) context: Arc<Context>,
 }
 
-/// What a [`Device`] is.
+/// What a [`Device`] is. It is a part of the [`Primary`], whose methods are its own.
 pub(super) struct Context {
-    pub(super) driver: Arc<Driver>,
-    pub(super) found: DeviceFound,
-    device: CUdevice,
-    handle: CUcontext,
+    primary: Arc<Primary>,
     pub(super) stream: CUstream,
     /// Allocations, so that copies are checked against them.
     regions: Mutex<Regions>,
     /// The capture of the stream that is going on.
     capturing: Mutex<Option<Capturing>>,
-    /// The fault that lost the context.
-    first_fault: OnceLock<DeviceError>,
 }
 
-// SAFETY: contexts and streams are handles of the driver, which is thread-safe: any thread may use them once the context is current for
-// it, which `Context::enter` sees to.
+// SAFETY: a stream is a handle of the driver, which is thread-safe.
 unsafe impl Send for Context {}
 // SAFETY: as above; everything that Rust itself keeps here is behind a mutex or written once.
 unsafe impl Sync for Context {}
 
+/// What a destructor gives up.
+pub(super) enum Freed {
+    /// The address of an allocation.
+    Memory(u64),
+    /// A module.
+    Module(CUmodule),
+}
+
+impl Deref for Context {
+    type Target = Primary;
+
+    fn deref(&self) -> &Primary {
+        &self.primary
+    }
+}
+
 impl Device {
-    /// Opens `cuda:ordinal`.
+    /// Opens `cuda:ordinal`. The process keeps the context of that GPU until it ends.
     ///
     /// Errors: no driver, an old driver, no such GPU, or a context cannot be made. Never another device instead.
     pub fn open(ordinal: u32) -> Result<Device> {
+        static PRIMARIES: Primaries = Primaries::none();
         let opening = || format!("opening `cuda:{ordinal}`");
-        let opened = probe::guarded(|| Device::open_with(probe::driver()?, ordinal));
+        let opened = probe::guarded(|| Device::in_context(PRIMARIES.get(&probe::driver()?, ordinal)?));
         opened.unwrap_or_else(|why| Err(DeviceError::refused(opening(), why, "please report it")))
     }
 
-    /// Opens `cuda:ordinal` of this driver.
+    /// Opens `cuda:ordinal` of this driver, and keeps nothing.
+    #[cfg(test)]
     pub(super) fn open_with(driver: Arc<Driver>, ordinal: u32) -> Result<Device> {
-        let device = probe::handle(&driver, ordinal)?;
-        let doing = || format!("opening `cuda:{ordinal}`");
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; the retain is matched by the release in `drop`, or below.
-        driver.check(unsafe { driver.api.cuDevicePrimaryCtxRetain(&mut handle, device) }, doing)?;
-        // With the context there, asking the device for its free memory needs no other.
-        let opened = probe::device(&driver, ordinal).and_then(|found| {
-            let mut stream = std::ptr::null_mut();
-            // SAFETY: the context was just retained. A non-blocking stream does not wait for the legacy default stream, which other
-            // libraries of the process may use.
-            let code = unsafe {
-                let set = driver.api.cuCtxSetCurrent(handle);
-                let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-                if set.code == 0 { driver.api.cuStreamCreate(&mut stream, flags) } else { set }
-            };
-            driver.check(code, || format!("opening `cuda:{ordinal}` ({})", found.name))?;
-            Ok((found, stream))
-        });
-        let (found, stream) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                // SAFETY: matches the retain above, and nothing uses the context.
-                let _ = unsafe { driver.api.cuDevicePrimaryCtxRelease_v2(device) };
-                return Err(error);
-            }
-        };
-        tracing::debug!(device = %found, "opened");
-        let context = Context {
-            driver,
-            found,
-            device,
-            handle,
-            stream,
-            regions: Mutex::default(),
-            capturing: Mutex::default(),
-            first_fault: OnceLock::new(),
-        };
-        Ok(Device { context: Arc::new(context) })
+        Device::in_context(Primaries::none().get(&driver, ordinal)?)
     }
 
-    /// What the device says about itself; `free` is as of opening.
+    /// A stream in a context.
+    pub(super) fn in_context(primary: Arc<Primary>) -> Result<Device> {
+        primary.enter()?;
+        let mut stream = std::ptr::null_mut();
+        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the pointer is valid for a write; the stream is destroyed in `drop`. A
+        // non-blocking stream does not wait for the legacy default stream, which other libraries of
+        // the process may use.
+        let code = unsafe { primary.driver.api.cuStreamCreate(&mut stream, flags) };
+        let found = &primary.found;
+        primary.check(code, || format!("opening `cuda:{}` ({})", found.ordinal, found.name))?;
+        let (regions, capturing) = (Mutex::default(), Mutex::default());
+        Ok(Device { context: Arc::new(Context { primary, stream, regions, capturing }) })
+    }
+
+    /// What the device says about itself; `free` is as of the first opening in this process.
     pub fn found(&self) -> &DeviceFound {
         &self.context.found
     }
@@ -149,33 +143,25 @@ impl std::fmt::Debug for Device {
 }
 
 impl Context {
-    /// Makes the context current for this thread.
-    pub(super) fn enter(&self) -> Result<()> {
-        // SAFETY: the context is retained until `drop`.
-        let code = unsafe { self.driver.api.cuCtxSetCurrent(self.handle) };
-        self.check(code, || format!("entering `cuda:{}`", self.found.ordinal))
-    }
-
-    /// Success, or the error; remembers the fault that loses the context and names it with every error after it.
-    pub(super) fn check(&self, code: Code, doing: impl FnOnce() -> String) -> Result<()> {
-        self.driver.check(code, doing).map_err(|error| self.remember(error))
-    }
-
-    /// Notes a fault that loses the context; adds the first one to a later error.
-    pub(super) fn remember(&self, mut error: DeviceError) -> DeviceError {
-        if error.is_sticky() && self.first_fault.get().is_none() {
-            let _ = self.first_fault.set(error.clone());
-        } else if let Some(first) = self.first_fault.get() {
-            error.earlier = Some(Box::new(first.clone()));
+    /// Frees what the stream may still use, once the stream is done with it. A capture lets nothing
+    /// wait, so there it is freed when the capture ends.
+    pub(super) fn free(&self, what: Freed) {
+        if let Some(capturing) = &mut *self.capturing() {
+            capturing.free_later(what);
+            return;
         }
-        error
-    }
-
-    /// For destructors: an error cannot be returned, and after a fault every call fails, so it is logged.
-    pub(super) fn log(&self, code: Code) {
-        if let Err(error) = self.driver.check(code, || "freeing".into()) {
-            tracing::debug!(%error, "while dropping");
+        if self.enter().is_err() {
+            return;
         }
+        // SAFETY: the stream lives as long as the context. After it, nothing uses what is freed:
+        // all work that can was given to this stream.
+        self.log(unsafe { self.driver.api.cuStreamSynchronize(self.stream) });
+        self.log(match what {
+            // SAFETY: the owner allocated it, and gives it up in its destructor: it is freed once.
+            Freed::Memory(address) => unsafe { self.driver.api.cuMemFree_v2(address) },
+            // SAFETY: as above, of a module that was loaded.
+            Freed::Module(module) => unsafe { self.driver.api.cuModuleUnload(module) },
+        });
     }
 
     /// An error if this stream is being captured: `what` would end the capture in failure.
@@ -198,13 +184,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: this is the last handle, so nothing that lives in the context is left; each is released once. Destroying a stream with
-        // work in it is allowed: it is freed when the work is done.
-        unsafe {
-            self.log(self.driver.api.cuCtxSetCurrent(self.handle));
-            self.log(self.driver.api.cuStreamDestroy_v2(self.stream));
-            self.log(self.driver.api.cuCtxSetCurrent(std::ptr::null_mut()));
-            self.log(self.driver.api.cuDevicePrimaryCtxRelease_v2(self.device));
+        if self.enter().is_ok() {
+            // SAFETY: this is the last handle, so nothing that uses the stream is left. Destroying
+            // a stream with work in it is allowed: it is freed when the work is done.
+            self.log(unsafe { self.driver.api.cuStreamDestroy_v2(self.stream) });
         }
     }
 }

@@ -122,18 +122,17 @@ fn mend(code: u32) -> Option<&'static str> {
             "use a smaller batch or a memory budget, or end other programs on this GPU (`nvidia-smi` lists them)"
         }
         3 => "the driver is not initialised or is shutting down; do not use the device from exit handlers",
-        34 => {
-            "the library found is the toolkit's stub; put the real driver's folder first in LD_LIBRARY_PATH"
-        }
         46 => {
             "another process holds this GPU in exclusive mode; end it, or let the administrator change the compute mode"
         }
-        100 => {
-            "no GPU is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that a container was given its GPUs"
+        100 => super::probe::NO_GPU,
+        304 => {
+            "the driver's library does not reach its kernel module: check `nvidia-smi`, that the module `nvidia` is loaded, and that \
+             /dev/nvidia* is there and may be opened"
         }
         101 => "`nvidia-smi -L` lists the devices; CUDA_VISIBLE_DEVICES hides and renumbers them",
         200 | 209 | 300 => {
-            "the program does not fit this GPU; remove the cubin cache (WENGERT_CACHE) and compile again"
+            "the program does not fit this GPU; compile it for this one. If it was, empty the driver's cache (CUDA_CACHE_PATH, else ~/.nv)"
         }
         218 => "this is a fault of the PTX emitter: please report it with the log above",
         221 => "libnvidia-ptxjitcompiler.so.1 is missing: install the NVIDIA driver completely",

@@ -10,7 +10,7 @@
 //!
 //! A [`Graph`] keeps the modules whose kernels it launches. Memory it does not keep: addresses are the session's, which outlives its plans.
 
-use super::context::Device;
+use super::context::{Device, Freed};
 use super::error::{DeviceError, Result};
 use super::module::Module;
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUstreamCaptureMode_enum};
@@ -24,9 +24,16 @@ pub(super) struct Capturing {
     pub(super) thread: ThreadId,
     /// Modules of the kernels that were launched.
     modules: Vec<Module>,
+    /// What was given up meanwhile, and is freed when the capture has ended.
+    freed: Vec<Freed>,
 }
 
 impl Capturing {
+    /// Frees something when the capture has ended.
+    pub(super) fn free_later(&mut self, what: Freed) {
+        self.freed.push(what);
+    }
+
     /// Keeps a module that the graph will need.
     pub(super) fn keep(&mut self, module: &Module) {
         if !self.modules.iter().any(|m| m.is(module)) {
@@ -89,7 +96,8 @@ impl Device {
         // SAFETY: the stream lives and is not the legacy default stream.
         let code = unsafe { context.driver.api.cuStreamBeginCapture_v2(context.stream, mode) };
         context.check(code, || doing.into())?;
-        *capturing = Some(Capturing { thread: std::thread::current().id(), modules: Vec::new() });
+        *capturing =
+            Some(Capturing { thread: std::thread::current().id(), modules: Vec::new(), freed: Vec::new() });
         drop(capturing);
         Ok(Capture { device: self, ended: false, not_send: PhantomData })
     }
@@ -100,13 +108,18 @@ impl<'a> Capture<'a> {
     fn end(&mut self) -> Result<(Description<'a>, Vec<Module>)> {
         self.ended = true;
         let context = &*self.device.context;
-        let modules = context.capturing().take().map(|c| c.modules).unwrap_or_default();
-        context.enter()?;
         let mut graph = Description { device: self.device, handle: std::ptr::null_mut() };
-        // SAFETY: the pointer is valid for a write; this is the thread that began, since a capture is not `Send`.
-        let code = unsafe { context.driver.api.cuStreamEndCapture(context.stream, &mut graph.handle) };
-        context.check(code, || "ending a capture".into())?;
-        Ok((graph, modules))
+        let ended = context.enter().and_then(|()| {
+            // SAFETY: the pointer is valid for a write; this is the thread that began, since a
+            // capture is not `Send`.
+            let code = unsafe { context.driver.api.cuStreamEndCapture(context.stream, &mut graph.handle) };
+            context.check(code, || "ending a capture".into())
+        });
+        // A statement of its own, so that the lock is free again.
+        let capturing = context.capturing().take();
+        let (modules, freed) = capturing.map(|c| (c.modules, c.freed)).unwrap_or_default();
+        freed.into_iter().for_each(|what| context.free(what));
+        ended.map(|()| (graph, modules))
     }
 
     /// Ends the capture and makes its graph ready.
@@ -140,7 +153,17 @@ impl Graph {
     }
 
     /// Puts the whole graph into the stream. Does not wait.
-    pub fn replay(&self) -> Result<()> {
+    ///
+    /// # Safety
+    ///
+    /// All memory that the captured kernels and copies touch is still allocated, and stays so until the stream has come past the graph.
+    pub unsafe fn replay(&self) -> Result<()> {
+        self.replay_verified()
+    }
+
+    /// [`replay`](Self::replay) for this crate's executor, which keeps its promise: the memory is the executable's own, or that of variables that were
+    /// found in an allocation at each run.
+    pub(crate) fn replay_verified(&self) -> Result<()> {
         let context = &*self.device.context;
         context.not_capturing("replaying a graph")?;
         context.enter()?;
@@ -217,7 +240,6 @@ impl super::context::Context {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::Cache;
     use super::super::fake::{Fake, bytes_at};
     use super::super::memory::Memory;
     use super::super::module::Function;
@@ -237,7 +259,7 @@ mod tests {
         let fake = Fake::new();
         let device = fake.device();
         let sm80 = Architecture::from_name("sm_80").unwrap();
-        let scale = device.load_module(PTX, sm80, &Cache::off()).unwrap().function("scale").unwrap();
+        let scale = device.load_module(PTX, sm80).unwrap().function("scale").unwrap();
         let memory = device.allocate(16, "the state").unwrap();
         fake.kernel("scale", |_, _, _, a| bytes_at(a[0], 1)[0] *= a[2] as u8);
         Bench { scale, memory, device, fake }
@@ -246,7 +268,7 @@ mod tests {
     impl Bench {
         fn scale_by(&self, factor: u64) -> Result<()> {
             let at = self.memory.address().0;
-            self.device.launch(&self.scale, [1; 3], [32, 1, 1], 0, &[at, at, factor])
+            self.device.launch_verified(&self.scale, [1; 3], [32, 1, 1], 0, &[at, at, factor])
         }
 
         fn byte(&self) -> u8 {
@@ -266,8 +288,8 @@ mod tests {
         b.device.copy(b.memory.address(), b.memory.address().offset(8), 2).unwrap();
         let graph = capture.finish().unwrap();
         assert_eq!((graph.nodes(), b.byte()), (3, 1));
-        graph.replay().unwrap();
-        graph.replay().unwrap();
+        graph.replay_verified().unwrap();
+        graph.replay_verified().unwrap();
         let mut bytes = [0; 10];
         b.device.read(b.memory.address(), &mut bytes).unwrap();
         assert_eq!(bytes[..2], [9, 9]);
@@ -275,7 +297,7 @@ mod tests {
         // The module is kept by the graph.
         let Bench { scale, memory, device, fake } = b;
         drop((scale, device));
-        graph.replay().unwrap();
+        graph.replay_verified().unwrap();
         assert_eq!(fake.count("cuModuleUnload"), 0);
         drop(graph);
         assert_eq!(fake.count("cuModuleUnload"), 1);
@@ -295,7 +317,7 @@ mod tests {
             ("writing", b.device.write(b.memory.address(), &[0]).err()),
             ("allocating the arena", b.device.allocate(1, "the arena").err()),
             ("recording", event.record().err()),
-            ("loading kernels", b.device.load_module(PTX, sm80, &Cache::off()).err()),
+            ("loading kernels", b.device.load_module(PTX, sm80).err()),
             ("beginning a capture", b.device.begin_capture().err()),
             ("pinning", super::super::staging::Upload::new(&b.device, 8).err()),
         ] {
@@ -308,6 +330,28 @@ mod tests {
         let graph = capture.finish().unwrap();
         assert_eq!(graph.nodes(), 1);
         drop((graph, event));
+        let Bench { scale, memory, device, fake } = b;
+        drop((scale, memory, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn what_is_given_up_during_a_capture_is_freed_when_it_has_ended() {
+        let b = bench();
+        let other = b.device.allocate(16, "another's arena").unwrap();
+        // Under way when the capture begins.
+        // SAFETY: the fake's launches only take notes.
+        unsafe { b.device.launch(&b.scale, [1; 3], [32, 1, 1], 0, &[other.address().0, 0, 1]) }.unwrap();
+        let sm80 = Architecture::from_name("sm_80").unwrap();
+        let module = b.device.load_module(PTX, sm80).unwrap();
+        let capture = b.device.begin_capture().unwrap();
+        b.scale_by(2).unwrap();
+        drop((other, module));
+        assert_eq!((b.fake.count("cuMemFree_v2"), b.fake.count("cuModuleUnload")), (0, 0));
+        let graph = capture.finish().unwrap();
+        assert_eq!((b.fake.count("cuMemFree_v2"), b.fake.count("cuModuleUnload")), (1, 1));
+        assert_eq!(graph.nodes(), 1);
+        drop(graph);
         let Bench { scale, memory, device, fake } = b;
         drop((scale, memory, device));
         fake.nothing_left();
@@ -350,11 +394,11 @@ mod tests {
         let mut graph = captured(&[2]).finish().unwrap();
         graph.update(captured(&[3])).unwrap();
         assert_eq!(b.fake.count("cuGraphInstantiateWithFlags"), 1);
-        graph.replay().unwrap();
+        graph.replay_verified().unwrap();
         assert_eq!(b.byte(), 3);
         graph.update(captured(&[5, 7])).unwrap();
         assert_eq!((b.fake.count("cuGraphInstantiateWithFlags"), graph.nodes()), (2, 2));
-        graph.replay().unwrap();
+        graph.replay_verified().unwrap();
         assert_eq!(b.byte(), 105);
         drop(graph);
         let Bench { scale, memory, device, fake } = b;

@@ -21,7 +21,25 @@ impl Device {
     ///
     /// Errors: the arguments are not as many as the kernel's parameters; more threads, blocks or shared memory than there can be. Faults
     /// of the kernel itself show later, where something waits.
-    pub fn launch(
+    ///
+    /// # Safety
+    ///
+    /// With these arguments the kernel touches allocations of this device only, and none that is freed before the stream has come past it. (The
+    /// host's pinned memory is in the address space of kernels, too.)
+    pub unsafe fn launch(
+        &self,
+        function: &Function,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        arguments: &[u64],
+    ) -> Result<()> {
+        self.launch_verified(function, grid, block, shared, arguments)
+    }
+
+    /// [`launch`](Self::launch) for this crate's executor, which keeps its promise: a kernel was emitted from a verified plan, touches its arguments'
+    /// bytes only, and these lie in memory of the executable or in variables that were found in an allocation.
+    pub(crate) fn launch_verified(
         &self,
         function: &Function,
         grid: [u32; 3],
@@ -60,9 +78,7 @@ impl Device {
         let [x, y, z] = grid;
         let [i, j, k] = block;
         // SAFETY: the function lives, since its module is borrowed through it; there is a pointer to 8 bytes for each of its
-        // parameters, which the driver copies before it returns. What the kernel does to the device's memory is the plan's affair,
-        // whose verifier has proven each address; the GPU's page tables keep it from all memory of the host but pinned buffers,
-        // which are plain bytes.
+        // parameters, which the driver copies before it returns. What the kernel does to memory is what the caller promises.
         let code = unsafe {
             context.driver.api.cuLaunchKernel(
                 function.handle(),
@@ -114,7 +130,6 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::Cache;
     use super::super::fake::{Fake, bytes_at};
     use super::super::module::tests::PTX;
     use crate::architecture::Architecture;
@@ -127,7 +142,7 @@ mod tests {
     fn a_kernel_gets_its_arguments() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         let memory = device.allocate(16, "the state").unwrap();
         device.write(memory.address(), &[1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
@@ -138,7 +153,7 @@ mod tests {
             }
         });
         let at = memory.address().0;
-        device.launch(&scale, [2, 1, 1], [4, 1, 1], 0, &[at, at, 3]).unwrap();
+        device.launch_verified(&scale, [2, 1, 1], [4, 1, 1], 0, &[at, at, 3]).unwrap();
         assert!(fake.launches().is_empty(), "launches do not wait");
         let mut back = [0; 16];
         device.read(memory.address(), &mut back).unwrap();
@@ -150,14 +165,16 @@ mod tests {
     fn the_text_that_was_loaded_is_what_runs() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let memory = device.allocate(16, "the state").unwrap();
         fake.executor(|text, launched| {
             assert_eq!((text, launched.name.as_str()), (PTX, "scale"));
             let (address, bytes) = Fake::allocations()[0];
             bytes_at(address, bytes).fill(launched.arguments[2] as u8);
         });
-        device.launch(&module.function("scale").unwrap(), [1; 3], [32, 1, 1], 0, &[0, 0, 5]).unwrap();
+        device
+            .launch_verified(&module.function("scale").unwrap(), [1; 3], [32, 1, 1], 0, &[0, 0, 5])
+            .unwrap();
         let mut back = [0; 16];
         device.read(memory.address(), &mut back).unwrap();
         assert_eq!(back, [5; 16]);
@@ -167,7 +184,7 @@ mod tests {
     fn what_does_not_fit_is_refused_before_the_driver_sees_it() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         for (grid, block, shared, arguments, says) in [
             ([1, 1, 1], [32, 1, 1], 0, 2, "3 parameters, 2 are given"),
@@ -177,10 +194,11 @@ mod tests {
             ([1, 65_536, 1], [32, 1, 1], 0, 3, "a grid of"),
             ([1, 1, 1], [32, 1, 1], 227 << 10, 3, "a block may have 231424"),
         ] {
-            let error = device.launch(&scale, grid, block, shared, &[0; 3][..arguments]).unwrap_err();
+            let error =
+                device.launch_verified(&scale, grid, block, shared, &[0; 3][..arguments]).unwrap_err();
             assert!(error.to_string().contains(says) && error.to_string().contains("`scale`"), "{error}");
         }
-        device.launch(&scale, [0, 1, 1], [32, 1, 1], 0, &[0; 3]).unwrap();
+        device.launch_verified(&scale, [0, 1, 1], [32, 1, 1], 0, &[0; 3]).unwrap();
         assert_eq!(fake.count("cuLaunchKernel"), 0);
     }
 
@@ -188,10 +206,10 @@ mod tests {
     fn more_shared_memory_is_asked_for_once() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm80(), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         for shared in [0, 40 << 10, 100 << 10, 60 << 10, 100 << 10] {
-            device.launch(&scale, [1, 1, 1], [32, 1, 1], shared, &[0; 3]).unwrap();
+            device.launch_verified(&scale, [1, 1, 1], [32, 1, 1], shared, &[0; 3]).unwrap();
         }
         assert_eq!(fake.count("cuFuncSetAttribute"), 1);
         assert_eq!(fake.count("cuLaunchKernel"), 5);

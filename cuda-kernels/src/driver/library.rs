@@ -1,12 +1,16 @@
 //! Finds and opens NVIDIA's libraries, as the dynamic loader would and a little beyond.
 //!
-//! The driver (`libcuda.so.1`) is the loader's affair: it comes with the kernel module and lies where the loader looks. cuBLASLt comes in
-//! many ways: a toolkit under `/usr/local`, a distribution's package, or a Python package (`nvidia-cublas`, which PyTorch brings) in a
-//! folder that no loader knows. So, for each major version that the driver can run, newest first:
+//! The driver (`libcuda.so.1`) comes with the kernel module and lies where the loader looks, but
+//! for containers that mount it under `/usr/local/nvidia` and leave `LD_LIBRARY_PATH` to their
+//! image. A library that is no working driver, such as the toolkit's stub, is passed over for the
+//! next. cuBLASLt comes in many ways: a toolkit under `/usr/local`, a distribution's package, or a
+//! Python package (`nvidia-cublas`, which PyTorch brings) in a folder that no loader knows. So, for
+//! each major version that the driver can run, newest first:
 //!
 //! 1. folders that `WENGERT_CUDA_LIBS` lists: the user's word comes first;
 //! 2. the loader: `LD_LIBRARY_PATH`, its cache, its default folders;
-//! 3. `CUDA_HOME`, `CUDA_PATH`; the packages of Python installations that `VIRTUAL_ENV`, `CONDA_PREFIX`, `PYTHONPATH`, `PATH` or
+//! 3. `CUDA_HOME`, `CUDA_PATH`; the packages of Python installations that `VIRTUAL_ENV`,
+//!    `CONDA_PREFIX`, `PYTHONPATH`, `PATH` or
 //!    `LD_LIBRARY_PATH` point to; toolkits under `/usr/local` and `/opt`.
 //!
 //! Everything looked for is kept, so that an error can say it.
@@ -18,8 +22,9 @@ use std::path::{Path, PathBuf};
 /// The variable that lists folders with CUDA libraries, to be searched first.
 pub const FOLDERS_VARIABLE: &str = "WENGERT_CUDA_LIBS";
 
-/// Names of the driver's library; the second is WSL's and embedded systems' when the first has no link.
-pub const DRIVER_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// Names of the driver's library, best first. The second is where containers mount it, the third is
+/// WSL's and embedded systems' where the first has no link.
+pub const DRIVER_NAMES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "libcuda.so"];
 
 /// Reads an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -118,6 +123,7 @@ fn folders(environment: Environment) -> Vec<PathBuf> {
         toolkit(&root, &mut found);
     }
     toolkit(Path::new("/opt/cuda"), &mut found);
+    found.push("/usr/local/nvidia/lib64".into());
     let mut seen = std::collections::BTreeSet::new();
     found.retain(|f| f.is_dir() && seen.insert(f.clone()));
     found

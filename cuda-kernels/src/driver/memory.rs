@@ -8,7 +8,7 @@
 //! their whole range lies in one allocation of this device. Kernels cannot be checked so; their addresses come from verified plans, and
 //! the GPU's own page tables confine them.
 
-use super::context::Device;
+use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -82,10 +82,7 @@ impl Drop for Memory {
             return;
         }
         context.regions().0.remove(&self.address.0);
-        if context.enter().is_ok() {
-            // SAFETY: allocated by `Device::allocate`, freed once. Freeing waits for what uses it.
-            context.log(unsafe { context.driver.api.cuMemFree_v2(self.address.0) });
-        }
+        context.free(Freed::Memory(self.address.0));
     }
 }
 
@@ -123,7 +120,7 @@ impl Device {
     }
 
     /// An error if not all these bytes lie in one allocation of this device.
-    pub(super) fn within(&self, what: &str, address: Address, bytes: u64) -> Result<()> {
+    pub(crate) fn within(&self, what: &str, address: Address, bytes: u64) -> Result<()> {
         if self.context.regions().of(address, bytes).is_some() {
             return Ok(());
         }

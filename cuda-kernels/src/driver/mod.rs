@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! probe ─► Device ─┬─ allocate ─► Memory            one for state, one for the arena
-//!                  ├─ load_module ─► Module ─► Function   (cache: cubins made before)
+//!                  ├─ load_module ─► Module ─► Function
 //!                  ├─ launch, copy, fill, read, write
 //!                  ├─ begin_capture ─► Graph         a step as one launch
 //!                  ├─ Upload, Download               inputs and outputs, two buffers each
@@ -11,10 +11,11 @@
 //!
 //! **Libraries** are opened at run time, so the same binary runs with and without CUDA. cudarc gives the types, the constants and the
 //! signatures; the functions are looked up by ourselves ([`probe`] says what is missing, and nothing panics). What is built from them is as
-//! small as a planned program needs: one context, one stream, memory that is allocated once.
+//! small as a planned program needs: one context for each GPU and process, one stream for each session, memory that is allocated once.
 //!
 //! **Order.** Everything goes into the one stream of the [`Device`] and happens in that order, while the host goes on. Only
-//! [`Device::synchronise`], [`Device::read`], [`Device::write`] and [`Event::wait`] wait.
+//! [`Device::synchronise`], [`Device::read`], [`Device::write`], [`Event::wait`] and [`Received::wait`] wait; so does [`Upload::begin`], where the host is
+//! two runs ahead. What the stream may still use is freed when it is done with it.
 //!
 //! **Errors** name the call, its code and what was being done ([`DeviceError`]); whoever runs a plan adds the step and the source line with
 //! [`DeviceError::context`]. Faults of kernels show late, at whatever waits next, and lose the context; the first is remembered and told
@@ -32,7 +33,6 @@
 
 mod api;
 pub mod blas;
-pub mod cache;
 mod context;
 mod error;
 mod graph;
@@ -40,6 +40,7 @@ mod launch;
 mod library;
 mod memory;
 mod module;
+mod primary;
 pub mod probe;
 mod staging;
 
@@ -48,7 +49,7 @@ pub use error::{Cause, DeviceError, Result, size_text};
 pub use graph::{Capture, Graph};
 pub use memory::{Address, Memory};
 pub use module::{Function, Module, Resources};
-pub use staging::{Download, Filling, Part, Upload};
+pub use staging::{Download, Filling, Part, Received, Upload};
 
 #[cfg(test)]
 #[allow(non_snake_case, clippy::too_many_arguments)]

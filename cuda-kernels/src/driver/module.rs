@@ -1,18 +1,20 @@
 //! From PTX to functions that can be launched.
 //!
-//! PTX is made into a cubin by the driver's linker, which is its compiler with logs that can be read, and the cubin is loaded. Between the
-//! two stands the cache ([`super::cache`]): a cubin that was made before from the same text, for the same GPU, by the same driver, is not
-//! made again. A cubin that the driver refuses is made anew; the cache can cost time, never correctness.
+//! The driver compiles the text of a plan as one whole program ([`crate::assembly`] has the
+//! options, which the ptxas gate shares). It keeps what it has compiled in a cache of its own
+//! (`CUDA_CACHE_PATH`, `CUDA_CACHE_MAXSIZE`, `CUDA_CACHE_DISABLE`), by the text, the options, the
+//! GPU and its own version, so there is no cache here.
 //!
-//! A [`Function`] knows how many parameters its kernel declares, since nothing else would notice a launch with too few.
+//! A [`Function`] knows how many parameters its kernel declares. Nothing else would notice a launch
+//! with too few.
 
-use super::cache::{Cache, Key};
-use super::context::Device;
+use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
 use crate::architecture::Architecture;
+use crate::assembly::{SETTINGS, Setting};
 use cudarc::driver::sys::{
     CUfunction, CUfunction_attribute, CUfunction_attribute_enum as Attribute, CUjit_option,
-    CUjit_option_enum, CUjitInputType_enum, CUmodule,
+    CUjit_option_enum, CUmodule,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_uint, c_void};
@@ -30,8 +32,6 @@ struct Loaded {
     handle: CUmodule,
     /// Parameters of each kernel.
     kernels: BTreeMap<String, usize>,
-    from_cache: bool,
-    log: String,
 }
 
 // SAFETY: a module is a handle of the driver, which is thread-safe.
@@ -118,31 +118,13 @@ impl Module {
     pub(super) fn is(&self, other: &Module) -> bool {
         Arc::ptr_eq(&self.loaded, &other.loaded)
     }
-
-    /// True if the cubin came from the cache.
-    pub fn from_cache(&self) -> bool {
-        self.loaded.from_cache
-    }
-
-    /// What the driver's compiler said; empty for a cubin from the cache.
-    pub fn log(&self) -> &str {
-        &self.loaded.log
-    }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let context = &*self.device.context;
-        if context.enter().is_ok() {
-            // Work in the stream may still use the kernels. (None does if a capture keeps us from waiting: what it has collected keeps its
-            // modules.)
-            if context.capturing().is_none() {
-                // SAFETY: the stream lives as long as the context.
-                context.log(unsafe { context.driver.api.cuStreamSynchronize(context.stream) });
-            }
-            // SAFETY: loaded once, unloaded once; no function is left, since each holds the module.
-            context.log(unsafe { context.driver.api.cuModuleUnload(self.handle) });
-        }
+        // No function is left, since each holds the module. Work in the stream may still use the
+        // kernels.
+        self.device.context.free(Freed::Module(self.handle));
     }
 }
 
@@ -200,191 +182,80 @@ impl Function {
 }
 
 impl Device {
-    /// Loads kernels.
+    /// Compiles and loads kernels.
     ///
     /// Errors: the PTX is for a later architecture; the driver's compiler refuses it (its log is in the error); a parameter is not a
     /// number of at most 64 bits.
-    pub fn load_module(&self, ptx: &str, architecture: Architecture, cache: &Cache) -> Result<Module> {
+    pub fn load_module(&self, ptx: &str, architecture: Architecture) -> Result<Module> {
+        let context = &*self.context;
         let doing = || format!("loading kernels for {}", architecture.name());
-        self.context.not_capturing(&doing())?;
+        context.not_capturing(&doing())?;
         let (major, minor) = self.found().capability;
         if architecture.number > 10 * major + minor {
             let why = format!("{} is sm_{major}{minor}", self.name());
             return Err(DeviceError::refused(doing(), why, "compile the plan for this GPU"));
         }
-        let kernels = kernels(ptx).map_err(|why| DeviceError::refused(doing(), why, "please report it"))?;
-        let key = Key { ptx, capability: 10 * major + minor, driver: self.driver_version() };
-        let load = |cubin: &[u8], from_cache, log| -> Result<Module> {
-            let handle = self.load_cubin(cubin)?;
-            let loaded = Loaded { device: self.clone(), handle, kernels: kernels.clone(), from_cache, log };
-            Ok(Module { loaded: Arc::new(loaded) })
-        };
-        if let Some(cubin) = cache.get(&key) {
-            match load(&cubin, true, String::new()) {
-                Ok(module) => return Ok(module),
-                Err(error) if error.is_sticky() => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%error, "a cubin of the cache is refused, and made anew");
-                    cache.remove(&key);
-                }
-            }
-        }
-        let (cubin, log) = self.assemble(ptx)?;
-        let module = load(&cubin, false, log)?;
-        cache.put(&key, &cubin);
-        Ok(module)
-    }
-
-    fn load_cubin(&self, cubin: &[u8]) -> Result<CUmodule> {
-        let context = &*self.context;
+        let wrong = |why: String| DeviceError::refused(doing(), why, "please report it");
+        let kernels = kernels(ptx).map_err(wrong)?;
+        let text = CString::new(ptx).map_err(|_| wrong("the text holds a zero byte".into()))?;
         context.enter()?;
-        let mut logs = Logs::new();
-        let mut handle = std::ptr::null_mut();
-        // A cubin says its own length in its header; a shorter text is refused here, since the driver does not know the length.
-        if cubin.len() < 64 {
-            let why = format!("a cubin of {} bytes is none", cubin.len());
-            return Err(DeviceError::refused(
-                "loading kernels",
-                why,
-                "remove the cubin cache (WENGERT_CACHE)",
-            ));
-        }
-        // SAFETY: the image is a whole cubin, as the linker gave it (the cache checks sums); the options live through the call.
+        let (mut options, mut handle) = (JitOptions::new(), std::ptr::null_mut());
+        // SAFETY: the image is PTX that ends with a zero; the options, and the buffer that they
+        // name, live through the call, after which the driver uses neither.
         let code = unsafe {
             context.driver.api.cuModuleLoadDataEx(
                 &mut handle,
-                cubin.as_ptr().cast::<c_void>(),
-                logs.count(),
-                logs.options.as_mut_ptr(),
-                logs.values.as_mut_ptr(),
+                text.as_ptr().cast::<c_void>(),
+                options.count(),
+                options.names.as_mut_ptr(),
+                options.values.as_mut_ptr(),
             )
         };
-        context.check(code, || "loading kernels".into()).map_err(|e| logs.explain(e))?;
-        Ok(handle)
-    }
-
-    /// The cubin of a PTX text for this GPU, and what the compiler said.
-    fn assemble(&self, ptx: &str) -> Result<(Vec<u8>, String)> {
-        let context = &*self.context;
-        context.enter()?;
-        let doing = || "compiling PTX".to_string();
-        let text = CString::new(ptx)
-            .map_err(|_| DeviceError::refused(doing(), "the text holds a zero byte", "please report it"))?;
-        let mut logs = Logs::new();
-        let mut link = Link { device: self, state: std::ptr::null_mut() };
-        // SAFETY: the options and the buffers in them outlive the link, which is declared after them and so dropped before.
-        let code = unsafe {
-            context.driver.api.cuLinkCreate_v2(
-                logs.count(),
-                logs.options.as_mut_ptr(),
-                logs.values.as_mut_ptr(),
-                &mut link.state,
-            )
-        };
-        context.check(code, doing).map_err(|e| logs.explain(e))?;
-        // SAFETY: the text ends with a zero, which the size counts; the driver reads it only.
-        let code = unsafe {
-            context.driver.api.cuLinkAddData_v2(
-                link.state,
-                CUjitInputType_enum::CU_JIT_INPUT_PTX,
-                text.as_ptr().cast_mut().cast::<c_void>(),
-                text.as_bytes_with_nul().len(),
-                c"wengert.ptx".as_ptr(),
-                0,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-            )
-        };
-        context.check(code, doing).map_err(|e| logs.explain(e))?;
-        let (mut cubin, mut bytes) = (std::ptr::null_mut(), 0);
-        // SAFETY: both pointers are valid for writes; the link has its input.
-        let code = unsafe { context.driver.api.cuLinkComplete(link.state, &mut cubin, &mut bytes) };
-        context.check(code, doing).map_err(|e| logs.explain(e))?;
-        if cubin.is_null() || bytes == 0 {
-            return Err(DeviceError::refused(doing(), "the driver gave an empty cubin", "please report it"));
-        }
-        // SAFETY: the driver owns that many bytes there until the link is destroyed, which is after the copy.
-        let cubin = unsafe { std::slice::from_raw_parts(cubin.cast::<u8>(), bytes) }.to_vec();
-        drop(link);
-        Ok((cubin, logs.info()))
+        context.check(code, doing).map_err(|error| options.explain(error))?;
+        Ok(Module { loaded: Arc::new(Loaded { device: self.clone(), handle, kernels }) })
     }
 }
 
-/// A link in progress, destroyed when dropped.
-struct Link<'a> {
-    device: &'a Device,
-    state: cudarc::driver::sys::CUlinkState,
-}
-
-impl Drop for Link<'_> {
-    fn drop(&mut self) {
-        if !self.state.is_null() {
-            let context = &*self.device.context;
-            // SAFETY: made once, destroyed once.
-            context.log(unsafe { context.driver.api.cuLinkDestroy(self.state) });
-        }
-    }
-}
-
-/// Buffers for the compiler's words, and the options that name them. The driver writes lengths into `values`, so both must stay where they
-/// are while it may.
-struct Logs {
-    info: Vec<u8>,
+/// Options of a compilation: [`SETTINGS`], and a buffer for what the compiler finds wrong.
+struct JitOptions {
     error: Vec<u8>,
-    options: [CUjit_option; 5],
-    values: [*mut c_void; 5],
+    names: Vec<CUjit_option>,
+    values: Vec<*mut c_void>,
 }
 
-impl Logs {
-    const BYTES: usize = 16 << 10;
+impl JitOptions {
+    /// Bytes of the buffer.
+    const LOG: usize = 16 << 10;
 
-    fn new() -> Box<Logs> {
-        use CUjit_option_enum as O;
-        let mut logs = Box::new(Logs {
-            info: vec![0; Self::BYTES],
-            error: vec![0; Self::BYTES],
-            options: [
-                O::CU_JIT_INFO_LOG_BUFFER,
-                O::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-                O::CU_JIT_ERROR_LOG_BUFFER,
-                O::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-                O::CU_JIT_LOG_VERBOSE,
-            ],
-            values: [std::ptr::null_mut(); 5],
-        });
+    fn new() -> JitOptions {
+        use CUjit_option_enum as Option;
+        let mut error = vec![0; Self::LOG];
         // The API passes numbers as pointers.
-        let number = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
-        logs.values = [
-            logs.info.as_mut_ptr().cast(),
-            number(Self::BYTES),
-            logs.error.as_mut_ptr().cast(),
-            number(Self::BYTES),
-            number(1),
-        ];
-        logs
+        let number = std::ptr::without_provenance_mut::<c_void>;
+        let mut names = vec![Option::CU_JIT_ERROR_LOG_BUFFER, Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = vec![error.as_mut_ptr().cast(), number(Self::LOG)];
+        for setting in SETTINGS {
+            let (name, value) = match setting {
+                Setting::Optimisation(level) => (Option::CU_JIT_OPTIMIZATION_LEVEL, level as usize),
+            };
+            names.push(name);
+            values.push(number(value));
+        }
+        JitOptions { error, names, values }
     }
 
     fn count(&self) -> c_uint {
-        self.options.len() as c_uint
+        self.names.len() as c_uint
     }
 
-    /// Up to the first zero.
-    fn text(buffer: &[u8]) -> String {
-        let end = buffer.iter().position(|b| *b == 0).unwrap_or(buffer.len());
-        String::from_utf8_lossy(&buffer[..end]).trim().to_string()
-    }
-
-    fn info(&self) -> String {
-        Self::text(&self.info)
-    }
-
-    /// Adds the compiler's words to an error.
+    /// Adds the compiler's words, which end at the first zero, to an error.
     fn explain(&self, mut error: DeviceError) -> DeviceError {
-        let log = Self::text(&self.error);
+        let end = self.error.iter().position(|b| *b == 0).unwrap_or(self.error.len());
+        let log = String::from_utf8_lossy(&self.error[..end]);
         if let Cause::Call { text, .. } = &mut error.cause
-            && !log.is_empty()
+            && !log.trim().is_empty()
         {
-            *text = format!("{text}\n{log}");
+            *text = format!("{text}\n{}", log.trim());
         }
         error
     }
@@ -504,7 +375,7 @@ pub(super) mod tests {
     fn a_module_is_loaded_and_unloaded_after_its_last_function() {
         let fake = Fake::new();
         let device = fake.device();
-        let module = device.load_module(PTX, sm(80), &Cache::off()).unwrap();
+        let module = device.load_module(PTX, sm(80)).unwrap();
         let scale = module.function("scale").unwrap();
         assert_eq!(scale.parameters(), 3);
         let expected = Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
@@ -522,16 +393,14 @@ pub(super) mod tests {
     fn the_compilers_words_are_in_the_error() {
         let fake = Fake::new();
         let device = fake.device();
-        let error = device.load_module("oops", sm(80), &Cache::off()).err().unwrap();
+        let error = device.load_module("oops", sm(80)).err().unwrap();
         let text = error.to_string();
-        assert!(
-            text.contains("compiling PTX: cuLinkAddData_v2 failed with CUDA_ERROR_INVALID_PTX (218)"),
-            "{text}"
-        );
+        let says = "loading kernels for sm_80: cuModuleLoadDataEx failed with CUDA_ERROR_INVALID_PTX (218)";
+        assert!(text.contains(says), "{text}");
         assert!(text.contains("Missing .version directive"), "{text}");
-        for call in ["cuLinkCreate_v2", "cuLinkComplete", "cuModuleLoadDataEx", "cuModuleGetFunction"] {
+        for call in ["cuModuleLoadDataEx", "cuModuleGetFunction"] {
             fake.fail(call, 999);
-            let loaded = device.load_module(PTX, sm(80), &Cache::off()).and_then(|m| m.function("scale"));
+            let loaded = device.load_module(PTX, sm(80)).and_then(|m| m.function("scale"));
             assert_eq!(loaded.err().unwrap().code(), Some(999), "{call}");
         }
         drop(device);
@@ -541,24 +410,41 @@ pub(super) mod tests {
     #[test]
     fn a_plan_for_a_later_gpu_is_refused() {
         let fake = Fake::new();
-        let error = fake.device().load_module(PTX, sm(100), &Cache::off()).err().unwrap().to_string();
+        let error = fake.device().load_module(PTX, sm(100)).err().unwrap().to_string();
         assert!(error.contains("loading kernels for sm_100: cuda:0 is sm_90"), "{error}");
     }
 
+    /// Registers and occupancy in the gate's table hold for a GPU only if the driver compiles as
+    /// the gate assembles. Both sides are looked at from outside: what the driver was really given,
+    /// and the command line that the gate really runs.
     #[test]
-    fn the_second_time_comes_from_the_cache() {
+    fn the_driver_compiles_with_the_options_of_the_gate() {
         let fake = Fake::new();
         let device = fake.device();
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().to_owned(), 1 << 20);
-        assert!(!device.load_module(PTX, sm(80), &cache).unwrap().from_cache());
-        assert!(device.load_module(PTX, sm(80), &cache).unwrap().from_cache());
-        assert_eq!(fake.count("cuLinkComplete"), 1);
-        // What the driver refuses is made anew, and kept.
-        fake.fail("cuModuleLoadDataEx", 209);
-        let module = device.load_module(PTX, sm(80), &cache).unwrap();
-        assert!(!module.from_cache() && module.function("scale").is_ok());
-        assert!(device.load_module(PTX, sm(80), &cache).unwrap().from_cache());
-        assert_eq!(fake.count("cuLinkComplete"), 2);
+        let module = device.load_module(PTX, sm(90)).unwrap();
+        let words: Vec<String> = fake
+            .jit_options()
+            .into_iter()
+            .map(|(option, value)| {
+                use CUjit_option_enum as O;
+                match option {
+                    O::CU_JIT_OPTIMIZATION_LEVEL => format!("-O{value}"),
+                    other => panic!("{other:?} is not known to this test: which option of ptxas is it?"),
+                }
+            })
+            .collect();
+        // The driver compiles for the context's GPU.
+        let (major, minor) = device.found().capability;
+        let expected = [vec![format!("-arch=sm_{major}{minor}")], words].concat();
+        assert_eq!(wengert_ci::gate::arguments("sm_90"), expected);
+        // The driver gets PTX, so it compiles whole programs. Its linker would compile relocatable
+        // code, as `-rdc=true` (`-c`) does.
+        assert!(
+            !expected
+                .iter()
+                .any(|word| ["-c", "--compile-only"].contains(&word.as_str()) || word.contains("rdc"))
+        );
+        drop((module, device));
+        fake.nothing_left();
     }
 }

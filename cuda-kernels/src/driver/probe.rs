@@ -3,7 +3,7 @@
 //! [`probe`] never fails and never panics: what is missing is part of its answer, each with what was looked for and how to mend it.
 //! [`driver`] is the gate through which everything else goes: no device opens without it.
 
-use super::api::Driver;
+use super::api::{Driver, Unusable};
 use super::error::{DeviceError, Result, size_text};
 use super::library::{self, Tried};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
@@ -13,6 +13,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use wengert_core::Diagnostic;
+
+/// How to mend a driver that finds no GPU.
+pub(super) const NO_GPU: &str = "no GPU is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that a container was given its GPUs \
+                                 (`docker run --gpus all`); `--device cpu` and `--device emulator` need none";
 
 /// CUDA version that the driver must implement at least: 1000 · major + 10 · minor.
 pub const MINIMUM_DRIVER: u32 = 12_000;
@@ -76,6 +80,13 @@ pub struct Missing {
     pub help: String,
 }
 
+impl Missing {
+    /// True if no file of that name is there, so that the machine has nothing of it.
+    pub fn is_absent(&self) -> bool {
+        !self.tried.is_empty() && !self.tried.iter().any(Tried::is_there)
+    }
+}
+
 impl From<Missing> for DeviceError {
     fn from(missing: Missing) -> DeviceError {
         // That a file is not there goes without saying.
@@ -108,29 +119,73 @@ pub fn driver() -> Result<Arc<Driver>, Missing> {
 }
 
 fn open_driver() -> Result<Arc<Driver>, Missing> {
-    let names = library::DRIVER_NAMES.map(String::from);
-    // SAFETY: these are the names of NVIDIA's driver, whose initialisers are meant to run.
-    let (library, path) = unsafe { library::open(&names) }.map_err(|tried| Missing {
+    let (mut tried, mut unusable) = (Vec::new(), None);
+    for name in library::DRIVER_NAMES {
+        // SAFETY: these are the names of NVIDIA's driver, whose initialisers are meant to run.
+        let opened = match unsafe { library::open(&[name.into()]) } {
+            // SAFETY: a library of that name is the driver.
+            Ok((library, path)) => unsafe { Driver::new(library, path) },
+            Err(failed) => {
+                tried.extend(failed);
+                continue;
+            }
+        };
+        match opened.map_err(|why| no_driver(name, why)).and_then(|d| new_enough(d.version).map(|()| d)) {
+            Ok(driver) => return Ok(Arc::new(driver)),
+            Err(missing) => unusable = unusable.or(Some(missing)),
+        }
+    }
+    Err(unusable.unwrap_or(Missing {
         what: DRIVER,
         why: "it is not installed, or the dynamic loader does not find it".into(),
         tried,
-        help:
-            "install the NVIDIA driver (`nvidia-smi` shows one that works); in a container, pass the GPUs in \
-               (`docker run --gpus all`); `--device cpu` and `--device emulator` need none"
+        help: format!("{INSTALL}; `--device cpu` and `--device emulator` need none"),
+    }))
+}
+
+/// What is said of a library that was opened and cannot be used.
+fn no_driver(name: &str, why: Unusable) -> Missing {
+    let (why, help) = match why {
+        Unusable::Lacks(names) => (format!("{name} lacks {names}"), NEWER_DRIVER.into()),
+        Unusable::Stub => (
+            format!("{name} is the CUDA toolkit's stub, which programs are linked with, and no driver"),
+            format!(
+                "{INSTALL}. If it is installed, put its folder in front of the stub's in LD_LIBRARY_PATH"
+            ),
+        ),
+        Unusable::Version(code) => (
+            format!("{name} does not tell its version (cuDriverGetVersion gave {code})"),
+            "restart the machine after a driver update; if that does not help, reinstall the NVIDIA driver"
                 .into(),
-    })?;
-    // SAFETY: a library of that name is the driver.
-    let driver = unsafe { Driver::new(library, path) }.map_err(|why| Missing {
-        what: DRIVER,
-        why,
-        tried: Vec::new(),
-        help: NEWER_DRIVER.into(),
-    })?;
-    new_enough(driver.version)?;
-    Ok(Arc::new(driver))
+        ),
+    };
+    Missing { what: DRIVER, why, tried: Vec::new(), help }
+}
+
+/// Whether programs can run on `cuda:0`, as far as that is known without a context on it; false if
+/// the machine has nothing of a driver.
+///
+/// Errors: there is something of a driver, but it cannot be used, or finds no GPU; cuBLASLt is
+/// missing.
+pub fn first_gpu() -> Result<bool> {
+    let driver = match driver() {
+        Ok(driver) => driver,
+        Err(missing) if missing.is_absent() => return Ok(false),
+        Err(missing) => return Err(missing.into()),
+    };
+    guarded(|| usable(&driver))
+        .unwrap_or_else(|why| Err(DeviceError::refused("looking for a GPU", why, "please report it")))
+}
+
+fn usable(driver: &Driver) -> Result<bool> {
+    handle(driver, 0)?;
+    driver.cublas_lt()?;
+    Ok(true)
 }
 
 const DRIVER: &str = "the NVIDIA driver";
+const INSTALL: &str = "install the NVIDIA driver (`nvidia-smi` shows one that works); in a container, pass the GPUs in \
+                       (`docker run --gpus all`)";
 const NEWER_DRIVER: &str = "install an NVIDIA driver of version 525 or later (CUDA 12.0)";
 
 fn new_enough(version: u32) -> Result<(), Missing> {
@@ -205,7 +260,10 @@ pub(super) fn handle(driver: &Driver, ordinal: u32) -> Result<CUdevice> {
             1 => "there is one GPU, `cuda:0`".into(),
             n => format!("there are {n} GPUs, `cuda:0` to `cuda:{}`", n - 1),
         };
-        let help = "`nvidia-smi -L` lists the devices; CUDA_VISIBLE_DEVICES hides and renumbers them";
+        let help = match count {
+            0 => NO_GPU,
+            _ => "`nvidia-smi -L` lists the devices; CUDA_VISIBLE_DEVICES hides and renumbers them",
+        };
         return Err(DeviceError::refused(format!("opening `cuda:{ordinal}`"), why, help));
     }
     let mut device = 0;

@@ -1,13 +1,17 @@
 //! Inputs and outputs of steps, through pinned memory, in two buffers each.
 //!
 //! The GPU copies from pinned memory by itself, while the host goes on. So the host may fill one buffer while the copy out of the other, and
-//! the step behind it, are still going on; an event behind each copy says when its buffer is free again, and nobody can write to a buffer
-//! (or read from one) before that: [`Upload::begin`] and [`Download::take`] wait.
+//! the step behind it, are still going on. An event behind each copy says when its buffer is free again, and no buffer is written to
+//! (or read from) before that: [`Upload::begin`] and [`Received::wait`] wait.
 //!
 //! ```text
 //! host    fill A │ send A, replay │ fill B │ send B, replay │ wait for A's copy, fill A …
 //! stream         │ copy A │ step 1         │ copy B │ step 2 …
 //! ```
+//!
+//! Outputs come the other way: each [`Download::request`] gives a [`Received`], and only [`Received::wait`] waits. Outputs that are dropped
+//! unread are never waited for: the next copy into their buffer comes behind theirs in the stream. If the outputs of two runs are kept unread, the third
+//! request waits for the older ones and puts them aside, in memory of their own.
 //!
 //! Buffers for uploads are write-combined: the host's writes bypass its caches, and the GPU need not snoop them. Reading them back is slow
 //! and never needed. Copies stay outside captured graphs, which therefore know addresses on the device only and never change.
@@ -17,6 +21,7 @@ use super::error::{DeviceError, Result};
 use super::memory::Address;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_WRITECOMBINED;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// A piece of a buffer and where it goes to, or comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,11 +49,27 @@ pub struct Filling<'a> {
 /// Two buffers through which outputs come from the device.
 pub struct Download {
     device: Device,
+    buffers: Arc<Mutex<Buffers>>,
+}
+
+/// The buffers of a [`Download`]. What was received keeps them, too.
+struct Buffers {
     slots: [Slot; 2],
+    /// Whose outputs each buffer holds.
+    holders: [Weak<Outputs>; 2],
     /// The slot for the next request.
     next: usize,
-    /// Requests that were not taken.
-    pending: usize,
+}
+
+/// What was requested, once it has been taken out of its buffer: the bytes, or why they did not
+/// come.
+type Outputs = OnceLock<Result<Box<[u8]>>>;
+
+/// Outputs that were requested, and may not be there yet. Dropped unread, they are never waited
+/// for.
+pub struct Received {
+    buffers: Arc<Mutex<Buffers>>,
+    outputs: Arc<Outputs>,
 }
 
 /// Pinned memory, and the event behind the last copy that uses it.
@@ -215,43 +236,67 @@ impl Download {
     /// Two buffers of so many bytes.
     pub fn new(device: &Device, bytes: u64) -> Result<Download> {
         let slot = || Slot::new(device, bytes, 0, "outputs");
-        Ok(Download { device: device.clone(), slots: [slot()?, slot()?], next: 0, pending: 0 })
+        let buffers = Buffers { slots: [slot()?, slot()?], holders: Default::default(), next: 0 };
+        Ok(Download { device: device.clone(), buffers: Arc::new(Mutex::new(buffers)) })
     }
 
-    /// Bytes of each buffer.
-    pub fn bytes(&self) -> u64 {
-        self.slots[0].pinned.bytes as u64
-    }
-
-    /// Puts copies into the stream, of what the device holds when it comes to them. Does not wait.
-    ///
-    /// Errors: two requests were not taken yet.
-    pub fn request(&mut self, parts: &[Part]) -> Result<()> {
+    /// Puts copies into the stream, of what the device holds when it comes to them. Waits only if
+    /// the outputs of the last two requests are both kept and were not waited for: then for the
+    /// older ones.
+    pub fn request(&mut self, parts: &[Part]) -> Result<Received> {
         self.device.context.not_capturing("asking for outputs")?;
-        if self.pending == 2 {
-            let why = "both buffers hold outputs that were not taken";
-            return Err(DeviceError::refused("asking for outputs", why, "take one first"));
-        }
+        let mut buffers = lock(&self.buffers);
+        let slot = buffers.next;
+        buffers.put_aside(slot);
         let device = &self.device;
-        // SAFETY: the memory is not read or freed before `copied` says so (`Slot::wait` in `take` and `drop`).
+        // SAFETY: the memory is not read or freed before `copied` says so (`Slot::wait` in
+        // `put_aside` and `drop`).
         let copy = |part: &Part, to: *mut u8| unsafe { device.receive(part.address, to, part.bytes) };
-        self.slots[self.next].copy(parts, copy)?;
-        self.next = 1 - self.next;
-        self.pending += 1;
-        Ok(())
+        buffers.slots[slot].copy(parts, copy)?;
+        let outputs = Arc::new(Outputs::new());
+        buffers.holders[slot] = Arc::downgrade(&outputs);
+        buffers.next = 1 - slot;
+        drop(buffers);
+        Ok(Received { buffers: self.buffers.clone(), outputs })
     }
+}
 
-    /// Waits for the oldest request that was not taken, and gives its buffer. `None` if there is none.
-    pub fn take(&mut self) -> Result<Option<&[u8]>> {
-        if self.pending == 0 {
-            return Ok(None);
+fn lock(buffers: &Mutex<Buffers>) -> MutexGuard<'_, Buffers> {
+    buffers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Buffers {
+    /// Waits for the outputs in a buffer, and takes them out of it; does nothing if they were
+    /// dropped, or taken before.
+    fn put_aside(&mut self, slot: usize) {
+        let Some(outputs) = std::mem::take(&mut self.holders[slot]).upgrade() else { return };
+        let slot = &mut self.slots[slot];
+        let bytes = slot.wait().map(|()| {
+            // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made;
+            // `slot` is borrowed meanwhile. Memory of no bytes is a dangling, aligned pointer.
+            unsafe { std::slice::from_raw_parts(slot.pinned.memory.as_ptr(), slot.pinned.bytes) }.into()
+        });
+        outputs
+            .set(bytes)
+            .expect("outputs are put aside by the holder of the lock, and leave their buffer then");
+    }
+}
+
+impl Received {
+    /// Waits until the outputs are there, and gives the buffer's bytes. Faults of kernels may show
+    /// here.
+    pub fn wait(&self) -> Result<&[u8]> {
+        if self.outputs.get().is_none() {
+            let mut buffers = lock(&self.buffers);
+            let holds = |holder: &Weak<Outputs>| std::ptr::eq(holder.as_ptr(), Arc::as_ptr(&self.outputs));
+            if let Some(slot) = buffers.holders.iter().position(holds) {
+                buffers.put_aside(slot);
+            }
         }
-        let oldest = (self.next + self.pending) % 2;
-        let slot = &mut self.slots[oldest];
-        slot.wait()?;
-        self.pending -= 1;
-        // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made; the next request borrows `self` mutably.
-        Ok(Some(unsafe { std::slice::from_raw_parts(slot.pinned.memory.as_ptr(), slot.pinned.bytes) }))
+        match self.outputs.get().expect("what left its buffer was put aside") {
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(error.clone()),
+        }
     }
 }
 
@@ -289,34 +334,75 @@ mod tests {
         fake.nothing_left();
     }
 
-    #[test]
-    fn outputs_come_in_the_order_of_their_requests() {
+    /// A device with 16 bytes that each round sets, and copies into 4 bytes of a download.
+    fn downloading() -> (Fake, Device, super::super::memory::Memory, Download) {
         let fake = Fake::new();
         let device = fake.device();
         let memory = device.allocate(16, "the state").unwrap();
-        let mut download = Download::new(&device, 8).unwrap();
+        let download = Download::new(&device, 8).unwrap();
+        (fake, device, memory, download)
+    }
+
+    #[test]
+    fn outputs_are_those_of_their_request_whenever_they_are_asked_for() {
+        let (fake, device, memory, mut download) = downloading();
         let part = [Part { offset: 4, address: memory.address(), bytes: 4 }];
-        assert_eq!(download.take().unwrap(), None);
-        for round in 0..3u8 {
-            for n in [1, 2] {
-                device.fill(memory.address(), 10 * round + n, 16).unwrap();
-                download.request(&part).unwrap();
-            }
-            assert!(download.request(&part).unwrap_err().to_string().contains("not taken"));
-            for n in [1, 2] {
-                let byte = 10 * round + n;
-                assert_eq!(download.take().unwrap().unwrap(), [0, 0, 0, 0, byte, byte, byte, byte]);
+        let mut kept = Vec::new();
+        for byte in 1..8 {
+            device.fill(memory.address(), byte, 16).unwrap();
+            kept.push((byte, download.request(&part).unwrap()));
+            if byte % 3 == 0 {
+                kept.swap_remove(0);
             }
         }
-        // Turn about: one ahead.
-        device.fill(memory.address(), 1, 16).unwrap();
-        download.request(&part).unwrap();
-        for n in 2..9 {
-            device.fill(memory.address(), n, 16).unwrap();
-            download.request(&part).unwrap();
-            assert_eq!(download.take().unwrap().unwrap()[4], n - 1);
+        // The first and the last outlive the buffers' owner.
+        drop(download);
+        kept.rotate_left(1);
+        for (byte, outputs) in &kept {
+            assert_eq!(outputs.wait().unwrap()[4..], [*byte; 4]);
+            assert_eq!(outputs.wait().unwrap()[..5], [0, 0, 0, 0, *byte], "asked again");
         }
-        drop((download, memory, device));
+        assert!(kept.len() >= 4);
+        drop((kept, memory, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn outputs_that_are_dropped_are_never_waited_for() {
+        let (fake, device, memory, mut download) = downloading();
+        let part = [Part { offset: 0, address: memory.address(), bytes: 8 }];
+        for byte in 0..20 {
+            device.fill(memory.address(), byte, 16).unwrap();
+            drop(download.request(&part).unwrap());
+        }
+        assert_eq!((fake.count("cuEventSynchronize"), fake.count("cuStreamSynchronize")), (0, 0));
+        // One that is kept is waited for when two more were asked for, and not before.
+        let kept = download.request(&part).unwrap();
+        drop(download.request(&part).unwrap());
+        assert_eq!(fake.count("cuEventSynchronize"), 0);
+        device.fill(memory.address(), 99, 16).unwrap();
+        drop(download.request(&part).unwrap());
+        assert_eq!(fake.count("cuEventSynchronize"), 1);
+        assert_eq!(kept.wait().unwrap(), [19; 8]);
+        assert_eq!(fake.count("cuEventSynchronize"), 1);
+        drop((kept, download, memory, device));
+        fake.nothing_left();
+    }
+
+    #[test]
+    fn outputs_that_do_not_come_say_so_each_time() {
+        let (fake, device, memory, mut download) = downloading();
+        let part = [Part { offset: 0, address: memory.address(), bytes: 8 }];
+        let outputs = download.request(&part).unwrap();
+        fake.fail("cuEventSynchronize", 700);
+        for _ in 0..2 {
+            assert_eq!(outputs.wait().unwrap_err().code(), Some(700));
+        }
+        // A copy that is refused leaves no outputs behind.
+        let bad = [Part { offset: 4, address: memory.address(), bytes: 8 }];
+        assert!(download.request(&bad).err().unwrap().to_string().contains("are not in a buffer"));
+        download.request(&part).unwrap().wait().unwrap();
+        drop((outputs, download, memory, device));
         fake.nothing_left();
     }
 
@@ -365,8 +451,7 @@ mod tests {
         let mut filling = upload.begin().unwrap();
         assert!(filling.bytes().is_empty());
         filling.send(&[part]).unwrap();
-        download.request(&[part]).unwrap();
-        assert_eq!(download.take().unwrap(), Some(&[][..]));
+        assert!(download.request(&[part]).unwrap().wait().unwrap().is_empty());
         assert_eq!(fake.count("cuMemHostAlloc"), 0);
         drop((upload, download, device));
         fake.nothing_left();

@@ -34,7 +34,7 @@ impl Machine for Spaces<'_> {
         let block = [facts.threads, 1, 1];
         executable
             .device
-            .launch(
+            .launch_verified(
                 &executable.functions[launch.kernel],
                 launch.grid,
                 block,

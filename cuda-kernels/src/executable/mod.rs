@@ -1,22 +1,35 @@
 //! A plan on a GPU.
 //!
-//! Everything is allocated when the executable is made: the arena, and one allocation for constants, inputs and outputs together. Variables
-//! belong to the session, which gives their addresses at each run, so that several plans (train, evaluate, predict) share them.
+//! Everything is allocated when the executable is made: the arena, and one allocation for
+//! constants, inputs and outputs together. Variables belong to the session, which gives their
+//! addresses at each run, so that several plans (train, evaluate, predict) share them.
 //!
-//! A run copies the inputs in through pinned memory, runs the steps, and copies the outputs out. Where the plan is one straight line, the steps
-//! are captured into a CUDA graph at the second run (the first one loads what the driver loads lazily, and finds what is wrong step by
-//! step) and replayed from then on; if a variable has moved, the graph is updated.
+//! **A run does not wait.** It copies the inputs in through pinned memory, puts the steps into the
+//! stream, asks for the outputs, and returns. Who wants an output waits for it ([`Outputs::wait`]);
+//! later runs come behind in the stream. The host may be two runs ahead of the GPU, if there are
+//! inputs; then it waits for the copy out of the staging buffer that it wants to fill. So a fault
+//! shows late, and its error names the run in which it showed.
+//!
+//! **Capture.** Where the plan is one straight line, its steps are captured into a CUDA graph,
+//! which is replayed as one launch; if a variable has moved, the graph is updated. That pays from
+//! the second run on, so the first one runs step by step, unless it is known that many follow
+//! ([`Executable::expect_repeats`]). Then the first is captured too. What a library loads when it
+//! is first used may not be loaded during a capture: if the first capture fails, that run goes step
+//! by step, with a warning, and the next one is captured.
 
 mod machine;
 mod products;
 
 use crate::architecture::Architecture;
 use crate::driver::blas::{Rules, Tuning};
-use crate::driver::cache::Cache;
-use crate::driver::{Address, Device, DeviceError, Download, Function, Graph, Memory, Part, Upload};
+use crate::driver::{
+    Address, Device, DeviceError, Download, Function, Graph, Memory, Part, Received, Upload,
+};
 use crate::lowered::{Lowered, StepError, run};
 use machine::Spaces;
 use products::Products;
+use std::fmt;
+use std::sync::Arc;
 use wengert_core::plan::Plan;
 use wengert_core::{Diagnostic, Result};
 
@@ -55,9 +68,60 @@ pub struct Executable {
     upload: Upload,
     download: Download,
     capture: bool,
+    /// Most operations of a run.
+    limit: u64,
+    /// Whether many runs are expected, so that the first is captured.
+    repeats: bool,
     runs: u64,
     /// The captured steps, and where the variables were.
     graph: Option<(Graph, Vec<Address>)>,
+    /// Where each output lies in a buffer of `download`.
+    received: Arc<[Part]>,
+}
+
+/// The outputs of a run, which may not be over yet.
+pub struct Outputs {
+    /// Nothing if there are no outputs.
+    received: Option<Received>,
+    parts: Arc<[Part]>,
+    run: Run,
+}
+
+/// A run, for messages.
+#[derive(Clone)]
+struct Run {
+    function: Arc<str>,
+    /// From 1.
+    number: u64,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "run {} of @{}", self.number, self.function)
+    }
+}
+
+impl Outputs {
+    /// Waits until the run is over, and gives the bytes of each output in the plan's order; at once
+    /// if there are none.
+    ///
+    /// Errors: the device fails; the error names the run.
+    pub fn wait(&self) -> Result<Vec<&[u8]>, DeviceError> {
+        let Some(received) = &self.received else { return Ok(Vec::new()) };
+        let bytes = received.wait().map_err(|error| error.context(&self.run))?;
+        Ok(self.parts.iter().map(|p| &bytes[size(p.offset)..size(p.offset + p.bytes)]).collect())
+    }
+}
+
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "outputs of {}", self.run)
+    }
+}
+
+/// Bytes of what was allocated, as the host counts.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("the buffer was allocated")
 }
 
 /// Where parts of an allocation begin: at a multiple of this.
@@ -95,7 +159,7 @@ impl Executable {
         let functions = match lowered.kernels.is_empty() {
             true => Vec::new(),
             false => {
-                let module = device.load_module(&lowered.ptx, lowered.architecture, &Cache::user())?;
+                let module = device.load_module(&lowered.ptx, lowered.architecture)?;
                 lowered.kernels.iter().map(|k| module.function(&k.name)).collect::<Result<_, _>>()?
             }
         };
@@ -115,6 +179,8 @@ impl Executable {
         for (constant, address) in plan.constants.iter().zip(&constants) {
             device.write(*address, &constant.literal.to_bytes())?;
         }
+        let sizes = plan.outputs.iter().map(|o| value(o.value));
+        let parts = parts(&outputs, sizes).into();
         Ok(Executable {
             device: device.clone(),
             lowered,
@@ -128,8 +194,11 @@ impl Executable {
             upload: Upload::new(device, sent)?,
             download: Download::new(device, received)?,
             capture: options.capture,
+            limit: u64::MAX,
+            repeats: false,
             runs: 0,
             graph: None,
+            received: parts,
         })
     }
 
@@ -143,6 +212,11 @@ impl Executable {
         self.arena.bytes() + self.fixed.bytes()
     }
 
+    /// Sets the most operations that a run may take ([`wengert_core::plan::work`]); there is no limit before.
+    pub fn limit(&mut self, operations: u64) {
+        self.limit = operations;
+    }
+
     /// What was decided when the plan was loaded, a line each: who does each call and by which algorithm.
     pub fn decisions(&self) -> Vec<String> {
         let own = self
@@ -153,25 +227,33 @@ impl Executable {
         self.products.decisions().chain(own).collect()
     }
 
-    /// Runs the plan once: `inputs` as bytes in the plan's order, each as long as its value; `variables` as addresses of as many bytes
-    /// as they have. Gives the bytes of the outputs.
+    /// Says that many runs follow: the first is prepared for replay then, not the second.
+    pub fn expect_repeats(&mut self) {
+        self.repeats = true;
+    }
+
+    /// Starts a run: `inputs` as bytes in the plan's order, each as long as its value; `variables`
+    /// as addresses of as many bytes as they have, which stay allocated by this device. Does not
+    /// wait for it.
     ///
-    /// Errors: the device fails; then variables are in an undefined state, and most often the device is lost for the process.
-    pub fn run(&mut self, inputs: &[&[u8]], variables: &[Address]) -> Result<Vec<Vec<u8>>, StepError> {
+    /// Errors: the device fails, in this run or an earlier one; then variables are in an undefined
+    /// state, and most often the device is lost for the process.
+    pub fn run(&mut self, inputs: &[&[u8]], variables: &[Address]) -> Result<Outputs, StepError> {
+        let run = Run { function: self.plan().function.as_str().into(), number: self.runs + 1 };
         // Beyond every step: what happens around them.
         let outside = |error: Diagnostic| StepError { step: usize::MAX, error };
-        let failed = |error: DeviceError| outside(error.into());
+        let failed = |error: DeviceError| outside(error.context(&run).into());
         self.check(inputs, variables).map_err(outside)?;
-        self.send(inputs).map_err(failed)?;
-        self.steps(variables)?;
+        if !inputs.is_empty() {
+            self.send(inputs).map_err(failed)?;
+        }
+        self.steps(variables, &run)?;
         self.runs += 1;
-        let parts =
-            parts(&self.outputs, self.plan().outputs.iter().map(|o| self.plan().values[o.value].bytes()));
-        self.download.request(&parts).map_err(failed)?;
-        let received = self.download.take().map_err(failed)?.unwrap_or_default();
-        let size = |bytes: u64| usize::try_from(bytes).expect("the buffer was allocated");
-        let part = |p: &Part| received[size(p.offset)..size(p.offset + p.bytes)].to_vec();
-        Ok(parts.iter().map(part).collect())
+        let received = match self.received.is_empty() {
+            true => None,
+            false => Some(self.download.request(&self.received).map_err(failed)?),
+        };
+        Ok(Outputs { received, parts: self.received.clone(), run })
     }
 
     /// Puts the inputs into the stream.
@@ -180,34 +262,49 @@ impl Executable {
         let mut filling = self.upload.begin()?;
         let buffer = filling.bytes();
         for (part, bytes) in parts.iter().zip(inputs) {
-            let start = usize::try_from(part.offset).expect("the buffer was allocated");
+            let start = size(part.offset);
             buffer[start..start + bytes.len()].copy_from_slice(bytes);
         }
         filling.send(&parts)
     }
 
     /// Puts the steps into the stream: one by one, or as a graph.
-    fn steps(&mut self, variables: &[Address]) -> Result<(), StepError> {
-        let outside = |error: DeviceError| StepError { step: usize::MAX, error: error.into() };
-        if self.runs == 0 || !self.capture || !self.lowered.is_straight() {
-            run(&self.lowered, &mut Spaces { executable: self, variables })?;
-            // What a kernel did wrong shows here, near where it happened.
-            return if self.runs == 0 { self.device.synchronise().map_err(outside) } else { Ok(()) };
+    fn steps(&mut self, variables: &[Address], of: &Run) -> Result<(), StepError> {
+        let outside = |error: DeviceError| StepError { step: usize::MAX, error: error.context(of).into() };
+        let is_first = self.runs == 0;
+        let limit = self.limit;
+        if !self.capture || !self.lowered.is_straight() || (is_first && !self.repeats) {
+            return run(&self.lowered, &mut Spaces { executable: self, variables }, limit);
         }
         if self.graph.as_ref().is_none_or(|(_, at)| at != variables) {
-            let device = self.device.clone();
-            let capture = device.begin_capture().map_err(outside)?;
-            run(&self.lowered, &mut Spaces { executable: self, variables })?;
-            self.graph = Some(match self.graph.take() {
-                Some((mut graph, _)) => {
-                    graph.update(capture).map_err(outside)?;
-                    (graph, variables.to_vec())
+            match self.captured(variables, outside) {
+                Ok(graph) => self.graph = Some((graph, variables.to_vec())),
+                // Nothing has happened yet. If it was not the capture's fault, running step by step
+                // tells whose.
+                Err(failure) if is_first => {
+                    tracing::warn!(error = %failure.error, "{of} is not captured: it runs step by step");
+                    return run(&self.lowered, &mut Spaces { executable: self, variables }, limit);
                 }
-                None => (capture.finish().map_err(outside)?, variables.to_vec()),
-            });
+                Err(failure) => return Err(failure),
+            }
         }
         let (graph, _) = self.graph.as_ref().expect("it was just made");
-        graph.replay().map_err(outside)
+        graph.replay_verified().map_err(outside)
+    }
+
+    /// The steps as a graph: a new one, or the one that is there with its addresses changed.
+    fn captured(
+        &mut self,
+        variables: &[Address],
+        outside: impl Fn(DeviceError) -> StepError,
+    ) -> Result<Graph, StepError> {
+        let device = self.device.clone();
+        let capture = device.begin_capture().map_err(&outside)?;
+        run(&self.lowered, &mut Spaces { executable: self, variables }, self.limit)?;
+        match self.graph.take() {
+            Some((mut graph, _)) => graph.update(capture).map(|()| graph).map_err(outside),
+            None => capture.finish().map_err(outside),
+        }
     }
 
     fn check(&self, inputs: &[&[u8]], variables: &[Address]) -> Result<()> {
@@ -226,6 +323,13 @@ impl Executable {
             if bytes.len() as u64 != wanted {
                 let (name, given) = (&input.name, bytes.len());
                 return Err(Diagnostic::new(format!("input `{name}` has {wanted} bytes, {given} are given")));
+            }
+        }
+        // Kernels cannot be checked as they run, so an address that is not the session's must not reach them.
+        for (variable, address) in plan.variables.iter().zip(variables) {
+            let bytes = plan.values[variable.after].bytes();
+            if bytes > 0 {
+                self.device.within(&format!("running with variable `{}`", variable.name), *address, bytes)?;
             }
         }
         Ok(())

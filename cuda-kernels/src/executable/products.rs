@@ -2,16 +2,16 @@
 
 use super::Options;
 use crate::driver::blas::{Alignment, Blas, Form, Operands, Prepared, Rules, Tuning, supports};
-use crate::driver::{Address, Device, DeviceError};
+use crate::driver::{Address, Device};
 use crate::lowered::{Choice, Question};
+use wengert_core::Result;
 use wengert_core::call::{Call, Gemm};
-use wengert_core::{Diagnostic, Result};
 
 /// Products that are ready, by their number in the lowered plan.
 pub(super) struct Products {
     device: Device,
-    /// The library, or why there is none.
-    blas: std::result::Result<Blas, DeviceError>,
+    /// The library, from the first product on that it may do.
+    blas: Option<Blas>,
     rules: Rules,
     tuning: Tuning,
     autotune: bool,
@@ -23,7 +23,7 @@ impl Products {
     pub fn new(device: &Device, options: &Options) -> Products {
         Products {
             device: device.clone(),
-            blas: device.blas(),
+            blas: None,
             rules: options.rules,
             tuning: options.tuning.clone(),
             autotune: options.autotune,
@@ -46,11 +46,14 @@ impl Products {
         if gemm.k == 0 {
             return Ok(Choice::Kernels("a sum of nothing is no product".into()));
         }
-        let blas = self.blas.as_ref().map_err(|error| Diagnostic::from(error.clone()))?;
         let in_place = question.in_place.is_some();
         let form = match supports(gemm, self.rules, in_place) {
             Ok(form) => form,
             Err(why) => return Ok(Choice::Kernels(why.to_string())),
+        };
+        let blas = match self.blas.take() {
+            Some(blas) => self.blas.insert(blas),
+            None => self.blas.insert(self.device.blas()?),
         };
         let aligned = u32::try_from(question.alignment).expect("at most 256");
         let alignment = Alignment { lhs: aligned, rhs: aligned, out: aligned, bias: aligned, aux: aligned };

@@ -83,10 +83,12 @@ func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) -> (y: f32[6,4
 }
 ";
 
-fn layer() -> Plan {
-    let program = wengert_core::graph::parse_program(LAYER, "layer.ir").unwrap();
+/// The plan of the first function of a text, for the fake device.
+fn compiled(text: &str) -> Plan {
+    let program = wengert_core::graph::parse_program(text, "test.ir").unwrap();
     let (binding, target) = (wengert_core::Binding::new(), wengert_core::Target::cuda("sm_90"));
-    wengert_compiler::pipeline::compile(&program, "layer", &binding, &target, &Default::default()).unwrap()
+    let name = &program.functions()[0].name;
+    wengert_compiler::pipeline::compile(&program, name, &binding, &target, &Default::default()).unwrap()
 }
 
 fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
@@ -127,8 +129,8 @@ fn runs(device: &Device, plan: &Plan, capture: bool) {
         let bytes: Vec<&[u8]> = bytes.iter().map(|b| &b[..]).collect();
         let addresses: Vec<Address> = memories.iter().map(Memory::address).collect();
         let found = executable.run(&bytes, &addresses).unwrap_or_else(|e| panic!("{}\n{plan}", e.error));
-        for (found, expected) in found.iter().zip(&expected.outputs) {
-            assert_eq!(*found, expected.to_bytes(), "capture {capture}, run {seed}\n{plan}");
+        for (found, expected) in found.wait().unwrap().into_iter().zip(&expected.outputs) {
+            assert_eq!(found, expected.to_bytes(), "capture {capture}, run {seed}\n{plan}");
         }
         for (memory, expected) in memories.iter().zip(&expected.variables) {
             let mut found = vec![0; expected.to_bytes().len()];
@@ -141,7 +143,7 @@ fn runs(device: &Device, plan: &Plan, capture: bool) {
 #[test]
 fn runs_give_the_bits_of_the_interpreter_with_and_without_capture() {
     let (mut straight, mut products) = (0, 0);
-    for plan in corpus().into_iter().chain([layer()]) {
+    for plan in corpus().into_iter().chain([compiled(LAYER)]) {
         for capture in [false, true] {
             let fake = Fake::new();
             fake.executor(emulate);
@@ -158,6 +160,164 @@ fn runs_give_the_bits_of_the_interpreter_with_and_without_capture() {
         }
     }
     assert!(straight >= 5 && products > 0, "{straight} captured plans, {products} products by the library");
+}
+
+/// A function of one input and a variable, which it replaces.
+const COUNTING: &str = "
+func @step(%x: f32[300], state %s: f32[300]) -> (y: f32[300], state s: f32[300]) {
+  %0: f32[300] = add %s, %x
+  %1: f32[300] = mul %0, %x
+  return %1, %0
+}
+";
+
+/// [`COUNTING`] on a fake device whose kernels the emulator executes.
+struct Counting {
+    fake: Fake,
+    device: Device,
+    executable: Executable,
+    state: Memory,
+}
+
+impl Counting {
+    fn new() -> Counting {
+        let fake = Fake::new();
+        fake.executor(emulate);
+        let device = fake.device();
+        let plan = compiled(COUNTING);
+        let executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+        let state = device.allocate(1200, "the state").unwrap();
+        device.write(state.address(), &[0; 1200]).unwrap();
+        Counting { fake, device, executable, state }
+    }
+
+    /// Adds `x` to all of the state.
+    fn run(&mut self, x: f32) -> Result<Outputs, StepError> {
+        let x: Vec<u8> = std::iter::repeat_n(x.to_le_bytes(), 300).flatten().collect();
+        self.executable.run(&[&x], &[self.state.address()])
+    }
+
+    fn waits(&self) -> [usize; 2] {
+        ["cuStreamSynchronize", "cuEventSynchronize"].map(|call| self.fake.count(call))
+    }
+
+    fn close(self) {
+        let Counting { fake, device, executable, state } = self;
+        drop((executable, state, device));
+        fake.nothing_left();
+    }
+}
+
+fn floats(outputs: &Outputs) -> Vec<f32> {
+    let bytes = outputs.wait().unwrap()[0].to_vec();
+    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_run_waits_for_nothing_that_is_not_read() {
+    let mut counting = Counting::new();
+    let before = counting.waits();
+    // Two runs are ahead of the device; from the third on, the input's buffer is waited for, and
+    // nothing else.
+    for n in 1..=10 {
+        drop(counting.run(1.0).unwrap());
+        assert_eq!(counting.waits(), [before[0], before[1] + usize::max(n, 2) - 2], "run {n}");
+    }
+    let read = counting.run(2.0).unwrap();
+    drop((counting.run(5.0).unwrap(), counting.run(5.0).unwrap()));
+    assert_eq!(floats(&read), [24.0; 300], "(10 + 2) · 2, whatever came after it");
+    drop(read);
+    // Dropped while runs are under way.
+    drop(counting.run(1.0).unwrap());
+    counting.close();
+}
+
+#[test]
+fn a_run_of_no_inputs_and_outputs_waits_for_nothing() {
+    let fake = Fake::new();
+    let device = fake.device();
+    let plan = compiled(
+        "func @tick(state %s: f32[300]) -> (state s: f32[300]) {
+            %0: f32[300] = add %s, %s
+            return %0
+        }",
+    );
+    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    let state = device.allocate(plan.values[plan.variables[0].after].bytes(), "the state").unwrap();
+    let waits = || fake.count("cuStreamSynchronize") + fake.count("cuEventSynchronize");
+    let before = waits();
+    for _ in 0..50 {
+        assert!(executable.run(&[], &[state.address()]).unwrap().wait().unwrap().is_empty());
+    }
+    assert_eq!(waits(), before);
+    drop((executable, state, device));
+    fake.nothing_left();
+}
+
+#[test]
+fn the_first_run_is_captured_where_many_follow() {
+    let mut counting = Counting::new();
+    counting.executable.expect_repeats();
+    assert_eq!(floats(&counting.run(3.0).unwrap()), [9.0; 300]);
+    assert_eq!(floats(&counting.run(3.0).unwrap()), [18.0; 300]);
+    assert_eq!(
+        [counting.fake.count("cuStreamBeginCapture_v2"), counting.fake.count("cuGraphLaunch")],
+        [1, 2]
+    );
+    counting.close();
+    // A library that cannot be captured when it is first used: the first run goes step by step, and
+    // the second is captured.
+    for call in ["cuLaunchKernel", "cuGraphInstantiateWithFlags"] {
+        let mut counting = Counting::new();
+        counting.executable.expect_repeats();
+        counting.fake.fail(call, 900);
+        assert_eq!(floats(&counting.run(3.0).unwrap()), [9.0; 300], "{call}");
+        assert_eq!(counting.fake.count("cuGraphLaunch"), 0);
+        assert_eq!(floats(&counting.run(3.0).unwrap()), [18.0; 300], "{call}");
+        assert_eq!(counting.fake.count("cuGraphLaunch"), 1);
+        counting.close();
+    }
+    // What fails in both ways is an error, of the step.
+    let mut counting = Counting::new();
+    counting.executable.expect_repeats();
+    counting.fake.fail("cuLaunchKernel", 900);
+    counting.fake.fail("cuLaunchKernel", 1);
+    let failure = counting.run(3.0).unwrap_err();
+    assert!(failure.error.to_string().contains("step 0"), "{}", failure.error);
+    counting.close();
+}
+
+#[test]
+fn a_fault_that_shows_late_names_the_run() {
+    let mut counting = Counting::new();
+    for _ in 0..3 {
+        drop(counting.run(1.0).unwrap());
+    }
+    let fourth = counting.run(1.0).unwrap();
+    counting.fake.fail("cuEventSynchronize", 700);
+    let text = fourth.wait().unwrap_err().to_string();
+    for wanted in ["run 4 of @step", "cuEventSynchronize", "faults show late"] {
+        assert!(text.contains(wanted), "{text}");
+    }
+    // The next run is told of it, too.
+    counting.fake.fail("cuEventSynchronize", 700);
+    let text = counting.run(1.0).unwrap_err().error.to_string();
+    assert!(text.contains("run 5 of @step") && text.contains("the first fault: "), "{text}");
+    drop(fourth);
+    counting.close();
+}
+
+#[test]
+fn cublas_is_started_for_products_only() {
+    let counting = Counting::new();
+    assert_eq!(counting.fake.count("cublasLtCreate"), 0);
+    counting.close();
+    let fake = Fake::new();
+    let device = fake.device();
+    let made = [(); 2].map(|()| Executable::new(&device, &compiled(LAYER), &mut Options::default()).unwrap());
+    assert_eq!(fake.count("cublasLtCreate"), 1);
+    drop((made, device));
+    fake.nothing_left();
 }
 
 #[test]
@@ -196,4 +356,89 @@ fn what_fails_says_so_and_leaves_nothing() {
     large.arena = 1 << 40;
     let refused = Executable::new(&device, &large, &mut options).err().unwrap();
     assert!(refused.to_string().contains("arena"), "{refused}");
+}
+
+/// The stage `ops` on a GPU, by its count: every sample of every op is loaded on the fake driver,
+/// whose compiler takes a modelled time for each module. Then come the plans of the filetests and
+/// two networks. All of it fits the limits of the steps, a part of the samples one step.
+#[test]
+fn the_samples_of_all_ops_are_dozens_of_modules() {
+    use wengert_core::op::sample::batches;
+    /// As in `wengert/tests/on_devices/ops.rs`.
+    const MOST: usize = 96;
+    /// Seconds to open a session, run a function, and compare its outputs with two interpreters.
+    const CASE: f64 = 0.25;
+    let fake = Fake::new();
+    let device = fake.device();
+    let (binding, target) = (wengert_core::Binding::new(), wengert_core::Target::cuda("sm_90"));
+    let compile = |function: &wengert_core::graph::Function| {
+        let mut program = wengert_core::graph::Program::new();
+        program.add(function.clone()).unwrap();
+        wengert_compiler::pipeline::compile(&program, "f", &binding, &target, &Default::default()).unwrap()
+    };
+    let (mut modules, mut samples) = (0, 0);
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let has_calls = |function: &wengert_core::graph::Function| {
+            compile(function).steps.iter().any(|step| matches!(step, wengert_core::plan::Step::Call { .. }))
+        };
+        for (_, batch) in batches(dtype, MOST, has_calls) {
+            drop(Executable::new(&device, &compile(&batch.function), &mut Options::default()).unwrap());
+            modules += 1;
+            samples += batch.names.len();
+            assert_eq!(fake.count("cuModuleLoadDataEx"), modules, "a batch is one module");
+        }
+    }
+    assert!(samples > 4000 && modules < 60, "{modules} modules of {samples} samples");
+    let limits: Vec<f64> = include_str!("../../../ci/gpu/steps")
+        .lines()
+        .filter(|line| line.starts_with("ops ") && line.contains("WENGERT_TEST_PART"))
+        .map(|line| line.split_whitespace().nth(1).unwrap().parse().unwrap())
+        .collect();
+    let seconds = (fake.modelled_seconds() + modules as f64 * CASE) / limits.len() as f64;
+    assert!(limits.iter().all(|limit| seconds < *limit), "{seconds:.1} s a part, {limits:?}");
+    drop(device);
+    fake.nothing_left();
+}
+
+#[test]
+fn variables_that_lie_nowhere_are_refused() {
+    let has_variable = |p: &Plan| p.variables.iter().any(|v| p.values[v.after].bytes() > 0);
+    let plan = corpus().into_iter().find(has_variable).unwrap();
+    let fake = Fake::new();
+    fake.executor(emulate);
+    let device = fake.device();
+    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    let zeros: Vec<Vec<u8>> =
+        plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();
+    let zeros: Vec<&[u8]> = zeros.iter().map(|z| &z[..]).collect();
+    let bytes = plan.variables.iter().map(|v| plan.values[v.after].bytes()).max().unwrap();
+    let memory = device.allocate(bytes, "variables").unwrap();
+    let at = memory.address();
+    let before = fake.launches().len();
+    let mut refused = |address: Address| {
+        let error = executable.run(&zeros, &vec![address; plan.variables.len()]).unwrap_err().error;
+        assert!(error.message.contains("not in one allocation"), "{error}");
+    };
+    refused(Address(4096));
+    refused(at.offset(bytes));
+    drop(memory);
+    refused(at);
+    assert_eq!(fake.launches().len(), before);
+}
+
+#[test]
+fn a_run_takes_no_more_than_its_limit() {
+    let plan = corpus().into_iter().find(|p| p.variables.is_empty() && !p.nests.is_empty()).unwrap();
+    let fake = Fake::new();
+    fake.executor(emulate);
+    let device = fake.device();
+    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    executable.limit(100);
+    let zeros: Vec<Vec<u8>> =
+        plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();
+    let zeros: Vec<&[u8]> = zeros.iter().map(|z| &z[..]).collect();
+    let error = executable.run(&zeros, &[]).unwrap_err().error;
+    assert!(error.message.contains("more than the 100 operations"), "{error}");
+    executable.limit(u64::MAX);
+    executable.run(&zeros, &[]).unwrap_or_else(|e| panic!("{}", e.error));
 }

@@ -98,6 +98,8 @@ pub fn no_library(_: &Question) -> Result<Choice> {
 pub struct Action {
     /// Number of the plan's step.
     pub step: usize,
+    /// Operations that it takes, without those of the actions in it ([`wengert_core::plan::work`]).
+    pub work: u64,
     /// What is done.
     pub kind: ActionKind,
 }

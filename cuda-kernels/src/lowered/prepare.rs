@@ -10,7 +10,8 @@ use crate::{call, nest};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wengert_core::call::{Call, Epilogue};
 use wengert_core::nest::BufferRole;
-use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId};
+use wengert_core::plan::work::STEP;
+use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
 /// What the addresses of buffers are known to be multiples of, at most. (Allocations, and values in the arena.)
@@ -39,6 +40,7 @@ pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choo
         calls: HashMap::new(),
         library: Vec::new(),
         own: Vec::new(),
+        work: Work::of(plan),
         steps: 0,
         loops: 0,
     };
@@ -101,6 +103,7 @@ struct Preparing<'a, 'c> {
     calls: HashMap<Question, Done>,
     library: Vec<Question>,
     own: Vec<(Question, String)>,
+    work: Work,
     steps: usize,
     loops: usize,
 }
@@ -111,7 +114,17 @@ impl Preparing<'_, '_> {
         for step in steps {
             let number = self.steps;
             self.steps += 1;
+            let first = actions.len();
             self.step(number, step, &mut actions)?;
+            // Of a step with several launches, the first stands for all.
+            if let Some(action) = actions.get_mut(first) {
+                action.work = match step {
+                    Step::Nest { nest, .. } => self.work.nest(*nest),
+                    Step::Call { call, .. } => Work::call(call),
+                    Step::Copy { value, .. } => Work::copy(&self.plan.values[*value]),
+                    Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
+                };
+            }
         }
         Ok(actions)
     }
@@ -156,7 +169,7 @@ impl Preparing<'_, '_> {
         };
         // A copy of nothing is nothing.
         if !matches!(&kind, ActionKind::Copy { from, .. } if from.bytes == 0) {
-            actions.push(Action { step, kind });
+            actions.push(Action { step, work: 0, kind });
         }
         Ok(())
     }
@@ -236,7 +249,7 @@ impl Preparing<'_, '_> {
                     (Placed { stages: vec![stage], workspace: 0 }, places)
                 });
                 let kind = ActionKind::Library { call: number, arguments: places, workspace };
-                actions.push(Action { step, kind });
+                actions.push(Action { step, work: 0, kind });
                 match left {
                     Some((placed, places)) => self.launch(step, &placed, &places, None, actions),
                     None => Ok(()),
@@ -347,7 +360,7 @@ impl Preparing<'_, '_> {
             let arguments = stage.arguments.iter().map(argument).collect();
             let (kernel, grid, dynamic_shared) = (stage.kernel, stage.grid, stage.dynamic_shared);
             let kind = ActionKind::Launch(Launch { kernel, grid, dynamic_shared, arguments });
-            actions.push(Action { step, kind });
+            actions.push(Action { step, work: 0, kind });
         }
         Ok(())
     }

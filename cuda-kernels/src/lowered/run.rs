@@ -2,7 +2,8 @@
 
 use super::{Action, ActionKind, Launch, Lowered, Place, Trip};
 use crate::stage::Access;
-use wengert_core::plan::Space;
+use wengert_core::plan::work::STEP;
+use wengert_core::plan::{Allowance, Space, Work};
 use wengert_core::{Diagnostic, Result};
 
 /// What runs kernels: the driver, or the emulator. Everything happens in the order of the calls.
@@ -44,12 +45,30 @@ pub struct StepError {
     pub error: Diagnostic,
 }
 
-/// Runs a plan once.
+/// Runs a plan once, of at most `limit` operations ([`wengert_core::plan::work`]).
 ///
-/// Errors: those of the machine, with the step in which they happened.
-pub fn run(lowered: &Lowered, machine: &mut impl Machine) -> Result<(), StepError> {
-    let mut runner = Runner { lowered, machine, counters: vec![0; lowered.loops], arguments: Vec::new() };
+/// Errors: those of the machine, with the step in which they happened; the run takes more.
+pub fn run(lowered: &Lowered, machine: &mut impl Machine, limit: u64) -> Result<(), StepError> {
+    let allowance = Allowance::new(limit);
+    let outside = |error| StepError { step: usize::MAX, error };
+    allowance.covers(least(&lowered.actions)).map_err(outside)?;
+    let counters = vec![0; lowered.loops];
+    let mut runner = Runner { lowered, machine, counters, arguments: Vec::new(), allowance };
     runner.actions(&lowered.actions)
+}
+
+/// The least that some actions take, whatever the data ([`Work::least`]).
+fn least(actions: &[Action]) -> u64 {
+    let of_action = |action: &Action| match &action.kind {
+        ActionKind::Loop { trip: Trip::Constant(count), body, .. } => {
+            Work::repeated(*count, least(body)).saturating_add(action.work)
+        }
+        ActionKind::Branch { ways, .. } => {
+            action.work.saturating_add(ways.iter().map(|way| least(way)).min().unwrap_or(0))
+        }
+        _ => action.work,
+    };
+    actions.iter().map(of_action).fold(0, u64::saturating_add)
 }
 
 struct Runner<'a, M> {
@@ -58,6 +77,8 @@ struct Runner<'a, M> {
     counters: Vec<u64>,
     /// Of the step at hand; kept for its memory.
     arguments: Vec<Bound>,
+    /// What the run may still take.
+    allowance: Allowance,
 }
 
 impl<M: Machine> Runner<'_, M> {
@@ -66,6 +87,9 @@ impl<M: Machine> Runner<'_, M> {
     }
 
     fn action(&mut self, action: &Action) -> Result<(), StepError> {
+        let lowered = self.lowered;
+        let located = |error| lowered.locate(action.step, error);
+        self.allowance.spend(action.work).map_err(located)?;
         let done = match &action.kind {
             ActionKind::Launch(launch) => {
                 self.bind(&launch.arguments);
@@ -112,12 +136,18 @@ impl<M: Machine> Runner<'_, M> {
             }
             Trip::While { limit, .. } => *limit,
         };
+        let lowered = self.lowered;
+        let located = |error| lowered.locate(step, error);
+        if !matches!(trip, Trip::While { .. }) {
+            self.allowance.covers(Work::repeated(count, least(body))).map_err(located)?;
+        }
         for i in 0..count {
             if let Trip::While { condition, .. } = trip
                 && self.read(step, condition)?[0] == 0
             {
                 break;
             }
+            self.allowance.spend(STEP).map_err(located)?;
             self.counters[counter] = if reverse { count - 1 - i } else { i };
             self.actions(body)?;
         }

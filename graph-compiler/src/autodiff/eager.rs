@@ -134,6 +134,7 @@ fn pull_back_at<M: Differentiable, O: Differentiable>(
     caller: Location,
 ) -> M::TangentVector {
     let _entered = enter_scope_of(of).or_else(|| enter_scope_of(at));
+    let _user = caller.attributed();
     let cotangents: Vec<Option<Tensor>> = components_of(of, cotangent);
     let result = replayed(of, at).and_then(|linearized| linearized.linear.transpose(&cotangents));
     match result {
@@ -151,6 +152,7 @@ pub fn push_forward<M: Differentiable, O: Differentiable>(
 ) -> O::TangentVector {
     let caller = Location::caller();
     let _entered = enter_scope_of(of).or_else(|| enter_scope_of(at));
+    let _user = caller.attributed();
     let tangents = components_of(at, tangent);
     match replayed(of, at).and_then(|linearized| linearized.linear.apply(&tangents)) {
         Ok(tangents) => tangent_of(of, &tangents),
@@ -221,7 +223,7 @@ impl<M> Deref for Tracked<M> {
 impl<M: Differentiable> fmt::Display for Tracked<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let body = self.scope.body();
-        let values = |value| self.scope.known(value).map(|array| array.to_literal());
+        let values = |value| self.scope.known(value)?.to_literal().ok();
         let inputs = (0..body.inputs.len()).map(|i| format!("x{i}")).collect();
         let text = print::Text { body: &body, inputs, outputs: vec![], values: Some(&values) };
         f.write_str(&text.print(&self.scope.locations()))
@@ -238,5 +240,6 @@ impl<M: Differentiable> fmt::Debug for Tracked<M> {
 /// `grad(&*x, |x| or_poison(f(x)))`, where `f` returns a `Result`.
 #[track_caller]
 pub fn or_poison(result: Result<Tensor>) -> Tensor {
-    result.unwrap_or_else(|error| poison(&error.at(Location::caller(), "")))
+    let caller = Location::caller();
+    result.unwrap_or_else(|error| poison(&error.within(&caller, "")))
 }

@@ -95,7 +95,7 @@ fn linear_solve<B: Differentiable>(
         TransposeSolve::By(other) => Some(other),
     };
     if let Some(solve) = solve_transposed {
-        let map = transposed_map(&closures[0], &kinds)?;
+        let map = caller.attribute(|| transposed_map(&closures[0], &kinds))?;
         let solver = solved(b, &kinds, &map, solve)?;
         closures.extend([map, solver]);
     }
@@ -192,7 +192,7 @@ fn root<X: Differentiable>(
     let f = trace(&kinds, |x| leaves(&f(&with_tensors(guess, x))))?;
     same_types("the function of `custom_root`", &f.body, &kinds)?;
     let mut solver = solved(guess, &kinds, &f, solve)?;
-    let mut rule = root_rule(guess, &kinds, &f, tangent_solve)?;
+    let mut rule = root_rule(guess, &kinds, &f, tangent_solve, &caller)?;
 
     // What is captured are arguments of the op, so that the rule gets its tangents.
     let parameters = Closure::captures_of(&[f.clone(), solver.clone(), rule.clone()]);
@@ -230,6 +230,7 @@ fn root_rule<X: Differentiable>(
     kinds: &[TensorType],
     f: &Closure,
     tangent_solve: impl FnOnce(&dyn Fn(&X) -> X, &X) -> X,
+    caller: &Location,
 ) -> Result<Closure> {
     let count = kinds.len();
     let taken: Vec<TensorType> = kinds.iter().cloned().chain(moving(f).map(|t| t.ty().clone())).collect();
@@ -242,11 +243,14 @@ fn root_rule<X: Differentiable>(
         let mut along = vec![None; count];
         along.extend(f.captures.iter().map(|t| t.dtype().is_float().then(|| moved.next()).flatten()));
         let wanted = vec![true; count];
+        let user = caller.attributed();
         let right = jvp(&f.body, &primals, &along, &wanted)?.1;
         let right = right.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok));
         let right: Vec<Tensor> = right.collect::<Result<_>>()?;
         let linear = linearize(f, at, &wanted, &wanted)?.linear;
+        drop(user);
         let g = |y: &X| {
+            let _user = caller.attributed();
             let y: Vec<Option<Tensor>> = leaves(y).into_iter().map(Some).collect();
             let given = linear.apply(&y).and_then(|given| {
                 given.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok)).collect()
@@ -258,6 +262,7 @@ fn root_rule<X: Differentiable>(
             return Err(error.clone());
         }
         check_types("the solver of a root's tangent gives", &types(&found), kinds)?;
+        let _user = caller.attributed();
         Ok(found.iter().map(|t| -t).collect())
     })?;
     scope.close(&outputs)

@@ -34,6 +34,7 @@ pub fn jet<M: Differentiable, O: Differentiable>(
 ) -> (O, Vec<O::TangentVector>) {
     let series: Vec<Vec<Option<Tensor>>> = series.iter().map(|s| components_of(at, s)).collect();
     let (value, derivatives) = along(at, &series, f);
+    let _user = Location::caller().attributed();
     let derivatives = derivatives.iter().map(|d| tangent_of(&value, d)).collect();
     (value, derivatives)
 }
@@ -47,17 +48,21 @@ pub fn nth_derivative<O: Differentiable>(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> O,
 ) -> O::TangentVector {
-    let scalar = x.rank() == 0 && (x.dtype().is_float() || x.error().is_some());
+    let scalar = x.error().is_some() || (x.rank() == 0 && x.dtype().is_float());
     let x = match scalar {
         true => x.clone(),
         false => {
             let error =
                 format!("nth_derivative needs a closure of a float scalar; this one is of {}", x.ty());
-            let error = Diagnostic::new(error).at(Location::caller(), "differentiated here");
+            let error = Diagnostic::new(error)
+                .at(Location::caller(), "differentiated here")
+                .operand(x.defined_at(), x.ty());
             poison(&error.help("use `jet` with a direction"))
         }
     };
-    let series: Vec<_> = (0..n).map(|k| vec![(k == 0).then(|| x.ones_like())]).collect();
+    let caller = Location::caller();
+    let one = |k| (k == 0).then(|| caller.attribute(|| x.ones_like()));
+    let series: Vec<_> = (0..n).map(|k| vec![one(k)]).collect();
     let (value, mut derivatives) = along(&x, &series, f);
     match derivatives.pop() {
         Some(last) => tangent_of(&value, &last),

@@ -171,7 +171,9 @@ fn operand_types(operands: &[Tensor]) -> Vec<TensorType> {
     operands.iter().map(|t| t.ty().clone()).collect()
 }
 
-/// The body of a composite.
+/// The body of a composite, for operands of these types.
+///
+/// It is closed wherever the equation stands: it is recorded in a region, which keeps what has no operands (masks, zeros) as well.
 pub(super) fn decompose(
     equation: &Equation,
     operands: &[TensorType],
@@ -181,9 +183,7 @@ pub(super) fn decompose(
     let Compute::Decompose(rule) = op.compute(operands, results, &equation.regions) else {
         panic!("{} is composite, so its compute facet is a decomposition", op.name())
     };
-    let closure = trace(operands, rule)?;
-    assert!(closure.captures.is_empty(), "the decomposition of {} uses its operands only", op.name());
-    Ok(closure.body)
+    control::region(operands, |operands| Ok(rule(operands)))
 }
 
 /// The body that stands for an equation where it is differentiated.
@@ -194,11 +194,9 @@ pub(super) fn decomposed(
     operands: &[TensorType],
 ) -> Result<Body> {
     let op = &equation.op;
-    let closure = scope.derived(equation.location, format!("decompose({})", op.name()), || {
-        trace(operands, |operands| decomposition(op, &equation.regions, operands))
-    })?;
-    assert!(closure.captures.is_empty(), "the decomposition of {} uses its operands only", op.name());
-    Ok(closure.body)
+    scope.derived(equation.location, format!("decompose({})", op.name()), || {
+        control::region(operands, |operands| Ok(decomposition(op, &equation.regions, operands)))
+    })
 }
 
 /// Results of a linear op for tangents of which some may be zero.

@@ -68,10 +68,10 @@ pub(super) fn adjoint(
     operands: &[Option<Tensor>],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
-    let regions = transposed(equation).map_err(|d| d.at(scope.location(equation.location), "the system"))?;
+    let regions = transposed(equation).map_err(|d| d.at(scope.origin(equation.location), "the system"))?;
     let count = operands.len() - captures;
     if operands[count..].iter().any(Option::is_none) {
-        return Err(not_linear().at(scope.location(equation.location), "the system"));
+        return Err(not_linear().at(scope.origin(equation.location), "the system"));
     }
     scope.derived(equation.location, "transpose(custom_linear_solve)", || {
         let region = &equation.regions[0];

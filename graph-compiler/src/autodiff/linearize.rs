@@ -2,7 +2,8 @@
 //!
 //! The tangents live in a child scope. An equation among primals is emitted outside of it, one that touches a tangent inside; so
 //! when the run is over, the child scope holds the derivative as a linear program, and its captures are the residuals: what the
-//! program needs to know about the point at which it was taken.
+//! program needs to know about the point at which it was taken. Constants are none of them: the child scope makes them again
+//! ([`Scope::repeating`](wengert_core::graph::build::Scope::repeating)).
 
 use super::custom::Purpose;
 use super::jvp::run;
@@ -43,7 +44,7 @@ pub fn linearize(
     active: &[bool],
     wanted: &[bool],
 ) -> Result<Linearized> {
-    let tangent_scope = current_scope()?.child();
+    let tangent_scope = current_scope()?.repeating();
     let mut tangents: Vec<Option<Tensor>> = Vec::new();
     let mut inputs = Vec::new();
     for (primal, active) in primals.iter().zip(active) {

@@ -65,7 +65,7 @@ pub(crate) fn current_scope() -> Result<Scope> {
 
 /// The line a person wrote that an equation comes from, through all derivations.
 fn origin(scope: &Scope, id: LocationId) -> Location {
-    scope.locations().origin(id).clone()
+    scope.origin(id)
 }
 
 /// The tensors, or the first error that poisons one.

@@ -71,6 +71,7 @@ pub(super) fn gradient<M: Differentiable, A: Differentiable>(
     active: Result<Vec<bool>>,
 ) -> (Tensor, A, M::TangentVector) {
     let caller = Location::caller();
+    let _user = caller.attributed();
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         let active = active?;
         needs_scalar("grad", closure)?;
@@ -155,6 +156,7 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
 ) -> (O, O::TangentVector) {
     let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
+    let _user = Location::caller().attributed();
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         let mut tangents = components_of(at, along);
         fit("tangent", at, &tangents)?;
@@ -236,6 +238,7 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
 ) -> (O, Differential<M, O>) {
     let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
+    let _user = Location::caller().attributed();
     let result = traced
         .closure
         .as_ref()
@@ -244,7 +247,7 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
     let (outputs, linear) = match result {
         Ok(Linearized { outputs, linear }) => (outputs, Ok(linear)),
         Err(error) => {
-            let error = error.at(Location::caller(), "differentiated here");
+            let error = error.within(&Location::caller(), "differentiated here");
             (vec![poison(&error); traced.output.tensors().len()], Err(error))
         }
     };
@@ -321,6 +324,7 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     #[track_caller]
     pub fn push_forward(&self, tangent: &M::TangentVector) -> O::TangentVector {
         let _entered = enter_scope_of(&self.at);
+        let _user = Location::caller().attributed();
         let tangents = components_of(&self.at, tangent);
         let fits = || fit("tangent", &self.at, &tangents);
         let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.apply(&tangents)));
@@ -337,6 +341,7 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     /// An error is located at `caller`.
     fn pull_back_at(&self, cotangent: &O::TangentVector, caller: Location) -> M::TangentVector {
         let _entered = enter_scope_of(&self.at);
+        let _user = caller.attributed();
         let cotangents = components_of(&self.output, cotangent);
         let fits = || fit("cotangent", &self.output, &cotangents);
         let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.transpose(&cotangents)));

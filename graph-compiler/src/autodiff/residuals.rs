@@ -8,10 +8,8 @@ use super::values::{Traced, enter_scope_of};
 use super::{Linear, current_scope, linearize};
 use std::collections::BTreeSet;
 use std::fmt;
-use wengert_core::graph::Body;
-use wengert_core::graph::ValueId;
 use wengert_core::{
-    Diagnostic, Differentiable, Dim, IdVec, Location, LocationId, LocationTable, Result, Tensor, TensorType,
+    Diagnostic, Differentiable, Dim, Location, LocationId, LocationTable, Result, Tensor, TensorType,
 };
 
 /// What the second half of a derivative wants to know of the first.
@@ -40,8 +38,6 @@ pub enum ResidualKind {
     Input(String),
     /// A value from outside of the closure, which is there anyway.
     Captured,
-    /// It depends on no input; the second half makes it itself.
-    Constant,
 }
 
 impl Residual {
@@ -86,7 +82,6 @@ impl Residual {
             ResidualKind::Stored(name) => format!("%{name}"),
             ResidualKind::Input(name) => format!("%{name} (input)"),
             ResidualKind::Captured => "(captured)".into(),
-            ResidualKind::Constant => "(constant)".into(),
         };
         let bytes = self.bytes().map_or_else(|| "? bytes".into(), |n| format!("{n} bytes"));
         let readers = if self.readers.is_empty() {
@@ -152,32 +147,18 @@ fn of_closure<M: Differentiable, O: Differentiable>(at: &M, f: impl FnOnce(&M) -
     let made: Vec<Location> = linear.residuals.iter().map(|t| t.defined_at().unwrap_or_default()).collect();
     let closed = scope.close(&linear.residuals)?;
     let (own, captured) = closed.body.inputs.split_at(inputs.len());
-    let varies = varying(&closed.body);
     let mut residuals = Residuals::default();
     for ((i, value), location) in closed.body.outputs.iter().enumerate().zip(made) {
         let kind = match own.iter().position(|v| v == value) {
             Some(input) if paths[input].is_empty() => ResidualKind::Input("x".into()),
             Some(input) => ResidualKind::Input(paths[input].clone()),
             None if captured.contains(value) => ResidualKind::Captured,
-            None if !varies[*value] => ResidualKind::Constant,
             None => ResidualKind::Stored(format!("r_{}", residuals.stored().count())),
         };
         let readers = readers(&linear, i, &locations);
         residuals.0.push(Residual { kind, ty: closed.body.ty(*value).clone(), location, readers });
     }
     Ok(residuals)
-}
-
-/// For each value whether it depends on an input.
-pub(super) fn varying(body: &Body) -> IdVec<ValueId, bool> {
-    let mut varies: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
-    body.inputs.iter().for_each(|v| varies[*v] = true);
-    for equation in &body.equations {
-        if equation.operands.iter().any(|v| varies[*v]) {
-            equation.results.iter().for_each(|v| varies[*v] = true);
-        }
-    }
-    varies
 }
 
 /// The rules whose equations read a residual of the linear program.

@@ -63,7 +63,7 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
             let (x, v) = v.split_at(given.len());
             let (y, t) = v.split_at(made.len());
             let (x, y) = (with_tensors(at, x), with_tensors(&output, y));
-            let t = tangent_of(&x, &spread(t, &given));
+            let t = caller.attribute(|| tangent_of(&x, &spread(t, &given)));
             only_floats(leaves(&rule(&x, &y, &t)), &made)
         })?;
         // Both regions take all that either captures, behind the arguments.
@@ -123,7 +123,7 @@ pub fn custom_vjp<M: Differentiable, O: Differentiable, R: Differentiable>(
         let mut backward = region(&taken, |v| {
             let (r, ct) = v.split_at(kept.len());
             let y = with_tensors(&output, &leaves(&output));
-            let ct = tangent_of(&y, &spread(ct, made));
+            let ct = caller.attribute(|| tangent_of(&y, &spread(ct, made)));
             only_floats(leaves(&backward(&with_tensors(&residuals, r), &ct)), &given)
         })?;
         // What the backward half captures is a residual that the forward half hands on.
@@ -292,7 +292,7 @@ pub(super) fn emit(
 /// What the closure returned, with these tensors or poison.
 pub(super) fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: Location) -> O {
     let results = results.unwrap_or_else(|error| {
-        vec![poison(&error.at(caller, "the function with a rule is here")); leaves(output).len()]
+        vec![poison(&error.within(&caller, "the function with a rule is here")); leaves(output).len()]
     });
     with_tensors(output, &results)
 }

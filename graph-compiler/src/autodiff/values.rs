@@ -23,8 +23,11 @@ impl<O: Differentiable> Traced<O> {
             primals.iter().find(unusable).map_or(Ok(()), |t| t.traced_value().map(|_| ()))
         });
         if let Err(error) = usable {
+            // The function learns of this error before any that follows from it.
+            let error = error.within(&Location::caller(), "differentiated here");
+            poison(&error);
             // The closure's result is needed for the shape of the answer; its tensors are not.
-            return Traced { primals, output: f(at), closure: Err(error.at(Location::caller(), "")) };
+            return Traced { primals, output: f(at), closure: Err(error) };
         }
         let mut output = None;
         let closure = trace_at(&primals, |inputs| {
@@ -103,7 +106,7 @@ pub(super) fn settle(
 ) -> (Vec<Tensor>, Vec<Option<Tensor>>) {
     let error = match result {
         Ok(result) => return result,
-        Err(error) => error.at(caller, "differentiated here"),
+        Err(error) => error.within(&caller, "differentiated here"),
     };
     let poison = poison(&error);
     (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
@@ -125,11 +128,13 @@ pub(crate) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> 
 }
 
 /// The tangent vector with these components; `None` is zero.
+#[track_caller]
 pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
+    let caller = Location::caller();
     let mut components = components.iter();
     point.tangent(&KeyPath::default(), &mut |_, t| match components.next() {
         Some(Some(component)) => component.clone(),
-        _ => t.zeros_like(),
+        _ => caller.attribute(|| t.zeros_like()),
     })
 }
 

@@ -4,6 +4,7 @@
 
 use super::operators::gradient;
 use super::values::{Traced, enter_scope_of};
+use wengert_core::nearest::suggest;
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
 /// A variable that may be named.
@@ -103,35 +104,4 @@ pub fn value_and_grad_wrt<M: Differentiable>(
     let active = select(&candidates, wrt, "tensor");
     let (value, (), gradient) = gradient(at, traced, active);
     (value, gradient)
-}
-
-/// Names like one that does not exist.
-pub(crate) fn suggest(name: &str, names: &[&str], what: &str) -> String {
-    if names.is_empty() {
-        return format!("there are no {what}");
-    }
-    let mut near: Vec<(usize, &str)> = names.iter().map(|n| (distance(name, n), *n)).collect();
-    near.sort();
-    match near[0] {
-        (distance, nearest) if distance <= 1 + name.chars().count() / 3 => {
-            format!("did you mean `{nearest}`?")
-        }
-        _ => format!("{what} are {}", names.join(", ")),
-    }
-}
-
-/// Insertions, deletions and replacements that make one name of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + (x != *y) as usize;
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

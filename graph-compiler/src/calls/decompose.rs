@@ -8,6 +8,10 @@ use wengert_core::id::IdVec;
 use wengert_core::op::{Compute, Control};
 use wengert_core::{Diagnostic, Location, LocationTable, Op, Result, Target, Tensor};
 
+/// How the rule of a location begins if this pass has put an equation in the place of a composite. Rules of derivatives, which
+/// expand composites too, are called otherwise: kernels are named after this rule, and a text has no other.
+pub(crate) const EXPAND: &str = "expand(";
+
 /// How often a decomposition may decompose again: regions within regions are taken out one layer at a time.
 const DEPTH: usize = 128;
 
@@ -126,7 +130,7 @@ impl Replacing<'_> {
                 self.left -= 1;
                 match equation.regions.is_empty() || equation.op.control().is_some() {
                     true => {
-                        let rule = format!("decompose({})", equation.op.name());
+                        let rule = format!("{EXPAND}{})", equation.op.name());
                         scope.derived(equation.location, rule, || expand(body, equation, &operands))?
                     }
                     // A region's equations have locations of their own.

@@ -8,6 +8,6 @@ mod decompose;
 mod epilogue;
 mod join;
 
-pub(crate) use decompose::{decompose, inline_regions, inline_rules};
+pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules};
 pub(crate) use epilogue::epilogues;
 pub(crate) use join::join;

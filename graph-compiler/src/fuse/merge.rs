@@ -183,7 +183,7 @@ impl Merging<'_, '_> {
         let (a, b) = (&self.roots[a], &self.roots[b]);
         let same = |(a, b): (&usize, &usize)| {
             let [a, b] = [a, b].map(|n| &self.view.body.equations[*n]);
-            a.location == b.location && a.op == b.op
+            a.op == b.op
         };
         a.reads == b.reads
             && a.equations.len() == b.equations.len()

@@ -8,7 +8,7 @@
 use super::Lowered;
 use crate::fuse::Fused;
 use crate::view::View;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, OutputRole, ValueId};
 use wengert_core::id::Id;
 use wengert_core::nest::{Access, Buffer, BufferId, BufferRole, Instr, Nest, Phase, verify};
@@ -33,8 +33,9 @@ impl Destinations {
             }
         }
         let is_state = |position: &usize| function.outputs[*position].role == OutputRole::State;
+        let inputs: BTreeSet<ValueId> = function.body.inputs.iter().copied().collect();
         for (value, positions) in &mut all {
-            if function.body.inputs.contains(value) {
+            if inputs.contains(value) {
                 // What is handed on as it was handed in stays where it is.
                 positions.retain(|position| !is_state(position));
             } else {
@@ -43,11 +44,13 @@ impl Destinations {
             }
         }
         all.retain(|_, positions| !positions.is_empty());
+        let states = function.outputs.iter().zip(&function.body.outputs);
+        let states = states.filter(|(output, _)| output.role == OutputRole::State);
+        let states: BTreeMap<&str, ValueId> = states.map(|(o, value)| (o.name.as_str(), *value)).collect();
         let mut replaced = BTreeMap::new();
         for (input, value) in function.inputs.iter().zip(&function.body.inputs) {
-            let mut outputs = function.outputs.iter().zip(&function.body.outputs);
-            let next = outputs.find(|(o, _)| o.role == OutputRole::State && o.name == input.name);
-            replaced.extend(next.and_then(|(_, next)| fused.memory[*next]).map(|next| (next, *value)));
+            let next = states.get(input.name.as_str()).and_then(|next| fused.memory[*next]);
+            replaced.extend(next.map(|next| (next, *value)));
         }
         Destinations { open: all, replaced }
     }

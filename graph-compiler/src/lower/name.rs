@@ -1,8 +1,9 @@
 //! Names of kernels: what they do, in a word or three, and a number.
 //!
-//! A kernel that holds equations of a composite is called after it, others after their ops. Kernels that compute the same have one
-//! name, so that a plan stores their nest once.
+//! A kernel that holds equations of a composite, which compiling has expanded, is called after it; others are called after their
+//! ops. Kernels that compute the same have one name, so that a plan stores their nest once.
 
+use crate::calls::EXPAND;
 use crate::view::View;
 use rustc_hash::FxHashMap;
 use wengert_core::nest::Nest;
@@ -58,10 +59,10 @@ pub(super) fn stem(locations: &LocationTable, view: &View<'_>, equations: &[usiz
     words.join("_")
 }
 
-/// The composite that a location says an equation is part of.
+/// The composite that an equation is part of.
 fn composite(locations: &LocationTable, mut location: LocationId) -> Option<&str> {
     while let Location::Derived { of, rule } = locations.get(location) {
-        if let Some(name) = rule.strip_prefix("decompose(").and_then(|r| r.strip_suffix(')')) {
+        if let Some(name) = rule.strip_prefix(EXPAND).and_then(|r| r.strip_suffix(')')) {
             return Some(name);
         }
         if *of >= location {

@@ -27,13 +27,14 @@ mod nests;
 pub mod recompute;
 mod regions;
 mod slots;
+mod substitution;
 
 use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
 use crate::pipeline::within;
 use crate::schedule::{self, Costs};
 use assign::problem::Problem;
-use budget::{Budgets, Found, Run};
+use budget::{Found, Ladder, Run};
 use homes::Homes;
 use moves::Moves;
 pub use naive::naive_peak;
@@ -74,7 +75,10 @@ impl Prediction {
         Prediction {
             kernels: some.clone().count(),
             cost: some.clone().map(|kernel| kernels.cost(kernel)).sum(),
-            seconds: some.map(|kernel| kernels.seconds(kernel, rates)).sum(),
+            // The sum of no floats is −0.
+            seconds: some
+                .map(|kernel| kernels.seconds(kernel, rates))
+                .fold(0.0, |sum, seconds| sum + seconds),
         }
     }
 }
@@ -113,25 +117,31 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
         ))
         .help("raise the budget: repeating kernels saves none of these"));
     };
-    match Budgets::new(part)?.fit(part, &given, arena)? {
-        Found::Fits(laid) => Ok(part.emit(&laid)),
-        Found::Least(laid) => {
-            let again = part.emit(&laid);
-            let more = 100.0 * again.repetitions.seconds / planned.all.seconds;
+    let least = match Ladder::new(part)?.fit(part, arena)? {
+        Some(Found::Fits(laid)) => return Ok(part.emit(&laid)),
+        Some(Found::Least(laid)) if laid.arena.bytes < given.arena.bytes => Some(laid),
+        _ => None,
+    };
+    let (name, limit, total) = (&kernels.function, Bytes(budget), Bytes(account.total()));
+    let does_not_fit = format!("@{name} does not fit into {limit}: it takes {total} as it is");
+    let listed = listed_outside(&account);
+    Err(match least {
+        Some(laid) => {
             let least = outside + laid.arena.bytes;
-            Err(Diagnostic::new(format!(
-                    "@{} does not fit into {}: it takes {} as it is, and no way was found to run it in less than {} ({least} bytes), which would take {more:.0} % more time",
-                    kernels.function,
-                    Bytes(budget),
-                    Bytes(account.total()),
-                    Bytes(least),
-                ))
-                .help(format!(
-                    "raise the budget, or bind smaller dimensions; repetitions save nothing of {}",
-                    listed_outside(&account),
-                )))
+            let more = 100.0 * part.emit(&laid).repetitions.seconds / planned.all.seconds;
+            let time = if more < 0.5 { "no more time".into() } else { format!("{more:.0} % more time") };
+            Diagnostic::new(format!(
+                "{does_not_fit}, and no way was found to run it in less than {} ({least} bytes), which would take {time}",
+                Bytes(least),
+            ))
+            .help(format!("raise the budget, or bind smaller dimensions; repetitions save nothing of {listed}"))
         }
-    }
+        None => Diagnostic::new(format!(
+            "{does_not_fit} ({} bytes), and repeating kernels saves nothing",
+            account.total(),
+        ))
+        .help("raise the budget, or bind smaller dimensions"),
+    })
 }
 
 /// What lies outside the arena, by class.
@@ -155,8 +165,8 @@ pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u
     planner(kernels, target, binding, |part| {
         let given = part.given()?;
         let given_bytes = given.arena.bytes;
-        let laid = Budgets::new(part)?.frontier(part, points.max(1))?;
-        let smaller = laid.iter().filter(|l| l.arena.bytes < given_bytes && l.run.repeats.contains(&true));
+        let laid = Ladder::new(part)?.frontier(part, points)?;
+        let smaller = laid.iter().filter(|laid| laid.arena.bytes < given_bytes);
         let mut plans: Vec<Planned> = smaller.map(|laid| part.emit(laid)).collect();
         plans.push(part.emit(&given));
         Ok(plans)

@@ -6,7 +6,7 @@
 
 use super::homes::{Homes, bytes};
 use crate::kernels::{BufferId, Kernels};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::plan::Space;
 
 /// A copy.
@@ -42,29 +42,45 @@ pub(super) fn moves(kernels: &Kernels, homes: &Homes) -> Moves {
             }
         }
     }
-    // The variable whose old value a pending copy reads.
-    let read = |m: &Move| homes.home[m.buffer].filter(|_| homes.is_source[m.buffer] && !m.from_temporary);
-    let target = |m: &Move| m.to.expect("pending copies go to variables");
-    let mut readers: BTreeMap<Space, usize> = BTreeMap::new();
-    for space in pending.iter().filter_map(read) {
-        *readers.entry(space).or_default() += 1;
-    }
-    while !pending.is_empty() {
-        if let Some(n) = pending.iter().position(|m| readers.get(&target(m)).is_none_or(|count| *count == 0))
-        {
-            let step = pending.remove(n);
-            if let Some(count) = read(&step).and_then(|space| readers.get_mut(&space)) {
-                *count -= 1;
-            }
-            moves.last.push(step);
-            continue;
-        }
-        // Every target is read: a circle. One old value steps aside.
-        let wanted = target(&pending[0]);
-        let saved = pending.iter().find(|m| read(m) == Some(wanted)).expect("its count is above 0").buffer;
-        moves.last.push(Move { buffer: saved, from_temporary: false, to: None });
-        pending.iter_mut().filter(|m| m.buffer == saved).for_each(|m| m.from_temporary = true);
-        readers.remove(&wanted);
-    }
+    in_order(homes, pending, &mut moves.last);
     moves
+}
+
+/// Puts copies to variables in an order in which none overwrites what another still reads: of those that may go, the first. Each is looked at once or
+/// twice, so the time is that of sorting them.
+fn in_order(homes: &Homes, mut pending: Vec<Move>, ordered: &mut Vec<Move>) {
+    let target = |m: &Move| m.to.expect("pending copies go to variables");
+    let to: BTreeMap<Space, usize> = pending.iter().enumerate().map(|(n, m)| (target(m), n)).collect();
+    // The copies that read the old value of a variable.
+    let mut readers: BTreeMap<Space, BTreeSet<usize>> = BTreeMap::new();
+    for (n, step) in pending.iter().enumerate().filter(|(_, m)| homes.is_source[m.buffer]) {
+        readers.entry(homes.home[step.buffer].expect("what is there has a home")).or_default().insert(n);
+    }
+    let mut waiting: BTreeSet<usize> = (0..pending.len()).collect();
+    let mut free: BTreeSet<usize> =
+        waiting.iter().copied().filter(|n| !readers.contains_key(&target(&pending[*n]))).collect();
+    while let Some(first) = waiting.first().copied() {
+        let Some(n) = free.pop_first() else {
+            // Every target is read: a circle. One old value steps aside.
+            let reading = readers.remove(&target(&pending[first])).expect("its target is read");
+            let saved = pending[*reading.first().expect("it has readers")].buffer;
+            ordered.push(Move { buffer: saved, from_temporary: false, to: None });
+            reading.into_iter().for_each(|m| pending[m].from_temporary = true);
+            free.insert(first);
+            continue;
+        };
+        waiting.remove(&n);
+        let step = pending[n];
+        let space = homes.home[step.buffer].filter(|_| homes.is_source[step.buffer] && !step.from_temporary);
+        if let Some(space) = space
+            && let Some(reading) = readers.get_mut(&space)
+        {
+            reading.remove(&n);
+            if reading.is_empty() {
+                readers.remove(&space);
+                free.extend(to.get(&space).filter(|m| waiting.contains(m)));
+            }
+        }
+        ordered.push(step);
+    }
 }

@@ -6,6 +6,7 @@
 
 use super::emit::Writer;
 use super::nests::Nests;
+use super::substitution::{Places, Substitution, merged, nowhere};
 use super::{Part, Planned};
 use crate::kernels::control::{Control, Form, LoopForm};
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
@@ -49,50 +50,6 @@ impl Regions {
         };
         kernels.kernels.iter().map(of).collect()
     }
-}
-
-/// What takes the place of a region's memories.
-struct Places {
-    inputs: Vec<Address>,
-    outputs: Vec<Address>,
-    variables: Vec<Address>,
-    arena: Address,
-    /// Positions among the constants of the plan around it.
-    constants: Vec<u32>,
-    /// What is added to the numbers of loops.
-    loops: u32,
-    values: IdVec<ValueId, ValueId>,
-}
-
-impl Places {
-    /// The place of a value of so many bytes.
-    fn address(&self, at: &Address, bytes: u64) -> Address {
-        if bytes == 0 {
-            return nowhere();
-        }
-        let base = match at.space {
-            Space::Arena => self.arena.clone(),
-            Space::Input(n) => self.inputs[n as usize].clone(),
-            Space::Output(n) => self.outputs[n as usize].clone(),
-            Space::Variable(n) => self.variables[n as usize].clone(),
-            Space::Constant(n) => Address::new(Space::Constant(self.constants[n as usize]), 0),
-        };
-        let own = at.strides.iter().map(|(l, bytes)| (self.shifted(*l), *bytes));
-        Address {
-            space: base.space,
-            offset: base.offset + at.offset,
-            strides: base.strides.iter().copied().chain(own).collect(),
-        }
-    }
-
-    fn shifted(&self, id: LoopId) -> LoopId {
-        LoopId(id.0 + self.loops)
-    }
-}
-
-/// Where values without bytes are said to lie.
-fn nowhere() -> Address {
-    Address::new(Space::Arena, 0)
 }
 
 /// What a construct hands to a region.
@@ -280,13 +237,18 @@ impl Writer<'_> {
             values[constant.value] = Some(self.constants[n].value);
             constants.push(u32::try_from(n).expect("a function has fewer than 2^32 constants"));
         }
-        let new =
-            plan.values.iter().map(|(v, value)| values[v].unwrap_or_else(|| self.values.push(value.clone())));
-        let values: IdVec<ValueId, ValueId> = new.collect();
         let arena = Address::new(Space::Arena, self.workspace(k) + self.decided.regions(k).arena);
         let Given { inputs, outputs, variables, .. } = given;
-        let places = Places { inputs, outputs, variables, arena, constants, loops: self.loops, values };
-        let substitution = Substitution { inner: region, places: &places };
+        let none = IdVec::default();
+        let mut places =
+            Places { inputs, outputs, variables, arena, constants, loops: self.loops, values: none };
+        let first = merged(plan, &places, &values);
+        for (v, value) in plan.values.iter().filter(|(v, _)| !first.contains_key(v)) {
+            values[v].get_or_insert_with(|| self.values.push(value.clone()));
+        }
+        let of = |v| values[first.get(&v).copied().unwrap_or(v)].expect("every first part has got a value");
+        places.values = plan.values.ids().map(of).collect();
+        let substitution = Substitution { inner: plan, places: &places };
         let steps = substitution.steps(&plan.steps);
         self.loops += count_loops(&plan.steps);
         self.sources.extend(region.sources.iter().cloned());
@@ -312,106 +274,4 @@ fn count_loops(steps: &[Step]) -> u32 {
         u32::from(matches!(step, Step::Loop(_))) + step.blocks().into_iter().map(count_loops).sum::<u32>()
     };
     steps.iter().map(of).sum()
-}
-
-/// A region's steps over the memory of the plan around it.
-struct Substitution<'a> {
-    inner: &'a Planned,
-    places: &'a Places,
-}
-
-impl Substitution<'_> {
-    fn value(&self, value: ValueId) -> ValueId {
-        self.places.values[value]
-    }
-
-    /// The place of a value.
-    fn at(&self, value: ValueId, at: &Address) -> Address {
-        self.places.address(at, self.inner.plan.values[value].bytes())
-    }
-
-    fn argument(&self, argument: &Argument) -> Argument {
-        Argument { value: self.value(argument.value), at: self.at(argument.value, &argument.at) }
-    }
-
-    fn arguments(&self, arguments: &[Argument]) -> Vec<Argument> {
-        arguments.iter().map(|a| self.argument(a)).collect()
-    }
-
-    fn merges(&self, merges: &[Merge]) -> Vec<Merge> {
-        let merge = |m: &Merge| Merge {
-            ways: m.ways.iter().map(|v| self.value(*v)).collect(),
-            result: self.value(m.result),
-            at: self.at(m.result, &m.at),
-        };
-        merges.iter().map(merge).collect()
-    }
-
-    fn steps(&self, steps: &[Step]) -> Vec<Step> {
-        steps.iter().map(|step| self.step(step)).collect()
-    }
-
-    fn step(&self, step: &Step) -> Step {
-        match step {
-            Step::Nest { nest, arguments } => {
-                Step::Nest { nest: *nest, arguments: self.arguments(arguments) }
-            }
-            Step::Call { call, arguments, workspace } => Step::Call {
-                call: call.clone(),
-                arguments: self.arguments(arguments),
-                workspace: workspace.as_ref().map(|(at, bytes)| (self.places.address(at, *bytes), *bytes)),
-            },
-            Step::Copy { value, from, to } => {
-                Step::Copy { value: self.value(*value), from: self.at(*value, from), to: self.at(*value, to) }
-            }
-            Step::Loop(l) => Step::Loop(self.looping(l)),
-            Step::If { predicate, then, otherwise, merges } => Step::If {
-                predicate: self.argument(predicate),
-                then: self.steps(then),
-                otherwise: self.steps(otherwise),
-                merges: self.merges(merges),
-            },
-            Step::Switch { index, arms, merges } => Step::Switch {
-                index: self.argument(index),
-                arms: arms.iter().map(|arm| self.steps(arm)).collect(),
-                merges: self.merges(merges),
-            },
-        }
-    }
-
-    fn looping(&self, l: &Loop) -> Loop {
-        let carry = |c: &Carry| Carry {
-            initial: self.value(c.initial),
-            input: self.value(c.input),
-            output: self.value(c.output),
-            result: self.value(c.result),
-            at: self.at(c.result, &c.at),
-        };
-        let slice = |s: &Slice| Slice {
-            whole: self.value(s.whole),
-            part: self.value(s.part),
-            at: self.at(s.whole, &s.at),
-        };
-        let stack = |s: &Stack| Stack {
-            initial: s.initial.map(|v| self.value(v)),
-            part: self.value(s.part),
-            whole: self.value(s.whole),
-            at: self.at(s.whole, &s.at),
-        };
-        Loop {
-            id: self.places.shifted(l.id),
-            trip: match &l.trip {
-                Trip::Constant(n) => Trip::Constant(*n),
-                Trip::Value { count, limit } => Trip::Value { count: self.argument(count), limit: *limit },
-                Trip::While { before, after, limit } => {
-                    Trip::While { before: self.argument(before), after: self.value(*after), limit: *limit }
-                }
-            },
-            reverse: l.reverse,
-            carries: l.carries.iter().map(carry).collect(),
-            slices: l.slices.iter().map(slice).collect(),
-            stacks: l.stacks.iter().map(stack).collect(),
-            body: self.steps(&l.body),
-        }
-    }
 }

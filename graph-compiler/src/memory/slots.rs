@@ -4,10 +4,11 @@ use super::assign::arrange;
 use super::assign::bound::max_load;
 use super::assign::problem::{Buffer, Problem};
 use super::homes::{Homes, bytes};
-use super::moves::{Move, Moves};
+use super::moves::Moves;
 use super::nests::Nests;
 use super::regions::Regions;
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
+use std::collections::BTreeMap;
 use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
 use wengert_core::{Diagnostic, Result, Target};
@@ -43,8 +44,8 @@ pub(super) struct Slots {
     pub homes: Homes,
     place: IdVec<BufferId, Place>,
     slots: Vec<Slot>,
-    /// Slots of old values that wait, in the order of their copies.
-    temporaries: Vec<(BufferId, usize)>,
+    /// Slots of old values that wait, by their buffers.
+    temporaries: BTreeMap<BufferId, usize>,
     /// For each kernel the slot of its workspace, with its bytes: of a call, or the arena of regions.
     workspaces: Vec<Option<(usize, u64)>>,
 }
@@ -118,7 +119,8 @@ impl Slots {
         let place =
             kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
         let none = vec![None; kernels.kernels.len()];
-        let mut all = Slots { homes, place, slots: Vec::new(), temporaries: Vec::new(), workspaces: none };
+        let mut all =
+            Slots { homes, place, slots: Vec::new(), temporaries: BTreeMap::new(), workspaces: none };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
             // Buffers of the arena choose first: there, a slot saved is memory saved.
@@ -134,11 +136,13 @@ impl Slots {
                 all.slots.push(Slot { lower, upper, bytes, tail: None, outside: None });
             }
         }
+        let mut last_read: BTreeMap<BufferId, usize> = BTreeMap::new();
+        let reads = moves.last.iter().enumerate().filter(|(_, m)| m.from_temporary);
+        last_read.extend(reads.map(|(n, m)| (m.buffer, n)));
         for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| m.to.is_none()) {
             let bytes = bytes(kernels, step.buffer);
-            let reads = |m: &Move| m.from_temporary && m.buffer == step.buffer;
-            let last = moves.last.iter().rposition(reads).unwrap_or(n);
-            all.temporaries.push((step.buffer, all.slots.len()));
+            let last = last_read.get(&step.buffer).copied().unwrap_or(n);
+            all.temporaries.insert(step.buffer, all.slots.len());
             let (lower, upper) = (end + n as u64, end + last as u64 + 1);
             all.slots.push(Slot { lower, upper, bytes, tail: Some(step.buffer), outside: None });
         }
@@ -239,8 +243,8 @@ impl Slots {
 
     /// Where the temporary copy of a buffer lies.
     pub fn temporary(&self, arena: &Arena, buffer: BufferId) -> Address {
-        let slot = self.temporaries.iter().find(|(b, _)| *b == buffer);
-        self.slot_address(arena, slot.expect("moves name the temporaries they make").1)
+        let slot = self.temporaries.get(&buffer).expect("moves name the temporaries they make");
+        self.slot_address(arena, *slot)
     }
 
     fn slot_address(&self, arena: &Arena, slot: usize) -> Address {

@@ -1,5 +1,10 @@
 //! Common subexpressions: equal equations are one.
+//!
+//! One walk forward, into the regions of constructs on the way: what is passed twice is one value inside, and what is given twice
+//! is one value behind ([`merge`]). An equation is compared with earlier ones after all of these have been merged, so equal
+//! values meet however long the chain is that makes them, and however deep.
 
+use super::control::merge;
 use crate::probes::watches;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -10,23 +15,43 @@ use wengert_core::id::IdVec;
 /// Larger literals are not compared.
 const MAX_LITERAL: usize = 4096;
 
-/// Replaces an equation by an earlier one with the same op, operands and regions; at most `fuel` of them.
-pub(crate) fn cse(mut function: Function, fuel: u64) -> (Function, u64) {
-    let (body, spent) = of_body(function.body, fuel);
+/// Replaces an equation by an earlier one with the same op, operands and regions, and operands and results of constructs by
+/// equal ones; at most `fuel` of them.
+pub(crate) fn cse(function: Function, fuel: u64) -> (Function, u64) {
+    cse_but(function, fuel, &|_| false)
+}
+
+/// [`cse`], which leaves the operands and results of some constructs.
+pub(crate) fn cse_but(
+    mut function: Function,
+    fuel: u64,
+    stays: &dyn Fn(&Equation) -> bool,
+) -> (Function, u64) {
+    let (body, spent) = of_body(function.body, fuel, stays);
     function.body = body;
     (function, spent)
 }
 
-fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
+fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Body, u64) {
     let mut left = fuel;
+    let mut used: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    let operands = body.equations.iter().flat_map(|equation| &equation.operands);
+    operands.chain(&body.outputs).for_each(|v| used[*v] = true);
     let mut current: IdVec<ValueId, ValueId> = body.values.ids().collect();
     let mut known = Known::default();
     let mut kept: Vec<Equation> = Vec::with_capacity(body.equations.len());
     for mut equation in std::mem::take(&mut body.equations) {
         equation.operands.iter_mut().for_each(|v| *v = current[*v]);
+        let merges = equation.op.control().is_some() && !stays(&equation);
+        if merges {
+            merge::operands(&mut equation, &mut left);
+        }
         for region in &mut equation.regions {
-            let (rewritten, spent) = of_body(std::mem::take(region).into_body(), left);
+            let (rewritten, spent) = of_body(std::mem::take(region).into_body(), left, stays);
             (*region, left) = (rewritten.into(), left - spent);
+        }
+        if merges {
+            merge::results(&equation, &used, &mut current, &mut left);
         }
         let large = matches!(&equation.op, Op::Constant(c) if c.value.len() > MAX_LITERAL);
         if large || left == 0 || watches(&equation) {
@@ -37,7 +62,7 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
             Some(earlier) => {
                 left -= 1;
                 let results = equation.results.iter().zip(&kept[earlier].results);
-                results.for_each(|(v, e)| current[*v] = *e);
+                results.for_each(|(v, e)| current[*v] = current[*e]);
             }
             None => kept.push(equation),
         }

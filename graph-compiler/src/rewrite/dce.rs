@@ -1,17 +1,29 @@
-//! Dead code: equations that no output depends on and nobody watches.
+//! Dead code: equations that no output depends on, and the parts of constructs that have no reader.
+//!
+//! One walk from the outputs backward, into the regions of constructs on the way ([`Unused`]). A probe is alive by itself.
 
+use super::control::unused::Unused;
 use crate::probes::watches;
-use wengert_core::graph::{Body, Function, ValueId};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 
-/// Removes equations whose results nobody needs; at most `fuel` of them.
-pub(crate) fn dce(mut function: Function, fuel: u64) -> (Function, u64) {
-    let (body, spent) = of_body(function.body, fuel);
+/// Removes dead equations, results, carries and operands; at most `fuel` of them.
+pub(crate) fn dce(function: Function, fuel: u64) -> (Function, u64) {
+    dce_but(function, fuel, &|_| false)
+}
+
+/// [`dce`], which leaves the results, carries and operands of some constructs.
+pub(crate) fn dce_but(
+    mut function: Function,
+    fuel: u64,
+    stays: &dyn Fn(&Equation) -> bool,
+) -> (Function, u64) {
+    let (body, spent) = of_body(function.body, fuel, stays);
     function.body = body;
     (function, spent)
 }
 
-fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
+fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Body, u64) {
     let mut left = fuel;
     let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     body.outputs.iter().for_each(|v| live[*v] = true);
@@ -21,11 +33,22 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
             left -= 1;
             continue;
         }
-        equation.operands.iter().for_each(|v| live[*v] = true);
-        for region in &mut equation.regions {
-            let (rewritten, spent) = of_body(std::mem::take(region).into_body(), left);
-            (*region, left) = (rewritten.into(), left - spent);
+        if equation.op.control().is_some() && !stays(&equation) {
+            let mut unused = Unused { equation: &mut equation, left: &mut left };
+            unused.results(&live);
+            unused.carries(&live);
+            loop {
+                of_regions(unused.equation, unused.left, stays);
+                // The regions may have read a carry for a result that is gone.
+                if !unused.carries(&live) {
+                    break;
+                }
+            }
+            unused.operands();
+        } else {
+            of_regions(&mut equation, &mut left, stays);
         }
+        equation.operands.iter().for_each(|v| live[*v] = true);
         kept.push(equation);
     }
     kept.reverse();
@@ -35,4 +58,11 @@ fn of_body(mut body: Body, fuel: u64) -> (Body, u64) {
     // Nothing is gone, so the numbers are what they were.
     let body = if left == fuel { body } else { body.renumber() };
     (body, fuel - left)
+}
+
+fn of_regions(equation: &mut Equation, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
+    for region in &mut equation.regions {
+        let (rewritten, spent) = of_body(std::mem::take(region).into_body(), *left, stays);
+        (*region, *left) = (rewritten.into(), *left - spent);
+    }
 }

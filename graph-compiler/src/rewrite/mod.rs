@@ -15,6 +15,27 @@
 //! Normal forms: a value of equal elements is a scalar `constant` or the `broadcast_in_dim` of one; a reshape, permute, or
 //! broadcast follows no other of its kind; an elementwise op on broadcasts is the broadcast of the op.
 
+//!
+//! # The fixpoint
+//!
+//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything, or a round leads back to a body
+//! that has been there before ([`Seen`]): a rule may put an equal equation in the place of its own. No count ends this. No
+//! sequence of bodies that differ is infinite:
+//!
+//! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass increases the depth of such an
+//!    equation: `trim` puts only free equations and numbers into regions. So the sum of the depths is the first component of the
+//!    measure, together with the rules of `simplify`, which replace an equation by cheaper ones of the same depth and do not undo
+//!    each other.
+//! 2. `trim` removes a construct, a carry, or the use of a capture that is a number or a repetition of a smaller value. `hoist`
+//!    adds captures only when it lowers the first component.
+//! 3. `cse` and `dce` remove equations, operands and results, or uses of them.
+//!
+//! Each pass finishes its own work in one walk, however deep constructs nest and however many follow each other: `cse` and
+//! `simplify` walk forward, `dce` walks backward, `trim` goes into regions and comes out of them, `hoist` goes from the inside out.
+//! So the number of rounds is the number of times that passes enable each other, not the number of equations. The limit of this:
+//! where two passes must alternate at each link of a chain, such as branches whose selectors are computed by the branches before
+//! them, each link takes a round.
+
 mod accumulate;
 mod arithmetic;
 mod control;
@@ -35,18 +56,30 @@ mod window;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use control::{hoist, lay_out, trim, trim_but, unstack};
-pub(crate) use cse::cse;
-pub(crate) use dce::dce;
+pub(crate) use cse::{cse, cse_but};
+pub(crate) use dce::{dce, dce_but};
 pub(crate) use driver::{Rewriter, simplify};
 pub(crate) use masks::masks;
 pub(crate) use rematerialize::rematerialize;
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
 
-use wengert_core::graph::{Equation, Function, ValueId};
+use rustc_hash::{FxHashSet, FxHasher};
+use std::hash::{Hash, Hasher};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
 
-/// Rounds of passes that enable each other.
-pub const MAX_ROUNDS: usize = 8;
+/// The bodies with which rounds of passes have begun, by their hashes.
+#[derive(Default)]
+pub(crate) struct Seen(FxHashSet<u64>);
+
+impl Seen {
+    /// True if no round has begun with this body.
+    pub fn is_new(&mut self, body: &Body) -> bool {
+        let mut hasher = FxHasher::default();
+        body.hash(&mut hasher);
+        self.0.insert(hasher.finish())
+    }
+}
 
 /// A named rewrite.
 pub struct Rule {

@@ -2,14 +2,15 @@
 //!
 //! Differentiation and mapping write down more than is needed: tangents that turn out to be zero, the same expression for the primal and for its derivative, a
 //! residual that nobody reads. Compiling removes that; but a function is read by people and saved in files before it is compiled, so it is tidied when it is
-//! finished. No rule of `simplify` takes part, and dimensions may be variables: equal equations become one (`cse`), equations without use go (`dce`), and control flow is
-//! trimmed (`trim`): results, carries and captures without use go, a number or a repetition that a region captures is made in the region, and a region that is known to run once takes the
-//! place of its construct. What is left keeps its line.
+//! finished. No rule of `simplify` takes part, and dimensions may be variables: equal equations become one (`cse`); equations, and results, carries and captures of control flow, without
+//! use go (`dce`); and control flow is trimmed (`trim`): a number or a repetition that a region captures is made in the region, and a region that is known to run once takes the place of
+//! its construct. What is left keeps its line.
 //!
 //! A loop in the forward half of a `custom_vjp` stays as it is, and so does its twin: where such a function is differentiated, its value is the op itself still, so that further
 //! derivatives meet the rule, and what it keeps is made by a copy of its forward half. Once the op is inlined the two are one; but not if each has lost what only the other needs.
 
-use super::{MAX_ROUNDS, cse, dce, trim_but};
+use super::{Seen, cse_but, dce_but, trim_but};
+use rustc_hash::FxHashSet;
 use wengert_core::Op;
 use wengert_core::graph::{Body, Equation, Function, Region, verify};
 
@@ -20,10 +21,16 @@ use wengert_core::graph::{Body, Equation, Function, Region, verify};
 /// If a pass breaks an invariant of the graph.
 #[must_use]
 pub fn tidy(mut function: Function) -> Function {
-    for _ in 0..MAX_ROUNDS {
+    // Why the rounds end: see the parent module.
+    let mut seen = Seen::default();
+    while seen.is_new(&function.body) {
         let mut changes = 0;
-        for pass in [cse, dce, trim_but_twins] {
-            let (changed, spent) = pass(function, u64::MAX);
+        for pass in [cse_but, dce_but, trim_but] {
+            let mut twins = FxHashSet::default();
+            of_rules(&function.body, false, &mut twins);
+            let stays =
+                |e: &Equation| !twins.is_empty() && twins.contains(&(e.op.clone(), e.regions.clone()));
+            let (changed, spent) = pass(function, u64::MAX, &stays);
             (function, changes) = (changed, changes + spent);
         }
         if changes == 0 {
@@ -36,17 +43,11 @@ pub fn tidy(mut function: Function) -> Function {
     function
 }
 
-fn trim_but_twins(function: Function, fuel: u64) -> (Function, u64) {
-    let mut twins = Vec::new();
-    of_rules(&function.body, false, &mut twins);
-    trim_but(function, fuel, &|e| twins.iter().any(|(op, regions)| *op == e.op && *regions == e.regions))
-}
-
 /// Constructs in forward halves, which keep residuals.
-fn of_rules(body: &Body, within: bool, found: &mut Vec<(Op, Vec<Region>)>) {
+fn of_rules(body: &Body, within: bool, found: &mut FxHashSet<(Op, Vec<Region>)>) {
     for Equation { op, regions, .. } in &body.equations {
         if within && op.control().is_some() {
-            found.push((op.clone(), regions.clone()));
+            found.insert((op.clone(), regions.clone()));
         }
         let rule = matches!(op, Op::CustomVjp(_));
         for (n, region) in regions.iter().enumerate() {

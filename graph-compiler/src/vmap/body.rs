@@ -128,7 +128,7 @@ fn map(
         })
     });
     if let Some(error) = results.iter().find_map(Tensor::error) {
-        return Err(error.clone().at(location, op.name()));
+        return Err(error.clone().within(&scope.origin(equation.location), op.name()));
     }
     for (result, ty) in results.iter().zip(&types) {
         assert_eq!(

@@ -9,8 +9,9 @@
 //! a value that differs between examples. A key that is mapped is a key for each example, which is an input like any other.
 
 use super::body::{Value, batch, batched_type, moved};
-use crate::autodiff::function::{Derived, Maker, suggest};
+use crate::autodiff::function::{Derived, Maker};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
+use wengert_core::nearest::suggest;
 use wengert_core::{Diagnostic, Dim, Result, Tensor, TensorType};
 
 /// What to map.

@@ -31,9 +31,14 @@ impl Axes for [Option<usize>] {
         if self.len() == tensors.len() {
             return Ok(self.to_vec());
         }
-        let paths: Vec<&str> = tensors.iter().map(|(path, _)| path.as_str()).collect();
-        Err(Diagnostic::new(format!("{} axes for {} tensors", self.len(), tensors.len()))
-            .help(format!("give an axis or `None` for each of: {}", paths.join(", "))))
+        let paths: Vec<String> = tensors.iter().map(|(path, t)| format!("`{path}` ({})", t.ty())).collect();
+        let help = match tensors {
+            [(path, t)] if path.as_str().is_empty() => {
+                format!("give one axis, or `None`, for the {}", t.ty())
+            }
+            _ => format!("give an axis or `None` for each of {}", paths.join(", ")),
+        };
+        Err(Diagnostic::new(format!("{} axes for {} tensors", self.len(), tensors.len())).help(help))
     }
 }
 
@@ -95,7 +100,7 @@ pub fn vmap_axes<M: Differentiable, O: Differentiable>(
 ) -> O {
     let caller = Location::caller();
     let tensors = xs.tensors();
-    let fail = |error: Diagnostic| poison(&error.at(caller.clone(), "mapped here"));
+    let fail = |error: Diagnostic| poison(&error.within(&caller, "mapped here"));
     let usable = current_scope().and_then(|_| {
         let unusable = |(_, t): &&(KeyPath, Tensor)| t.literal().is_none() && t.traced_value().is_err();
         tensors.iter().find(unusable).map_or(Ok(()), |(_, t)| t.traced_value().map(|_| ()))

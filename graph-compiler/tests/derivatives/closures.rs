@@ -186,7 +186,7 @@ fn mistakes_are_explained() {
         });
         escaped.unwrap() + x
     });
-    assert!(text.contains("has escaped from the closure"), "{text}");
+    assert!(text.contains("is used outside of the closure that made it"), "{text}");
 }
 
 #[test]

@@ -606,7 +606,8 @@ fn checkpoints_cost_exactly_the_least_number_of_steps() {
         [(10, 3, 15), (100, 10, 222), (1000, 10, 3636), (7, 1, 21), (1, 4, 0), (0, 2, 0), (5, 9, 4)]
     {
         let x = [Literal::from(0.7f64), Literal::from(1.9f64), Literal::from(l as i32)];
-        let arrays: Vec<_> = x.iter().map(wengert_core::interpret::Array::from_literal).collect();
+        let arrays: Vec<_> =
+            x.iter().map(|l| wengert_core::interpret::Array::from_literal(l).unwrap()).collect();
         let checkpointed = sines(s);
         let (given, (sines_taken, cosines)) =
             counted::count(|| run_on::<counted::Counted>(&checkpointed, &arrays));

@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::Tensor;
-use wengert_core::interpret::{Array, Cell, Real};
+use wengert_core::interpret::{Array, Cell, Cells, Real};
 
 const INPUTS: usize = 2;
 
@@ -18,7 +18,8 @@ fn rational(random: &mut Random) -> BigRational {
 
 fn array<R: Real>(cells: Vec<R>) -> Array<R> {
     let ty = programs::ty();
-    Array::new(ty.dtype, ty.extents().unwrap(), cells.into_iter().map(Cell::Real).collect())
+    let cells = Cells::collect(cells.into_iter().map(Cell::Real)).unwrap();
+    Array::new(ty.dtype, ty.extents().unwrap(), cells)
 }
 
 fn cells<R: Real>(arrays: &[Array<R>]) -> Vec<R> {

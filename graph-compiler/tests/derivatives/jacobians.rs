@@ -410,5 +410,12 @@ fn mistakes_name_both_places_and_the_mend() {
         let x = f.input("x", TensorType::new(DType::F32, dims));
         f.output("y", jacrev(&x, |x| x * x));
     });
-    assert_says(&text, &["the number of elements of f32[B,T], which is not linear", "bind all but one"], 1);
+    assert_says(
+        &text,
+        &[
+            "the number of elements of f32[B,T], which is not linear",
+            "numbers instead of all of its dimension variables but one",
+        ],
+        1,
+    );
 }

@@ -10,7 +10,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use wengert_compiler::autodiff::list::{WengertList, trace};
 use wengert_compiler::autodiff::operators::{jvp, vjp};
-use wengert_core::interpret::{Array, Cell};
+use wengert_core::interpret::{Array, Cell, Cells};
 use wengert_core::{DType, Tensor, TensorType};
 
 type Pair = (Tensor, Tensor);
@@ -22,7 +22,7 @@ fn array(random: &mut Random) -> Array<BigRational> {
         let (n, d) = (random.below(9) as i64 - 4, random.below(3) as i64 + 1);
         Cell::Real(BigRational::new(BigInt::from(n), BigInt::from(d)))
     };
-    let cells = (0..ty.elements().unwrap()).map(|_| cell(random)).collect();
+    let cells = Cells::collect((0..ty.elements().unwrap()).map(|_| cell(random))).unwrap();
     Array::new(ty.dtype, ty.extents().unwrap(), cells)
 }
 
@@ -140,7 +140,7 @@ fn holds(seed: u64) -> bool {
     inputs.push(Array::new(
         DType::I32,
         vec![],
-        vec![Cell::from_scalar(wengert_core::Scalar::from_f64(DType::I32, 1.0))],
+        Cells::filled(Cell::from_scalar(wengert_core::Scalar::from_f64(DType::I32, 1.0)), 1).unwrap(),
     ));
     let results: Vec<Vec<BigRational>> = run_on(&function, &inputs)
         .iter()

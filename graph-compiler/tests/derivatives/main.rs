@@ -23,6 +23,7 @@ mod laws;
 mod list;
 mod parts;
 mod programs;
+mod regions;
 mod signs;
 mod support;
 mod taylor;

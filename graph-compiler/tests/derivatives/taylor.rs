@@ -7,7 +7,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jet, jvp, nth_derivative};
 use wengert_core::graph::Function;
-use wengert_core::interpret::{Array, Cell, Real};
+use wengert_core::interpret::{Array, Cell, Cells, Real};
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 
 /// The derivatives of orders 1 to `n` of `f` at `x`.
@@ -183,7 +183,8 @@ fn series_of_rational_programs_are_exact() {
         let point: Vec<Vec<BigRational>> = (0..8).map(|_| (0..count).map(|_| rational()).collect()).collect();
         let ty = programs::ty();
         let array = |cells: &[BigRational]| {
-            Array::new(ty.dtype, ty.extents().unwrap(), cells.iter().cloned().map(Cell::Real).collect())
+            let cells = Cells::collect(cells.iter().cloned().map(Cell::Real)).unwrap();
+            Array::new(ty.dtype, ty.extents().unwrap(), cells)
         };
 
         // Two inputs, each along x + a·s + b·s²/2 + c·s³/6.
@@ -195,7 +196,7 @@ fn series_of_rational_programs_are_exact() {
                     let [x, a, b, c] = std::array::from_fn(|k| point[2 * k + i][at].clone());
                     Jet([x, a, b / number(2), c / number(6)])
                 };
-                let cells = (0..count).map(|at| Cell::Real(curve(at))).collect();
+                let cells = Cells::collect((0..count).map(|at| Cell::Real(curve(at)))).unwrap();
                 Array::new(ty.dtype, ty.extents().unwrap(), cells)
             })
             .collect();

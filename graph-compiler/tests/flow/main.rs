@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
 
+mod indices;
 mod nested;
 mod passes;
 mod plans;
+mod repeated;
 mod samples;
 
 use wengert_compiler::kernels::interpret;
@@ -52,10 +54,15 @@ fn every_program() {
 
 /// Runs a function of inputs in every way that there is, and compares: the graph interpreter, kernels fused and not, the plans for CPU and GPU.
 fn check(function: &Function, inputs: &[Literal], what: &str) {
+    check_with(function, inputs, what, &Options::default());
+}
+
+/// [`check`], with the options' fuel.
+fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Options) {
     let wanted = wengert_core::interpret::run(function, inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut bits: Vec<Vec<Literal>> = Vec::new();
     for fuse in [false, true] {
-        let options = Options { fuse, ..Options::default() };
+        let options = Options { fuse, ..options.clone() };
         let kernels = compile_kernels(function, &Target::cpu(), &options)
             .unwrap_or_else(|e| panic!("{what}: {e}"))
             .kernels;
@@ -73,7 +80,7 @@ fn check(function: &Function, inputs: &[Literal], what: &str) {
         bits.push(found);
     }
     assert_eq!(bits[0], bits[1], "{what}: fusion changes no bit");
-    let plan = planned(function, &Target::cuda("sm_90"), &Options::default());
+    let plan = planned(function, &Target::cuda("sm_90"), options);
     let run = plan::interpret(&plan, inputs, &[]).unwrap_or_else(|e| panic!("{what}: {e}\n{plan}"));
     for (found, wanted) in run.outputs.iter().zip(&wanted) {
         near(found, wanted, &format!("{what}, plan for a GPU"));

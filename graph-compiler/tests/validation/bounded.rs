@@ -245,5 +245,5 @@ fn given(literal: &Literal) -> Array<Bounded> {
         Some(bits) => interpret::Cell::Bits(bits),
         None => interpret::Cell::Real(Bounded::given(scalar.to_f64(), dtype)),
     });
-    Array::new(dtype, literal.shape().to_vec(), cells.collect())
+    Array::new(dtype, literal.shape().to_vec(), interpret::Cells::collect(cells).unwrap())
 }

@@ -188,7 +188,9 @@ fn an_extent_that_would_not_be_linear_is_an_error_that_says_what_to_bind() {
     });
     let text = text.to_string();
     assert!(
-        text.contains("not linear") && text.contains("bind one of") && text.contains("closures.rs:"),
+        text.contains("not linear")
+            && text.contains("a number in place of one of")
+            && text.contains("closures.rs:"),
         "{text}"
     );
 }

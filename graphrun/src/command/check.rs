@@ -5,11 +5,13 @@ use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, bindings};
 use crate::values::gather;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use wengert::check::{self, Finding};
+use wengert::core::diagnostic::Kind;
 use wengert::core::graph::Function;
 use wengert::data::spec::Spec;
 use wengert::signature::Signature;
-use wengert::{Binding, Device, Diagnostic};
+use wengert::{Binding, Device, Diagnostic, Literal, Scalar, indices, os_text};
 
 /// Checks the functions; inputs that are not given are random, dimension variables that nothing binds are small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
@@ -64,14 +66,12 @@ fn check_function(
     let mut values = args.values.clone();
     if !single {
         // What is given by name is for the functions that have such an input.
-        values
-            .inputs
-            .retain(|text| function.input_index(text.split('=').next().unwrap_or_default()).is_some());
+        values.inputs.retain(|text| name_of(text).is_some_and(|name| function.input_index(name).is_some()));
     }
     // Variables that given tensors bind must be left to them; others get different small numbers.
     let given = |i: usize| {
         let name = function.inputs[i].name.as_str();
-        values.inputs.iter().any(|text| text.split('=').next() == Some(name)) || values.params.is_some()
+        values.inputs.iter().any(|text| name_of(text) == Some(name)) || values.params.is_some()
     };
     let mut free = function.variables();
     for i in (0..function.inputs.len()).filter(|i| given(*i)) {
@@ -86,21 +86,47 @@ fn check_function(
         binds.push(format!("{name}={}", i + 2));
     }
     let signature = Signature::of_function(function);
-    let given = gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?;
-    let inputs = given.in_order(&signature);
+    let mut given =
+        gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?.make()?;
     let bound = function.bind(&given.binding)?;
+    // What is random and used as an index is in range; what the user gives is checked.
+    let ranges = indices::bounds(&bound);
+    for (name, value) in &mut given.inputs {
+        let is_given = values.inputs.iter().any(|text| name_of(text) == Some(name.as_str()));
+        if let Some(range) = ranges.get(name.as_str()).filter(|range| !is_given && range.count > 0) {
+            *value = below(value, range.count)?;
+        }
+    }
+    let inputs = given.in_order(&signature);
     findings.push((
         "derivatives".into(),
         match check::derivatives(&bound, &inputs, args.values.seed) {
             Ok(finding) => finding,
+            // Of the interpreter: there is not enough memory.
+            Err(error) if error.kind == Kind::Device => return Err(error.into()),
             Err(error) => Finding::Skipped(error.message),
         },
     ));
+    if let Some(finding) = check::indices(&bound, &inputs)? {
+        findings.push(("indices".into(), finding));
+    }
     for device in Device::all().into_iter().filter(|d| *d != Device::Interpreter) {
         let finding = check::device(device, &source.file()?.program, &function.name, &given.binding, &inputs);
         findings.push((device.to_string(), finding.unwrap_or_else(|error| Finding::Bad(error.to_string()))));
     }
     Ok((given.binding, findings))
+}
+
+/// Integers below a number.
+fn below(literal: &Literal, count: i64) -> Outcome<Literal> {
+    let number = |s: Scalar| Scalar::from_i64(s.dtype(), s.to_i64().unwrap_or(0).rem_euclid(count));
+    let values: Vec<Scalar> = literal.scalars().map(number).collect();
+    Ok(Literal::from_scalars(literal.dtype(), literal.shape(), &values)?)
+}
+
+/// The name of a `NAME=SPEC`.
+fn name_of(text: &OsStr) -> Option<&str> {
+    os_text::split_once(text, b'=').map_or(Some(text), |(name, _)| Some(name))?.to_str()
 }
 
 fn to_json(function: &Function, binding: &Binding, findings: &Findings) -> Value {

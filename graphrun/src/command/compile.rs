@@ -2,10 +2,10 @@
 
 use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, target};
+use crate::source::{Source, bindings, check_bound, target};
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
-use wengert::{Diagnostic, format};
+use wengert::{Diagnostic, atomic, format};
 
 /// Writes the plan.
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
@@ -17,12 +17,14 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
             .help("names of plans end in .plan")
             .into());
     }
+    atomic::can_write(&args.out)?;
     let binding = bindings(&args.function.binds)?;
     if let Some((name, _)) = binding.iter().find(|(name, _)| !function.variables().contains(*name)) {
         return Err(
             Diagnostic::new(format!("`@{}` has no dimension variable `{name}`", function.name)).into()
         );
     }
+    check_bound(function, &binding)?;
     let program = &source.file()?.program;
     let mut budgets = args.memory_budgets.clone();
     // As much as it takes comes first.

@@ -8,7 +8,7 @@ use wengert::{Device, Survey};
 /// Lists the devices; the default is marked. Of those that are not there, it says why.
 pub fn run(args: &DevicesArgs, console: &mut Console<'_>) -> Outcome {
     let best = Device::best();
-    let is_best = |found: &Survey| found.device.is_ok() && found.device == best;
+    let is_best = |found: &Survey| found.device == Ok(best);
     let survey = Device::survey();
     if args.json {
         let list = survey.iter().map(|found| {

@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Contents, Source, bindings, pair, target};
+use crate::source::{Contents, Source, bindings, check_bound, pair, target};
 use std::borrow::Cow;
 use wengert::core::Target;
 use wengert::core::call::CallKind;
@@ -57,6 +57,9 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
             console.line("")?;
         }
         let binding = part(&binding, function);
+        if !(args.stage == Stage::Graph && binding.is_empty()) {
+            check_bound(function, &binding)?;
+        }
         match args.stage {
             Stage::Graph if binding.is_empty() => console.text(print_function(function, &print))?,
             Stage::Graph => console.text(print_function(&function.bind(&binding)?, &print))?,
@@ -183,9 +186,9 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
     for text in &args.fuels {
         let (pass, amount) = pair("fuel", text)?;
         known(pass)?;
-        let amount = amount
-            .parse()
-            .map_err(|_| Diagnostic::new(format!("`--fuel {text}`: `{amount}` is no number of changes")))?;
+        let amount = amount.to_str().and_then(|amount| amount.parse().ok());
+        let amount =
+            amount.ok_or_else(|| Diagnostic::new(format!("`--fuel {text}` names no number of changes")))?;
         options.fuel.insert(pass.into(), amount);
     }
     Ok(options)

@@ -2,7 +2,7 @@
 
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, target};
+use crate::source::{Source, bindings, check_bound, target};
 use crate::values::gather;
 use serde_json::json;
 use std::time::Instant;
@@ -31,16 +31,20 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
             .help(format!("give `--points {}`, or fewer", most - 1))
             .into());
     }
+    for path in args.out.iter().chain(&args.svg) {
+        atomic::can_write(path)?;
+    }
     let signature = source.signature()?;
     let given = match args.measure {
         None => None,
         Some(_) => {
             let fill = Spec::Random(args.values.seed);
-            Some(gather(&source, &signature, &args.values, &args.binds, Some(&fill))?)
+            Some(gather(&source, &signature, &args.values, &args.binds, Some(&fill))?.make()?)
         }
     };
     let binding = given.as_ref().map_or_else(|| bindings(&args.binds), |given| Ok(given.binding.clone()))?;
     let options = Options::default();
+    check_bound(function, &binding)?;
     let planned = pipeline::frontier(program, &function.name, &binding, &target, &options, args.points)?;
     let mut points: Vec<Point> = planned.iter().map(Point::of).collect();
     let plans: Vec<Plan> = planned.into_iter().map(|planned| planned.plan).collect();
@@ -115,7 +119,8 @@ fn table(points: &[Point]) -> String {
         "in all", "arena", "of it", "kernels again", "more operations", "predicted ms", "more"
     );
     text += if measured { "  measured ms     more\n" } else { "\n" };
-    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    // Rounded first: what rounds to zero has no sign.
+    let percent = |part: f64| format!("{:.1} %", (1000.0 * part).round() / 10.0 + 0.0);
     for point in points {
         text += &format!(
             "{:>12} {:>12} {:>8} {:>14} {:>16} {:>14.3} {:>8}",

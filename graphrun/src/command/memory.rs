@@ -3,7 +3,7 @@
 use super::frontier;
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, target};
+use crate::source::{Source, bindings, check_bound, target};
 use serde_json::json;
 use std::path::Path;
 use wengert::memory::{Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within};
@@ -15,10 +15,13 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     if args.frontier {
         return frontier::run(args, console);
     }
+    for path in args.out.iter().chain(&args.svg) {
+        atomic::can_write(path)?;
+    }
     let table = match Path::new(&args.problem).extension().is_some_and(|e| e == "csv" || e == "gz") {
         true => {
             no_function(args)?;
-            Table::read(&args.problem)?
+            Table::read_within(&args.problem, args.values.reading.limit())?
         }
         false => of_function(args, console)?,
     };
@@ -44,6 +47,7 @@ fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
     let source = Source::read(&args.problem, console)?;
     let (program, name) = (&source.file()?.program, &source.function()?.name);
     let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
+    check_bound(program.get(name)?, &binding)?;
     let (problem, names) = pipeline::buffers(program, name, &binding, &target, &Options::default())?;
     Ok(Table::new(problem, &names))
 }
@@ -53,7 +57,8 @@ fn no_function(args: &MemoryArgs) -> Outcome<()> {
     if args.binds.is_empty() && args.target == "cpu" {
         return Ok(());
     }
-    let text = format!("`{}` is a table of buffers: nothing is bound in it, or compiled", args.problem);
+    let path = Path::new(&args.problem).display();
+    let text = format!("`{path}` is a table of buffers: nothing is bound in it, or compiled");
     Err(Diagnostic::new(text).help("--bind and --target go with a .graph or .ir file").into())
 }
 

@@ -3,37 +3,44 @@
 use super::profile;
 use crate::cli::RunArgs;
 use crate::console::{Console, Outcome, Status};
+use crate::outputs::Targets;
 use crate::source::{Source, device, pair};
 use crate::values::{compare, full, gather, to_json};
 use serde_json::{Map, Value, json};
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use wengert::core::graph::OutputRole;
 use wengert::core::op::ProbeKind;
-use wengert::data::spec::{Spec, resolve};
-use wengert::data::{self, Format};
+use wengert::data;
+use wengert::data::inflate::InflateLimit;
+use wengert::data::spec::{Spec, find};
 use wengert::signature::Signature;
-use wengert::{Binding, Diagnostic, Literal, Outputs, Session};
+use wengert::{Binding, DeviceOptions, Diagnostic, Literal, Outputs, Session, os_text};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let signature = source.signature()?;
     let (device, choices) = device(&args.device)?;
+    let choices = DeviceOptions { check_indices: args.check_indices, ..choices };
     // Everything that can be wrong with the arguments is found before the run, which may be long.
     let outputs = requests(&signature, "output", &args.outputs)?;
-    for (_, path) in outputs.iter().filter(|(_, path)| *path != "-") {
-        Format::of(Path::new(path))?;
-    }
+    let targets = Targets::of(&outputs, args.save.as_deref())?;
+    let limit = args.values.reading.limit();
     let expects = requests(&signature, "expect", &args.expects)?
         .into_iter()
-        .map(|(name, text)| Ok((name, expected(&signature, name, text)?)))
+        .map(|(name, text)| Ok((name, expected(&signature, name, text, limit)?)))
         .collect::<Outcome<Vec<_>>>()?;
 
-    let given = gather(&source, &signature, &args.values, &args.function.binds, None)?;
-    tracing::info!("running @{} on {device} with {{{}}}", signature.name, given.binding);
+    let gathered = gather(&source, &signature, &args.values, &args.function.binds, None)?;
+    tracing::info!("running @{} on {device} with {{{}}}", signature.name, gathered.binding);
     let mut session = Session::open_with(device, &choices)?;
-    session.set_variables(&given.variables)?;
-    let mut compiled = source.compile(&mut session, &given.binding)?;
+    session.set_variables(&gathered.variables)?;
+    // Inputs that are made up are made last, so that a function without room for both can name a budget.
+    let promise = gathered.promise();
+    let mut compiled = source.compile(&mut session, &gathered.binding)?;
+    drop(promise);
+    let given = gathered.make()?;
     let results = match args.profile {
         Some(runs) => {
             let (results, profile) = profile::run(&mut compiled, runs, &given.inputs())?;
@@ -42,15 +49,15 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         }
         None => compiled.run(&given.inputs())?,
     };
+    // A run that fails is told even if nothing of it is looked at.
+    session.finish()?;
     show_probes(&results, console);
     let result = |name: &str| match results.get(name) {
         Ok(literal) => Ok(literal.clone()),
         Err(_) => session.variable(name),
     };
 
-    for (name, path) in outputs.iter().filter(|(_, path)| *path != "-") {
-        data::write_one(path, name, &result(name)?)?;
-    }
+    targets.write(result)?;
     if let Some(path) = &args.save {
         let variables = session.variables()?;
         data::write_all(path, variables.iter().map(|(name, value)| (name.as_str(), value)))?;
@@ -63,7 +70,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     }
     if args.json {
         let mut object = Map::new();
-        for (name, literal) in results.iter() {
+        for (name, literal) in results.iter()? {
             object.insert(name.into(), to_json(literal));
         }
         let differences: Map<String, Value> = failed
@@ -78,8 +85,12 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
                 continue;
             }
             match outputs.iter().find(|(n, _)| *n == name) {
-                Some((_, "-")) => console.line(format_args!("{name}={}", full(&result(name)?)))?,
-                Some((_, path)) => console.line(format_args!("{name} written to {path}"))?,
+                Some((_, path)) if *path == "-" => {
+                    console.line(format_args!("{name}={}", full(&result(name)?)))?;
+                }
+                Some((_, path)) => {
+                    console.line(format_args!("{name} written to {}", Path::new(path).display()))?;
+                }
                 None if output.role == OutputRole::State => {
                     console.line(format_args!("state {name}: {}", output.ty))?;
                 }
@@ -103,7 +114,12 @@ fn show_probes(results: &Outputs, console: &mut Console<'_>) {
     for probe in results.probes() {
         let (name, place) = (&probe.name, &probe.location);
         match probe.kind {
-            ProbeKind::Print => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
+            ProbeKind::Print => match &probe.seen {
+                None => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
+                Some(seen) => {
+                    console.note(format_args!("probe `{name}` ({place}): {}, where {seen}", probe.value));
+                }
+            },
             ProbeKind::Finite if probe.value.get(0).to_f64() == 0.0 => {
                 console.note(format_args!("probe `{name}` ({place}): the value has a NaN or an infinity"));
             }
@@ -116,9 +132,9 @@ fn show_probes(results: &Outputs, console: &mut Console<'_>) {
 fn requests<'a>(
     signature: &Signature,
     option: &str,
-    texts: &'a [String],
-) -> Outcome<Vec<(&'a str, &'a str)>> {
-    let mut found: Vec<(&str, &str)> = Vec::new();
+    texts: &'a [OsString],
+) -> Outcome<Vec<(&'a str, &'a OsStr)>> {
+    let mut found: Vec<(&str, &OsStr)> = Vec::new();
     for text in texts {
         let (name, value) = pair(option, text)?;
         if !signature.outputs.iter().any(|o| o.name == name) {
@@ -136,14 +152,14 @@ fn requests<'a>(
 }
 
 /// What `--expect` compares with: a path, or a SPEC with a shape of its own.
-fn expected(signature: &Signature, name: &str, text: &str) -> Outcome<Literal> {
+fn expected(signature: &Signature, name: &str, text: &OsStr, limit: InflateLimit) -> Outcome<Literal> {
     let output = signature.outputs.iter().find(|o| o.name == name).expect("`requests` has found it");
     let ty = &output.ty;
-    let is_spec = text.starts_with('@') || text.contains('=');
-    let spec = Spec::parse(&if is_spec { text.to_owned() } else { format!("@{text}") })
-        .map_err(|e| e.context(format_args!("--expect {name}")))?;
+    let is_spec = os_text::strip_prefix(text, b'@').is_some() || os_text::split_once(text, b'=').is_some();
+    let spec = if is_spec { Spec::parse(text) } else { Spec::file(text) };
+    let spec = spec.map_err(|e| e.context(format_args!("--expect {name}")))?;
     // Dimension variables of outputs are solved anew here: a wrong extent is a difference, not a mistake.
-    let mut values = resolve(&[(name, ty)], &[(name, spec)], &mut Binding::new())
-        .map_err(|e| e.context(format_args!("--expect {name}")))?;
-    Ok(values.swap_remove(0).1)
+    let found = find(&[(name, ty)], &[(name, spec)], &mut Binding::new(), limit);
+    let made = found.and_then(|mut found| found.swap_remove(0).make());
+    Ok(made.map_err(|e| e.context(format_args!("--expect {name}")))?.1)
 }

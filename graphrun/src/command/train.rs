@@ -2,11 +2,12 @@
 
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
+use crate::interrupt::{Interrupt, resume_command};
 use crate::source::{Source, device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::Length;
-use wengert::train::{Event, Options, TrainError, WEIGHTS, train};
+use wengert::train::{Allow, Event, Options, TrainError, WEIGHTS, train};
 use wengert::{Diagnostic, Session, data};
 
 /// Trains, and prints a line for each evaluation.
@@ -17,17 +18,25 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         Diagnostic::new(format!("`{}` has no recipe, so it cannot be trained", source.path.display()))
             .help("save the program with a recipe: a .graph file, not a text")
     })?;
-    let arrays = data::read_all(&args.data)?;
+    let limit = args.reading.limit();
+    let arrays = data::read_all_within(&args.data, limit)?;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
-        weights.extend(data::read_all(path)?);
+        weights.extend(data::read_all_within(path, limit)?);
     }
     let length = args.steps.map(Length::Steps).or(args.epochs.map(Length::Epochs));
+    // From here on there may be something to lose.
+    let interrupt = Interrupt::listen()?;
     let options = Options {
         length,
         folder: Some(&args.out),
         resume: args.resume,
         weights: (!weights.is_empty()).then_some(&weights),
+        partial: args.partial,
+        weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
+        data_file: Some(&args.data),
+        allow: Allow { non_finite: args.allow_non_finite, out_of_range: args.allow_out_of_range },
+        stop: Some(interrupt.flag()),
     };
     let mut session = Session::open_with(device, &choices)?;
     let bar = bar(console);
@@ -35,6 +44,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let mut broken: Outcome<()> = Ok(());
     let report = train(&mut session, &source.file()?.program, recipe, &arrays, options, &mut |event| {
         advance(&bar, &event);
+        if let Some(warning) = warning(&event) {
+            bar.suspend(|| console.warn(&warning));
+        }
         if broken.is_ok() {
             let line = if args.json { Some(event_json(&event).to_string()) } else { event_line(&event) };
             if let Some(line) = line {
@@ -43,10 +55,17 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         }
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| match error {
-        TrainError::Diverged(diagnostic) => Failure::new(Status::Failed, diagnostic),
-        TrainError::Failed(diagnostic) => diagnostic.into(),
-    })?;
+    let report = match report {
+        Ok(report) => report,
+        Err(TrainError::Diverged(diagnostic)) => return Err(Failure::new(Status::Failed, diagnostic)),
+        Err(TrainError::Failed(diagnostic)) => return Err(diagnostic.into()),
+        Err(TrainError::Stopped(diagnostic)) => {
+            let (signal, status) = interrupt.signal().unwrap_or(("a signal", Status::Interrupted));
+            let command = resume_command();
+            console.note(format_args!("{signal}: {}; go on with: {command}", diagnostic.message));
+            return Ok(status);
+        }
+    };
     broken?;
     let weights = args.out.join(WEIGHTS);
     if args.json {
@@ -90,10 +109,32 @@ fn advance(bar: &ProgressBar, event: &Event<'_>) {
 
 fn event_line(event: &Event<'_>) -> Option<String> {
     match event {
-        Event::Start { step: 0, .. } | Event::Step { .. } | Event::Checkpoint { .. } => None,
+        Event::Start { step: 0, .. }
+        | Event::Step { .. }
+        | Event::Checkpoint { .. }
+        | Event::Partial { .. }
+        | Event::Damaged { .. } => None,
         Event::Start { step, total, .. } => Some(format!("going on at step {step} of {total}")),
         Event::Epoch { epoch, loss } => Some(format!("epoch {}: loss {loss:.6}", epoch + 1)),
         Event::Evaluation { step, metrics, .. } => Some(format!("step {step}: {}", metrics_text(metrics))),
+    }
+}
+
+/// What is told on the error stream.
+fn warning(event: &Event<'_>) -> Option<Diagnostic> {
+    match event {
+        Event::Partial { differences } => {
+            Some(Diagnostic::new(format!("the weights do not fit the program: {differences}")))
+        }
+        Event::Damaged { path, aside, why, from } => Some(
+            Diagnostic::new(format!(
+                "`{}` is damaged: {why}; going on from `{}`",
+                path.display(),
+                from.display()
+            ))
+            .help(format!("the damaged file is `{}` now", aside.display())),
+        ),
+        _ => None,
     }
 }
 
@@ -109,6 +150,17 @@ fn event_json(event: &Event<'_>) -> Value {
         Event::Evaluation { step, epoch, metrics } => {
             json!({ "event": "evaluation", "step": step, "epoch": epoch, "metrics": metrics_json(metrics) })
         }
+        Event::Partial { differences } => {
+            let unknown: Vec<&String> = differences.unknown.iter().map(|(name, _)| name).collect();
+            json!({ "event": "partial", "unknown": unknown, "missing": differences.missing })
+        }
+        Event::Damaged { path, aside, why, from } => json!({
+            "event": "damaged",
+            "path": path.display().to_string(),
+            "aside": aside.display().to_string(),
+            "why": why,
+            "from": from.display().to_string(),
+        }),
         Event::Checkpoint { step, path } => {
             json!({ "event": "checkpoint", "step": step, "path": path.display().to_string() })
         }

@@ -5,14 +5,15 @@
 //! the contents, not by the name. Values pass through `f64`: an integer that has no exact `f64` is an error, not a
 //! neighbouring number.
 
+use super::inflate::InflateLimit;
 use super::text;
-use crate::atomic;
+use crate::{atomic, available_memory};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar};
+use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar, with_native};
 
 /// Whether the first line names the columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,10 +37,15 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads a table.
+    /// Reads a table, decompressed within the default limit.
     pub fn read(path: impl AsRef<Path>, header: Header) -> Result<Table> {
+        Table::read_within(path, header, InflateLimit::default())
+    }
+
+    /// Reads a table.
+    pub fn read_within(path: impl AsRef<Path>, header: Header, limit: InflateLimit) -> Result<Table> {
         let path = path.as_ref();
-        let text = text::read(path)?;
+        let text = text::read_within(path, limit)?;
         Table::parse(path, &text, header)
     }
 
@@ -73,6 +79,9 @@ impl Table {
                 table.names = Some(record.iter().map(str::to_owned).collect());
                 continue;
             }
+            available_memory::grow(&mut table.values, record.len(), || {
+                format!("the numbers of `{}`", path.display())
+            })?;
             for (i, field) in record.iter().enumerate() {
                 let value = number(field).ok_or_else(|| {
                     mistake(path, text, start, i, format!("`{}` is not a number", shown(field)))
@@ -122,13 +131,17 @@ impl Table {
                 columns.end
             )));
         }
-        let mut values = Vec::with_capacity(self.rows() * columns.len());
-        for (i, row) in self.values.chunks_exact(self.columns).enumerate() {
-            for (j, value) in row.iter().enumerate().take(columns.end).skip(columns.start) {
-                values.push(self.element(i, j, *value, dtype)?);
+        let what = || format!("the numbers of `{}` as {dtype}", self.path.display());
+        with_native!(dtype, T => {
+            let mut values: Vec<T> = Vec::new();
+            available_memory::grow(&mut values, self.rows() * columns.len(), what)?;
+            for (i, row) in self.values.chunks_exact(self.columns).enumerate() {
+                for (j, value) in row.iter().enumerate().take(columns.end).skip(columns.start) {
+                    values.push(self.element(i, j, *value, dtype)?.get::<T>());
+                }
             }
-        }
-        Literal::from_scalars(dtype, &[self.rows(), columns.len()], &values)
+            Literal::from_vec(&[self.rows(), columns.len()], values)
+        })
     }
 
     /// One column as `[rows]`, converted as [`Table::to_literal`] does.

@@ -6,12 +6,16 @@
 //! What all of them keep:
 //! - **Files are untrusted.** Sizes are checked against the length of the file before anything is allocated, so a
 //!   few bytes cannot ask for gigabytes; what does not fit is a [`Diagnostic`] that names the file and the place.
+//! - **Compressed files have a limit** ([`inflate`]), and what is copied out of a file is asked for first
+//!   ([`crate::available_memory`]).
 //! - **Same contents, same bytes.** Names are sorted and no time stamp is written.
 //! - **Writes are atomic** (see [`crate::atomic`]).
 //! - Files must not be changed by other programs while they are read (see [`map`]).
 
 pub mod bytes;
+mod checksum;
 pub mod csv;
+pub mod inflate;
 pub mod map;
 pub mod npy;
 pub mod npz;
@@ -20,6 +24,7 @@ pub mod spec;
 pub mod text;
 
 use crate::atomic;
+use inflate::InflateLimit;
 use std::collections::BTreeMap;
 use std::path::Path;
 use wengert_core::{DType, Diagnostic, Literal, Result};
@@ -41,6 +46,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// True if a file of this format holds several arrays by name.
+    pub fn holds_several(self) -> bool {
+        matches!(self, Format::Npz | Format::Safetensors)
+    }
+
     /// The format that the name of `path` tells: `.npy`, `.npz`, `.safetensors`, `.csv` or `.csv.gz`.
     pub fn of(path: &Path) -> Result<Format> {
         let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -67,7 +77,14 @@ impl Format {
 /// - a folder: the `.npy` files in it, each named by its stem (`x_train.npy` is `x_train`);
 /// - `.npy`: one array, named by its stem;
 /// - `.csv`: with a header, each column as f64 `[rows]` by its name; without, `table`, f64 `[rows, columns]`.
+///
+/// Compressed files are read within the default limit.
 pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
+    read_all_within(path, InflateLimit::default())
+}
+
+/// [`read_all`], where a compressed file may inflate to `limit`.
+pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Arrays> {
     let path = path.as_ref();
     if path.is_dir() {
         let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", path, error);
@@ -75,7 +92,15 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
         for entry in std::fs::read_dir(path).map_err(|e| failed(&e))? {
             let file = entry.map_err(|e| failed(&e))?.path();
             if Format::of(&file) == Ok(Format::Npy) {
-                arrays.insert(stem(&file), npy::read(&file)?);
+                let name = stem(&file);
+                if arrays.contains_key(&name) {
+                    return Err(Diagnostic::new(format!(
+                        "the folder `{}` has two files for an array `{name}`",
+                        path.display()
+                    ))
+                    .help("rename one of them; names of arrays are UTF-8"));
+                }
+                arrays.insert(name, npy::read(&file)?);
             }
         }
         if arrays.is_empty() {
@@ -84,11 +109,11 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
         return Ok(arrays);
     }
     match Format::of(path)? {
-        Format::Npz => npz::Npz::open(path)?.read_all(),
+        Format::Npz => npz::Npz::open_within(path, limit)?.read_all(),
         Format::Safetensors => safetensors::SafetensorsFile::open(path)?.read_all(),
         Format::Npy => Ok(Arrays::from([(stem(path), npy::read(path)?)])),
         Format::Csv => {
-            let table = csv::Table::read(path, csv::Header::Detect)?;
+            let table = csv::Table::read_within(path, csv::Header::Detect, limit)?;
             let Some(names) = table.names() else {
                 return Ok(Arrays::from([("table".into(), table.to_literal(DType::F64)?)]));
             };
@@ -109,7 +134,14 @@ fn stem(path: &Path) -> String {
 
 /// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if there is just
 /// one) and must be absent for `.npy` and `.csv`. A table without a header becomes f64 `[rows, columns]`.
+///
+/// Compressed files are read within the default limit.
 pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {
+    read_one_within(path, key, InflateLimit::default())
+}
+
+/// [`read_one`], where a compressed file may inflate to `limit`.
+pub fn read_one_within(path: impl AsRef<Path>, key: Option<&str>, limit: InflateLimit) -> Result<Literal> {
     let path = path.as_ref();
     let only = |names: Vec<String>| match (key, names.as_slice()) {
         (Some(key), _) => Ok(key.to_owned()),
@@ -125,14 +157,14 @@ pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {
     match format {
         Format::Npy => npy::read(path),
         Format::Npz => {
-            let mut file = npz::Npz::open(path)?;
+            let mut file = npz::Npz::open_within(path, limit)?;
             file.read(&only(file.names())?)
         }
         Format::Safetensors => {
             let file = safetensors::SafetensorsFile::open(path)?;
             file.read(&only(file.names().map(str::to_owned).collect())?)
         }
-        Format::Csv => csv::Table::read(path, csv::Header::Detect)?.to_literal(DType::F64),
+        Format::Csv => csv::Table::read_within(path, csv::Header::Detect, limit)?.to_literal(DType::F64),
     }
 }
 

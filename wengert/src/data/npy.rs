@@ -11,7 +11,7 @@
 
 use super::bytes::little_endian;
 use super::map::Map;
-use crate::atomic;
+use crate::{atomic, available_memory};
 use std::io::{self, Write};
 use std::path::Path;
 use wengert_core::{DType, Diagnostic, Literal, Result, with_native};
@@ -88,6 +88,11 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
         ))
         .help("the file is damaged or was cut short"));
     }
+    // A copy, and those of it that big-endian numbers and Fortran order take.
+    let copies = 1 + u64::from(big_endian) + u64::from(fortran);
+    available_memory::check((data.len() as u64).saturating_mul(copies), || {
+        format!("an array {dtype}{shape:?}")
+    })?;
     let swapped: Vec<u8>;
     let data = if big_endian {
         swapped = data.chunks_exact(size).flat_map(|element| element.iter().rev()).copied().collect();

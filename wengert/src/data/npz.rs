@@ -2,9 +2,11 @@
 //!
 //! Entries may be stored or deflated. Written archives store them (weights and images hardly compress, and a
 //! stored archive is what `numpy.savez` writes) in order of name with the ZIP format's earliest date, so the same
-//! arrays give the same bytes. A deflated entry is read in steps and up to the size the archive states, which in turn
-//! is refused if no deflate stream of its length could hold so much.
+//! arrays give the same bytes. An entry is read up to the size that the archive states, which is refused if no
+//! deflate stream of its length could hold so much, and if the entries that were read so far have more bytes
+//! together than the limit allows ([`super::inflate`]). Stored entries count too: several of them may share bytes.
 
+use super::inflate::{Inflate, InflateLimit, exceeded};
 use super::map::Map;
 use super::{Arrays, listed, npy, sorted};
 use crate::atomic::{self, cannot};
@@ -22,18 +24,27 @@ const DEFLATE_LIMIT: u64 = 1032;
 pub struct Npz {
     path: PathBuf,
     length: u64,
+    /// Most bytes of all entries.
+    limit: u64,
+    /// Those of the entries that were read.
+    inflated: u64,
     archive: ZipArchive<Cursor<Map>>,
 }
 
 impl Npz {
-    /// Opens an archive and reads its directory.
+    /// Opens an archive and reads its directory; entries are decompressed within the default limit.
     pub fn open(path: impl AsRef<Path>) -> Result<Npz> {
+        Npz::open_within(path, InflateLimit::default())
+    }
+
+    /// Opens an archive and reads its directory.
+    pub fn open_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Npz> {
         let path = path.as_ref();
         let map = Map::open(path)?;
         let length = map.len() as u64;
         let archive =
             ZipArchive::new(Cursor::new(map)).map_err(|e| cannot("read", path, &e).help(DAMAGED))?;
-        Ok(Npz { path: path.to_owned(), length, archive })
+        Ok(Npz { path: path.to_owned(), length, limit: limit.of_file(length), inflated: 0, archive })
     }
 
     /// Names of the arrays, sorted, without `.npy`.
@@ -64,13 +75,18 @@ impl Npz {
         if stated > possible {
             return Err(failed(&format_args!("{stated} bytes cannot come of {packed}")));
         }
-        let mut bytes = Vec::new();
-        // One byte more than stated tells a stream that is too long; `read_to_end` grows as data comes.
-        entry.take(stated + 1).read_to_end(&mut bytes).map_err(|e| failed(&e))?;
+        if self.inflated.saturating_add(stated) > self.limit {
+            return Err(exceeded(&self.path, self.length, self.limit).context(&what));
+        }
+        self.inflated += stated;
+        let inflate =
+            Inflate { path: &self.path, compressed: self.length, most: stated + 1, limit: self.limit };
+        // One byte more than stated tells a stream that is too long.
+        let bytes = inflate.read(entry.take(stated + 1), |e| failed(&e))?;
         if bytes.len() as u64 != stated {
             return Err(failed(&format_args!("{stated} bytes stated, {} found", bytes.len())));
         }
-        npy::parse(&bytes).map_err(|error| error.context(what))
+        npy::parse(&bytes).map_err(|error| error.context(&what))
     }
 
     /// Reads every array.
@@ -175,6 +191,14 @@ mod tests {
         archive.finish().unwrap().flush().unwrap();
         assert!(fs::metadata(&path).unwrap().len() < 20_000);
         assert_eq!(Npz::open(&path).unwrap().read("z").unwrap(), literal);
+        // The sum of what was read counts, and an entry that is read twice counts twice.
+        let within = |most: u64| Npz::open_within(&path, InflateLimit::bytes(most)).unwrap();
+        within(8_000_128).read("z").unwrap();
+        let error = within(8_000_127).read("z").unwrap_err().to_string();
+        assert!(error.contains("--max-decompressed") && error.contains("`z`"), "{error}");
+        let mut twice = within(16_000_000);
+        twice.read("z").unwrap();
+        assert!(twice.read("z").unwrap_err().to_string().contains("--max-decompressed"));
         // State 4 GB instead of 8 MB, in the local header and in the directory.
         let good = fs::read(&path).unwrap();
         let size = (8_000_000u32 + 128).to_le_bytes();

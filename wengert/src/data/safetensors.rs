@@ -2,15 +2,18 @@
 //!
 //! Reading maps the file and checks the header against its length; a tensor is copied out when asked for. Written
 //! files are ordered by dtype (larger elements first, which keeps every tensor aligned), then by name, as the
-//! reference implementation orders them, and carry no metadata: the same tensors give the same bytes.
+//! reference implementation orders them, and carry no metadata but a checksum, if one is asked for
+//! ([`write_checked`]): the same tensors give the same bytes. A checksum that is there is verified.
 
 use super::bytes::little_endian;
+use super::checksum;
 use super::map::Map;
 use super::{Arrays, listed, sorted};
-use crate::atomic;
+use crate::{atomic, available_memory};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
@@ -29,12 +32,14 @@ pub struct SafetensorsFile {
 }
 
 impl SafetensorsFile {
-    /// Maps a file and checks its header: every tensor lies within the file, none overlap, nothing is left over.
+    /// Maps a file and checks its header: every tensor lies within the file, none overlap, nothing is left over; and the
+    /// checksum, if it has one.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
         let map = Map::open(path)?;
+        let parsed = header(&map).and_then(|parsed| checksum::verify(&map).map(|_| parsed));
         let (start, entries) =
-            header(&map).map_err(|e| e.context(format_args!("cannot read `{}`", path.display())))?;
+            parsed.map_err(|e| e.context(format_args!("cannot read `{}`", path.display())))?;
         Ok(SafetensorsFile { path: path.to_owned(), map, start, entries })
     }
 
@@ -111,6 +116,18 @@ pub fn write<'a>(
     atomic::write(path, |file| image.write_to(file))
 }
 
+/// [`write`], with a checksum over the whole file, which every reader of this crate verifies.
+pub fn write_checked<'a>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let tensors = sorted(path, tensors)?;
+    let image =
+        Image::checked(tensors).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
+    atomic::write(path, |file| image.write_to(file))
+}
+
 /// What a file consists of, before it is written.
 pub(crate) struct Image<'a> {
     header: String,
@@ -120,6 +137,25 @@ pub(crate) struct Image<'a> {
 impl<'a> Image<'a> {
     /// Lays out tensors with distinct names, sorted by name.
     pub(crate) fn new(tensors: Vec<(&'a str, &'a Literal)>) -> Result<Image<'a>> {
+        Image::with(tensors, None)
+    }
+
+    /// [`new`](Self::new), with a checksum.
+    fn checked(tensors: Vec<(&'a str, &'a Literal)>) -> Result<Image<'a>> {
+        let metadata = HashMap::from([(checksum::KEY.to_owned(), checksum::NO_DIGITS.to_owned())]);
+        let mut image = Image::with(tensors, Some(metadata))?;
+        let length = (image.header.len() as u64).to_le_bytes();
+        let parts = [Cow::from(&length[..]), Cow::from(image.header.as_bytes())];
+        let digits =
+            checksum::digits(parts.into_iter().chain(image.tensors.iter().map(|t| little_endian(t))));
+        image.header = image.header.replacen(checksum::NO_DIGITS, &digits, 1);
+        Ok(image)
+    }
+
+    fn with(
+        tensors: Vec<(&'a str, &'a Literal)>,
+        metadata: Option<HashMap<String, String>>,
+    ) -> Result<Image<'a>> {
         let mut tensors: Vec<_> =
             tensors.into_iter().map(|(name, literal)| (dtype_of(literal), name, literal)).collect();
         // Stable: by name within a dtype.
@@ -138,7 +174,7 @@ impl<'a> Image<'a> {
                 (name.to_string(), info)
             })
             .collect();
-        let metadata = Metadata::new(None, infos).map_err(|e| Diagnostic::new(e.to_string()))?;
+        let metadata = Metadata::new(metadata, infos).map_err(|e| Diagnostic::new(e.to_string()))?;
         let mut header = serde_json::to_string(&metadata).map_err(|e| Diagnostic::new(e.to_string()))?;
         header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
         if header.len() as u64 > LONGEST_HEADER {
@@ -153,6 +189,15 @@ impl<'a> Image<'a> {
         file.write_all(self.header.as_bytes())?;
         self.tensors.iter().try_for_each(|literal| file.write_all(&little_endian(literal)))
     }
+}
+
+/// Reads every tensor of a file's contents, which must have a checksum. Errors do not name the file.
+pub(crate) fn parse_checked(bytes: &[u8]) -> Result<Arrays> {
+    if checksum::verify(bytes)? {
+        return parse(bytes);
+    }
+    Err(Diagnostic::new("it has no checksum")
+        .help("the file was damaged, or is no checkpoint of this version"))
 }
 
 /// Reads every tensor of a file's contents. Errors do not name the file.
@@ -170,6 +215,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Arrays> {
 /// The tensor that `info` describes; the header's check put it within `data`.
 fn tensor(data: &[u8], info: &TensorInfo) -> Result<Literal> {
     let (from, to) = info.data_offsets;
+    available_memory::check((to - from) as u64, || format!("a tensor of shape {:?}", info.shape))?;
     Literal::from_bytes(dtype_from(info)?, &info.shape, &data[from..to])
 }
 
@@ -281,6 +327,32 @@ mod tests {
         let file = SafetensorsFile::open(&path).unwrap();
         assert!(file.read("a").unwrap_err().message.contains("I16"));
         assert!(file.read("b").unwrap_err().to_string().contains("it has `a`"));
+    }
+
+    #[test]
+    fn a_checksum_finds_every_flipped_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        // A name that has the digits that stand for no checksum.
+        let tensors = [("00000000", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[5]))];
+        write_checked(&path, tensors).unwrap();
+        let good = fs::read(&path).unwrap();
+        assert_eq!(SafeTensors::deserialize(&good).unwrap().names().len(), 2, "others read it, too");
+        assert_eq!(SafetensorsFile::open(&path).unwrap().read("b").unwrap(), *tensors[1].1);
+        assert_eq!(parse_checked(&good).unwrap()["00000000"], *tensors[0].1);
+        for bit in 0..8 * good.len() {
+            let mut damaged = good.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse_checked(&damaged).is_err(), "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert!(parse_checked(&good[..length]).is_err(), "{length} bytes");
+        }
+        write(&path, tensors).unwrap();
+        assert!(parse_checked(&fs::read(&path).unwrap()).unwrap_err().message.contains("no checksum"));
+        let last = good.len() - 1;
+        fs::write(&path, [&good[..last], &[good[last] ^ 1]].concat()).unwrap();
+        assert!(SafetensorsFile::open(&path).unwrap_err().message.contains("do not match its checksum"));
     }
 
     #[test]

@@ -11,14 +11,18 @@
 //!
 //! The first four have a shape of their own and thereby bind the dimension variables of a function
 //! (`x: f32[B,64]` with a file of shape `[360,64]` makes B 360); the last two take the input's shape, whose variables the
-//! others, or the caller, must have bound. [`resolve`] sees to that order.
+//! others, or the caller, must have bound. [`find`] sees to that order, and makes nothing up: what it found says how
+//! many bytes it takes, so that a plan can be made for the memory that is left. [`resolve`] does both.
 
 use super::csv::{Header, Table};
-use super::{Format, listed, read_one};
+use super::inflate::InflateLimit;
+use super::{Format, listed, read_one_within};
 use crate::random::{SplitMix64, hash_name};
-use std::path::PathBuf;
+use crate::{available_memory, os_text};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use wengert_core::text::Cursor;
-use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
+use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType, with_native};
 
 /// Where a tensor comes from.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,19 +43,16 @@ pub enum Spec {
 }
 
 impl Spec {
-    /// Reads a spec.
-    pub fn parse(text: &str) -> Result<Spec> {
+    /// Reads a spec. The path of a file need not be UTF-8.
+    pub fn parse(text: impl AsRef<OsStr>) -> Result<Spec> {
+        let text = text.as_ref();
         let malformed = |message: String| Diagnostic::new(message).help(FORMS);
-        if let Some(file) = text.strip_prefix('@') {
-            let (path, key) = match file.strip_suffix(']').and_then(|f| f.split_once('[')) {
-                Some((path, key)) => (path, Some(key.to_owned())),
-                None => (file, None),
-            };
-            if path.is_empty() {
-                return Err(malformed(format!("`{text}` names no file")));
-            }
-            return Ok(Spec::File { path: path.into(), key });
+        if let Some(file) = os_text::strip_prefix(text, b'@') {
+            return Spec::file(file).map_err(|error| error.help(FORMS));
         }
+        let text = text
+            .to_str()
+            .ok_or_else(|| malformed(format!("`{}` is no UTF-8 text", Path::new(text).display())))?;
         if text == "zeros" {
             return Ok(Spec::Zeros);
         }
@@ -71,19 +72,37 @@ impl Spec {
         Ok(Spec::Value(elements_of(dtype, &shape, elements).map_err(|e| e.context(short(text)))?))
     }
 
+    /// `PATH` or `PATH[KEY]`.
+    pub fn file(text: impl AsRef<OsStr>) -> Result<Spec> {
+        let text = text.as_ref();
+        let (path, key) = match os_text::strip_suffix(text, b']').and_then(|f| os_text::split_once(f, b'[')) {
+            Some((path, key)) => (path, Some(key)),
+            None => (text, None),
+        };
+        if path.is_empty() {
+            return Err(Diagnostic::new(format!("`@{}` names no file", Path::new(text).display())));
+        }
+        let utf8 = |key: &OsStr| {
+            let wrong =
+                || Diagnostic::new(format!("`{}` names no array: it is no UTF-8", Path::new(key).display()));
+            key.to_str().map(str::to_owned).ok_or_else(wrong)
+        };
+        Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()? })
+    }
+
     /// The tensor, if it has a shape of its own; `ty` is the input it is for.
-    fn own(&self, ty: &TensorType) -> Result<Option<Literal>> {
+    fn own(&self, ty: &TensorType, limit: InflateLimit) -> Result<Option<Literal>> {
         Ok(match self {
             Spec::Value(literal) => Some(literal.clone()),
             // A table has no dtype: it takes the input's, and one column may be a vector.
             Spec::File { path, key: None } if Format::of(path)? == Format::Csv => {
-                let table = Table::read(path, Header::Detect)?;
+                let table = Table::read_within(path, Header::Detect, limit)?;
                 Some(match (ty.rank(), table.columns()) {
                     (1, 1) => table.column(0, ty.dtype)?,
                     _ => table.to_literal(ty.dtype)?,
                 })
             }
-            Spec::File { path, key } => Some(read_one(path, key.as_deref())?),
+            Spec::File { path, key } => Some(read_one_within(path, key.as_deref(), limit)?),
             Spec::Random(_) | Spec::Zeros => None,
         })
     }
@@ -102,16 +121,71 @@ fn elements_of(dtype: DType, shape: &[usize], text: &str) -> Result<Literal> {
     Literal::from_scalars(dtype, shape, &values)
 }
 
-/// The tensors for a function's inputs, in their order.
-///
-/// `inputs` are names and types (which may have variables), `specs` names and texts as given. Variables that files
-/// and values determine are added to `binding`. Errors: a name that is no input or is given twice, an input without a
-/// spec, another dtype or rank or extent than the input's, and everything that reading a file can meet.
+/// A tensor for an input: read, or about to be made.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// The input.
+    pub name: String,
+    /// Its type, without dimension variables.
+    pub ty: TensorType,
+    source: Source,
+}
+
+/// Where the elements of a found tensor come from.
+#[derive(Clone, PartialEq, Debug)]
+enum Source {
+    /// They are there.
+    Given(Literal),
+    /// They are made up from a seed.
+    Random(u64),
+    /// They are zeros.
+    Zeros,
+}
+
+impl Found {
+    /// Bytes that [`make`](Self::make) takes.
+    pub fn bytes_to_make(&self) -> u64 {
+        match self.source {
+            Source::Given(_) => 0,
+            _ => self.ty.bytes().map_or(u64::MAX, |bytes| bytes as u64),
+        }
+    }
+
+    /// The input's name and tensor.
+    ///
+    /// Error: there is not so much memory.
+    pub fn make(self) -> Result<(String, Literal)> {
+        let literal = match self.source {
+            Source::Given(literal) => literal,
+            Source::Random(seed) => random(&self.ty, seed, &self.name)?,
+            Source::Zeros => Literal::zeros(self.ty.dtype, &extents(&self.ty)?),
+        };
+        Ok((self.name, literal))
+    }
+}
+
+/// [`find`], with all tensors made; compressed files are read within the default limit.
 pub fn resolve(
     inputs: &[(&str, &TensorType)],
     specs: &[(&str, Spec)],
     binding: &mut Binding,
 ) -> Result<Vec<(String, Literal)>> {
+    find(inputs, specs, binding, InflateLimit::default())?.into_iter().map(Found::make).collect()
+}
+
+/// The tensors for a function's inputs, in their order.
+///
+/// `inputs` are names and types (which may have variables), `specs` names and texts as given. Variables that files
+/// and values determine are added to `binding`. Compressed files may inflate to `limit`.
+///
+/// Errors: a name that is no input or is given twice, an input without a spec, another dtype or rank or extent than
+/// the input's, and everything that reading a file can meet.
+pub fn find(
+    inputs: &[(&str, &TensorType)],
+    specs: &[(&str, Spec)],
+    binding: &mut Binding,
+    limit: InflateLimit,
+) -> Result<Vec<Found>> {
     for (i, (name, _)) in specs.iter().enumerate() {
         if !inputs.iter().any(|(input, _)| input == name) {
             let names: Vec<_> = inputs.iter().map(|(name, _)| *name).collect();
@@ -128,7 +202,7 @@ pub fn resolve(
             Diagnostic::new(format!("input `{name}` ({ty}) is not given"))
                 .help(format!("add `--input {name}=SPEC`; {FORMS}"))
         })?;
-        let own = spec.own(ty).map_err(|e| e.context(format_args!("input `{name}`")))?;
+        let own = spec.own(ty, limit).map_err(|e| e.context(format_args!("input `{name}`")))?;
         if let Some(literal) = &own {
             bind(name, ty, literal, binding)?;
         }
@@ -138,12 +212,13 @@ pub fn resolve(
         .into_iter()
         .map(|(name, ty, spec, own)| {
             let bound = ty.bind(binding).map_err(|e| e.context(format_args!("input `{name}`")))?;
-            let literal = match (own, spec) {
-                (Some(literal), _) => literal,
-                (None, Spec::Random(seed)) => random(&bound, *seed, name)?,
-                (None, _) => Literal::zeros(bound.dtype, &extents(&bound)?),
+            let source = match (own, spec) {
+                (Some(literal), _) => Source::Given(literal),
+                (None, Spec::Random(seed)) => Source::Random(*seed),
+                (None, _) => Source::Zeros,
             };
-            Ok((name.to_owned(), literal))
+            checked_bytes(&bound)?;
+            Ok(Found { name: name.to_owned(), ty: bound, source })
         })
         .collect()
 }
@@ -171,31 +246,30 @@ pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Bindin
 pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
     let mut stream = SplitMix64::of(seed, &[hash_name(name)]);
     let shape = extents(ty)?;
-    let count = shape.iter().product();
-    let values: Vec<Scalar> = (0..count)
-        .map(|_| match ty.dtype {
-            DType::Bool => Scalar::of(stream.next_u64() >> 63 == 1),
-            DType::U32 => Scalar::of((stream.next_u64() >> 32) as u32),
-            d if d.is_float() => Scalar::from_f64(d, 2.0 * stream.unit_f64() - 1.0),
-            d => Scalar::from_i64(d, stream.below(10) as i64),
-        })
-        .collect();
-    Literal::from_scalars(ty.dtype, &shape, &values)
+    let count: usize = shape.iter().product();
+    let mut element = || match ty.dtype {
+        DType::Bool => Scalar::of(stream.next_u64() >> 63 == 1),
+        DType::U32 => Scalar::of((stream.next_u64() >> 32) as u32),
+        d if d.is_float() => Scalar::from_f64(d, 2.0 * stream.unit_f64() - 1.0),
+        d => Scalar::from_i64(d, stream.below(10) as i64),
+    };
+    with_native!(ty.dtype, T => {
+        Literal::from_vec(&shape, (0..count).map(|_| element().get::<T>()).collect())
+    })
+}
+
+/// Bytes of a bound type, refused where no process has so many.
+fn checked_bytes(ty: &TensorType) -> Result<u64> {
+    let too_large = || Diagnostic::new(format!("a tensor {ty} is larger than any memory"));
+    let bytes = ty.bytes().ok_or_else(too_large)?;
+    // The 2^47 bytes that a process can address on today's 64-bit machines.
+    if bytes >= 1 << 47 { Err(too_large()) } else { Ok(bytes as u64) }
 }
 
 /// Extents of a bound type, refused where there is no memory for the tensor.
 fn extents(ty: &TensorType) -> Result<Vec<usize>> {
-    let too_large = || Diagnostic::new(format!("a tensor {ty} is larger than any memory"));
-    let bytes = ty.bytes().ok_or_else(too_large)?;
-    // The 2^47 bytes that a process can address on today's 64-bit machines.
-    if bytes >= 1 << 47 {
-        return Err(too_large());
-    }
-    // A trial, since the allocation itself would end the process.
-    if Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
-        return Err(Diagnostic::new(format!("there is no memory for a tensor {ty} ({bytes} bytes)")));
-    }
-    ty.extents().ok_or_else(too_large)
+    available_memory::check(checked_bytes(ty)?, || format!("a tensor {ty}"))?;
+    Ok(ty.extents().expect("its bytes were counted"))
 }
 
 fn short(text: &str) -> String {
@@ -223,7 +297,7 @@ mod tests {
             ["2x2xf32=1.0 -2.5 inf nan", "i32=-7", "0x3xu8=", "2xbool=true false", "3xbf16=1.0 0.1 2.0"]
         {
             let Spec::Value(literal) = Spec::parse(text).unwrap() else { panic!("{text} is a value") };
-            assert_eq!(Spec::parse(&literal.to_string()).unwrap(), Spec::Value(literal));
+            assert_eq!(Spec::parse(literal.to_string()).unwrap(), Spec::Value(literal));
         }
         for (bad, says) in [
             ("2x2xf32=1 2 3", "3 elements do not fill"),
@@ -269,7 +343,7 @@ mod tests {
         says(&[specs[0].clone(), specs[0].clone()], &mut Binding::new(), "twice");
         says(&specs, &mut Binding::new().with("B", 4), "the tensor given is f32[5,3]");
         let zeros = [("x", Spec::Zeros), ("y", Spec::Zeros), ("z", Spec::Zeros)];
-        says(&zeros, &mut Binding::new(), "bind it");
+        says(&zeros, &mut Binding::new(), "bind `B`");
         says(&zeros, &mut Binding::new().with("B", 1 << 60), "larger than any memory");
         let wrong = [("x", Spec::parse("5x3xf64=".trim_end()).unwrap_or(Spec::Zeros)), specs[1].clone()];
         assert!(resolve(&inputs, &wrong, &mut Binding::new()).is_err());

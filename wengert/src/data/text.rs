@@ -1,20 +1,31 @@
 //! Prose: UTF-8, plain or gzipped. Gzip is told by the contents, not by the name.
 
+use super::inflate::{Inflate, InflateLimit};
 use super::map::Map;
-use crate::atomic;
+use crate::{atomic, available_memory};
 use flate2::read::MultiGzDecoder;
 use std::borrow::Cow;
-use std::io::{self, Read};
 use std::path::Path;
 use wengert_core::{Diagnostic, Result};
 
+/// Reads a text, decompressed within the default limit.
+///
+/// Errors: those of [`read_within`].
+pub fn read(path: impl AsRef<Path>) -> Result<String> {
+    read_within(path, InflateLimit::default())
+}
+
 /// Reads a text.
 ///
-/// Errors: the file cannot be read or decompressed; a line that is no UTF-8, which is named.
-pub fn read(path: impl AsRef<Path>) -> Result<String> {
+/// Errors: the file cannot be read or decompressed, or is larger than the limit; a line that is no UTF-8, which
+/// is named.
+pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String> {
     let path = path.as_ref();
     let map = Map::open(path)?;
-    let bytes = unpacked(&map).map_err(|error| atomic::cannot("read", path, &error))?;
+    let bytes = unpacked(path, &map, limit)?;
+    if let Cow::Borrowed(bytes) = &bytes {
+        available_memory::check(bytes.len() as u64, || format!("the contents of `{}`", path.display()))?;
+    }
     String::from_utf8(bytes.into_owned()).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..valid].iter().filter(|b| **b == b'\n').count();
@@ -22,14 +33,15 @@ pub fn read(path: impl AsRef<Path>) -> Result<String> {
     })
 }
 
-/// The contents, decompressed if they are gzipped. The output grows as data comes, so it is bounded by what the
-/// file really holds.
-fn unpacked(bytes: &[u8]) -> io::Result<Cow<'_, [u8]>> {
+/// The contents, decompressed if they are gzipped.
+fn unpacked<'a>(path: &Path, bytes: &'a [u8], limit: InflateLimit) -> Result<Cow<'a, [u8]>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(Cow::Borrowed(bytes));
     }
-    let mut text = Vec::new();
-    MultiGzDecoder::new(bytes).read_to_end(&mut text)?;
+    let compressed = bytes.len() as u64;
+    let most = limit.of_file(compressed);
+    let inflate = Inflate { path, compressed, most, limit: most };
+    let text = inflate.read(MultiGzDecoder::new(bytes), |error| atomic::cannot("read", path, &error))?;
     Ok(Cow::Owned(text))
 }
 
@@ -56,5 +68,22 @@ mod tests {
         assert!(read(&path).unwrap_err().message.contains("a.txt"));
         write(b"good\nb\xffd\n");
         assert!(read(&path).unwrap_err().message.contains("line 2 is no UTF-8 text"));
+    }
+
+    /// Members of a gzip file are decompressed one after another; the limit is for all of them.
+    #[test]
+    fn a_bomb_ends_at_the_limit() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("bomb.csv.gz");
+        let mut member = GzEncoder::new(Vec::new(), Compression::fast());
+        member.write_all(&vec![b'0'; 1 << 20]).unwrap();
+        let member = member.finish().unwrap();
+        // 512 MiB in 4 MB or so.
+        std::fs::write(&path, member.repeat(512)).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 3 << 20);
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("bomb.csv.gz") && error.contains("--max-decompressed"), "{error}");
+        assert_eq!(read_within(&path, InflateLimit::bytes(512 << 20)).unwrap().len(), 512 << 20);
+        assert!(read_within(&path, InflateLimit::bytes((512 << 20) - 1)).is_err());
     }
 }

@@ -5,6 +5,7 @@
 //! nothing but the literals that it returns.
 
 use super::profile::{KernelTime, by_kernel};
+use crate::available_memory::{self, Promise};
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,18 +24,30 @@ struct Running {
     outputs: Vec<AlignedBytes>,
     /// Numbers of the plan's variables by key path.
     variables: BTreeMap<String, usize>,
+    /// The arena and the outputs until the first run, which touches them.
+    promise: Option<Promise>,
 }
 
 impl CpuRunner {
-    /// Makes a plan ready.
+    /// Makes a plan ready, of which a run takes at most so many operations.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
-    pub(super) fn new(plan: &Plan) -> Result<Self> {
-        let executable = Executable::new(plan)?;
+    pub(super) fn new(plan: &Plan, work_limit: u64) -> Result<Self> {
+        let mut executable = Executable::new(plan)?;
+        executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));
         let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
-        Ok(CpuRunner(Mutex::new(Running { executable, outputs: outputs.collect::<Result<_>>()?, variables })))
+        let outputs: Vec<AlignedBytes> = outputs.collect::<Result<_>>()?;
+        let constants: u64 = plan.constants.iter().map(|c| plan.values[c.value].bytes()).sum();
+        let untouched = executable.bytes() as u64 - constants;
+        let untouched = outputs.iter().map(|bytes| bytes.len() as u64).fold(untouched, u64::saturating_add);
+        let promise = Some(Promise::to_touch(untouched));
+        // What the threads need besides is known only now.
+        available_memory::check_promises(|| {
+            format!("@{} and the scratch memory of its threads", plan.function)
+        })?;
+        Ok(CpuRunner(Mutex::new(Running { executable, outputs, variables, promise })))
     }
 
     /// Measures from now on what kernels take.
@@ -52,16 +65,16 @@ impl CpuRunner {
     pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
         // A run that panicked leaves nothing in arena and outputs that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { executable, outputs, variables } = &mut *running;
+        let Running { executable, outputs, variables, promise } = &mut *running;
         let made = executable.plan().variables.iter().filter(|v| v.before.is_none());
         let made: Vec<_> = made.map(|v| (v.name.as_str(), v.dtype, &v.shape[..])).collect();
         if !made.is_empty() {
             store.make(&made)?;
         }
         let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
-        let written: Vec<Buffer<'_>> =
+        let mut written: Vec<Buffer<'_>> =
             outputs.iter_mut().map(|bytes| Buffer::writing(&mut bytes[..])).collect();
-        let mut stored: Vec<Option<Buffer<'_>>> = vec![None; variables.len()];
+        let mut stored: Vec<Option<Buffer<'_>>> = (0..variables.len()).map(|_| None).collect();
         for (path, variable) in store.iter_mut() {
             if let Some(i) = variables.get(path) {
                 let declared = &executable.plan().variables[*i];
@@ -72,8 +85,9 @@ impl CpuRunner {
             }
         }
         let stored = stored.into_iter().collect::<Option<Vec<_>>>();
-        let stored = stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
-        executable.run(Memory { inputs: &inputs, outputs: &written, variables: &stored })?;
+        let mut stored = stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
+        executable.run(Memory { inputs: &inputs, outputs: &mut written, variables: &mut stored })?;
+        *promise = None;
         let plan = executable.plan();
         let results = plan.outputs.iter().zip(outputs);
         results.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes)).collect()

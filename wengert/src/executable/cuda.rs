@@ -2,13 +2,14 @@
 
 use crate::data::bytes::little_endian;
 use crate::device::DeviceOptions;
+use crate::outputs::Returned;
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{DType, Diagnostic, Literal, Result};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device};
@@ -68,13 +69,14 @@ struct Running {
 }
 
 impl CudaRunner {
-    /// Makes a plan ready.
+    /// Makes a plan ready, of which a run takes at most so many operations.
     ///
     /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough memory.
-    pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>) -> Result<Self> {
+    pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let mut options = gpu.options.lock().unwrap_or_else(PoisonError::into_inner);
         let known = options.tuning.len();
-        let executable = Executable::new(&gpu.device, plan, &mut options)?;
+        let mut executable = Executable::new(&gpu.device, plan, &mut options)?;
+        executable.limit(work_limit);
         if let Some(path) = gpu.tuning.as_deref().filter(|_| options.tuning.len() > known) {
             options.tuning.save(path)?;
         }
@@ -85,8 +87,14 @@ impl CudaRunner {
         Ok(CudaRunner(Mutex::new(Running { executable, sources, variables })))
     }
 
-    /// Runs it on inputs in the plan's order and the session's variables, which have the plan's types and lie on the device.
-    pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
+    /// Says that many runs follow.
+    pub(super) fn expect_repeats(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.expect_repeats();
+    }
+
+    /// Starts a run on inputs in the plan's order and the session's variables, which have the
+    /// plan's types and lie on the device.
+    pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
         // A run that panicked leaves nothing that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { executable, sources, variables } = &mut *running;
@@ -107,7 +115,13 @@ impl CudaRunner {
             places.fold(failure.error, |error, (location, what)| error.at(location, what))
         })?;
         let plan = executable.plan();
-        let results = plan.outputs.iter().zip(outputs);
-        results.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, &bytes)).collect()
+        let types: Vec<(DType, Vec<usize>)> =
+            plan.outputs.iter().map(|o| (plan.values[o.value].dtype, o.shape.clone())).collect();
+        Ok(Returned::later(move || {
+            let literal = |((dtype, shape), bytes): (&(DType, Vec<usize>), &[u8])| {
+                Literal::from_bytes(*dtype, shape, bytes)
+            };
+            types.iter().zip(outputs.wait()?).map(literal).collect()
+        }))
     }
 }

@@ -30,6 +30,8 @@ struct Running {
     sources: Option<Sources>,
     machine: Emulated,
     variables: BTreeMap<String, usize>,
+    /// Most operations of a run.
+    work_limit: u64,
 }
 
 /// The machine: kernels and memory.
@@ -49,10 +51,10 @@ struct Emulated {
 }
 
 impl EmulatorRunner {
-    /// Makes a plan for a GPU ready.
+    /// Makes a plan for a GPU ready, of which a run takes at most so many operations.
     ///
     /// Errors: the plan is for no GPU that is known; there is not enough memory.
-    pub(super) fn new(plan: &Plan, sources: Option<Sources>) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
             let (function, target) = (&plan.function, &plan.target.name);
             Diagnostic::of_device(format!(
@@ -97,17 +99,17 @@ impl EmulatorRunner {
             instructions: 0,
         };
         let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
-        Ok(EmulatorRunner(Mutex::new(Running { lowered, sources, machine, variables })))
+        Ok(EmulatorRunner(Mutex::new(Running { lowered, sources, machine, variables, work_limit })))
     }
 
     /// Runs it on inputs in the plan's order and the session's variables, which have the plan's types. On an error no variable has changed.
     pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
         // A run that panicked leaves nothing that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { lowered, sources, machine, variables } = &mut *running;
+        let Running { lowered, sources, machine, variables, work_limit } = &mut *running;
         let plan = &lowered.plan;
         machine.begin(plan, given, store, variables)?;
-        lowered::run(lowered, machine).map_err(|failure| {
+        lowered::run(lowered, machine, *work_limit).map_err(|failure| {
             let places = sources.iter().flat_map(|s| s.of_step(failure.step));
             places.fold(failure.error, |error, (location, what)| error.at(location, what))
         })?;

@@ -5,15 +5,23 @@ mod cpu;
 mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
-mod host;
+mod indices;
 mod profile;
+mod room;
 
 pub use profile::KernelTime;
+pub use room::Need;
 
+#[cfg(feature = "cuda")]
+use crate::available_memory::Limit;
+use crate::available_memory::{Available, available};
 use crate::device::{Device, DeviceOptions};
+use crate::outputs::Returned;
 use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
+use indices::IndexChecks;
+use room::Recompile;
 use std::collections::BTreeMap;
 use wengert_compiler::pipeline::{self, Options, Sources};
 use wengert_compiler::probes;
@@ -42,7 +50,11 @@ impl Machine {
     /// Errors: it is not there, or not built into this version.
     pub fn open(device: Device, options: &DeviceOptions) -> Result<Machine> {
         match device {
-            Device::Cpu => Ok(Machine::Cpu),
+            Device::Cpu => {
+                // Its threads take address space, so they are started before memory is asked for.
+                wengert_cpu::Pool::global()?;
+                Ok(Machine::Cpu)
+            }
             Device::Interpreter => Ok(Machine::Interpreter),
             #[cfg(feature = "cuda")]
             Device::Emulator => Ok(Machine::Emulator),
@@ -66,14 +78,28 @@ impl Machine {
         }
     }
 
-    /// Bytes of memory that are free; nothing where that is not known.
+    /// Memory that is free; nothing where that is not known.
     ///
     /// Error: the device has failed.
-    pub fn free_memory(&self) -> Result<Option<u64>> {
+    pub fn free_memory(&self) -> Result<Option<Available>> {
         match self {
             #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Ok(Some(gpu.device().memory_info()?.0)),
-            _ => Ok(host::free_memory()),
+            Machine::Cuda(gpu) => {
+                let bytes = gpu.device().memory_info()?.0;
+                Ok(Some(Available { bytes, limit: Limit::Device, promised: 0 }))
+            }
+            _ => Ok(available()),
+        }
+    }
+
+    /// Waits until all runs are over.
+    ///
+    /// Error: the device has failed.
+    pub fn finish(&self) -> Result<()> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(gpu) => Ok(gpu.device().synchronise()?),
+            _ => Ok(()),
         }
     }
 
@@ -98,6 +124,17 @@ pub struct Executable {
     runner: Runner,
     /// Where the probes were made, by the names of their outputs.
     probes: BTreeMap<String, Location>,
+    /// The last outputs of the runner, which the signature does not have.
+    checks: IndexChecks,
+}
+
+/// How a function is compiled.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CompileOptions {
+    /// Most bytes that the plan may take.
+    pub memory_budget: Option<u64>,
+    /// Whether an index out of range is an error of the run.
+    pub check_indices: bool,
 }
 
 /// What runs it.
@@ -105,8 +142,8 @@ pub struct Executable {
 enum Runner {
     /// The graph interpreter.
     Graph(Function),
-    /// The plan interpreter.
-    Plan(Plan),
+    /// The plan interpreter, and the most operations of a run.
+    Plan(Plan, u64),
     /// The CPU's threads.
     Cpu(Box<CpuRunner>),
     /// An emulated GPU.
@@ -122,54 +159,85 @@ const LARGE: usize = 64;
 
 impl Runner {
     /// What runs a plan, made from these sources, on a machine. Nothing is left of what it took to compile it.
-    fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
+    fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
         let is_large = plan.steps.len() >= LARGE;
-        let runner = Runner::made(machine, plan, sources)?;
+        let runner = Runner::made(machine, plan, sources, work_limit)?;
         if is_large {
             wengert_cpu::memory::give_back();
         }
         Ok(runner)
     }
 
-    fn made(machine: &Machine, plan: Plan, sources: Option<Sources>) -> Result<Runner> {
+    fn made(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
         // The CPU's errors name no step, so they need no sources.
         #[cfg(not(feature = "cuda"))]
         drop(sources);
         Ok(match machine {
             // It follows the steps as they stand, whatever the target.
-            Machine::Interpreter => Runner::Plan(plan),
-            Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan)?)),
+            Machine::Interpreter => Runner::Plan(plan, work_limit),
+            Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan, work_limit)?)),
             #[cfg(feature = "cuda")]
-            Machine::Emulator => Runner::Emulator(Box::new(emulator::EmulatorRunner::new(&plan, sources)?)),
+            Machine::Emulator => {
+                Runner::Emulator(Box::new(emulator::EmulatorRunner::new(&plan, sources, work_limit)?))
+            }
             #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources)?)),
+            Machine::Cuda(gpu) => {
+                Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources, work_limit)?))
+            }
         })
     }
 }
 
 impl Executable {
-    /// Compiles `function` of `program` for a binding, to a plan of at most so many bytes.
+    /// Compiles `function` of `program` for a binding, in a session with these variables.
+    ///
+    /// Errors: what the compiler finds; there is not enough memory.
     pub fn compile(
         machine: &Machine,
         program: &Program,
         function: &Function,
         binding: &Binding,
-        memory_budget: Option<u64>,
+        options: CompileOptions,
+        variables: &Store,
     ) -> Result<Executable> {
         let (bound, probes) = probes::expose(function.bind(binding)?)?;
         let signature = Signature::of_function(&bound);
+        let (bound, checks) = match options.check_indices {
+            true => IndexChecks::added(bound)?,
+            false => (bound, IndexChecks::default()),
+        };
+        let (checked, unbound);
+        let made = match checks.is_empty() {
+            true => Recompile { program, function, binding },
+            false => {
+                (checked, unbound) = (Program::from_functions(vec![bound.clone()])?, Binding::new());
+                Recompile { program: &checked, function: &bound, binding: &unbound }
+            }
+        };
         if matches!(machine, Machine::Interpreter) {
-            return Ok(Executable { signature, runner: Runner::Graph(bound), probes });
+            room::check_graph(&bound, variables, made)?;
+            return Ok(Executable { signature, runner: Runner::Graph(bound), probes, checks });
         }
-        let (target, options) = (machine.target()?, Options { memory_budget, ..Options::default() });
-        let (plan, sources) = pipeline::compile_traced(program, &function.name, binding, &target, &options)?;
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, Some(sources))?, probes })
+        let target = machine.target()?;
+        let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
+        let (plan, sources) =
+            pipeline::compile_traced(made.program, &made.function.name, made.binding, &target, &planning)?;
+        room::check(machine, &plan, variables, Some(made))?;
+        // It is the caller's own program, so its work has no limit.
+        let runner = Runner::of_plan(machine, plan, Some(sources), u64::MAX)?;
+        Ok(Executable { signature, runner, probes, checks })
     }
 
-    /// Takes a verified plan.
-    pub fn load(machine: &Machine, plan: Plan) -> Result<Executable> {
+    /// Takes a verified plan, of which a run takes at most so many operations, in a session with
+    /// these variables.
+    ///
+    /// Errors: the plan is for another target; there is not enough memory.
+    pub fn load(machine: &Machine, plan: Plan, work_limit: u64, variables: &Store) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
-        Ok(Executable { signature, runner: Runner::of_plan(machine, plan, None)?, probes: BTreeMap::new() })
+        room::check(machine, &plan, variables, None)?;
+        let runner = Runner::of_plan(machine, plan, None, work_limit)?;
+        let (probes, checks) = (BTreeMap::new(), IndexChecks::default());
+        Ok(Executable { signature, runner, probes, checks })
     }
 
     /// Where a probe was made, if that is known.
@@ -203,28 +271,57 @@ impl Executable {
         }
     }
 
-    /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the `variables` that it reads are
-    /// there and of its types. State outputs replace their variables; the others are returned in the signature's order.
-    pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Vec<Literal>> {
-        match &self.runner {
+    /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the
+    /// `variables` that it reads are there and of its types. State outputs replace their variables;
+    /// the others are returned in the signature's order. A GPU may still be at work then.
+    ///
+    /// Errors: of the device; an index out of range, if that is checked, which leaves the variables
+    /// as they were.
+    pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
+        if self.checks.is_empty() {
+            return self.run_unchecked(given, variables);
+        }
+        let before = indices::Before::of(&self.signature, variables)?;
+        // The reports decide whether the variables are replaced, so this waits for the run.
+        let mut results = self.run_unchecked(given, variables)?.into_values()?;
+        match self.checks.fault(&results.split_off(results.len() - self.checks.len())) {
+            Some(fault) => {
+                before.restore(variables)?;
+                Err(fault)
+            }
+            None => Ok(Returned::now(results)),
+        }
+    }
+
+    fn run_unchecked(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
+        let values = match &self.runner {
             Runner::Cpu(runner) => runner.run(given, variables),
             #[cfg(feature = "cuda")]
             Runner::Emulator(runner) => runner.run(given, variables),
             #[cfg(feature = "cuda")]
-            Runner::Cuda(runner) => runner.run(given, variables),
+            Runner::Cuda(runner) => return runner.run(given, variables),
             Runner::Graph(function) => self.run_graph(function, given, variables),
-            Runner::Plan(plan) => {
+            Runner::Plan(plan, work_limit) => {
                 let before: Vec<Option<Literal>> = plan
                     .variables
                     .iter()
                     .map(|v| v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())).transpose())
                     .collect::<Result<_>>()?;
-                let run = plan::interpret(plan, given, &before)?;
+                let run = plan::interpret_within(plan, given, &before, *work_limit)?;
                 for (variable, value) in plan.variables.iter().zip(&run.variables) {
                     variables.set(&variable.name, value)?;
                 }
                 Ok(run.outputs)
             }
+        };
+        values.map(Returned::now)
+    }
+
+    /// Says that many runs follow.
+    pub fn expect_repeats(&self) {
+        #[cfg(feature = "cuda")]
+        if let Runner::Cuda(runner) = &self.runner {
+            runner.expect_repeats();
         }
     }
 
@@ -243,7 +340,7 @@ impl Executable {
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let mut returned = Vec::new();
-        for (output, value) in self.signature.outputs.iter().zip(interpret::run(function, &inputs)?) {
+        for (output, value) in function.outputs.iter().zip(interpret::run(function, &inputs)?) {
             match output.role {
                 OutputRole::State => variables.set(&output.name, &value)?,
                 OutputRole::Output => returned.push(value),

@@ -91,6 +91,7 @@ fn last(x: &Complex) -> usize {
 }
 
 fn along(x: &Complex, axes: &[usize], direction: Direction, caller: Location) -> Complex {
+    let _user = caller.attributed();
     let run = || -> Result<Complex> {
         let extents = axes.iter().map(|axis| extent(&[&x.0, &x.1], *axis)).collect::<Result<Vec<usize>>>()?;
         in_scope_of(&x.0, || {
@@ -127,11 +128,13 @@ fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
             .help("convert it to f32 or f64 first"));
     }
     let Some(extent) = first.shape().get(axis) else {
-        return Err(Diagnostic::new(format!("a Fourier transform along axis {axis} of {}", first.ty())));
+        return Err(Diagnostic::new(format!("a Fourier transform along axis {axis} of {}", first.ty()))
+            .help(format!("it has {} axes, counted from 0", first.rank())));
     };
     match extent.as_constant().map(usize::try_from) {
         Some(Ok(extent)) if extent > 0 => Ok(extent),
-        Some(_) => Err(Diagnostic::new(format!("a Fourier transform of nothing: {}", first.ty()))),
+        Some(_) => Err(Diagnostic::new(format!("a Fourier transform of no elements: {}", first.ty()))
+            .help("the axis has at least one element")),
         None => Err(Diagnostic::new(format!("a Fourier transform of {extent} elements")).help(
             "the length decides on the steps, so it has to be a number; other dimensions may be variables",
         )),

@@ -13,6 +13,7 @@ use crate::{DType, Diagnostic, Dim, Location, Tensor};
 #[track_caller]
 pub fn rfft(x: &Tensor) -> Complex {
     let caller = Location::caller();
+    let _user = caller.attributed();
     match extent(&[x], x.rank().saturating_sub(1)) {
         Ok(n) => in_scope_of(x, || parts(&if n.is_multiple_of(2) { even(x, n) } else { odd(x, n) })),
         Err(error) => failed(error, caller, 2),
@@ -26,6 +27,7 @@ pub fn rfft(x: &Tensor) -> Complex {
 #[track_caller]
 pub fn irfft(x: &Complex, n: usize) -> Tensor {
     let caller = Location::caller();
+    let _user = caller.attributed();
     let found = extent(&[&x.0, &x.1], x.0.rank().saturating_sub(1)).and_then(|found| match n / 2 + 1 {
         wanted if n > 0 && found == wanted => Ok(()),
         wanted => Err(Diagnostic::new(format!(

@@ -26,6 +26,10 @@ use wengert_core::{Diagnostic, Result};
 /// Most plans of a file.
 pub const MOST: usize = 16;
 
+/// Most operations of one run of a plan from a file, where nothing else is said ([`crate::DeviceOptions::work_limit`]): some days of a CPU, or
+/// 2^40 steps.
+pub const WORK_LIMIT: u64 = 1 << 50;
+
 /// Writes a `.plan` file. The same plan gives the same bytes.
 pub fn write(path: impl AsRef<Path>, plan: &Plan) -> Result<()> {
     write_all(path, std::slice::from_ref(plan))

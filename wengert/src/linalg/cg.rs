@@ -66,7 +66,8 @@ impl<B: VectorSpace> Cg<'_, B> {
         };
         match steps {
             Ok(steps) => {
-                custom_linear_solve(map, b, |map, b| self.run(map, b, &steps), TransposeSolve::Symmetric)
+                let run = |map: &dyn Fn(&B) -> B, b: &B| caller.attribute(|| self.run(map, b, &steps));
+                custom_linear_solve(map, b, run, TransposeSolve::Symmetric)
             }
             Err(error) => {
                 let error = error.at(caller, "conjugate gradients are taken here");
@@ -79,7 +80,8 @@ impl<B: VectorSpace> Cg<'_, B> {
     }
 
     fn run(&self, map: &dyn Fn(&B) -> B, b: &B, steps: &Dim) -> B {
-        let prepared = |r: &B| self.preconditioner.map_or_else(|| copy(r), |m| m(r));
+        let prepared =
+            |r: &B| self.preconditioner.map_or_else(|| copy(r), |m| Location::unattributed(|| m(r)));
         // ⟨r, z⟩ of a residual and what it is prepared to, and |r|² behind it, if that is another number.
         let products = |r: &B, z: &B| match self.preconditioner {
             Some(_) => vec![r.inner(z), r.inner(r)],
@@ -116,7 +118,7 @@ fn ten_times_the_elements<B: VectorSpace>(b: &B) -> Result<Dim, Diagnostic> {
         Diagnostic::new(
             "the number of elements of the right-hand side is not linear in the dimension variables",
         )
-        .help("say how many steps are taken at most: `max_steps`")
+        .help("say how many steps are taken at most by the field `max_steps`")
     };
     let mut sum = Dim::from(0usize);
     for (_, tensor) in b.tensors() {

@@ -19,13 +19,13 @@ pub(super) fn matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
     let known = |leading: usize| a.shape()[leading..].iter().all(|d| d.as_extent().is_some());
     let help = match leading {
         _ if !matches!(a.dtype(), DType::F32 | DType::F64) => {
-            "matrices are of f32 or f64: convert it with `convert_element_type`, e.g. by `.convert(DType::F32)`"
+            "matrices are of f32 or f64: convert it, e.g. by `.convert(DType::F32)`"
         }
         None => "a matrix has two axes, after those of a batch",
         Some(leading) if known(leading) => return Ok(leading),
         Some(_) => "rows and columns are numbers when the graph is built; a batch may have a variable extent",
     };
-    Err(poison(Diagnostic::new(format!("{name} of {}", a.ty())).help(help), a))
+    Err(Tensor::fail_of(&[a], Diagnostic::new(format!("{name} of {}", a.ty())).help(help)))
 }
 
 /// [`matrices`] that are square.
@@ -34,25 +34,12 @@ pub(super) fn square_matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
     let leading = matrices(name, a)?;
     match a.shape()[leading] == a.shape()[leading + 1] {
         true => Ok(leading),
-        false => Err(poison(
+        false => Err(Tensor::fail_of(
+            &[a],
             Diagnostic::new(format!("{name} of {}", a.ty()))
                 .help("the last two axes are those of a square matrix"),
-            a,
         )),
     }
-}
-
-/// A poisoned tensor; the function's builder knows the error, which tells the caller's line and where `operand` was made.
-#[track_caller]
-pub(super) fn poison(error: Diagnostic, operand: &Tensor) -> Tensor {
-    let mut error = error.at(Location::caller(), "");
-    if let Some(at) = operand.defined_at() {
-        error = error.at(at, format!("an operand, {}, is made here", operand.ty()));
-    }
-    if let Some(scope) = operand.scope().cloned().or_else(Scope::current) {
-        scope.fail(&error);
-    }
-    Tensor::poisoned(error)
 }
 
 /// What `f` emits derives from the caller's line.

@@ -1,7 +1,7 @@
 //! Equations with square matrices, and inverses.
 
 use super::lu;
-use super::matrix::{each, extents, eye, located, poison, square_matrices};
+use super::matrix::{each, extents, eye, located, square_matrices};
 use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::{Diagnostic, Dim, Tensor};
 
@@ -27,7 +27,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
         let error = Diagnostic::new(format!("solve: a has type {}, b has type {}", a.ty(), b.ty())).help(
             "b has the dtype and the leading axes of a, then as many rows as a, and columns unless it is a vector",
         );
-        return poison(error, b);
+        return Tensor::fail_of(&[a, b], error);
     }
     located("solve", || {
         let columns = match vector {

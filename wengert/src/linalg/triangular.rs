@@ -1,6 +1,6 @@
 //! Equations with triangular matrices: the op `triangular_solve`, for vectors too.
 
-use super::matrix::{located, poison, square_matrices};
+use super::matrix::{located, square_matrices};
 use wengert_core::op::TriangularSolve;
 use wengert_core::{Diagnostic, Dim, Tensor};
 
@@ -22,7 +22,8 @@ pub fn triangular_solve(a: &Tensor, b: &Tensor, options: TriangularSolve) -> Ten
         return Tensor::apply(options, &[a, b]);
     }
     let Some(n) = b.shape().last().cloned() else {
-        return poison(Diagnostic::new("triangular_solve of a scalar").help("b is a vector or a matrix"), b);
+        let error = Diagnostic::new("triangular_solve of a scalar").help("b is a vector or a matrix");
+        return Tensor::fail_of(&[a, b], error);
     };
     let mut shape: Vec<Dim> = b.shape()[..b.rank() - 1].to_vec();
     shape.extend(if options.left_side { [n, Dim::constant(1)] } else { [Dim::constant(1), n] });

@@ -6,6 +6,7 @@
 //! just this solution.
 
 use crate::atomic;
+use crate::data::inflate::InflateLimit;
 use crate::data::text;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -41,8 +42,13 @@ impl Table {
     ///
     /// Errors: the file cannot be read; those of [`parse`](Self::parse).
     pub fn read(path: impl AsRef<Path>) -> Result<Table> {
+        Table::read_within(path, InflateLimit::default())
+    }
+
+    /// [`read`](Self::read), where a gzipped file may inflate to `limit`.
+    pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Table> {
         let path = path.as_ref();
-        Table::parse(path, &text::read(path)?)
+        Table::parse(path, &text::read_within(path, limit)?)
     }
 
     /// Reads a text; `path` serves messages. Buffers that share bytes are one buffer of the problem, which lives from the first moment of one to the last of another.

@@ -3,7 +3,7 @@
 use super::torch::{Layout, turned};
 use crate::data::Arrays;
 use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention};
-use wengert_core::{DType, Differentiable, Dim, Initializer, KeyPath, Result, Tensor, TensorType};
+use wengert_core::{DType, Differentiable, Dim, Initializer, KeyPath, Location, Result, Tensor, TensorType};
 
 /// How large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -179,6 +179,7 @@ impl Bert {
     /// If the width is no multiple of the heads.
     #[track_caller]
     pub fn new(settings: &BertSettings) -> Self {
+        let _user = Location::caller().attributed();
         let BertSettings { vocabulary, positions, types, width, intermediate, heads, layers } = *settings;
         assert!(heads > 0 && width % heads == 0, "a width of {width} is not shared by {heads} heads");
         let layer = |_| BertLayer {
@@ -210,6 +211,7 @@ impl Bert {
     /// one of each sequence being there. `types`, integers `[B, T]`, number the segments that tokens belong to; without them all belong to the first.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor, mask: &Tensor, types: Option<&Tensor>) -> Tensor {
+        let _user = Location::caller().attributed();
         let x = self.embeddings.call(tokens, types);
         if x.error().is_some() || mask.error().is_some() {
             return x;
@@ -224,6 +226,7 @@ impl Bert {
     /// What the pooler makes of the first token of what [`call`](Self::call) gives, `[B, T, width]`: `[B, width]`.
     #[track_caller]
     pub fn pool(&self, hidden: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         if hidden.error().is_some() {
             return hidden.clone();
         }
@@ -234,6 +237,7 @@ impl Bert {
     /// A vector of length 1 for each sequence, `[B, width]`: the mean over the tokens that are there (Reimers and Gurevych 2019). The cosine of two is their product.
     #[track_caller]
     pub fn embed(&self, tokens: &Tensor, mask: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         let hidden = self.call(tokens, mask, None);
         if hidden.error().is_some() {
             return hidden;
@@ -260,6 +264,7 @@ impl BertEmbeddings {
     /// Integers `[B, T]` to `[B, T, width]`. Positions behind the last that there is are taken for the last.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor, types: Option<&Tensor>) -> Tensor {
+        let _user = Location::caller().attributed();
         let words = self.word_embeddings.call(tokens);
         if words.error().is_some() {
             return words;
@@ -279,6 +284,7 @@ impl BertLayer {
     /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ where nobody looks.
     #[track_caller]
     pub fn call(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         let x = self.attention.call(x, hidden);
         self.output.call(&self.intermediate.dense.call(&x).gelu(), &x)
     }
@@ -288,6 +294,7 @@ impl BertAttention {
     /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ where nobody looks.
     #[track_caller]
     pub fn call(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         let shape = x.shape().to_vec();
         let Some(width) = shape.last().and_then(Dim::as_extent) else { return x.clone() };
         let heads = |layer: &Linear| {
@@ -304,6 +311,7 @@ impl BertAttention {
 impl BertOutput {
     #[track_caller]
     fn call(&self, x: &Tensor, residual: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         self.LayerNorm.call(&(self.dense.call(x) + residual))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::nn::{Conv2d, Dropout, Linear};
 use wengert_core::graph::Padding;
-use wengert_core::{Differentiable, Tensor};
+use wengert_core::{Differentiable, Location, Tensor};
 
 /// How large it is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -69,6 +69,7 @@ impl Convnet {
     /// If height or width of the images is no multiple of 4.
     #[track_caller]
     pub fn new(settings: &ConvnetSettings) -> Self {
+        let _user = Location::caller().attributed();
         let ConvnetSettings { image, channels, features, width, classes, dropout } = *settings;
         assert!(
             image.iter().all(|n| n % 4 == 0),
@@ -88,6 +89,7 @@ impl Convnet {
     /// Logits of images `[B, height, width, channels]`: `[B, classes]`. With a key, in training, what is dropped out depends on it; without, nothing is.
     #[track_caller]
     pub fn call(&self, x: &Tensor, key: Option<&Tensor>) -> Tensor {
+        let _user = Location::caller().attributed();
         let pool = |x: &Tensor| x.relu().max_pool(&[2, 2], &[2, 2], &Padding::Valid);
         let x = pool(&self.conv2.call(&pool(&self.conv1.call(x))));
         let hidden = self.fc1.call(&x.flatten(1)).relu();

@@ -1,7 +1,7 @@
 //! GPT-2 (Radford and others 2019), in any size.
 
 use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, linear_cross_entropy};
-use wengert_core::{DType, Differentiable, Initializer, Tensor, TensorType};
+use wengert_core::{DType, Differentiable, Initializer, Location, Tensor, TensorType};
 
 /// How large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,6 +93,7 @@ impl Gpt {
     /// If the width is no multiple of the heads.
     #[track_caller]
     pub fn new(settings: &GptSettings) -> Self {
+        let _user = Location::caller().attributed();
         let GptSettings { vocabulary, positions, width, heads, layers } = *settings;
         assert!(heads > 0 && width % heads == 0, "a width of {width} is not shared by {heads} heads");
         let added = 0.02 / ((2 * layers.max(1)) as f64).sqrt();
@@ -118,6 +119,7 @@ impl Gpt {
     /// What the last norm gives for tokens, integers `[B, T]`: `[B, T, width]`. Positions behind the last that there is are taken for the last.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         self.stream(tokens, &mut |x| x)
     }
 
@@ -139,12 +141,14 @@ impl Gpt {
     /// Logits of what [`hidden`](Self::hidden) gives, `[…, width]`: `[…, vocabulary]`.
     #[track_caller]
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         hidden.dot(&self.wte.weight.matrix_transpose())
     }
 
     /// Logits of the next token for tokens, integers `[B, T]`: `[B, T, vocabulary]`.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         self.logits(&self.hidden(tokens))
     }
 
@@ -152,6 +156,7 @@ impl Gpt {
     /// `key`. (GPT-2 drops out shares of attention, too.)
     #[track_caller]
     pub fn call_dropping(&self, tokens: &Tensor, dropout: Dropout, key: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         let keys = key.split_key(1 + 2 * self.h.len());
         let mut keys = keys.iter();
         self.logits(&self.stream(tokens, &mut |x| {
@@ -163,12 +168,14 @@ impl Gpt {
     /// The mean cross-entropy of the tokens that follow, integers `[B, T]` both.
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         self.call(tokens).softmax_cross_entropy(targets).mean()
     }
 
     /// [`loss`](Self::loss), of whose logits memory holds one of `chunks` equal parts at a time; see [`nn::linear_cross_entropy`](linear_cross_entropy).
     #[track_caller]
     pub fn loss_in_chunks(&self, tokens: &Tensor, targets: &Tensor, chunks: usize) -> Tensor {
+        let _user = Location::caller().attributed();
         linear_cross_entropy(&self.hidden(tokens), &self.wte.weight, targets, chunks)
     }
 }
@@ -177,6 +184,7 @@ impl GptBlock {
     /// `[B, T, width]` to the same.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         self.call_with(x, &mut |x| x)
     }
 

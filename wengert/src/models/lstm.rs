@@ -1,7 +1,7 @@
 //! A language model of LSTMs.
 
 use crate::nn::{Dropout, Embedding, Linear, Lstm, LstmState};
-use wengert_core::{Differentiable, Dim, Tensor};
+use wengert_core::{Differentiable, Dim, Location, Tensor};
 
 /// How large it is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -45,6 +45,7 @@ impl LstmModel {
     /// A network before training.
     #[track_caller]
     pub fn new(settings: &LstmModelSettings) -> Self {
+        let _user = Location::caller().attributed();
         let LstmModelSettings { vocabulary, embedding, width, layers, dropout } = *settings;
         let inputs = |layer: usize| if layer == 0 { embedding } else { width };
         LstmModel {
@@ -58,6 +59,7 @@ impl LstmModel {
     /// States of zeros, one for each layer.
     #[track_caller]
     pub fn zero_state(&self, batch: impl Into<Dim>) -> Vec<LstmState> {
+        let _user = Location::caller().attributed();
         let batch = batch.into();
         self.lstm.iter().map(|layer| layer.zero_state(batch.clone())).collect()
     }
@@ -75,6 +77,7 @@ impl LstmModel {
         begin: &[LstmState],
         key: Option<&Tensor>,
     ) -> (Tensor, Vec<LstmState>) {
+        let _user = Location::caller().attributed();
         assert_eq!(begin.len(), self.lstm.len(), "each layer begins with a state");
         let keys = key.map(|key| key.split_key(1 + self.lstm.len()));
         let drop = |x: &Tensor, n: usize| self.dropout.call(x, keys.as_ref().map(|keys| &keys[n]));

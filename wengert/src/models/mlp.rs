@@ -1,7 +1,7 @@
 //! Affine layers, one after the other.
 
 use crate::nn::{Activation, Linear};
-use wengert_core::{Differentiable, Tensor};
+use wengert_core::{Differentiable, Location, Tensor};
 
 /// A multilayer perceptron (Rumelhart, Hinton and Williams 1986): affine layers with a function between them, and none behind the last.
 #[derive(Differentiable, Clone, Debug)]
@@ -18,6 +18,7 @@ impl Mlp {
     /// [`Linear::new`].
     #[track_caller]
     pub fn new(widths: &[usize], activation: Activation) -> Self {
+        let _user = Location::caller().attributed();
         let last = widths.len().saturating_sub(2);
         let layer = |(n, w): (usize, &[usize])| match n < last && activation == Activation::Relu {
             true => Linear::kaiming(w[0], w[1]),
@@ -34,6 +35,7 @@ impl Mlp {
     /// `[…, widths[0]]` to `[…, last of the widths]`.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         let Some((last, before)) = self.layers.split_last() else { return x.clone() };
         last.call(&before.iter().fold(x.clone(), |x, layer| self.activation.call(&layer.call(&x))))
     }

@@ -4,7 +4,7 @@ use super::torch::{Layout, turned};
 use crate::data::Arrays;
 use crate::nn::{BatchNorm, Conv2d, Linear, RunningStatistics, Statistics};
 use wengert_core::graph::Padding;
-use wengert_core::{Differentiable, Result, Tensor};
+use wengert_core::{Differentiable, Location, Result, Tensor};
 
 /// How large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -119,6 +119,7 @@ impl ResNet {
     /// A network before training.
     #[track_caller]
     pub fn new(settings: &ResNetSettings) -> Self {
+        let _user = Location::caller().attributed();
         let ResNetSettings { channels, width, blocks, classes } = *settings;
         let mut inputs = width;
         let mut stage = |stage: usize| -> Vec<Bottleneck> {
@@ -155,6 +156,7 @@ impl ResNet {
     /// How the running statistics of the network's norms begin.
     #[track_caller]
     pub fn statistics(&self) -> Statistics {
+        let _user = Location::caller().attributed();
         let mut statistics = Statistics::from([("bn1".into(), self.bn1.first_statistics())]);
         for (stage, blocks) in self.stages() {
             for (n, block) in blocks.iter().enumerate() {
@@ -173,6 +175,7 @@ impl ResNet {
     /// If the statistics are not those of such a network.
     #[track_caller]
     pub fn call(&self, x: &Tensor, statistics: &Statistics) -> Tensor {
+        let _user = Location::caller().attributed();
         self.forward(x, &mut |path, norm, x| norm.call(x, running(statistics, path)))
     }
 
@@ -183,6 +186,7 @@ impl ResNet {
     /// If the statistics are not those of such a network.
     #[track_caller]
     pub fn train(&self, x: &Tensor, statistics: &Statistics) -> (Tensor, Statistics) {
+        let _user = Location::caller().attributed();
         let mut seen = Statistics::new();
         let logits = self.forward(x, &mut |path, norm, x| {
             let (y, after) = norm.train(x, running(statistics, path));
@@ -226,6 +230,7 @@ fn running<'a>(statistics: &'a Statistics, path: &str) -> &'a RunningStatistics 
 impl Bottleneck {
     #[track_caller]
     fn new(inputs: usize, within: usize, stride: usize, is_first: bool) -> Self {
+        let _user = Location::caller().attributed();
         let outputs = EXPANSION * within;
         let conv = |inputs, outputs, kernel: usize| {
             Conv2d::new(inputs, outputs, [kernel, kernel]).same().without_bias()
@@ -249,6 +254,7 @@ impl Bottleneck {
 
     #[track_caller]
     fn call(&self, x: &Tensor, normalize: &mut Normalize<'_>) -> Tensor {
+        let _user = Location::caller().attributed();
         let y = normalize("bn1", &self.bn1, &self.conv1.call(x)).relu();
         let y = normalize("bn2", &self.bn2, &self.conv2.call(&y)).relu();
         let y = normalize("bn3", &self.bn3, &self.conv3.call(&y));

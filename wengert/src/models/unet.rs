@@ -2,7 +2,7 @@
 
 use crate::nn::{Conv2d, ConvTranspose2d};
 use wengert_core::graph::Padding;
-use wengert_core::{Differentiable, Tensor};
+use wengert_core::{Differentiable, Location, Tensor};
 
 /// How large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,6 +68,7 @@ pub struct Up {
 impl ConvPair {
     #[track_caller]
     fn new(inputs: usize, outputs: usize) -> Self {
+        let _user = Location::caller().attributed();
         ConvPair {
             conv1: Conv2d::new(inputs, outputs, [3, 3]).same(),
             conv2: Conv2d::new(outputs, outputs, [3, 3]).same(),
@@ -77,6 +78,7 @@ impl ConvPair {
     /// `[B, height, width, inputs]` to `[B, height, width, outputs]`.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         self.conv2.call(&self.conv1.call(x).relu()).relu()
     }
 }
@@ -85,6 +87,7 @@ impl UNet {
     /// A network before training.
     #[track_caller]
     pub fn new(settings: &UNetSettings) -> Self {
+        let _user = Location::caller().attributed();
         let UNetSettings { channels, width, depth, classes } = *settings;
         let level = |n: usize| width << n;
         let before = |n: usize| if n == 0 { channels } else { level(n - 1) };
@@ -105,6 +108,7 @@ impl UNet {
     /// Logits of each pixel of images `[B, height, width, channels]`: `[B, height, width, classes]`. Height and width are multiples of 2 to the depth.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
         let (mut x, mut seen) = (x.clone(), Vec::new());
         for pair in &self.down {
             let features = pair.call(&x);

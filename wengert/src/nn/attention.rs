@@ -2,7 +2,7 @@
 
 use super::Linear;
 use wengert_core::op::{Attention, AttentionKind};
-use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Scalar, Tensor};
+use wengert_core::{DType, Diagnostic, Differentiable, Dim, Scalar, Tensor};
 
 /// Which positions a position may look at.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -28,11 +28,14 @@ pub fn dot_product_attention(
     mask: Mask,
     bias: Option<&Tensor>,
 ) -> Tensor {
+    let poisoned = [q, k, v].into_iter().chain(bias).find(|t| t.error().is_some());
+    if let Some(poisoned) = poisoned {
+        return poisoned.clone();
+    }
     for (name, tensor) in [("queries", q), ("keys", k), ("values", v)] {
-        if tensor.error().is_none() && tensor.rank() != 4 {
-            let message = format!("{name} of attention have type {}", tensor.ty());
-            let help = "they are [batch, positions, heads, width]";
-            return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
+        if tensor.rank() != 4 {
+            let error = Diagnostic::new(format!("{name} of attention have type {}", tensor.ty()));
+            return Tensor::fail_of(&[tensor], error.help("they are [batch, positions, heads, width]"));
         }
     }
     let scale = match scale(q) {
@@ -57,8 +60,8 @@ fn scale(q: &Tensor) -> Result<f64, Tensor> {
     }
     let width = q.shape().last().expect("queries have axes");
     let Some(extent) = width.as_extent() else {
-        let diagnostic = Diagnostic::new(format!("heads of width {width}")).at(Location::caller(), "here");
-        return Err(Tensor::poisoned(diagnostic.help("the width of a head is a number")));
+        let error = Diagnostic::new(format!("attention with heads of width {width}"));
+        return Err(Tensor::fail_of(&[q], error.help("the width of a head is a number")));
     };
     Ok(1.0 / (extent as f64).sqrt())
 }
@@ -105,10 +108,17 @@ impl SelfAttention {
             return qkv;
         }
         let Some(width) = qkv.shape().last().and_then(Dim::as_extent).map(|w| w / 3) else {
-            let message = format!("the layer of queries, keys and values gives {}", qkv.ty());
-            let help = "its last axis is a number, thrice the width";
-            return Tensor::poisoned(Diagnostic::new(message).at(Location::caller(), "here").help(help));
+            let error = Diagnostic::new(format!("the layer of queries, keys and values gives {}", qkv.ty()));
+            return Tensor::fail_of(&[&qkv], error.help("its last axis is a number, thrice the width"));
         };
+        if qkv.rank() != 3 {
+            let error = Diagnostic::new(format!("self-attention of {}", x.ty()));
+            return Tensor::fail_of(&[x], error.help("it takes [batch, positions, width]"));
+        }
+        if self.heads == 0 || width % self.heads != 0 {
+            let error = Diagnostic::new(format!("a width of {width} is not divided by {} heads", self.heads));
+            return Tensor::fail_of(&[x], error.help("the width is a multiple of the number of heads"));
+        }
         let (shape, heads) = (qkv.shape().to_vec(), self.heads);
         let apart: [Dim; 5] =
             [shape[0].clone(), shape[1].clone(), 3.into(), heads.into(), (width / heads).into()];

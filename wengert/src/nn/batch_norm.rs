@@ -2,7 +2,7 @@
 
 use super::variable;
 use std::collections::BTreeMap;
-use wengert_core::{DType, Differentiable, Initializer, Tensor};
+use wengert_core::{DType, Differentiable, Initializer, Location, Tensor};
 
 /// `(x − mean) / √(variance + ε) · weight + bias` (Ioffe and Szegedy 2015). In training, mean and variance are those of each channel (the last axis) in the
 /// batch; in prediction, [`RunningStatistics`] of the batches that training has seen.
@@ -50,6 +50,7 @@ impl BatchNorm {
     /// How the running statistics of this layer begin: means of zero, variances of one.
     #[track_caller]
     pub fn first_statistics(&self) -> RunningStatistics {
+        let _user = Location::caller().attributed();
         let begin = |initializer| Tensor::variable(self.weight.ty().clone(), initializer);
         RunningStatistics { running_mean: begin(Initializer::Zeros), running_var: begin(Initializer::Ones) }
     }
@@ -64,6 +65,7 @@ impl BatchNorm {
     /// In training: `[…, channels]` to the same, by the statistics of this batch, and the running statistics after it, which have no derivative.
     #[track_caller]
     pub fn train(&self, x: &Tensor, running: &RunningStatistics) -> (Tensor, RunningStatistics) {
+        let _user = Location::caller().attributed();
         let axes: Vec<usize> = (0..x.rank().saturating_sub(1)).collect();
         let mean = x.mean_axes(&axes);
         let centred = x - &mean;

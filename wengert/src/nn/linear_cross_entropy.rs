@@ -39,9 +39,10 @@ use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
 /// ```
 #[track_caller]
 pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, labels: &Tensor, chunks: usize) -> Tensor {
+    let _user = Location::caller().attributed();
     let rows = match Rows::new(hidden, weight, labels, chunks) {
         Ok(rows) => rows,
-        Err(error) => return Tensor::poisoned(error.at(Location::caller(), "here")),
+        Err(error) => return Tensor::fail_of(&[hidden, weight, labels], error),
     };
     let at = (hidden.clone(), weight.clone());
     custom_vjp(

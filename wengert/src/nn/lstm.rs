@@ -2,7 +2,7 @@
 
 use super::variable;
 use wengert_core::graph::control::scan;
-use wengert_core::{Differentiable, Dim, Initializer, Literal, Tensor, TensorType};
+use wengert_core::{Differentiable, Dim, Initializer, Literal, Location, Tensor, TensorType};
 
 /// What an [`Lstm`] hands from step to step, `[batch, width]` each.
 #[derive(Differentiable, Clone, Debug)]
@@ -62,6 +62,7 @@ impl Lstm {
     /// (Jozefowicz, Zaremba and Sutskever 2015).
     #[track_caller]
     pub fn new(inputs: usize, width: usize) -> Self {
+        let _user = Location::caller().attributed();
         let limit = 1.0 / (width.max(1) as f64).sqrt();
         let weight =
             |rows: usize| variable(&[rows, 4 * width], Initializer::Uniform { low: -limit, high: limit });
@@ -90,6 +91,7 @@ impl Lstm {
     /// A state that a function keeps from run to run: variables that begin with zeros.
     #[track_caller]
     pub fn first_state(&self, batch: usize) -> LstmState {
+        let _user = Location::caller().attributed();
         let ty = TensorType::new(self.bias.dtype(), [batch, self.width]);
         let zeros = || Tensor::variable(ty.clone(), Initializer::Zeros);
         LstmState { hidden: zeros(), cell: zeros() }
@@ -104,6 +106,7 @@ impl Lstm {
     /// The state after a step, of the state before and what the step's inputs contribute, `[batch, 4 · width]`.
     #[track_caller]
     pub fn step(&self, state: &LstmState, projected: &Tensor) -> LstmState {
+        let _user = Location::caller().attributed();
         let gates = projected + state.hidden.dot(&self.recurrent);
         let gate = |n: usize| gates.slice_axis(1, n * self.width, (n + 1) * self.width);
         let [write, keep, new, give] =
@@ -115,6 +118,7 @@ impl Lstm {
     /// Inputs `[steps, batch, inputs]` to what the layer gives at each step, `[steps, batch, width]`, and the state after the last.
     #[track_caller]
     pub fn call(&self, x: &Tensor, begin: &LstmState) -> (Tensor, LstmState) {
+        let _user = Location::caller().attributed();
         let (last, all) = scan(begin, &self.project(x), |state, projected| {
             let state = self.step(state, projected);
             let hidden = state.hidden.clone();

@@ -61,7 +61,7 @@ pub fn with_dtype<M: Differentiable>(model: &M, dtype: DType) -> M {
                 Initializer::Constant(literal) => Initializer::Constant(literal.convert(dtype)),
                 other => other.clone(),
             };
-            Tensor::variable(variable.ty.with_dtype(dtype), initializer)
+            variable.location.attribute(|| Tensor::variable(variable.ty.with_dtype(dtype), initializer))
         }
         _ => tensor.clone(),
     })

@@ -1,11 +1,12 @@
 //! Clipping of gradients.
 
-use wengert_core::{DType, Differentiable, KeyPath, Tensor};
+use wengert_core::{DType, Differentiable, KeyPath, Location, Tensor};
 
 /// The gradient scaled down to a norm of at most `limit`, and its norm before. The norm is that of all float elements together,
 /// computed in f32 (in f64 if an element is f64).
 #[track_caller]
 pub fn clip_by_global_norm<G: Differentiable>(gradient: &G, limit: f64) -> (G, Tensor) {
+    let _user = Location::caller().attributed();
     let tensors = gradient.tensors();
     let is_float = |t: &Tensor| t.dtype().is_float();
     let wide = tensors.iter().any(|(_, t)| t.dtype() == DType::F64);

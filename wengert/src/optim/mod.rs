@@ -85,13 +85,14 @@ fn advance<M: Differentiable>(
     variables: &[Variable],
     steps: &[Vec<Tensor>],
 ) {
+    let caller = Location::caller();
     let positions: BTreeMap<&KeyPath, usize> =
         variables.iter().enumerate().map(|(i, v)| (&v.key, i)).collect();
     let index = |path: &KeyPath| positions.get(path).copied();
     // The tangent has the tensors of the model in the same order, if not under the same paths.
     let places: Vec<Option<usize>> = model.tensors().iter().map(|(path, _)| index(path)).collect();
     let mut moved = model.map_tensors(&KeyPath::default(), &mut |path, t| match index(path) {
-        Some(_) => t.convert(wide(t)),
+        Some(_) => caller.attribute(|| t.convert(wide(t))),
         None => t.clone(),
     });
     for step in steps {

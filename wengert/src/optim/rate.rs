@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::rc::Rc;
-use wengert_core::{DType, Tensor};
+use wengert_core::{DType, Location, Tensor};
 
 /// A learning rate: a number, or a function of the step.
 #[derive(Clone)]
@@ -22,9 +22,12 @@ impl Rate {
 
     /// From 0 up to `peak` in a straight line over the first `warmup` steps, then down to `end` along half a cosine until step
     /// `total`, and `end` from there on.
+    #[track_caller]
     pub fn warmup_cosine(peak: f64, warmup: u32, total: u32, end: f64) -> Self {
+        let caller = Location::caller();
         let (warmup, total) = (f64::from(warmup), f64::from(total));
         Rate::scheduled(move |step| {
+            let _user = caller.attributed();
             let rising = step * (peak / warmup.max(1.0));
             let done = ((step - warmup) * (1.0 / (total - warmup).max(1.0))).clamp(0.0, 1.0);
             let falling = ((done * std::f64::consts::PI).cos() + 1.0) * (0.5 * (peak - end)) + end;

@@ -10,6 +10,7 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 
+use crate::available_memory;
 use crate::data::Arrays;
 use crate::data::bytes::little_endian;
 #[cfg(feature = "cuda")]
@@ -174,7 +175,14 @@ impl Store {
             let places = OnDevice::zeros(device, sizes)?;
             return Ok(places.into_iter().map(Bytes::Device).collect());
         }
+        let all = sizes.iter().map(|bytes| *bytes as u64).fold(0, u64::saturating_add);
+        available_memory::check(all, || "the session's variables".into())?;
         sizes.iter().map(|bytes| Ok(Bytes::Host(AlignedBytes::new(*bytes)?))).collect()
+    }
+
+    /// Removes a variable, if it is there.
+    pub fn remove(&mut self, path: &str) {
+        self.variables.remove(path);
     }
 
     /// Removes every variable.

@@ -3,6 +3,7 @@
 //! The order depends on the recipe's seed and the number of the epoch, and on nothing else: any step's batch can be
 //! drawn without having drawn those before it, which is what makes resuming exact.
 
+use super::check_data::{DataChecks, non_finite_in};
 use crate::data::{Arrays, listed};
 use crate::random::SplitMix64;
 use crate::recipe::{Batches, InputRecipe, LastBatch};
@@ -12,6 +13,8 @@ use wengert_core::{Diagnostic, Literal, Result, with_native};
 #[derive(Clone, Debug)]
 pub struct Examples {
     inputs: Vec<(String, Literal)>,
+    /// The arrays of the inputs.
+    arrays: Vec<String>,
     count: usize,
 }
 
@@ -19,8 +22,9 @@ impl Examples {
     /// Takes the arrays that `inputs` name out of `data` and does their transforms, once and for all: they act element by
     /// element, so it is the same as for each batch by itself.
     ///
-    /// Errors: an array that is not there, one without an axis, arrays whose first axes differ, no example at all.
-    pub fn new(inputs: &[InputRecipe], data: &Arrays) -> Result<Examples> {
+    /// Errors: an array that is not there, one without an axis, arrays whose first axes differ, no example at all, an
+    /// element that is not as `checks` want it.
+    pub fn new(inputs: &[InputRecipe], data: &Arrays, checks: &DataChecks<'_>) -> Result<Examples> {
         let mut count: Option<(usize, &str)> = None;
         let mut found = Vec::with_capacity(inputs.len());
         for input in inputs {
@@ -47,10 +51,13 @@ impl Examples {
                 }
                 _ => count = Some((rows, &input.array)),
             }
-            found.push((input.input.clone(), input.apply(array.clone())?));
+            found.push((input.input.clone(), checks.converted(input, array)?));
         }
         match count {
-            Some((count, _)) if count > 0 => Ok(Examples { inputs: found, count }),
+            Some((count, _)) if count > 0 => {
+                let arrays = inputs.iter().map(|input| input.array.clone()).collect();
+                Ok(Examples { inputs: found, arrays, count })
+            }
             _ => Err(Diagnostic::new("the data has no example")),
         }
     }
@@ -58,6 +65,14 @@ impl Examples {
     /// Number of examples.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Where the first NaN or infinity among these examples is, in words.
+    pub(super) fn non_finite(&self, rows: &[usize]) -> Option<String> {
+        self.inputs.iter().zip(&self.arrays).find_map(|((_, values), array)| {
+            let (row, value) = non_finite_in(values, rows)?;
+            Some(format!("`{array}` has {value} in row {row}"))
+        })
     }
 
     /// The batch of these examples, input by input.
@@ -188,13 +203,14 @@ mod tests {
         let x = InputRecipe::new("x", "images")
             .then(Transform::Convert(DType::F32))
             .then(Transform::Scale(Scalar::of(0.5f32)));
-        let examples = Examples::new(&[x.clone(), InputRecipe::new("y", "labels")], &data).unwrap();
+        let checks = DataChecks::default();
+        let examples = Examples::new(&[x.clone(), InputRecipe::new("y", "labels")], &data, &checks).unwrap();
         let batch = examples.batch(&[2, 0]);
         assert_eq!(batch[0], ("x", Literal::from_vec(&[2, 2], vec![2.0f32, 2.5, 0.0, 0.5]).unwrap()));
         assert_eq!(batch[1], ("y", Literal::from_vec(&[2], vec![9i32, 7]).unwrap()));
 
         let says = |inputs: &[InputRecipe], data: &Arrays, text: &str| {
-            let error = Examples::new(inputs, data).unwrap_err().to_string();
+            let error = Examples::new(inputs, data, &checks).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         };
         says(&[InputRecipe::new("x", "pixels")], &data, "it has `images`, `labels`");

@@ -1,12 +1,20 @@
 //! Checkpoints: where a training run stands.
 //!
-//! A checkpoint is one safetensors file, so that replacing it is one rename: after a crash at any moment there is
-//! either the old one or the new one, whole. It holds every variable of the session by key path, and, under names that no
-//! key path can have (they begin with a slash), how far the run got. Nothing else is needed: the order of examples
-//! and the keys of random numbers follow from the recipe and the number of the step.
+//! A checkpoint is one safetensors file, `checkpoint-STEP.safetensors`. It holds every variable of the session by key
+//! path and, under names that no key path can have (they begin with a slash), how far the run got. Nothing else is
+//! needed: the order of examples and the keys of random numbers follow from the recipe and the number of the step.
+//!
+//! - **Whole or absent.** A checkpoint is written beside its name and renamed ([`atomic`]), so a crash at any
+//!   moment leaves the older checkpoints as they were.
+//! - **Checked.** A checksum covers the whole file ([`write_checked`](safetensors::write_checked)). A file without one
+//!   is no checkpoint: damage to it could not be seen.
+//! - **Two are kept.** The older ones are removed once the new one is on the disk. If the newest is damaged, the run
+//!   goes on from the one before; the steps between are computed again, to the same bits.
 
 use crate::atomic;
+use crate::data::map::Map;
 use crate::data::{Arrays, safetensors};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use wengert_core::{Diagnostic, Literal, Result};
@@ -25,41 +33,108 @@ pub struct Progress {
     pub fingerprint: u64,
 }
 
-/// Name of the file within a run's folder.
-pub const FILE: &str = "checkpoint.safetensors";
+/// How many checkpoints a folder keeps.
+pub const KEPT: usize = 2;
 
-/// The file of a run's folder.
-pub fn path(folder: &Path) -> PathBuf {
-    folder.join(FILE)
+/// The name of earlier versions, whose checkpoints have no checksum.
+const UNCHECKED: &str = "checkpoint.safetensors";
+
+const PREFIX: &str = "checkpoint-";
+const SUFFIX: &str = ".safetensors";
+
+/// The checkpoint of a run's folder after a step.
+pub fn path(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("{PREFIX}{step:09}{SUFFIX}"))
 }
 
-/// Replaces the checkpoint of a run's folder.
-pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<()> {
+/// The step in the name of a checkpoint.
+fn step_of(name: &OsStr) -> Option<u64> {
+    let digits = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+/// The checkpoints of a run's folder with their steps, the newest first. They may be damaged.
+pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", folder, error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|e| failed(&e))? {
+        let name = entry.map_err(|e| failed(&e))?.file_name();
+        if let Some(step) = step_of(&name) {
+            found.push((step, folder.join(name)));
+        } else if name == UNCHECKED {
+            let path = folder.join(name);
+            return Err(Diagnostic::new(format!(
+                "`{}` is a checkpoint of an earlier version, which has no checksum",
+                path.display()
+            ))
+            .help(format!(
+                "begin a run in another folder with its weights: `--params {} --partial`",
+                path.display()
+            )));
+        }
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    Ok(found)
+}
+
+/// Writes the checkpoint of a step, then removes all but the last [`KEPT`].
+pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<PathBuf> {
     let extra = [
         ("/step", Literal::from(progress.step)),
         ("/epoch_loss", Literal::from(progress.epoch_loss)),
         ("/epoch_examples", Literal::from(progress.epoch_examples)),
         ("/fingerprint", Literal::from(progress.fingerprint)),
     ];
+    let path = path(folder, progress.step);
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
-    safetensors::write(path(folder), variables.chain(extra.iter().map(|(name, literal)| (*name, literal))))
+    safetensors::write_checked(&path, variables.chain(extra.iter().map(|(name, literal)| (*name, literal))))?;
+    for (_, old) in list(folder)?.into_iter().skip(KEPT) {
+        fs::remove_file(&old).map_err(|error| atomic::cannot("remove", &old, &error))?;
+    }
+    Ok(path)
 }
 
-/// Reads the checkpoint of a run's folder; nothing if there is none yet.
-pub fn read(folder: &Path) -> Result<Option<(Arrays, Progress)>> {
-    let path = path(folder);
-    match fs::exists(&path) {
-        Ok(false) => return Ok(None),
-        Ok(true) => {}
-        Err(error) => return Err(atomic::cannot("read", &path, &error)),
+/// A checkpoint that was read.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Checkpoint {
+    /// Every variable.
+    pub variables: Arrays,
+    /// How far the run got.
+    pub progress: Progress,
+    /// The file.
+    pub path: PathBuf,
+    /// Newer checkpoints that are damaged, and what is wrong with them.
+    pub damaged: Vec<(PathBuf, Diagnostic)>,
+}
+
+/// Reads the newest checkpoint of a run's folder that is whole; nothing if there is none at all.
+///
+/// Errors: a file cannot be read (which is no damage); every checkpoint is damaged.
+pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
+    let mut damaged: Vec<(PathBuf, Diagnostic)> = Vec::new();
+    for (step, path) in list(folder)? {
+        let contents = Map::open(&path)?;
+        match parse(&contents, step) {
+            Ok((variables, progress)) => return Ok(Some(Checkpoint { variables, progress, path, damaged })),
+            Err(error) => damaged.push((path, error)),
+        }
     }
-    let mut arrays = safetensors::SafetensorsFile::open(&path)?.read_all()?;
+    if damaged.is_empty() {
+        return Ok(None);
+    }
+    let list = damaged.iter().map(|(path, error)| format!("`{}`: {}", path.display(), error.message));
+    Err(Diagnostic::new(format!("every checkpoint is damaged: {}", list.collect::<Vec<_>>().join("; ")))
+        .help("restore one of the files, or begin a run in another folder"))
+}
+
+/// The contents of a checkpoint after step `step`.
+fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
+    let mut arrays = safetensors::parse_checked(bytes)?;
     let mut take = |name: &str| -> Result<Literal> {
-        arrays.remove(name).filter(|literal| literal.shape().is_empty()).ok_or_else(|| {
-            Diagnostic::new(format!("`{}` is no checkpoint: it has no `{name}`", path.display()))
-        })
+        let found = arrays.remove(name).filter(|literal| literal.shape().is_empty());
+        found.ok_or_else(|| Diagnostic::new(format!("it is no checkpoint: it has no `{name}`")))
     };
-    let wrong = || Diagnostic::new(format!("`{}` is no checkpoint of this version", path.display()));
+    let wrong = || Diagnostic::new("it is no checkpoint of this version");
     let whole = |literal: Literal| literal.as_slice::<u64>().map(|s| s[0]).ok_or_else(wrong);
     let progress = Progress {
         step: whole(take("/step")?)?,
@@ -67,11 +142,23 @@ pub fn read(folder: &Path) -> Result<Option<(Arrays, Progress)>> {
         epoch_examples: whole(take("/epoch_examples")?)?,
         fingerprint: whole(take("/fingerprint")?)?,
     };
-    Ok(Some((arrays, progress)))
+    if progress.step != step {
+        return Err(Diagnostic::new(format!("it is the checkpoint after step {}", progress.step)));
+    }
+    Ok((arrays, progress))
 }
 
-/// Removes what a run that was killed while it wrote left behind.
-pub fn remove_litter(folder: &Path) -> Result<()> {
+/// Renames a damaged checkpoint, so that it is none: it must not count among those that are kept. The new path.
+pub fn set_aside(path: &Path) -> Result<PathBuf> {
+    let mut name = std::ffi::OsString::from("damaged-");
+    name.push(path.file_name().unwrap_or_default());
+    let aside = path.with_file_name(name);
+    fs::rename(path, &aside).map_err(|error| atomic::cannot("rename", path, &error))?;
+    Ok(aside)
+}
+
+/// Removes the temporary files of a run that was killed while it wrote.
+pub fn remove_temporary(folder: &Path) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| atomic::cannot("tidy", folder, error);
     for entry in fs::read_dir(folder).map_err(|e| failed(&e))? {
         let entry = entry.map_err(|e| failed(&e))?;
@@ -86,23 +173,75 @@ pub fn remove_litter(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     #[test]
-    fn round_trip_replacement_and_litter() {
+    fn the_last_two_are_kept_and_the_older_one_stands_in_for_a_damaged_one() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(read(folder.path()).unwrap().is_none());
-        let variables = Arrays::from([("model.w".into(), Literal::from(1.5f32))]);
-        let mut progress = Progress { step: 7, epoch_loss: 0.1, epoch_examples: 128, fingerprint: u64::MAX };
-        write(folder.path(), &variables, &progress).unwrap();
-        progress.step = 8;
-        write(folder.path(), &variables, &progress).unwrap();
-        assert_eq!(read(folder.path()).unwrap().unwrap(), (variables.clone(), progress));
+        let folder = folder.path();
+        assert!(read(folder).unwrap().is_none());
+        let at = |step: u64| Progress { step, epoch_loss: 0.1, epoch_examples: 128, fingerprint: u64::MAX };
+        let variables = |step: u64| Arrays::from([("model.w".into(), Literal::from(step as f32))]);
+        // The order is that of the numbers, also where they have another number of digits.
+        for step in [0, 7, 999_999_999, 1_000_000_000] {
+            write(folder, &variables(step), &at(step)).unwrap();
+        }
+        assert_eq!(names(folder), ["checkpoint-1000000000.safetensors", "checkpoint-999999999.safetensors"]);
+        let newest = read(folder).unwrap().unwrap();
+        assert_eq!((newest.variables, newest.progress), (variables(1_000_000_000), at(1_000_000_000)));
+        assert!(newest.damaged.is_empty());
+
+        let flip = |path: &Path| {
+            let mut bytes = fs::read(path).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 4;
+            fs::write(path, bytes).unwrap();
+        };
+        flip(&newest.path);
+        let older = read(folder).unwrap().unwrap();
+        assert_eq!((older.variables, older.progress), (variables(999_999_999), at(999_999_999)));
+        let (path, error) = &older.damaged[0];
+        assert!(*path == newest.path && error.message.contains("checksum"), "{error}");
+        flip(&older.path);
+        let error = read(folder).unwrap_err().message;
+        assert!(error.contains("every checkpoint is damaged") && error.contains("1000000000"), "{error}");
+        assert_eq!(
+            set_aside(&newest.path).unwrap(),
+            folder.join("damaged-checkpoint-1000000000.safetensors")
+        );
+        assert_eq!(list(folder).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_checkpoint_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let progress = Progress { step: 7, ..Progress::default() };
+        let written = write(folder, &Arrays::new(), &progress).unwrap();
+        fs::rename(&written, path(folder, 8)).unwrap();
+        assert!(read(folder).unwrap_err().message.contains("the checkpoint after step 7"));
+        safetensors::write_checked(path(folder, 8), [("w", &Literal::from(1.0f32))]).unwrap();
+        assert!(read(folder).unwrap_err().message.contains("it has no `/step`"));
+        safetensors::write(path(folder, 8), [("w", &Literal::from(1.0f32))]).unwrap();
+        assert!(read(folder).unwrap_err().message.contains("no checksum"));
+        fs::remove_file(path(folder, 8)).unwrap();
+        fs::create_dir(path(folder, 8)).unwrap();
+        assert!(read(folder).unwrap_err().message.contains("a folder"));
+        fs::write(folder.join(UNCHECKED), b"x").unwrap();
+        assert!(read(folder).unwrap_err().message.contains("of an earlier version"));
+    }
+
+    #[test]
+    fn temporary_files_are_removed_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(".wengert-abc123.partial"), b"half").unwrap();
         fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
-        remove_litter(folder.path()).unwrap();
-        let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, [FILE, "notes.txt"]);
-        safetensors::write(path(folder.path()), [("w", &Literal::from(1.0f32))]).unwrap();
-        assert!(read(folder.path()).unwrap_err().message.contains("is no checkpoint"));
+        remove_temporary(folder.path()).unwrap();
+        assert_eq!(names(folder.path()), ["notes.txt"]);
     }
 }

@@ -1,16 +1,16 @@
 //! A run's folder: beginning a run in it, or going on with the one that is there.
 
 use super::checkpoint::{self, Progress};
-use super::functions::Function;
+use super::lock::Lock;
 use super::log::Log;
-use super::{Event, Options, TrainError, WEIGHTS};
+use super::{Event, Options, TrainError, WEIGHTS, weights};
+use crate::atomic::cannot;
 use crate::data::{Arrays, bytes, safetensors};
 use crate::format::{codec, v1};
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
-use crate::signature::is_variable;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Literal, Result};
 
@@ -21,41 +21,62 @@ pub(super) fn begin<'a>(
     recipe: &Recipe,
     data: &Arrays,
     options: Options<'a>,
+    observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
     let fingerprint = fingerprint(program, recipe, data)?;
-    if let Some(folder) = options.folder {
-        fs::create_dir_all(folder).map_err(|error| crate::atomic::cannot("create", folder, &error))?;
-        match checkpoint::read(folder)? {
-            Some(_) if !options.resume => {
-                return Err(Diagnostic::new(format!("`{}` already holds a run", folder.display()))
-                    .help("go on with it by `--resume`, or choose another folder")
-                    .into());
-            }
-            Some((variables, progress)) => {
-                if progress.fingerprint != fingerprint {
-                    return Err(mismatch(folder, progress.fingerprint, fingerprint).into());
-                }
-                checkpoint::remove_litter(folder)?;
-                session.set_variables(&variables)?;
-                let log = Log::open(folder, progress.step)?;
-                return Ok((progress, Some(Output { folder, log })));
-            }
-            None => {}
-        }
+    let Some(folder) = options.folder else {
+        weights::initialize(session, program, recipe, options, observe)?;
+        return Ok((Progress { fingerprint, ..Progress::default() }, None));
+    };
+    if options.resume {
+        return resume(session, folder, fingerprint, observe);
     }
-    if let Some(init) = &recipe.init {
-        session.set_variables(&Arrays::new())?;
-        Function::new(program, init).run(session, vec![], &recipe.key_for(0))?;
+    fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
+    let lock = Lock::take(folder)?;
+    if !checkpoint::list(folder)?.is_empty() {
+        return Err(Diagnostic::new(format!("`{}` already holds a run", folder.display()))
+            .help("go on with it by `--resume`, or choose another folder")
+            .into());
     }
-    for (name, value) in options.weights.into_iter().flatten() {
-        session.set_variable(name, value)?;
-    }
+    checkpoint::remove_temporary(folder)?;
     let progress = Progress { fingerprint, ..Progress::default() };
-    let Some(folder) = options.folder else { return Ok((progress, None)) };
-    checkpoint::remove_litter(folder)?;
-    let mut output = Output { folder, log: Log::open(folder, 0)? };
+    // Before `init`, which may take long: what is wrong with the folder is found first.
+    let log = Log::open(folder, 0)?;
+    weights::initialize(session, program, recipe, options, observe)?;
+    let mut output = Output { folder, lock, log, newest: None };
     output.checkpoint(session, &progress, &mut |_| {})?;
     Ok((progress, Some(output)))
+}
+
+/// The session's variables, and how far the run got, from the newest checkpoint that is whole.
+fn resume<'a>(
+    session: &mut Session,
+    folder: &'a Path,
+    fingerprint: u64,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<(Progress, Option<Output<'a>>), TrainError> {
+    let nothing = || {
+        Diagnostic::new(format!("there is no checkpoint in `{}` to resume from", folder.display()))
+            .help("leave `--resume` out to begin a run there")
+    };
+    // A folder without a run is left as it is: not even a lock is made in it.
+    if !folder.is_dir() || checkpoint::list(folder)?.is_empty() {
+        return Err(nothing().into());
+    }
+    let lock = Lock::take(folder)?;
+    let found = checkpoint::read(folder)?.ok_or_else(nothing)?;
+    if found.progress.fingerprint != fingerprint {
+        return Err(mismatch(folder, found.progress.fingerprint, fingerprint).into());
+    }
+    checkpoint::remove_temporary(folder)?;
+    let log = Log::open(folder, found.progress.step)?;
+    for (path, error) in &found.damaged {
+        let aside = checkpoint::set_aside(path)?;
+        let why = error.message.as_str();
+        observe(Event::Damaged { path, aside: &aside, why, from: &found.path });
+    }
+    session.set_variables(&found.variables)?;
+    Ok((found.progress, Some(Output { folder, lock, log, newest: Some((found.progress.step, found.path)) })))
 }
 
 /// The checksum of program and recipe in the upper half, that of the data in the lower: what a run depends on, but for
@@ -87,56 +108,62 @@ fn mismatch(folder: &Path, found: u64, wanted: u64) -> Diagnostic {
         .help("resume it with what it was begun with, or choose another folder")
 }
 
-pub(super) fn diverged(what: String, folder: Option<&Path>) -> TrainError {
-    let kept = match folder {
-        Some(folder) => {
-            format!("the last good checkpoint is kept: `{}`; ", checkpoint::path(folder).display())
+/// What ends a run: `what`, and what may be done about it.
+pub(super) fn diverged(what: String, advice: String, output: Option<&Output<'_>>) -> TrainError {
+    let kept = match output.and_then(|output| output.newest.as_ref()) {
+        Some((step, path)) => {
+            format!("the checkpoint after step {step} is kept: `{}`; ", path.display())
         }
         None => String::new(),
     };
-    TrainError::Diverged(
-        Diagnostic::new(what).help(format!("{kept}try a smaller learning rate, or clip the gradient")),
-    )
+    TrainError::Diverged(Diagnostic::new(what).help(format!("{kept}{advice}")))
 }
 
 /// A run's folder.
 pub(super) struct Output<'a> {
     folder: &'a Path,
+    lock: Lock,
     pub(super) log: Log,
+    /// The newest checkpoint, with its step.
+    newest: Option<(u64, PathBuf)>,
 }
 
 impl Output<'_> {
+    /// Writes a checkpoint, unless there is one of this step.
     pub(super) fn checkpoint(
         &mut self,
         session: &Session,
         progress: &Progress,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), TrainError> {
+        self.lock.check()?;
+        if self.newest.as_ref().is_some_and(|(step, _)| *step == progress.step) {
+            return Ok(());
+        }
         let variables = session.variables()?;
         if let Some((name, _)) = variables.iter().find(|(_, value)| has_nan(value)) {
             let what = format!("variable `{name}` has a NaN after step {}", progress.step);
-            return Err(diverged(what, Some(self.folder)));
+            return Err(diverged(what, super::ADVICE.into(), Some(self)));
         }
         self.log.flush()?;
-        checkpoint::write(self.folder, &variables, progress)?;
-        observe(Event::Checkpoint { step: progress.step, path: &checkpoint::path(self.folder) });
+        let path = checkpoint::write(self.folder, &variables, progress)?;
+        observe(Event::Checkpoint { step: progress.step, path: &path });
+        self.newest = Some((progress.step, path));
         Ok(())
     }
 
+    /// The newest checkpoint.
+    pub(super) fn newest(&self) -> Option<&Path> {
+        self.newest.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// Writes the trained model.
     pub(super) fn weights(&self, session: &Session, program: &Program, recipe: &Recipe) -> Result<()> {
-        let is_training = |name: &str| name == recipe.step.function || Some(name) == recipe.init.as_deref();
-        let mut wanted: Vec<&str> = program
-            .functions()
-            .iter()
-            .filter(|function| !is_training(&function.name))
-            .flat_map(|function| &function.inputs)
-            .filter(|input| is_variable(input.role))
-            .map(|input| input.name.as_str())
-            .collect();
-        wanted.sort_unstable();
+        self.lock.check()?;
+        let wanted = weights::of_model(program, recipe);
         let mut variables = session.variables()?;
         if !wanted.is_empty() {
-            variables.retain(|name, _| wanted.binary_search(&name.as_str()).is_ok());
+            variables.retain(|name, _| wanted.contains(name.as_str()));
         }
         let variables = variables.iter().map(|(name, value)| (name.as_str(), value));
         safetensors::write(self.folder.join(WEIGHTS), variables)

@@ -1,12 +1,16 @@
 //! The functions that training runs, compiled for whatever batch sizes come.
 
 use super::batches::{Examples, Schedule};
+use super::check_data::DataChecks;
+use super::folder::{Output, diverged};
+use super::{Options, TrainError};
 use crate::data::{Arrays, spec};
+use crate::outputs::Outputs;
 use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
-use crate::session::{Compiled, Outputs, Session};
+use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
 use wengert_core::graph::{InputRole, Program};
-use wengert_core::{Binding, Literal, Result};
+use wengert_core::{Binding, Literal, Location, Result};
 
 /// A function that is compiled once for every number of examples it meets.
 pub(super) struct Function<'a> {
@@ -30,6 +34,8 @@ impl<'a> Function<'a> {
     where
         'a: 'b,
     {
+        // The line that compiles and runs is the trainer's, not the user's.
+        let _trainer = Location::Unknown.attributed();
         let function = self.program.get(self.name)?;
         let examples = inputs.first().and_then(|(_, literal)| literal.shape().first()).copied();
         if !self.compiled.contains_key(&examples) {
@@ -40,7 +46,9 @@ impl<'a> Function<'a> {
                         .map_err(|error| error.context(format_args!("@{}", self.name)))?;
                 }
             }
-            self.compiled.insert(examples, session.compile(self.program, self.name, &binding)?);
+            let compiled = session.compile(self.program, self.name, &binding)?;
+            compiled.expect_repeats();
+            self.compiled.insert(examples, compiled);
         }
         let compiled = self.compiled.get_mut(&examples).expect("it was just put there");
         for input in function.inputs.iter().filter(|input| input.role == InputRole::Key) {
@@ -65,16 +73,25 @@ impl<'a> Evaluation<'a> {
         program: &'a Program,
         recipe: &Recipe,
         data: &Arrays,
+        options: Options<'_>,
     ) -> Result<Self> {
-        let examples = Examples::new(&evaluate.inputs, data)?;
+        let checks = DataChecks::new(program.get(&evaluate.function)?, options.data_file, options.allow);
+        let examples = Examples::new(&evaluate.inputs, data, &checks)?;
         let batches = Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
         let schedule = Schedule::new(examples.count(), batches)?;
         let function = Function::new(program, &evaluate.function);
         Ok(Evaluation { recipe: evaluate, function, examples, schedule, key: recipe.key_for(0) })
     }
 
-    /// The metrics over all examples.
-    pub(super) fn run(&mut self, session: &mut Session) -> Result<Vec<(String, f64)>> {
+    /// The metrics over all examples, after step `step`.
+    ///
+    /// Errors: a metric is NaN; those of the device.
+    pub(super) fn run(
+        &mut self,
+        session: &mut Session,
+        step: u64,
+        output: Option<&Output<'_>>,
+    ) -> Result<Vec<(String, f64)>, TrainError> {
         let mut sums = vec![0.0; self.recipe.metrics.len()];
         for step in 0..self.schedule.steps_per_epoch() {
             let rows = self.schedule.rows(step);
@@ -89,6 +106,15 @@ impl<'a> Evaluation<'a> {
             Aggregate::Sum => (metric.name.clone(), sum),
             Aggregate::Mean | Aggregate::PerExample => (metric.name.clone(), sum / count),
         });
-        Ok(values.collect())
+        let values: Vec<(String, f64)> = values.collect();
+        if let Some((name, value)) = values.iter().find(|(_, value)| value.is_nan()) {
+            let all: Vec<usize> = (0..self.examples.count()).collect();
+            let advice = match self.examples.non_finite(&all) {
+                Some(fault) => format!("the data are at fault: {fault}"),
+                None => "look at what the evaluation divides by, or takes the logarithm of".into(),
+            };
+            return Err(diverged(format!("metric `{name}` is {value} after step {step}"), advice, output));
+        }
+        Ok(values)
     }
 }

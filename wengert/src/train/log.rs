@@ -6,8 +6,10 @@
 //! ```
 //!
 //! There is no time in it, so that the log of a run that was killed and resumed equals the log of one that was
-//! not. Before a checkpoint is written the log is written out; resuming cuts it back to the checkpoint.
+//! not. Before a checkpoint is written, the log is written out to the disk; resuming cuts it back to the checkpoint, so
+//! a log is never behind the checkpoint that it belongs to. That it has every step is checked.
 
+use super::lock::{is_at, regular};
 use crate::atomic::{self, cannot};
 use serde_json::{Map, Number, Value};
 use std::fs::{File, OpenOptions};
@@ -27,8 +29,11 @@ pub struct Log {
 
 impl Log {
     /// Starts the log of a folder anew, or goes on after step `after`: later lines are cut off.
+    ///
+    /// Errors: the log is no regular file; it lacks a step before `after`, or has a line that is none of a log.
     pub fn open(folder: &Path, after: u64) -> Result<Log> {
         let path = folder.join(FILE);
+        regular(&path)?;
         let kept = match after {
             0 => String::new(),
             _ => kept_lines(&path, after)?,
@@ -51,9 +56,20 @@ impl Log {
         self.line(step, epoch, "evaluation", Value::Object(metrics))
     }
 
-    /// Gives what was added to the operating system.
+    /// Writes what was added to the disk.
+    ///
+    /// Error: the log was deleted or replaced.
     pub fn flush(&mut self) -> Result<()> {
-        self.file.flush().map_err(|error| cannot("write", &self.path, &error))
+        let written = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
+        written.map_err(|error| cannot("write", &self.path, &error))?;
+        if is_at(self.file.get_ref(), &self.path) {
+            return Ok(());
+        }
+        Err(Diagnostic::new(format!(
+            "`{}` was deleted or replaced while a run wrote it",
+            self.path.display()
+        ))
+        .help("begin the run anew in another folder: its log cannot be made again"))
     }
 
     fn line(&mut self, step: u64, epoch: u64, key: &str, value: Value) -> Result<()> {
@@ -80,11 +96,20 @@ fn kept_lines(path: &Path, after: u64) -> Result<String> {
             .help("the log belongs to the checkpoint; start the run anew without resuming")
     })?;
     let mut kept = 0;
+    // Of each step there is one line with its loss.
+    let mut steps = 0;
     for line in text.split_inclusive('\n') {
         let complete = line.ends_with('\n');
-        let step = serde_json::from_str::<Value>(line).ok().and_then(|v| v.get("step")?.as_u64());
-        match step {
-            Some(step) if step <= after && complete => kept += line.len(),
+        let value = serde_json::from_str::<Value>(line).ok();
+        let has_loss = value.as_ref().is_some_and(|v| v.get("loss").is_some());
+        match value.and_then(|v| v.get("step")?.as_u64()) {
+            Some(step) if step <= after && complete => {
+                if has_loss && step != steps + 1 {
+                    break;
+                }
+                steps += u64::from(has_loss);
+                kept += line.len();
+            }
             Some(_) => break,
             // What follows the checkpoint's last line may be torn; anything before it must be whole.
             None if kept + line.len() == text.len() => break,
@@ -96,6 +121,14 @@ fn kept_lines(path: &Path, after: u64) -> Result<String> {
                 )));
             }
         }
+    }
+    if steps != after {
+        return Err(Diagnostic::new(format!(
+            "`{}` has no line for step {}, the checkpoint is of step {after}",
+            path.display(),
+            steps + 1
+        ))
+        .help("the log belongs to the checkpoint; begin the run anew in another folder"));
     }
     Ok(text[..kept].to_owned())
 }
@@ -132,8 +165,28 @@ mod tests {
             fs::write(folder.path().join(FILE), &whole[..cut]).unwrap();
             assert_eq!(write(after, 10), whole, "cut at {cut}, resumed after {after}");
         }
+        let gap = whole.replacen("{\"step\":3,\"epoch\":0,\"loss\":0.33333334}\n", "", 1);
+        fs::write(folder.path().join(FILE), gap).unwrap();
+        assert!(Log::open(folder.path(), 8).unwrap_err().message.contains("has no line for step 3"));
+        fs::write(folder.path().join(FILE), &whole).unwrap();
+        assert!(Log::open(folder.path(), 12).unwrap_err().message.contains("has no line for step 11"));
         fs::write(folder.path().join(FILE), "not a log\nat all\n").unwrap();
         assert!(Log::open(folder.path(), 3).unwrap_err().message.contains("line 1"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_log_is_a_regular_file_and_stays_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert!(Log::open(folder.path(), 0).unwrap_err().message.contains("no regular file"));
+        fs::remove_file(&path).unwrap();
+        let mut log = Log::open(folder.path(), 0).unwrap();
+        log.step(1, 0, 1.0).unwrap();
+        log.flush().unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(log.flush().unwrap_err().message.contains("was deleted or replaced"));
     }
 
     #[test]

@@ -5,27 +5,38 @@
 //! is killed at any moment and resumed, as often as one likes, ends with the same bits as one that was not, and so does
 //! its [`log`].
 //!
-//! **Safe.** A [`checkpoint`] is replaced in one step. One that holds NaN is never written, and a loss that is NaN or infinite ends
-//! the run: the last good checkpoint stays.
+//! **Safe.** A [`checkpoint`] has a checksum and is written beside the one before it, which stands in if it is damaged.
+//! One that holds NaN is never written. A loss that is NaN or infinite, or a metric that is NaN, ends the run with the
+//! last checkpoint kept. One trainer at a time is in a folder ([`lock`]). [`Options::stop`] ends a run after the step that it
+//! is in, with a checkpoint.
 //!
-//! A run's folder holds `checkpoint.safetensors` (all variables, and how far the run got), `log.jsonl`, and at the end
-//! `weights.safetensors`: the variables that functions other than `init` and the training step take, which are what
-//! a user of the model needs (all variables, if there is no such function).
+//! **Checked.** Data are checked against the recipe and the program before anything is computed ([`check_data`]), and so
+//! are the names of weights.
+//!
+//! A run's folder holds the last two checkpoints (all variables, and how far the run got), `log.jsonl`, `lock`, and at
+//! the end `weights.safetensors`: the variables that functions other than `init` and the training step take, which are
+//! what a user of the model needs (all variables, if there is no such function).
 
 pub mod batches;
+pub mod check_data;
 pub mod checkpoint;
 mod folder;
 mod functions;
+pub mod lock;
 pub mod log;
+mod weights;
 
 use crate::data::Arrays;
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
+use crate::weight_names::NameDifferences;
 use batches::{Examples, Schedule};
+use check_data::DataChecks;
 use folder::{begin, diverged};
 use functions::{Evaluation, Function};
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Result};
 
@@ -39,12 +50,36 @@ pub struct Options<'a> {
     pub length: Option<Length>,
     /// Folder for checkpoints, log and weights; created if it is not there. Without one, nothing is written.
     pub folder: Option<&'a Path>,
-    /// Go on from the folder's checkpoint; from the beginning if there is none. Without this, a folder that has a
-    /// checkpoint is an error, so that no run is overwritten by mistake.
+    /// Go on from the folder's newest checkpoint that is whole; an error if there is none. Without this, a folder that has
+    /// a checkpoint is an error, so that no run is overwritten by mistake.
     pub resume: bool,
-    /// Values of variables to start with, after `init` has run.
+    /// Values of variables to start with, after `init` has run. Their names must be variables of the program, and each
+    /// variable of the model (what functions other than `init` and the step take) must be among them.
     pub weights: Option<&'a Arrays>,
+    /// Weights may name what is no variable, which is left out, and lack variables, which begin as `init` makes them.
+    pub partial: bool,
+    /// Where the weights come from, for messages.
+    pub weights_file: Option<&'a Path>,
+    /// Where the data come from, for messages.
+    pub data_file: Option<&'a Path>,
+    /// Data that are not checked.
+    pub allow: Allow,
+    /// When this is set, the run ends after the step that it is in, writes a checkpoint and is
+    /// [`Stopped`](TrainError::Stopped).
+    pub stop: Option<&'a AtomicBool>,
 }
+
+/// Data that are trained on although they look like a mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Allow {
+    /// NaN and infinities.
+    pub non_finite: bool,
+    /// Indices and labels for which there is no row or class.
+    pub out_of_range: bool,
+}
+
+/// What helps against a loss that grows without bound.
+const ADVICE: &str = "try a smaller learning rate, or clip the gradient";
 
 /// What an observer of a run is told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -83,6 +118,22 @@ pub enum Event<'a> {
         /// Names and values in the recipe's order.
         metrics: &'a [(String, f64)],
     },
+    /// The weights do not fit the program, which was [allowed](Options::partial).
+    Partial {
+        /// Which names differ.
+        differences: &'a NameDifferences,
+    },
+    /// A checkpoint is damaged, and the run goes on from an older one.
+    Damaged {
+        /// The damaged file.
+        path: &'a Path,
+        /// Its name now.
+        aside: &'a Path,
+        /// What is wrong with it.
+        why: &'a str,
+        /// The checkpoint that the run goes on from.
+        from: &'a Path,
+    },
     /// A checkpoint was written.
     Checkpoint {
         /// After this step.
@@ -106,8 +157,10 @@ pub struct Report {
 /// Why a run ended early.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TrainError {
-    /// The loss or a variable is not a number any more. The last good checkpoint is kept.
+    /// The loss, a metric or a variable is not a number any more. The last good checkpoint is kept.
     Diverged(Diagnostic),
+    /// It was [told to](Options::stop), and can be resumed.
+    Stopped(Diagnostic),
     /// Anything else.
     Failed(Diagnostic),
 }
@@ -116,7 +169,9 @@ impl TrainError {
     /// What to tell the user.
     pub fn diagnostic(&self) -> &Diagnostic {
         match self {
-            TrainError::Diverged(diagnostic) | TrainError::Failed(diagnostic) => diagnostic,
+            TrainError::Diverged(diagnostic)
+            | TrainError::Stopped(diagnostic)
+            | TrainError::Failed(diagnostic) => diagnostic,
         }
     }
 }
@@ -145,7 +200,8 @@ pub fn train(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<Report, TrainError> {
     recipe.verify_for(program)?;
-    let examples = Examples::new(&recipe.step.inputs, data)?;
+    let checks = DataChecks::new(program.get(&recipe.step.function)?, options.data_file, options.allow);
+    let examples = Examples::new(&recipe.step.inputs, data, &checks)?;
     let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
     let per_epoch = schedule.steps_per_epoch();
     let total = match options.length.unwrap_or(recipe.length) {
@@ -155,9 +211,9 @@ pub fn train(
             .ok_or_else(|| Diagnostic::new(format!("{epochs} epochs are more steps than can be counted")))?,
     };
     let mut evaluation =
-        recipe.evaluate.as_ref().map(|e| Evaluation::new(e, program, recipe, data)).transpose()?;
+        recipe.evaluate.as_ref().map(|e| Evaluation::new(e, program, recipe, data, options)).transpose()?;
     let mut step = Function::new(program, &recipe.step.function);
-    let (mut progress, mut output) = begin(session, program, recipe, data, options)?;
+    let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
     if progress.step > total {
         return Err(Diagnostic::new(format!("the run has {} steps, more than {total}", progress.step))
@@ -167,6 +223,15 @@ pub fn train(
     observe(Event::Start { step: progress.step, total, steps_per_epoch: per_epoch });
     let mut metrics = Vec::new();
     while progress.step < total {
+        if options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
+            let mut message = format!("stopped after step {} of {total}", progress.step);
+            if let Some(output) = &mut output {
+                output.checkpoint(session, &progress, observe)?;
+                let newest = output.newest().map(|path| path.display().to_string()).unwrap_or_default();
+                message = format!("{message} with checkpoint `{newest}`");
+            }
+            return Err(TrainError::Stopped(Diagnostic::new(message)));
+        }
         let epoch = schedule.epoch_of(progress.step);
         let ends_epoch = schedule.ends_epoch(progress.step);
         let rows = schedule.rows(progress.step);
@@ -174,7 +239,15 @@ pub fn train(
         let loss = outputs.scalar(&recipe.step.loss)?;
         progress.step += 1;
         if !loss.is_finite() {
-            return Err(diverged(format!("the loss is {loss} at step {}", progress.step), options.folder));
+            let advice = match examples.non_finite(rows) {
+                Some(fault) => format!("the data are at fault: {fault}"),
+                None if progress.step == 1 => {
+                    "no update was made yet: look at the initial values and the scale of the data".into()
+                }
+                None => ADVICE.into(),
+            };
+            let what = format!("the loss is {loss} at step {}", progress.step);
+            return Err(diverged(what, advice, output.as_ref()));
         }
         progress.epoch_loss += loss * rows.len() as f64;
         progress.epoch_examples += rows.len() as u64;
@@ -193,7 +266,7 @@ pub fn train(
             Cadence::Epochs(every) => ends_epoch && (epoch + 1).is_multiple_of(every),
         };
         if let Some(evaluation) = evaluation.as_mut().filter(|e| due(e.recipe.every)) {
-            metrics = evaluation.run(session)?;
+            metrics = evaluation.run(session, progress.step, output.as_ref())?;
             // In the log before the checkpoint, so that a run resumed from it has the line.
             if let Some(output) = &mut output {
                 output.log.evaluation(progress.step, epoch, &metrics)?;
@@ -206,7 +279,7 @@ pub fn train(
     }
     if let (Some(evaluation), true) = (&mut evaluation, resumed_at == total) {
         // Nothing was left to do; the result is still reported.
-        metrics = evaluation.run(session)?;
+        metrics = evaluation.run(session, total, output.as_ref())?;
     }
     if let Some(output) = output {
         output.weights(session, program, recipe)?;

@@ -47,7 +47,7 @@ fn check(device: Device, target: &Target) {
         // Twice, since what a run leaves behind must not reach the next.
         for _ in 0..2 {
             let found = compiled.run(&[("x0", &a)]).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
-            for ((output, found), expected) in found.iter().zip(&expected) {
+            for ((output, found), expected) in found.iter().unwrap().zip(&expected) {
                 for (x, y) in found.scalars().zip(expected.scalars()) {
                     let (x, y) = (x.to_f64(), y.to_f64());
                     assert!(

@@ -8,6 +8,7 @@ mod identities;
 mod jax;
 mod mistakes;
 
+use wengert::Outputs;
 use wengert::core::Scalar;
 use wengert::core::graph::{self, Function};
 use wengert::prelude::*;
@@ -42,7 +43,7 @@ fn run(function: &Function, device: Device, inputs: &[Literal]) -> Vec<Literal> 
     let named: Vec<(&str, &Literal)> = named.iter().map(|(n, l)| (n.as_str(), *l)).collect();
     let mut session = Session::open(device).unwrap();
     let outputs = session.compile(&program, "f", bind!()).and_then(|mut f| f.run(&named));
-    outputs.unwrap_or_else(|e| panic!("{device}: {e}")).into_iter().map(|(_, l)| l).collect()
+    outputs.and_then(Outputs::into_values).unwrap_or_else(|e| panic!("{device}: {e}"))
 }
 
 /// What `f` gives for these values on the CPU.

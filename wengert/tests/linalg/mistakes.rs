@@ -19,7 +19,7 @@ fn dtypes_and_shapes_that_do_not_fit() {
     let of = |dtype, shape: &[usize]| TensorType::new(dtype, shape.iter().copied());
     says(
         &error(&[of(DType::F16, &[3, 3])], |x| vec![cholesky(&x[0])]),
-        &["cholesky of f16[3,3]", "f32 or f64", "convert_element_type"],
+        &["cholesky of f16[3,3]", "f32 or f64", ".convert("],
     );
     says(&error(&[of(DType::I32, &[3, 3])], |x| vec![lu(&x[0]).0]), &["lu of i32[3,3]", "f32 or f64"]);
     says(&error(&[of(DType::F64, &[3])], |x| vec![qr(&x[0], true).1]), &["qr of f64[3]", "two axes"]);

@@ -10,6 +10,7 @@ mod recurrent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use wengert::Outputs;
 use wengert::core::graph::{self, Function, inline, parse_program};
 use wengert::core::op::{Attribute, Op};
 use wengert::core::{LocationId, Scalar};
@@ -70,7 +71,7 @@ fn run(function: Function, device: Device, inputs: &[(String, Literal)]) -> Vec<
     let inputs: Vec<(&str, &Literal)> = inputs.iter().map(|(n, l)| (n.as_str(), l)).collect();
     let mut session = Session::open(device).unwrap();
     let outputs = session.compile(&program, &name, bind!()).unwrap().run(&inputs);
-    outputs.unwrap_or_else(|e| panic!("@{name} on {device}: {e}")).into_iter().map(|(_, l)| l).collect()
+    outputs.and_then(Outputs::into_values).unwrap_or_else(|e| panic!("@{name} on {device}: {e}"))
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn agrees<M: Differentiable<TangentVector = M>>(
     for (n, wanted) in doubles(&arrays["losses"]).into_iter().enumerate() {
         let outputs = step.run(&given).unwrap();
         compare(&format!("loss {n}"), outputs.get("loss").unwrap(), &Literal::from(wanted));
-        for (name, value) in outputs.iter().filter(|(name, _)| n == 0 && *name != "loss") {
+        for (name, value) in outputs.iter().unwrap().filter(|(name, _)| n == 0 && *name != "loss") {
             compare(name, value, &arrays[name]);
         }
     }

@@ -5,10 +5,15 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
 use crate::graph::tensor::Tensor;
+use crate::graph::verify::well_formed;
 use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};
+use crate::nearest::nearest;
 use crate::ty::TensorType;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+
+/// What a name is made of.
+const NAMES: &str = "use letters, digits, `_` and `.`, not starting with a digit";
 
 /// Builds one function: the `f` of `program.function("name", |f| …)`.
 pub struct FunctionBuilder {
@@ -19,13 +24,17 @@ pub struct FunctionBuilder {
     states: Vec<(String, Tensor)>,
     variables: Vec<(String, Tensor)>,
     index: Index,
+    /// Where the function is built.
+    location: Location,
 }
 
 /// What is known by name or value: a function may have thousands of variables. Looked up, never gone through.
 #[derive(Default)]
 struct Index {
-    inputs: HashSet<String>,
-    outputs: HashSet<(OutputRole, String)>,
+    /// Positions of inputs by name.
+    inputs: HashMap<String, usize>,
+    /// Where each output is given.
+    outputs: HashMap<(OutputRole, String), Location>,
     /// Positions of states by key path, and by value.
     states: HashMap<String, usize>,
     state_values: HashMap<ValueId, usize>,
@@ -33,6 +42,7 @@ struct Index {
 
 impl FunctionBuilder {
     /// An empty function.
+    #[track_caller]
     pub fn new(name: &str) -> Self {
         FunctionBuilder {
             name: name.into(),
@@ -42,15 +52,24 @@ impl FunctionBuilder {
             states: vec![],
             variables: vec![],
             index: Index::default(),
+            location: Location::caller(),
         }
     }
 
     /// Runs `f` on a new builder and finishes it.
+    #[track_caller]
     pub fn build(name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<Function> {
         let mut builder = FunctionBuilder::new(name);
-        let scope = builder.scope.clone();
-        scope.enter(|| f(&mut builder));
+        builder.run(f);
         builder.finish()
+    }
+
+    /// Runs `f` in the function's scope. If `f` panics after an error, [`finish`](Self::finish) reports the error, of which the panic
+    /// is a consequence; any other panic goes on.
+    pub fn run(&mut self, f: impl FnOnce(&mut FunctionBuilder)) {
+        let scope = self.scope.clone();
+        // The scope keeps the error, so `finish` returns it.
+        let _ = scope.guarded(|| f(self));
     }
 
     /// The scope of the function's body.
@@ -58,42 +77,53 @@ impl FunctionBuilder {
         &self.scope
     }
 
-    #[track_caller]
-    fn declare(&mut self, name: &str, role: InputRole, ty: Result<TensorType>) -> Tensor {
-        let caller = Location::caller();
-        let fail = |d: Diagnostic| {
-            let d = d.context(format!("input `{name}`")).at(caller.clone(), "declared here");
+    fn declare(&mut self, name: &str, role: InputRole, ty: Result<TensorType>, caller: Location) -> Tensor {
+        let fail = |d: Diagnostic, first: Option<Location>| {
+            let mut d = d.context(format!("input `{name}`")).at(caller.clone(), "declared here");
+            if let Some(first) = first {
+                d = d.at(first, "declared first here");
+            }
             self.scope.fail(&d);
             Tensor::poisoned(d)
         };
         let ty = match ty {
             Ok(ty) => ty,
-            Err(d) => return fail(d),
+            Err(d) => return fail(d, None),
         };
+        if let Some(first) = ty.error() {
+            self.scope.fail(first);
+            return Tensor::poisoned(first.clone());
+        }
+        if let Err(mut d) = well_formed(&ty) {
+            // The name of the invariant is for readers of text.
+            d.message = d.message.trim_start_matches("G6: ").into();
+            return fail(d, None);
+        }
         if !crate::text::is_name(name) {
-            return fail(
-                Diagnostic::new("not a name")
-                    .help("use letters, digits, `_` and `.`, not starting with a digit"),
-            );
+            return fail(Diagnostic::new("not a name").help(NAMES), None);
         }
-        if !self.index.inputs.insert(name.into()) {
-            return fail(Diagnostic::new("declared twice").help("give it another name"));
+        if let Some(first) = self.index.inputs.get(name) {
+            let first = self.scope.location(self.inputs[*first].location);
+            let error = Diagnostic::new("declared twice").help("give it another name");
+            return fail(error, Some(first));
         }
+        self.index.inputs.insert(name.into(), self.inputs.len());
         let location = self.scope.locate(caller.clone());
         self.inputs.push(Input { name: name.into(), role, location });
-        self.scope.input(ty)
+        self.scope.input_at(ty, caller)
     }
 
     /// An input given anew at each run.
     #[track_caller]
     pub fn input(&mut self, name: &str, ty: impl IntoType) -> Tensor {
-        self.declare(name, InputRole::Input, ty.into_type())
+        self.declare(name, InputRole::Input, ty.into_type(), Location::caller())
     }
 
     /// A key for random numbers, `u32[2]`.
     #[track_caller]
     pub fn key(&mut self, name: &str) -> Tensor {
-        self.declare(name, InputRole::Key, Ok(TensorType::new(DType::U32, [2usize])))
+        let ty = TensorType::new(DType::U32, [2usize]);
+        self.declare(name, InputRole::Key, Ok(ty), Location::caller())
     }
 
     /// Variables that are only read: every tensor in `model` becomes a parameter named by its key path.
@@ -114,15 +144,7 @@ impl FunctionBuilder {
         let caller = Location::caller();
         model.map_tensors(&KeyPath::root(name), &mut |path, tensor| {
             let path = path.to_string();
-            let ty = match tensor.error() {
-                Some(e) => Err(e.clone()),
-                None => Ok(tensor.ty().clone()),
-            };
-            let location = self.scope.locate(caller.clone());
-            let traced = self.declare(&path, role, ty);
-            if let Some(input) = self.inputs.last_mut().filter(|i| i.name == path) {
-                input.location = location;
-            }
+            let traced = self.declare(&path, role, Ok(tensor.ty().clone()), caller.clone());
             if role == InputRole::State {
                 self.index.states.entry(path.clone()).or_insert(self.states.len());
                 if let Ok((_, value)) = traced.traced_value() {
@@ -142,10 +164,42 @@ impl FunctionBuilder {
         state.is_same(tensor).then_some(path.as_str())
     }
 
-    /// Replaces the state of a key path when the run ends; if the function has no such state input, creates the variable.
+    /// Replaces the state of a key path when the run ends.
+    ///
+    /// Errors: the function has no state of that path (a new variable is made by [`create`](Self::create)); the value
+    /// has another type than the state.
     #[track_caller]
     pub fn update(&mut self, path: &str, value: &Tensor) {
+        let is_known = self.index.states.contains_key(path) || self.read_only(path).is_some();
+        if !is_known && value.error().is_none() {
+            return self.scope.fail(&self.no_state(path).at(Location::caller(), "updated here"));
+        }
         self.give(path, OutputRole::State, value.clone());
+    }
+
+    /// Makes a variable of this key path when the run ends, or replaces the one that the session has: what an `init`
+    /// function does. The function does not read it.
+    ///
+    /// Error: the function has a state of that path, which is [updated](Self::update).
+    #[track_caller]
+    pub fn create(&mut self, path: &str, value: &Tensor) {
+        if self.index.states.contains_key(path) {
+            let error = Diagnostic::new(format!("`{path}` is state of this function"))
+                .at(Location::caller(), "created here")
+                .help("replace its value with `update`");
+            return self.scope.fail(&error);
+        }
+        self.give(path, OutputRole::State, value.clone());
+    }
+
+    fn no_state(&self, path: &str) -> Diagnostic {
+        let error = Diagnostic::new(format!("the function has no state `{path}`"));
+        let states = self.states.iter().map(|(path, _)| path.as_str());
+        let make = format!("`create` makes a new variable, as in `f.create(\"{path}\", …)`");
+        error.help(match nearest(path, states) {
+            Some(nearest) => format!("did you mean `{nearest}`? {make}"),
+            None => format!("declare it with `state`; {make}"),
+        })
     }
 
     /// An output for the caller.
@@ -159,28 +213,52 @@ impl FunctionBuilder {
         let caller = Location::caller();
         let replaced = self.index.states.get(name).filter(|_| role == OutputRole::State);
         let replaced = replaced.map(|n| &self.states[*n].1);
-        let error = if let Some(e) = value.error() {
-            Some(e.clone())
-        } else if self.index.outputs.contains(&(role, name.to_owned())) {
-            Some(Diagnostic::new(format!("output `{name}` is given twice")).at(caller, "given again here"))
-        } else {
-            replaced.filter(|state| state.ty() != value.ty()).map(|state| {
-                Diagnostic::new(format!(
-                    "state `{name}` has type {}, its update has type {}",
-                    state.ty(),
-                    value.ty()
-                ))
-                .at(caller, "updated here")
-                .help("an update keeps dtype and shape")
-            })
+        let what = match role {
+            OutputRole::Output => "output",
+            OutputRole::State => "state",
         };
-        match error {
-            Some(e) => self.scope.fail(&e),
-            None => {
-                self.index.outputs.insert((role, name.into()));
-                self.outputs.push((Output { name: name.into(), role }, value));
-            }
-        }
+        // A constant has no value in the function before it is closed.
+        let foreign = match value.literal() {
+            Some(_) => None,
+            None => self.scope.value_of(&value).err(),
+        };
+        let error = if let Some(error) = value.error() {
+            error.clone()
+        } else if let Some(error) = foreign {
+            error.context(format!("{what} `{name}`")).at(caller, "given here")
+        } else if !crate::text::is_name(name) {
+            Diagnostic::new(format!("{what} `{name}`: not a name")).at(caller, "given here").help(NAMES)
+        } else if let Some(first) = self.index.outputs.get(&(role, name.to_owned())) {
+            Diagnostic::new(format!("{what} `{name}` is given twice"))
+                .at(caller, "given again here")
+                .at(first.clone(), "given first here")
+                .help("give it another name")
+        } else if let Some(input) = self.read_only(name).filter(|_| role == OutputRole::State) {
+            Diagnostic::new(format!("state `{name}`: the {} of that name is only read", input.role.name()))
+                .at(caller, "updated here")
+                .at(self.scope.location(input.location), "declared here")
+                .help("declare it by `state` of the function")
+        } else if let Some(state) = replaced.filter(|state| state.ty() != value.ty()) {
+            Diagnostic::new(format!(
+                "state `{name}` has type {}, its update has type {}",
+                state.ty(),
+                value.ty()
+            ))
+            .at(caller, "updated here")
+            .at(state.defined_at().unwrap_or_default(), "declared here")
+            .help("an update keeps dtype and shape")
+        } else {
+            self.index.outputs.insert((role, name.into()), caller);
+            self.outputs.push((Output { name: name.into(), role }, value));
+            return;
+        };
+        self.scope.fail(&error);
+    }
+
+    /// The input of a name, unless it is state.
+    fn read_only(&self, name: &str) -> Option<&Input> {
+        let input = &self.inputs[*self.index.inputs.get(name)?];
+        (input.role != InputRole::State).then_some(input)
     }
 
     /// The variables declared so far (parameters and state) with the tensors they were declared from, whose
@@ -191,12 +269,13 @@ impl FunctionBuilder {
 
     /// The function, or the first error.
     pub fn finish(mut self) -> Result<Function> {
+        let location = self.location.clone();
         let context = |d: Diagnostic| d.context(format!("@{}", self.name));
         if let Some(error) = self.scope.error() {
             return Err(context(error));
         }
         for (path, tensor) in &self.states {
-            if self.index.outputs.insert((OutputRole::State, path.clone())) {
+            if !self.index.outputs.contains_key(&(OutputRole::State, path.clone())) {
                 self.outputs.push((Output { name: path.clone(), role: OutputRole::State }, tensor.clone()));
             }
         }
@@ -210,7 +289,10 @@ impl FunctionBuilder {
             body: closure.body,
             locations: self.scope.locations(),
         };
-        verify(&function)?;
+        verify(&function).map_err(|d| match d.places.iter().any(|(at, _)| *at != Location::Unknown) {
+            true => d,
+            false => d.at(location, "the function is built here"),
+        })?;
         Ok(function)
     }
 }
@@ -218,8 +300,11 @@ impl FunctionBuilder {
 impl Program {
     /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. The first error while building is
     /// returned, and so is a name that is taken.
+    #[track_caller]
     pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
-        self.add(FunctionBuilder::build(name, f)?)
+        let caller = Location::caller();
+        let function = FunctionBuilder::build(name, f)?;
+        self.add(function).map_err(|d| d.at(caller, "the function is built here"))
     }
 }
 

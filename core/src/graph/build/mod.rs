@@ -9,11 +9,13 @@
 //! - *partial evaluation is free*: if tangents live in a child scope, then the equations among primal values land in the outer
 //!   scope, those that touch a tangent land in the child, and the child's captures are exactly the residuals.
 //!
-//! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it.
+//! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it, even if the
+//! user's code panics in between ([`Scope::guarded`]).
 //!
 //! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as it is emitted.
 
 mod closure;
+mod constants;
 mod function;
 mod relocation;
 
@@ -34,6 +36,7 @@ use crate::ty::TensorType;
 use std::any::{Any, TypeId};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -46,6 +49,8 @@ struct ScopeState {
     depth: usize,
     /// Nothing leaves it: equations made while it is current stay in it even if all their operands are captured.
     contains: bool,
+    /// Constants of outer scopes are made again in it instead of being captured.
+    repeats: bool,
     context: Rc<Context>,
     building: RefCell<Building>,
 }
@@ -69,6 +74,8 @@ pub(super) struct Building {
     /// What is known in an eager scope.
     pub(super) values: Values,
     defined_at: IdVec<ValueId, LocationId>,
+    /// The position of the equation that makes a value, if the value is constant: see [`constants`].
+    constants: IdVec<ValueId, Option<usize>>,
     captures: Vec<Tensor>,
     /// The values that stand for captures, in their order: they ascend. (`captured` has several names for what was captured by way of the parent.)
     captured_values: Vec<ValueId>,
@@ -105,21 +112,27 @@ impl Scope {
             names: Names::default(),
             memory: RefCell::default(),
         };
-        Scope::with(None, 0, false, Rc::new(context))
+        Scope::with(None, 0, false, false, Rc::new(context))
     }
 
-    fn with(parent: Option<Scope>, depth: usize, contains: bool, context: Rc<Context>) -> Self {
-        Scope(Rc::new(ScopeState { parent, depth, contains, context, building: RefCell::default() }))
+    fn with(
+        parent: Option<Scope>,
+        depth: usize,
+        contains: bool,
+        repeats: bool,
+        context: Rc<Context>,
+    ) -> Self {
+        Scope(Rc::new(ScopeState { parent, depth, contains, repeats, context, building: RefCell::default() }))
     }
 
     /// A scope within this one, whose equations move out where they can.
     pub fn child(&self) -> Self {
-        Scope::with(Some(self.clone()), self.0.depth + 1, false, self.0.context.clone())
+        Scope::with(Some(self.clone()), self.0.depth + 1, false, false, self.0.context.clone())
     }
 
     /// A scope within this one that keeps everything emitted while it is current: the region of an op.
     pub fn region(&self) -> Self {
-        Scope::with(Some(self.clone()), self.0.depth + 1, true, self.0.context.clone())
+        Scope::with(Some(self.clone()), self.0.depth + 1, true, false, self.0.context.clone())
     }
 
     /// The scope that is being built, if any.
@@ -127,10 +140,22 @@ impl Scope {
         CURRENT.with_borrow(|stack| stack.last().cloned())
     }
 
-    /// Makes this the current scope while `f` runs: operations on constants alone are emitted here.
+    /// Makes this the current scope while `f` runs. Operations on constants alone are emitted here or, within a region, in the
+    /// innermost region: a child scope of a region captures them.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
         let _entered = self.entered();
         f()
+    }
+
+    /// [`enter`](Self::enter) with a closure of the user's, which may go on after an error with a poisoned tensor and panic.
+    ///
+    /// Error: the function's first error, if `f` panics after it; the panic is a consequence. Any other panic goes on.
+    pub fn guarded<T>(&self, f: impl FnOnce() -> T) -> Result<T> {
+        // After a panic the function is given up, so a scope that is half changed is not seen.
+        panic::catch_unwind(AssertUnwindSafe(|| self.enter(f))).map_err(|payload| match self.error() {
+            Some(error) => error,
+            None => panic::resume_unwind(payload),
+        })
     }
 
     /// Makes this the current scope until what is returned is dropped, which must be in the reverse order of entering.
@@ -171,6 +196,9 @@ impl Scope {
 
     /// Emits an equation in the innermost scope among those of the operands and the current containing one.
     pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Region>, caller: Location) -> Result<Vec<Tensor>> {
+        if let Some(error) = first_error(&op, operands) {
+            return Err(error);
+        }
         let mut scope: Option<Scope> = None;
         let current = Scope::current();
         let containing = current.as_ref().and_then(Scope::containing);
@@ -178,12 +206,8 @@ impl Scope {
             match &scope {
                 Some(s) if s.is_within(candidate) => {}
                 Some(s) if !candidate.is_within(s) => {
-                    return Err(Diagnostic::new(format!(
-                        "{}: an operand belongs to another function, or has escaped from the closure that made it",
-                        op.name()
-                    ))
-                    .at(caller, op.name())
-                    .help("return it from the closure, or pass it in as an input"));
+                    let error = outside(s, candidate).context(op.name()).at(caller, op.name());
+                    return Err(operands.iter().fold(error, |d, t| d.operand(t.defined_at(), t.ty())));
                 }
                 _ => scope = Some(candidate.clone()),
             }
@@ -210,15 +234,14 @@ impl Scope {
             .map_err(|d| d.at(caller.clone(), "called here"))?;
         let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
         let results = op.infer(&types, &regions).map_err(|d| {
-            let mut d = d.at(self.derivation_of(&caller), op.name());
+            let mut d = method_names(d).at(self.derivation_of(&caller), op.name());
             for operand in operands {
-                if let Some(at) = operand.defined_at() {
-                    d = d.at(at, format!("an operand, {}, is made here", operand.ty()));
-                }
+                d = d.operand(operand.defined_at(), operand.ty());
             }
             d
         })?;
-        let operands = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
+        let values = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>();
+        let operands = values.map_err(|d| d.within(&self.derivation_of(&caller), op.name()))?;
         let values = self.append(op, operands, regions, &results, caller)?;
         Ok(values.into_iter().zip(results).map(|(v, ty)| Tensor::traced(self.clone(), v, ty)).collect())
     }
@@ -252,7 +275,8 @@ impl Scope {
             building.values.insert(&equation, arrays);
         }
         let values = equation.results.clone();
-        building.body.equations.push(equation);
+        let constant = building.is_constant(&equation);
+        building.push(equation, constant);
         Ok(values)
     }
 
@@ -268,12 +292,16 @@ impl Scope {
             return Ok(value);
         }
         let Some(parent) = self.0.parent.as_ref().filter(|p| p.is_within(scope)) else {
-            return Err(Diagnostic::new("a tensor has escaped from the closure that made it")
-                .help("return it from the closure"));
+            return Err(outside(self, scope).at(tensor.defined_at().unwrap_or_default(), "it is made here"));
         };
         let key = (scope.0.depth, value);
         if let Some(captured) = self.0.building.borrow().captured.get(&key) {
             return Ok(*captured);
+        }
+        if self.0.repeats
+            && let Some(copy) = self.repeated(scope, value)
+        {
+            return Ok(copy);
         }
         // The parent captures it too if it comes from further out.
         let outer = Tensor::traced(parent.clone(), parent.value_of(tensor)?, tensor.ty().clone());
@@ -369,7 +397,10 @@ impl Scope {
     fn derivation_of(&self, caller: &Location) -> Location {
         match self.0.context.derivation.borrow().last() {
             Some((of, _)) => self.0.context.locations.borrow().origin(*of).clone(),
-            None => caller.clone(),
+            None => match caller {
+                Location::Derived { of, .. } => self.origin(*of),
+                written => written.clone(),
+            },
         }
     }
 
@@ -419,9 +450,22 @@ impl Scope {
         self.0.context.locations.borrow().clone()
     }
 
-    /// Remembers the function's first error.
+    /// The place a person wrote, from which the location of an id derives.
+    pub fn origin(&self, id: LocationId) -> Location {
+        self.0.context.locations.borrow().origin(id).clone()
+    }
+
+    /// Remembers the function's first error. Its places are those that a person wrote.
     pub fn fail(&self, error: &Diagnostic) {
-        self.0.context.error.borrow_mut().get_or_insert_with(|| error.clone());
+        self.0.context.error.borrow_mut().get_or_insert_with(|| {
+            let mut error = error.clone();
+            for (location, _) in &mut error.places {
+                if let Location::Derived { of, .. } = location {
+                    *location = self.origin(*of);
+                }
+            }
+            error
+        });
     }
 
     /// The function's first error so far.
@@ -430,10 +474,50 @@ impl Scope {
     }
 }
 
+/// A help of an op's rule in the names of the builder: rules name ops and attributes as texts do.
+fn method_names(mut error: Diagnostic) -> Diagnostic {
+    const METHODS: [(&str, &str); 3] = [
+        ("`convert_element_type`", "`.convert(…)`"),
+        ("`max_steps`", "a bound by `while_at_most`"),
+        ("`index=i64`", "`Tensor::apply` with an `op::Argument` whose index is i64"),
+    ];
+    if let Some(help) = &mut error.help {
+        for (op, method) in METHODS {
+            *help = help.replace(op, method);
+        }
+    }
+    error
+}
+
+/// The first error among the operands of an operation and the dimensions that it is asked for.
+fn first_error(op: &Op, operands: &[Tensor]) -> Option<Diagnostic> {
+    let mut first = operands.iter().find_map(Tensor::error).cloned();
+    op.visit_dims(&mut |dim| first = first.take().or_else(|| dim.error().cloned()));
+    first
+}
+
+/// A tensor of scope `other` is used in scope `scope`, which is not within that.
+fn outside(scope: &Scope, other: &Scope) -> Diagnostic {
+    match Rc::ptr_eq(&scope.0.context, &other.0.context) {
+        true => Diagnostic::new("a tensor is used outside of the closure that made it")
+            .help("return it from the closure, and use what the operator around the closure gives"),
+        false => Diagnostic::new("a tensor belongs to another function")
+            .help("declare it as an input of this function, or compute it here"),
+    }
+}
+
 impl Building {
     fn define(&mut self, ty: TensorType, location: LocationId) -> ValueId {
         self.defined_at.push(location);
+        self.constants.push(None);
         self.body.values.push(ty)
+    }
+
+    /// Adds an equation whose results are defined.
+    fn push(&mut self, equation: Equation, constant: bool) {
+        let at = self.body.equations.len();
+        equation.results.iter().for_each(|v| self.constants[*v] = constant.then_some(at));
+        self.body.equations.push(equation);
     }
 }
 

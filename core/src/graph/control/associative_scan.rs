@@ -38,6 +38,7 @@ use crate::op::{Concatenate, Reverse, Slice};
 #[track_caller]
 pub fn associative_scan<X: Differentiable>(xs: &X, combine: impl Fn(&X, &X) -> X) -> X {
     let caller = Location::caller();
+    let _user = caller.attributed();
     finish(xs, prefixes(xs, &combine), &caller)
 }
 
@@ -45,6 +46,7 @@ pub fn associative_scan<X: Differentiable>(xs: &X, combine: impl Fn(&X, &X) -> X
 #[track_caller]
 pub fn associative_scan_reverse<X: Differentiable>(xs: &X, combine: impl Fn(&X, &X) -> X) -> X {
     let caller = Location::caller();
+    let _user = caller.attributed();
     let reversed = |tensors: Vec<Tensor>| -> Result<Vec<Tensor>> {
         tensors.iter().map(|t| one(Tensor::apply(Reverse { axes: vec![0] }, &[t]))).collect()
     };
@@ -76,7 +78,8 @@ fn run<X: Differentiable>(
         return Ok(parts);
     }
     let combined = |a: Vec<Tensor>, b: Vec<Tensor>, what: usize| {
-        let given = leaves(&combine(&rebuild(like, a.clone()), &rebuild(like, b)));
+        let (left, right) = (rebuild(like, a.clone()), rebuild(like, b));
+        let given = leaves(&Location::unattributed(|| combine(&left, &right)));
         if let Some(error) = given.iter().find_map(Tensor::error) {
             return Err(error.clone());
         }

@@ -39,7 +39,11 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
     let length = match (length, poison, current()) {
         (Ok(length), None, Ok(_)) => length,
         (Err(error), ..) | (_, Some(error), _) | (_, _, Err(error)) => {
-            // The closure is run for the structure of what it gives.
+            // The closure is run for the structure of what it gives; the function learns of this error before any that follows.
+            let error = error.within(&caller, "the control flow is here");
+            if let Some(scope) = Scope::current() {
+                scope.fail(&error);
+            }
             let poisoned = |t: &[Tensor]| vec![Tensor::poisoned(error.clone()); t.len()];
             let given = step(&rebuild(init, poisoned(&carries)), &rebuild(xs, poisoned(&slices)));
             let stacks = finish(&given.1, Err(error.clone()), &caller);

@@ -221,6 +221,7 @@ fn current() -> Result<Scope> {
 }
 
 /// 0, 1, …, length − 1.
+#[track_caller]
 fn numbers(length: &Dim) -> Tensor {
     Tensor::apply(Iota { dtype: DType::I32, shape: vec![length.clone()], axis: 0 }, &[])
 }
@@ -298,7 +299,7 @@ fn together(mut closures: Vec<Closure>) -> (Vec<Region>, Vec<Tensor>) {
 fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: &Location) -> O {
     let count = leaves(output).len();
     let results = results.unwrap_or_else(|error| {
-        let error = error.at(caller.clone(), "the control flow is here");
+        let error = error.within(caller, "the control flow is here");
         if let Some(scope) = Scope::current() {
             scope.fail(&error);
         }

@@ -83,6 +83,7 @@ impl Unrolling<'_> {
         slices: &[Tensor],
         steps: usize,
     ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let _user = self.caller.attributed();
         let whole = steps - steps % self.unroll;
         let first: Vec<Tensor> = slices.iter().map(|x| x.slice_axis(0, 0, whole)).collect();
         let rest: Vec<Tensor> = slices.iter().map(|x| x.slice_axis(0, whole, steps)).collect();

@@ -393,10 +393,15 @@ pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
         return Err(Diagnostic::new(format!("G6: {} axes; a type has at most {MAX_RANK}", ty.rank())));
     }
     let mut bytes = ty.dtype.size() as u64;
-    for dim in &ty.shape {
+    for (axis, dim) in ty.shape.iter().enumerate() {
         well_formed_dim(dim)?;
         match dim.as_constant() {
-            Some(c) if c < 0 => return Err(Diagnostic::new(format!("G6: extent {c} in {ty}"))),
+            Some(c) if c < 0 => {
+                return Err(Diagnostic::new(format!(
+                    "G6: axis {axis} of {ty} has extent {c}, which is negative"
+                ))
+                .help("an extent is 0 or more"));
+            }
             // An empty tensor's other extents must make a size too, since strides are computed from them.
             Some(c) if c > 0 => {
                 bytes = bytes.checked_mul(c.unsigned_abs()).filter(|b| *b <= MAX_BYTES).ok_or_else(|| {

@@ -243,10 +243,9 @@ pub fn digamma<V: Double>(x: V) -> V {
     let cotangent = cosine_of_pi(r).over(sine_over_pi(r));
     let negative = rest.is_negative();
     let cotangent = Pair::select(negative, Pair { high: -cotangent.high, low: -cotangent.low }, cotangent);
-    // A cotangent that overflows has no low part.
-    let cotangent = Pair::select(r.is_below(c(1e-300)), Pair::of(cotangent.high), cotangent);
+    // ψ(x) = −1/x − γ + O(x). Below 1e-300 only −1/x counts, and the pair of the cotangent may overflow.
     let difference = right.minus(cotangent).rounded();
-    let left = select(r.is_below(c(1e-300)), -cotangent.high, difference);
+    let left = select(r.is_below(c(1e-300)), -(c(1.0) / rest), difference);
     let result = select(a.reflected, left, right.rounded());
     let result = select(x.equals(c(f64::INFINITY)), x, result);
     let undefined = (a.reflected & r.equals(c(0.0))) | x.equals(c(f64::NEG_INFINITY));

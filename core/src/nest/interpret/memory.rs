@@ -2,6 +2,7 @@
 
 use super::resolve::Place;
 use crate::diagnostic::{Diagnostic, Result};
+use crate::interpret::reserved;
 use crate::literal::Literal;
 use crate::nest::{Buffer, BufferRole, Nest};
 use crate::scalar::Scalar;
@@ -28,6 +29,15 @@ struct Trace {
     read_by_rows: bool,
 }
 
+/// One value everywhere.
+///
+/// Error: there is not so much memory.
+fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
+    let mut vector = reserved(count)?;
+    vector.resize(count, value);
+    Ok(vector)
+}
+
 pub(super) struct Memory {
     buffer: Buffer,
     bits: Vec<u64>,
@@ -50,7 +60,9 @@ impl Memory {
         let elements: usize = buffer.shape.iter().product();
         let bits = match input {
             Some(literal) if literal.dtype() == buffer.dtype && literal.shape() == buffer.shape => {
-                literal.scalars().map(|s| s.bits()).collect()
+                let mut bits = reserved(elements)?;
+                bits.extend(literal.scalars().map(|s| s.bits()));
+                bits
             }
             Some(literal) => {
                 return Err(Diagnostic::new(format!(
@@ -60,12 +72,12 @@ impl Memory {
                     literal.ty()
                 )));
             }
-            None => vec![0; elements],
+            None => filled(0, elements)?,
         };
         let record = match buffer.role {
             BufferRole::In => Record::None,
-            BufferRole::Out => Record::Written(vec![false; elements]),
-            BufferRole::InOut | BufferRole::Row => Record::Traced(vec![Trace::default(); elements]),
+            BufferRole::Out => Record::Written(filled(false, elements)?),
+            BufferRole::InOut | BufferRole::Row => Record::Traced(filled(Trace::default(), elements)?),
         };
         Ok(Memory { buffer: buffer.clone(), bits, record })
     }

@@ -21,6 +21,8 @@
 //!   prefixes have as many values and results, of those dtypes.
 //! - **N12** Lanes of a tree are a power of two up to [`MAX_LANES`]; a block is 0 or a multiple of them.
 //! - **N13** Prefixes stand in phases with inner axes, run in one direction, and reverse ones not beside reductions.
+//! - **N20** The row storages of a nest take at most [`MAX_ROW_BYTES`] together, empty extents counted as 1. A back end keeps
+//!   them for each thread.
 //!
 //! Memory (module `memory`), which makes rows independent and every access defined:
 //!
@@ -65,6 +67,9 @@ pub const MAX_LANES: u32 = 4096;
 /// Stores to one buffer.
 pub const MAX_STORES: usize = 64;
 
+/// Bytes of all row storages of a nest together: 1 TiB.
+pub const MAX_ROW_BYTES: usize = 1 << 40;
+
 /// Checks all invariants; the error names the nest, the phase and the instruction.
 pub fn verify(nest: &Nest) -> Result<()> {
     verify_at(nest, &Places::default())
@@ -76,7 +81,7 @@ pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     memory::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
-/// Checks N1 to N13: enough for the interpreter, which checks memory as it runs.
+/// Checks N1 to N13 and N20: enough for the interpreter, which checks memory as it runs.
 pub fn verify_structure(nest: &Nest, places: &Places) -> Result<()> {
     structure::check(nest).map_err(|f| f.diagnostic(nest, places))
 }

@@ -1,6 +1,6 @@
-//! N1 to N13: names, sizes, numbering, scopes, dtypes and shapes of things. Local rules, each in one place.
+//! N1 to N13 and N20: names, sizes, numbering, scopes, dtypes and shapes of things. Local rules, each in one place.
 
-use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_TERMS, failure};
+use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, failure};
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
 use crate::nest::parse::Part;
@@ -31,6 +31,7 @@ fn buffers(nest: &Nest) -> Result {
     }
     let mut names = BTreeSet::new();
     let mut row = false;
+    let mut row_bytes = 0usize;
     for (id, buffer) in nest.buffers.iter() {
         let part = Part::Buffer(id);
         if !is_sigil_name(&buffer.name) {
@@ -42,13 +43,22 @@ fn buffers(nest: &Nest) -> Result {
         if buffer.shape.len() > MAX_RANK {
             return Err(failure(part, 2, format!("more than {MAX_RANK} dimensions")));
         }
-        if bounded_product(buffer.dtype.size(), buffer.shape.iter().copied()).is_none() {
+        let Some(bytes) = bounded_product(buffer.dtype.size(), buffer.shape.iter().copied()) else {
             return Err(failure(part, 2, "the buffer is beyond 2^63 bytes"));
-        }
+        };
         if row && buffer.role != BufferRole::Row {
             return Err(failure(part, 3, "a parameter comes after a row storage").help("call `renumber`"));
         }
         row = buffer.role == BufferRole::Row;
+        if row {
+            // Both are below 2^63, so the sum fits 64 bits.
+            row_bytes += bytes;
+            if row_bytes > MAX_ROW_BYTES {
+                let wrong = format!("the row storages up to this one take {row_bytes} bytes together");
+                return Err(failure(part, 20, wrong)
+                    .help(format!("each thread keeps them all: at most {MAX_ROW_BYTES} bytes")));
+            }
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::super::softmax::shifted_row;
 use super::{Attention, AttentionKind};
 use crate::diagnostic::Result;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Cells, Real, reserved};
 use crate::ty::TensorType;
 
 /// Queries, keys or values: `[B, T, N, H]`, or a part of `[B, T, 3, N, H]`.
@@ -75,7 +75,13 @@ pub(super) fn evaluate<R: Real>(
     let zero = || R::from_i64(0);
     let extents: Vec<Vec<usize>> =
         results.iter().map(|ty| ty.extents().expect("the interpreter runs bound functions only")).collect();
-    let mut sums: Vec<Vec<R>> = extents.iter().map(|shape| vec![zero(); shape.iter().product()]).collect();
+    let mut sums: Vec<Vec<R>> = Vec::new();
+    for shape in &extents {
+        let count = shape.iter().product();
+        let mut sum = reserved(count)?;
+        sum.resize(count, zero());
+        sums.push(sum);
+    }
     // Where a part of a result begins, as in an operand.
     let place = |part: usize, [b, n]: [usize; 2], t: usize, length: usize| match extents.len() {
         1 => (0, (((b * length + t) * 3 + part) * heads + n) * width),
@@ -137,7 +143,7 @@ pub(super) fn evaluate<R: Real>(
     }
     let arrays = results.iter().zip(extents).zip(sums);
     let array = |((ty, shape), sums): ((&TensorType, Vec<usize>), Vec<R>)| {
-        Array::new(ty.dtype, shape, sums.into_iter().map(Cell::Real).collect())
+        Ok(Array::new(ty.dtype, shape, Cells::collect(sums.into_iter().map(Cell::Real))?))
     };
-    Ok(arrays.map(array).collect())
+    arrays.map(array).collect()
 }

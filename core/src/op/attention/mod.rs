@@ -359,7 +359,7 @@ impl Operation for Attention {
         let Some(merged) = b.size.checked_mul(example) else {
             return b.fail(
                 Diagnostic::new(format!("{} examples of {example} have no extent", b.size))
-                    .help("bind one of the two dimensions before mapping"),
+                    .help("a number in place of one of the two dimension variables decides it"),
             );
         };
         // The bias, and behind everything its tangent; they stay as they are if all examples have one.

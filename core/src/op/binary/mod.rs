@@ -12,7 +12,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real, Regions};
+use crate::interpret::{Array, Cells, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -196,12 +196,8 @@ impl Operation for Binary {
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[0], &operands[1]);
-        let cells = x
-            .cells
-            .iter()
-            .zip(y.cells.iter())
-            .map(|(a, b)| self.cell(a, b, x.dtype))
-            .collect::<Result<Vec<_>>>()?;
+        let pairs = x.cells.iter().zip(y.cells.iter());
+        let cells = Cells::try_collect(pairs.map(|(a, b)| self.cell(a, b, x.dtype)))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

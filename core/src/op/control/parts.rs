@@ -4,7 +4,7 @@ use super::{Scan, While};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::graph::Body;
-use crate::interpret::{Array, Cell, Real};
+use crate::interpret::{Array, Cell, Cells, Real};
 use crate::ty::TensorType;
 
 /// The operands of a scan, or something that there is for each.
@@ -102,24 +102,27 @@ pub(super) fn check_step(
 }
 
 /// Part `index` along the first axis.
-pub(super) fn part<R: Real>(whole: &Array<R>, index: usize) -> Array<R> {
+pub(super) fn part<R: Real>(whole: &Array<R>, index: usize) -> Result<Array<R>> {
     let shape = whole.shape[1..].to_vec();
     let size = shape.iter().product::<usize>();
-    Array::new(whole.dtype, shape, whole.cells[index * size..(index + 1) * size].to_vec())
+    let cells = Cells::copied(&whole.cells[index * size..(index + 1) * size])?;
+    Ok(Array::new(whole.dtype, shape, cells))
 }
 
 /// A stack under construction: zeros where no step writes.
 pub(super) struct Stack<R> {
     ty: TensorType,
-    cells: Vec<Cell<R>>,
+    cells: Cells<R>,
 }
 
 impl<R: Real> Stack<R> {
     /// A stack of a type without variables.
-    pub fn new(ty: &TensorType) -> Self {
+    ///
+    /// Error: there is not so much memory.
+    pub fn new(ty: &TensorType) -> Result<Self> {
         let zero = if ty.dtype.is_float() { Cell::Real(R::from_i64(0)) } else { Cell::Bits(0) };
         let count = ty.elements().expect("the interpreter runs bound functions only");
-        Stack { ty: ty.clone(), cells: vec![zero; count] }
+        Ok(Stack { ty: ty.clone(), cells: Cells::filled(zero, count)? })
     }
 
     /// Writes part `index`.

@@ -70,10 +70,10 @@ impl Operation for Scan {
         let count = parts.count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
         let count = usize::try_from(count).expect("a length is not negative");
         let mut carries = parts.carries.to_vec();
-        let mut stacks: Vec<Stack<R>> = results[self.carries..].iter().map(Stack::new).collect();
+        let mut stacks = results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
         for step in 0..count {
             let step = if self.reverse { count - 1 - step } else { step };
-            let slices = parts.slices.iter().map(|whole| part(whole, step));
+            let slices = parts.slices.iter().map(|whole| part(whole, step)).collect::<Result<Vec<_>>>()?;
             let taken: Vec<Array<R>> =
                 carries.into_iter().chain(slices).chain(parts.captures.iter().cloned()).collect();
             carries = regions.run(0, &taken)?;

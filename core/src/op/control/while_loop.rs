@@ -82,7 +82,7 @@ impl Operation for While {
     ) -> Result<Vec<Array<R>>> {
         let parts = self.parts(operands)?;
         let count = parts.carries.len();
-        let mut stacks: Vec<Stack<R>> = results[count..].iter().map(Stack::new).collect();
+        let mut stacks = results[count..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
         let mut taken = operands.to_vec();
         let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
         for step in 0..limit {

@@ -66,7 +66,7 @@ pub(super) fn batch(op: &ConvGeneralDilated, b: &Batch<'_>) -> Vec<Tensor> {
                 b.operands[0].ty(),
                 b.operands[1].ty()
             ))
-            .help("bind one of the dimension variables first"),
+            .help("a number in place of one of the dimension variables decides it"),
         ),
     }
 }

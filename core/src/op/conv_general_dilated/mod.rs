@@ -180,7 +180,7 @@ impl ConvGeneralDilated {
             .and_then(|d| d.checked_add(&Dim::constant(1)))
             .ok_or_else(|| {
                 Diagnostic::new(format!("the extent of the result along spatial axis {i} is not linear"))
-                    .help("bind the dimension variables of that axis first")
+                    .help("give that axis a number instead of dimension variables")
             })
     }
 
@@ -325,7 +325,7 @@ impl Operation for ConvGeneralDilated {
                 super::advance(&mut k, &kernel);
             }
             if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, dtype)) }
-        })])
+        })?])
     }
 
     fn compute<'a>(

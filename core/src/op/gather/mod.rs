@@ -9,7 +9,7 @@ use super::batch::{in_front, prepended, shifted};
 use super::compute::Compute;
 use super::derivative::{Derivative, Jvp, Transpose};
 use super::starts::{self, Batching, ascending_axes, check_indices};
-use super::{Batch, Entry, Op, Operation, Scatter, Traits, operand_count};
+use super::{Batch, Entry, Lookup, Op, Operation, Scatter, Traits, operand_count};
 use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -203,7 +203,7 @@ impl Operation for Gather {
                 }
             }
             x.at(&at).clone()
-        })])
+        })?])
     }
 
     fn compute<'a>(
@@ -295,6 +295,19 @@ impl Operation for Gather {
 
     fn traits(&self) -> Traits {
         starts::LOOKUP
+    }
+
+    /// Starts at which the window lies within the operand. With a `fill`, others are not a mistake.
+    fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+        if self.fill.is_some() {
+            return None;
+        }
+        let count = |axis: &usize| {
+            let room = operands[0].shape[*axis].checked_sub(&self.slice_sizes[*axis])?;
+            room.checked_add(&Dim::constant(1))
+        };
+        let counts = self.start_index_map.iter().map(count).collect::<Option<_>>()?;
+        Some(Lookup { operand: 1, counts, vectors: true })
     }
 
     fn entries() -> Vec<Entry> {

@@ -94,7 +94,7 @@ impl Scatter {
                     "the derivative of scatter_mul needs the extents of its updates, which are {}",
                     updates.ty()
                 ))
-                .help("bind the dimension variables, or promise `unique_indices` if no element gets two updates"),
+                .help("give the axes numbers instead of dimension variables, or promise `unique_indices` if no element gets two updates"),
             );
         };
         // Elements have numbers from 1 on; 0 is outside, where it does not matter what is multiplied.
@@ -102,7 +102,7 @@ impl Scatter {
         let Some(elements) = elements else {
             return updates.fail(
                 Diagnostic::new(format!("the derivative of scatter_mul needs the number of elements of {x}"))
-                    .help("bind the dimension variables"),
+                    .help("give the axes numbers instead of dimension variables"),
             );
         };
         let number = Tensor::iota(DType::I64, [elements], 0).reshape(x.shape.clone()) + 1;

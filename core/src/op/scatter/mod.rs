@@ -21,13 +21,12 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::literal::Literal;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 attributes! {
     /// `scatter_add %x, %indices, %updates {inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], update_window_dims=[1]}`.
@@ -188,8 +187,7 @@ impl Operation for Scatter {
             .map(|d| d.as_constant().expect("the interpreter runs bound functions only"))
             .collect();
         let kept: Vec<usize> = (0..x.shape.len()).filter(|a| !self.lacks(*a)).collect();
-        let mut result = x.clone();
-        let cells = Arc::make_mut(&mut result.cells);
+        let mut cells = Cells::copied(&x.cells)?;
         // One window after the other: wherever window axes stand in the updates, positions are the outer ones.
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
         let positions = (0..updates.shape.len()).filter(outside);
@@ -222,7 +220,7 @@ impl Operation for Scatter {
             }
             super::advance(&mut counter, &extents);
         }
-        Ok(vec![result])
+        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 
     fn compute<'a>(

@@ -13,7 +13,7 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Real, Regions};
+use crate::interpret::{Array, Cells, Real, Regions};
 use crate::nest::{Reg, ScalarOp};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ impl Operation for Unary {
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
-        let cells = x.cells.iter().map(|c| self.cell(c, x.dtype)).collect::<Result<Vec<_>>>()?;
+        let cells = Cells::try_collect(x.cells.iter().map(|c| self.cell(c, x.dtype)))?;
         Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
     }
 

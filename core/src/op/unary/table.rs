@@ -120,7 +120,7 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| 0.5 / y)),
         samples: [floats(&[3, 5], 0.1, 5.0)],
     }
-    /// 1 / √x; +∞ at 0, NaN below.
+    /// 1 / √x; ±∞ at ±0 (rSqrt of IEEE 754-2019), NaN below.
     Rsqrt rsqrt Float Expensive {
         real: |x| x.apply("rsqrt", |x| 1.0 / libm::sqrt(x)),
         bits: floats_only,

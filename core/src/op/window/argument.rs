@@ -86,7 +86,7 @@ impl Operation for WindowArgument {
                 }
             });
             Cell::Bits(best.map_or(i32::MAX.into(), |(number, _)| number as i64))
-        })])
+        })?])
     }
 
     fn compute<'a>(

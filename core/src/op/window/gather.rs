@@ -67,7 +67,7 @@ impl Operation for WindowGather {
                 Some(_) => x.at(&at).clone(),
                 None => Cell::from_scalar(Scalar::zero(x.dtype)),
             }
-        })])
+        })?])
     }
 
     fn compute<'a>(

@@ -196,7 +196,7 @@ impl Windows {
                 reach + 1,
                 self.stride(axis)
             ))
-            .help("their number is no linear expression of at least 0: bind the dimension variable first")
+            .help("their number is no linear expression of at least 0: give the axis a number")
         })
     }
 

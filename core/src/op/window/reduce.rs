@@ -126,7 +126,7 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let Some(windows) = transposed(&op.windows, &operand.shape, ct.shape()) else {
         let error =
             crate::Diagnostic::new(format!("the transpose of {} over {operand} overflows", op.name()));
-        return vec![Some(ct.fail(error.help("bind the dimension variables first")))];
+        return vec![Some(ct.fail(error.help("give the axes numbers instead of dimension variables")))];
     };
     vec![Some(Tensor::apply(ReduceWindow { kind: WindowKind::Sum, windows }, &[ct]))]
 }
@@ -180,7 +180,7 @@ impl Operation for ReduceWindow {
                     Cell::from_scalar(Scalar::zero(x.dtype))
                 }
             })
-        });
+        })?;
         refused.map_or(Ok(vec![result]), Err)
     }
 

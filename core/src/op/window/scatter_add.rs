@@ -11,7 +11,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
-use crate::interpret::{Array, Cell, Real, Regions};
+use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -72,16 +72,18 @@ impl Operation for WindowScatterAdd {
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
         let (x, positions) = (&operands[0], &operands[1]);
-        let mut sum: Array<R> = Array::from_fn(&results[0], |_| Cell::from_scalar(Scalar::zero(x.dtype)));
-        let axes = self.windows.axes(&sum.shape, &x.shape);
-        let mut cells = sum.cells.to_vec();
+        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let zero = Cell::<R>::from_scalar(Scalar::zero(x.dtype));
+        let mut cells = Cells::filled(zero, shape.iter().product())?;
+        let flat = |at: &[usize]| at.iter().zip(&shape).fold(0, |flat, (i, extent)| flat * extent + i);
+        let axes = self.windows.axes(&shape, &x.shape);
         let mut window = vec![0; x.shape.len()];
         for (cell, position) in x.cells.iter().zip(positions.cells.iter()) {
             for_each(&axes, &window, |number, at| {
                 if number as i64 != position.bits() {
                     return;
                 }
-                let total = &mut cells[sum.flat(at)];
+                let total = &mut cells[flat(at)];
                 *total = match (&*total, cell) {
                     (Cell::Real(a), Cell::Real(b)) => Cell::Real(a.add(b)),
                     (a, b) => Cell::Bits(wrap(a.bits().wrapping_add(b.bits()), x.dtype)),
@@ -89,8 +91,7 @@ impl Operation for WindowScatterAdd {
             });
             super::super::advance(&mut window, &x.shape);
         }
-        sum.cells = std::sync::Arc::new(cells);
-        Ok(vec![sum])
+        Ok(vec![Array::new(x.dtype, shape, cells)])
     }
 
     fn compute<'a>(

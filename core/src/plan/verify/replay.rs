@@ -14,7 +14,7 @@ use crate::nest::{self, BufferRole};
 use crate::plan::intervals::{Intervals, Span};
 use crate::plan::print::ValueText;
 use crate::plan::{Address, Argument, Loop, LoopId, Merge, NestId, Plan, Space, Step, Trip, ValueId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 type Result<T = ()> = std::result::Result<T, Failure>;
 
@@ -486,16 +486,13 @@ impl<'a> Replay<'a> {
             let window = self.window(l.id, &stack.at, stack.part, true);
             opened.stacks.push(window);
         }
+        let bytes = |v: ValueId| self.plan.values[v].bytes();
+        let replacing = l.stacks.iter().map(|stack| (&stack.at, bytes(stack.part), bytes(stack.whole)));
+        let replacing: BTreeSet<(&Address, u64, u64)> = replacing.collect();
         for (k, slice) in l.slices.iter().enumerate() {
             let whole = self.span(slice.whole, &slice.at);
             let bytes = |v: ValueId| self.plan.values[v].bytes();
-            let replaces = |n: usize| {
-                let stack = &l.stacks[n];
-                stack.at == slice.at
-                    && bytes(stack.part) == bytes(slice.part)
-                    && bytes(stack.whole) == bytes(slice.whole)
-            };
-            let replaced = (0..l.stacks.len()).any(replaces);
+            let replaced = replacing.contains(&(&slice.at, bytes(slice.part), bytes(slice.whole)));
             if !replaced && !self.memory.holds(whole, slice.whole) {
                 return Err(failure(Part::Slice(number, k), 12, "the body writes over it, or a stack does"));
             }

@@ -367,11 +367,12 @@ impl<'a> Checker<'a> {
             self.define(part, carry.input, Definition::Once)?;
             self.define(part, carry.result, Definition::Once)?;
         }
+        let mut sliced = BTreeSet::new();
         for (k, Slice { whole, part: inner, at }) in l.slices.iter().enumerate() {
             let part = Part::Slice(number, k);
             self.parts(part, l, *whole, *inner, at)?;
             self.define(part, *inner, Definition::Once)?;
-            if l.slices[..k].iter().any(|s| s.whole == *whole && s.at == *at) {
+            if !sliced.insert((whole, at)) {
                 return Err(failure(part, 4, "slices the same value a second time"));
             }
         }

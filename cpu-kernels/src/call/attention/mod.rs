@@ -15,7 +15,7 @@ mod rows;
 use super::panel::View;
 use super::product::addends::Addends;
 use super::product::{self, Order, Product, multiply};
-use super::{Arguments, room, take};
+use super::{Arguments, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
 use crate::simd::Simd;
@@ -118,16 +118,20 @@ impl CompiledAttention {
     pub fn scratch(&self) -> usize {
         let size = self.call.dtype.size();
         let most = self.queries().max(self.keys()).max(self.call.width);
-        self.blocks(size) + product::scratch(self.call.dtype, [most; 3])
+        self.blocks(size).saturating_add(product::scratch(self.call.dtype, [most; 3]))
     }
 
     /// Bytes of the blocks of a thread.
     fn blocks(&self, size: usize) -> usize {
-        let block = room(self.queries() * padded(self.keys()) * size);
-        match self.call.backward {
-            false => block + room(self.queries() * self.call.width * size) + 2 * room(self.queries() * size),
-            true => 2 * block,
-        }
+        let block = array(&[self.queries(), padded(self.keys()), size]);
+        let sizes = match self.call.backward {
+            false => {
+                let row = array(&[self.queries(), size]);
+                [block, array(&[self.queries(), self.call.width, size]), row, row]
+            }
+            true => [block, block, 0, 0],
+        };
+        sizes.into_iter().fold(0, usize::saturating_add)
     }
 
     pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {

@@ -93,8 +93,10 @@ impl Direct {
         }
         // The lines of an image in blocks of one size, each of which has something to do.
         let enough = POSITIONS.div_ceil(position.rows);
-        let near = (1..=line.rows).rev().find(|lines| elements(*lines) <= NEAR).unwrap_or(1);
-        let within = (1..=line.rows).rev().find(|lines| elements(*lines) <= BLOCK).unwrap_or(1);
+        // A line has an element at least, so no more lines than elements fit.
+        let most =
+            |room: usize| (1..=line.rows.min(room)).rev().find(|lines| elements(*lines) <= room).unwrap_or(1);
+        let (near, within) = (most(NEAR), most(BLOCK));
         let lines = parts(line.rows, near.max(enough).max(2 * line.taps).min(within), 1);
         let offset = |y: usize, x: usize| (y * width + x) * channels;
         let (down, right) = (line.step as usize, position.step as usize);

@@ -16,7 +16,7 @@ mod tiles;
 
 use super::element::{Element, with_element};
 use super::panel::{self, View, widen};
-use super::{Arguments, product, room};
+use super::{Arguments, array, product};
 use crate::memory::{AlignedBytes, Workspace};
 use crate::pool::TaskPanicked;
 use direct::Direct;
@@ -102,29 +102,30 @@ impl CompiledConvolution {
         }
     }
 
-    /// Bytes of memory kept from run to run.
+    /// Bytes of memory kept from run to run; saturates.
     pub fn kept(&self) -> usize {
-        if self.filter_apart() { room(self.filter() * self.division.ranges * self.size) } else { 0 }
+        if self.filter_apart() { array(&[self.filter(), self.division.ranges, self.size]) } else { 0 }
     }
 
-    /// Bytes of scratch memory of each thread.
+    /// Bytes of scratch memory of each thread; saturates.
     pub fn scratch(&self) -> usize {
         let Division { taps, rows, .. } = self.division;
+        let half = self.call.dtype.is_half();
         if let Some(direct) = &self.direct {
             // The block; of halves, its positions' sums or cotangents as well.
-            let wide = if self.call.dtype.is_half() { direct.positions() * self.columns() } else { 0 };
-            return room(direct.elements() * self.size) + room(wide * self.size);
+            let wide = if half { array(&[direct.positions(), self.columns(), self.size]) } else { 0 };
+            return array(&[direct.elements(), self.size]).saturating_add(wide);
         }
-        let patches = room(rows * taps * self.patches.channels() * self.size);
+        let patches = array(&[rows, taps, self.patches.channels(), self.size]);
         // The sums of a tile, or the cotangent that its patches are multiplied with, of halves.
-        let wide = if self.call.dtype.is_half() { room(rows * self.columns() * self.size) } else { 0 };
-        let width = taps * self.patches.channels();
+        let wide = if half { array(&[rows, self.columns(), self.size]) } else { 0 };
+        let width = taps.saturating_mul(self.patches.channels());
         let size = match self.call.direction {
             Direction::FilterGradient => [width, self.columns(), rows],
             Direction::Forward | Direction::InputGradient => [rows, self.columns(), width],
         };
-        let dtype = if self.call.dtype.is_half() { DType::F32 } else { self.call.dtype };
-        patches + wide + product::scratch(dtype, size)
+        let dtype = if half { DType::F32 } else { self.call.dtype };
+        [patches, wide, product::scratch(dtype, size)].into_iter().fold(0, usize::saturating_add)
     }
 
     pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {

@@ -11,7 +11,7 @@ use super::epilogue::{Places, finish};
 use super::panel::View;
 use super::product::addends::Addends;
 use super::product::{self, Made, Order, Product, multiply};
-use super::{Arguments, room, take};
+use super::{Arguments, array, room, take};
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
 use crate::simd::Simd;
@@ -59,7 +59,7 @@ impl CompiledGemm {
     pub fn scratch(&self) -> usize {
         let Gemm { m, n, k, operand, accumulate, .. } = self.call;
         let sums = if self.sums_apart(true) { m.saturating_mul(n).min(APART) } else { 0 };
-        room(sums * accumulate.size()) + product::scratch(operand, [m, n, k])
+        array(&[sums, accumulate.size()]).saturating_add(product::scratch(operand, [m, n, k]))
     }
 
     /// Whether the sums of a tile are made elsewhere than in out.

@@ -8,7 +8,7 @@ use super::micro::Kernels;
 use super::vector::Vector;
 use crate::call::element::{Element, Number};
 use crate::call::panel::{View, widen};
-use crate::call::{room, take};
+use crate::call::{array, take};
 use crate::simd::Simd;
 
 /// Lines of sums.
@@ -93,7 +93,8 @@ fn halve<V: Vector, const HALF: usize>(lanes: &mut [V::Number; MOST]) {
 
 /// Bytes of scratch memory that [`products`] takes.
 pub(super) fn scratch(size: usize, k: usize, half: bool) -> usize {
-    room(k * size) + if half { room(SIDE_BY_SIDE * k * size) } else { 0 }
+    let rows = if half { array(&[SIDE_BY_SIDE, k, size]) } else { 0 };
+    array(&[k, size]).saturating_add(rows)
 }
 
 /// `out[j·distance] = Σₖ vector[k] · matrix[j, k]`, where the matrix' rows are runs of memory.

@@ -142,6 +142,7 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let size = if half { size_of::<f32>() } else { operand.size() };
     let [rows, columns] = LARGEST;
     let depth = k.min(DEPTH);
+    // All but a row of k are bounded by the sizes of blocks.
     let panels = n.max(m).min(COLUMNS).next_multiple_of(columns);
     let widened = if half { depth * (WIDENED[0] * rows).max(WIDENED[1] * columns) } else { 0 };
     let chain =

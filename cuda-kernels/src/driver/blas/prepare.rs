@@ -9,6 +9,7 @@ use super::tuning::{Key, Tuned, Tuning};
 use crate::driver::context::Device;
 use crate::driver::error::{DeviceError, Result};
 use crate::driver::memory::Address;
+use crate::driver::primary::LtHandle;
 use cudarc::cublaslt::sys::cublasLtHandle_t;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,8 @@ const WORKSPACE_ALIGNMENT: u32 = 256;
 /// Algorithms that `--autotune` measures.
 const MEASURED: usize = 16;
 
-/// cuBLASLt on a device.
+/// cuBLASLt on a device. The handle is the [primary context's](crate::driver::primary), which the
+/// device keeps.
 pub struct Blas {
     device: Device,
     lt: Arc<Lt>,
@@ -70,27 +72,18 @@ impl Prepared {
 }
 
 impl Device {
-    /// cuBLASLt for this device.
+    /// cuBLASLt for this device, started by the first call in this process.
     ///
     /// Errors: the library is not there, too old, or does not start.
     pub fn blas(&self) -> Result<Blas> {
-        let lt = self.context.driver.cublas_lt().map_err(DeviceError::from)?;
-        Blas::new(self, lt)
+        self.context.not_capturing("starting cuBLASLt")?;
+        self.context.enter()?;
+        let LtHandle { lt, handle } = self.context.lt()?;
+        Ok(Blas { device: self.clone(), lt, handle })
     }
 }
 
 impl Blas {
-    pub(in crate::driver) fn new(device: &Device, lt: Arc<Lt>) -> Result<Blas> {
-        let context = &*device.context;
-        context.not_capturing("starting cuBLASLt")?;
-        context.enter()?;
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; the context is current, and the handle belongs to it.
-        let code = unsafe { lt.api.cublasLtCreate(&mut handle) };
-        lt.check(code, || format!("starting cuBLASLt ({})", lt.path))?;
-        Ok(Blas { device: device.clone(), lt, handle })
-    }
-
     /// The library.
     pub fn library(&self) -> &Lt {
         &self.lt
@@ -390,15 +383,5 @@ impl Blas {
         let tuned = Tuned { algorithm: algorithm.to_hex(), text: algorithm.text, microseconds };
         tuning.insert(self.key(problem, alignment, workspace.1), tuned.clone());
         Ok(Ok(tuned))
-    }
-}
-
-impl Drop for Blas {
-    fn drop(&mut self) {
-        let context = &*self.device.context;
-        if context.enter().is_ok() {
-            // SAFETY: made once, destroyed once.
-            let _ = unsafe { self.lt.api.cublasLtDestroy(self.handle) };
-        }
     }
 }

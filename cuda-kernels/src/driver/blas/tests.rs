@@ -24,7 +24,7 @@ struct Bench {
 fn bench() -> Bench {
     let fake = Fake::new();
     let device = fake.device();
-    let blas = Blas::new(&device, Arc::new(fake.lt())).unwrap();
+    let blas = device.blas().unwrap();
     let workspace = device.allocate(WORKSPACE, "the workspace").unwrap();
     Bench { blas, workspace, device, fake, real: false }
 }
@@ -383,7 +383,7 @@ fn failures_leave_nothing() {
     let fake = Fake::new();
     let device = fake.device();
     fake.fail("cublasLtCreate", 1);
-    let error = Blas::new(&device, Arc::new(fake.lt())).err().unwrap();
+    let error = device.blas().err().unwrap();
     assert!(error.to_string().contains("starting cuBLASLt (fake)"), "{error}");
     drop(device);
     fake.nothing_left();
@@ -490,7 +490,7 @@ fn captured(b: Bench) {
     assert_eq!(read(), [0; 80]);
     for _ in 0..3 {
         b.device.fill(operands.out, 0, 80).unwrap();
-        graph.replay().unwrap();
+        graph.replay_verified().unwrap();
         assert_eq!(read(), out);
     }
     drop((graph, prepared, memory));

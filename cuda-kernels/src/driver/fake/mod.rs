@@ -24,7 +24,6 @@ use std::sync::{Arc, OnceLock};
 const MEMORY: usize = 64 << 20;
 const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
-const INVALID_IMAGE: u32 = 200;
 const INVALID_CONTEXT: u32 = 201;
 const INVALID_PTX: u32 = 218;
 const INVALID_HANDLE: u32 = 400;
@@ -62,19 +61,15 @@ struct Function {
     max_shared: c_int,
 }
 
-/// A link: the cubin, the buffer for errors and its length.
-struct Link {
-    cubin: Vec<u8>,
-    log: (*mut u8, usize),
-}
-
 #[derive(Default)]
 pub(super) struct State {
     calls: Vec<&'static str>,
     /// For each function: how many calls still succeed, and what the next one then returns.
     failures: BTreeMap<&'static str, VecDeque<(usize, u32)>>,
     next: usize,
-    retained: i64,
+    /// Of each GPU: how often its primary context is retained, and how often it was made.
+    retained: [i64; 2],
+    made: [usize; 2],
     current: bool,
     /// Address and bytes, on the device and pinned.
     memory: BTreeMap<usize, usize>,
@@ -87,11 +82,16 @@ pub(super) struct State {
     executables: BTreeMap<usize, Vec<Node>>,
     modules: BTreeMap<usize, String>,
     functions: BTreeMap<usize, Function>,
-    links: BTreeMap<usize, Link>,
+    /// Options of the last compilation.
+    jit_options: Vec<(CUjit_option, usize)>,
+    /// Seconds that a real driver would have taken to compile.
+    modelled_seconds: f64,
     kernels: BTreeMap<String, Kernel>,
     launches: Vec<String>,
     executor: Option<Executor>,
     clock: u64,
+    /// Memory that was freed while work in a stream used it.
+    violations: Vec<String>,
     lt: lt::LtState,
 }
 
@@ -213,6 +213,21 @@ impl Fake {
         with(|s| s.capture = None);
     }
 
+    /// How often the primary context of each GPU was made.
+    pub fn contexts_made(&self) -> [usize; 2] {
+        with(|s| s.made)
+    }
+
+    /// Options that the last module was compiled with, but for the buffer for errors.
+    pub fn jit_options(&self) -> Vec<(CUjit_option, usize)> {
+        with(|s| s.jit_options.clone())
+    }
+
+    /// Seconds that a real driver would have taken to compile the modules so far.
+    pub fn modelled_seconds(&self) -> f64 {
+        with(|s| s.modelled_seconds)
+    }
+
     /// Number of calls so far.
     pub fn calls(&self) -> usize {
         with(|s| s.calls.iter().filter(|c| **c != "cuCtxSetCurrent").count())
@@ -231,11 +246,12 @@ impl Fake {
     /// Everything that was made is destroyed.
     pub fn nothing_left(&self) {
         with(|s| {
-            assert_eq!(s.retained, 0, "contexts");
+            assert_eq!(s.retained, [0; 2], "contexts");
+            assert!(s.violations.is_empty(), "{:?}", s.violations);
             assert!(s.memory.is_empty() && s.pinned.is_empty(), "memory");
             assert!(s.streams.is_empty() && s.events.is_empty(), "streams and events");
             assert!(s.graphs.is_empty() && s.executables.is_empty(), "graphs");
-            assert!(s.modules.is_empty() && s.functions.is_empty() && s.links.is_empty(), "modules");
+            assert!(s.modules.is_empty() && s.functions.is_empty(), "modules");
             assert!(s.lt.is_empty(), "descriptors of cuBLASLt");
         });
     }
@@ -310,10 +326,6 @@ fn api() -> DriverApi {
         cuFuncSetAttribute,
         cuOccupancyMaxActiveBlocksPerMultiprocessor,
         cuLaunchKernel: stream::cuLaunchKernel,
-        cuLinkCreate_v2,
-        cuLinkAddData_v2,
-        cuLinkComplete,
-        cuLinkDestroy,
     }
 }
 
@@ -398,13 +410,15 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: C
     unsafe { put(context, (0x1000 + device as usize) as CUcontext) };
     status(with(|s| {
         s.enter("cuDevicePrimaryCtxRetain")?;
-        s.retained += 1;
+        let of = device as usize;
+        s.made[of] += usize::from(s.retained[of] == 0);
+        s.retained[of] += 1;
         Ok(())
     }))
 }
 
-extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: CUdevice) -> u32 {
-    with(|s| s.retained -= 1);
+extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> u32 {
+    with(|s| s.retained[device as usize] -= 1);
     0
 }
 
@@ -449,6 +463,7 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> u
 }
 
 extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> u32 {
+    with(|s| s.not_in_use(address as usize, s.memory.get(&(address as usize)).copied()));
     stream::flush();
     status(with(|s| {
         s.in_context("cuMemFree_v2")?;
@@ -477,6 +492,7 @@ unsafe extern "C" fn cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, _fla
 }
 
 extern "C" fn cuMemFreeHost(memory: *mut c_void) -> u32 {
+    with(|s| s.not_in_use(memory as usize, s.pinned.get(&(memory as usize)).copied()));
     stream::flush();
     status(with(|s| {
         s.in_context("cuMemFreeHost")?;
@@ -487,46 +503,54 @@ extern "C" fn cuMemFreeHost(memory: *mut c_void) -> u32 {
     }))
 }
 
-/// A cubin of the fake: magic, length of the PTX, the PTX.
-const CUBIN: &[u8; 8] = b"\x7FFAKEBIN";
+/// Seconds that the real driver takes to compile a module: the mean over those of the op samples.
+pub const COMPILING: f64 = 0.022;
 
-/// The buffer for errors among the options.
+/// The options of a compilation but for its buffer for errors, and that buffer.
 ///
 /// # Safety
 /// Both arrays have `count` elements.
-unsafe fn error_log(count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) -> (*mut u8, usize) {
-    let (mut buffer, mut length) = (std::ptr::null_mut::<u8>(), 0);
+unsafe fn jit_options(
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> (Vec<(CUjit_option, usize)>, (*mut u8, usize)) {
+    let (mut given, mut buffer, mut length) = (Vec::new(), std::ptr::null_mut::<u8>(), 0);
     for n in 0..count as usize {
         // SAFETY: the caller says so.
         let (option, value) = unsafe { (*options.add(n), *values.add(n)) };
         match option {
             CUjit_option_enum::CU_JIT_ERROR_LOG_BUFFER => buffer = value.cast(),
             CUjit_option_enum::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => length = value as usize,
-            _ => {}
+            other => given.push((other, value as usize)),
         }
     }
-    (buffer, length)
+    (given, (buffer, length))
 }
 
 unsafe extern "C" fn cuModuleLoadDataEx(
     module: *mut CUmodule,
     image: *const c_void,
-    _count: c_uint,
-    _options: *mut CUjit_option,
-    _values: *mut *mut c_void,
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
 ) -> u32 {
     status(with(|s| {
         s.in_context("cuModuleLoadDataEx")?;
         s.outside_capture()?;
-        // SAFETY: an image is a cubin of ours, or at least 8 bytes of something else.
-        let ptx = unsafe {
-            if std::slice::from_raw_parts(image.cast::<u8>(), 8) != CUBIN {
-                return Err(INVALID_IMAGE);
-            }
-            let length = image.cast::<u8>().add(8).cast::<u64>().read_unaligned() as usize;
-            let text = std::slice::from_raw_parts(image.cast::<u8>().add(16), length);
-            String::from_utf8_lossy(text).into_owned()
-        };
+        // SAFETY: the options are arrays of `count`.
+        let (given, (log, length)) = unsafe { jit_options(count, options, values) };
+        assert!(!log.is_null() && length > 1000, "a log is asked for");
+        s.jit_options = given;
+        s.modelled_seconds += COMPILING;
+        // SAFETY: an image is PTX that ends with a zero.
+        let ptx = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy().into_owned();
+        if !ptx.lines().any(|line| line.starts_with(".version")) {
+            let text = c"ptxas fake, line 1; fatal : Missing .version directive".to_bytes_with_nul();
+            // SAFETY: the buffer has more bytes than this.
+            unsafe { log.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+            return Err(INVALID_PTX);
+        }
         let handle = s.handle();
         s.modules.insert(handle, ptx);
         // SAFETY: an out-pointer of the API.
@@ -613,72 +637,4 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     // SAFETY: an out-pointer of the API.
     unsafe { put(blocks, 2048 / threads) };
     status(with(|s| s.in_context("cuOccupancyMaxActiveBlocksPerMultiprocessor")))
-}
-
-unsafe extern "C" fn cuLinkCreate_v2(
-    count: c_uint,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-    state: *mut CUlinkState,
-) -> u32 {
-    status(with(|s| {
-        s.in_context("cuLinkCreate_v2")?;
-        let handle = s.handle();
-        // SAFETY: the options are arrays of `count`.
-        let log = unsafe { error_log(count, options, values) };
-        assert!(!log.0.is_null() && log.1 > 1000, "a log is asked for");
-        s.links.insert(handle, Link { cubin: Vec::new(), log });
-        // SAFETY: an out-pointer of the API.
-        unsafe { put(state, handle as CUlinkState) };
-        Ok(())
-    }))
-}
-
-unsafe extern "C" fn cuLinkAddData_v2(
-    state: CUlinkState,
-    kind: CUjitInputType,
-    data: *mut c_void,
-    bytes: usize,
-    _name: *const c_char,
-    _count: c_uint,
-    _options: *mut CUjit_option,
-    _values: *mut *mut c_void,
-) -> u32 {
-    status(with(|s| {
-        s.in_context("cuLinkAddData_v2")?;
-        assert_eq!(kind, CUjitInputType_enum::CU_JIT_INPUT_PTX);
-        // SAFETY: `data` has that many bytes.
-        let ptx = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) };
-        let (end, ptx) = ptx.split_last().ok_or(INVALID_VALUE)?;
-        assert_eq!(*end, 0, "PTX ends with a zero");
-        let link = s.links.get_mut(&(state as usize)).ok_or(INVALID_HANDLE)?;
-        if !ptx.starts_with(b".version") {
-            let text = c"ptxas fake, line 1; fatal : Missing .version directive".to_bytes_with_nul();
-            // SAFETY: the buffer lives as long as the link, and has more bytes than this.
-            unsafe { link.log.0.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
-            return Err(INVALID_PTX);
-        }
-        let mut cubin = CUBIN.to_vec();
-        cubin.extend((ptx.len() as u64).to_le_bytes());
-        cubin.extend(ptx);
-        link.cubin = cubin;
-        Ok(())
-    }))
-}
-
-unsafe extern "C" fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize) -> u32 {
-    status(with(|s| {
-        s.in_context("cuLinkComplete")?;
-        let data = &mut s.links.get_mut(&(state as usize)).ok_or(INVALID_HANDLE)?.cubin;
-        // SAFETY: out-pointers of the API; the vector lives until the link is destroyed.
-        unsafe { (put(cubin, data.as_mut_ptr().cast()), put(bytes, data.len())) };
-        Ok(())
-    }))
-}
-
-extern "C" fn cuLinkDestroy(state: CUlinkState) -> u32 {
-    status(with(|s| {
-        s.in_context("cuLinkDestroy")?;
-        s.links.remove(&(state as usize)).map(|_| ()).ok_or(INVALID_HANDLE)
-    }))
 }

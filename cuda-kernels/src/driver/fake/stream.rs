@@ -58,6 +58,34 @@ impl State {
     }
 }
 
+impl Node {
+    /// Whether it touches any of these bytes, as far as its addresses tell.
+    fn uses(&self, start: usize, bytes: usize) -> bool {
+        let within = |at: &usize| (start..start + bytes).contains(at);
+        match self {
+            Node::Copy { to, from, .. } => within(to) || within(from),
+            Node::Set { to, .. } => within(to),
+            Node::Launch { launched, .. } => launched.arguments.iter().any(|a| within(&(*a as usize))),
+            Node::Other(_) => false,
+        }
+    }
+}
+
+impl State {
+    /// Takes note if work that waits in a stream uses what is freed now.
+    pub(super) fn not_in_use(&mut self, start: usize, bytes: Option<usize>) {
+        let Some(bytes) = bytes else { return };
+        let uses = |work: &Work| match work {
+            Work::Node(node) => node.uses(start, bytes),
+            Work::Graph(nodes) => nodes.iter().any(|node| node.uses(start, bytes)),
+            Work::Record(_) => false,
+        };
+        if self.queue.iter().any(uses) {
+            self.violations.push(format!("{bytes} bytes at {start:#x} are freed while a stream uses them"));
+        }
+    }
+}
+
 fn run(node: Node) {
     match node {
         // SAFETY: the ranges were checked when the copy was asked for; pinned and device memory outlive the queue, as freeing flushes.

@@ -11,6 +11,7 @@ use crate::autodiff::current_scope;
 use crate::autodiff::jvp::{Duals, run};
 use crate::autodiff::linearize::linearize as linearized;
 use crate::autodiff::transpose::transpose as transpose_body;
+use crate::probes::unwatched;
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::graph::{Equation, ValueId};
 use wengert_core::op::{Checkpoint, OptimizationBarrier};
@@ -57,6 +58,8 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     let tangents = &rest[kept_values.len()..];
     let mut extended = body.to_body();
     extended.outputs.extend(&kept_values);
+    // The forward run has reported what is watched.
+    let extended = unwatched(&extended);
     let wanted = [at.wanted, &vec![false; kept_values.len()][..]].concat();
     let mut moving = vec![];
     let outputs = scope.enter(|| -> Result<Vec<Tensor>> {

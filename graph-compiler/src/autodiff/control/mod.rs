@@ -87,8 +87,8 @@ pub(super) fn adjoint(
         Control::Branch => branch::transpose(scope, equation, operands, cotangents),
         Control::Scan(op) => transposed::transpose(scope, equation, op, operands, cotangents),
         Control::While(_) => Err(Diagnostic::new("a `while` loop cannot be transposed as it is")
-            .at(scope.location(equation.location), "the loop is here")
-            .help("give it `max_steps` and use `vjp`, which linearizes first; or write it as a `scan`")),
+            .at(scope.origin(equation.location), "the loop is here")
+            .help("bound it (`while_at_most`, in text `max_steps`) and use `vjp`, which linearizes first; or write it as a `scan`")),
     }
 }
 
@@ -197,7 +197,7 @@ fn opened(scope: Scope, types: &[TensorType]) -> (Scope, Vec<Tensor>) {
     (scope, inputs)
 }
 
-/// A region whose inputs are all explicit.
+/// A body whose inputs are all explicit: whatever `f` emits stays in it.
 pub(super) fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
     let (scope, inputs) = opened(current_scope()?.region(), types);
     let outputs = scope.enter(|| f(&inputs))?;

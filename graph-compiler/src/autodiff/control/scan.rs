@@ -4,12 +4,14 @@ use super::{Site, active_carries, innermost, kept, opened, or_zeros, part, prese
 use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
+use crate::probes::unwatched;
 use wengert_core::graph::Body;
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::op::Scan;
 use wengert_core::{Dim, Result, Tensor, TensorType};
 
 /// What is known of a loop before its step is differentiated.
+#[derive(Clone)]
 pub(super) struct Plan<'a> {
     pub step: &'a Body,
     pub carries: &'a [Tensor],
@@ -156,7 +158,9 @@ pub(super) fn recomputing(
     looped: Loop<'_>,
     checkpoints: usize,
 ) -> Result<Vec<Option<Tensor>>> {
-    let joint = joint(plan, Mode::Apart)?;
+    // The forward run has reported what is watched.
+    let step = unwatched(plan.step);
+    let joint = joint(&Plan { step: &step, ..plan.clone() }, Mode::Apart)?;
     let op = Scan {
         length: looped.length.clone(),
         carries: plan.carries.len() + joint.initial.len(),

@@ -1,8 +1,9 @@
 //! What is differentiated, and with respect to what.
 
 use crate::autodiff::operators::not_scalar;
-use crate::autodiff::wrt::{self, Candidate, suggest};
+use crate::autodiff::wrt::{self, Candidate};
 use wengert_core::graph::{Function, Input, OutputRole, ValueId};
+use wengert_core::nearest::suggest;
 use wengert_core::{Diagnostic, Location, Result};
 
 /// What an operator asks of the output.

@@ -20,7 +20,6 @@ mod split;
 mod transposed;
 
 pub use super::residuals::{Residual, ResidualKind, Residuals};
-pub(crate) use super::wrt::suggest;
 pub(crate) use maker::Maker;
 
 use wengert_core::graph::{Function, Program};

@@ -12,10 +12,10 @@ use super::choose::{Need, differentiated, independent, select};
 use super::maker::{Maker, fresh, live};
 use super::{Grad, Halves, Jvp};
 use crate::autodiff::jvp::zeros;
-use crate::autodiff::residuals::{Residual, ResidualKind, Residuals, readers, varying};
+use crate::autodiff::residuals::{Residual, ResidualKind, Residuals, readers};
 use crate::autodiff::{Linear, linearize};
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, inline, verify};
+use wengert_core::graph::{Function, Input, InputRole, Output, OutputRole, verify};
 use wengert_core::{Location, LocationId, LocationTable, Result, Tensor, TensorType};
 
 pub(super) fn split_of(function: &Function, request: &Grad<'_>) -> Result<Halves> {
@@ -75,8 +75,6 @@ struct Forward {
     function: Function,
     linear: Linear,
     residuals: Residuals,
-    /// For each residual that is constant, the equations that make it.
-    constants: Vec<Option<Body>>,
     locations: LocationTable,
 }
 
@@ -104,13 +102,10 @@ impl Forward {
             linear.residuals.iter().map(|t| t.defined_at().unwrap_or_default()).collect();
         let mut body = maker.close(&tensors)?;
         let values = body.outputs.split_off(kept.len());
-        let varies = varying(&body);
         let mut residuals = Residuals::default();
-        let mut constants = Vec::new();
         for ((i, value), location) in values.iter().enumerate().zip(made) {
             let kind = match body.inputs.iter().position(|v| v == value) {
                 Some(input) => ResidualKind::Input(function.inputs[input].name.clone()),
-                None if !varies[*value] => ResidualKind::Constant,
                 None => {
                     let taken = |name: &str| {
                         names.iter().any(|o| o.name == name) || function.inputs.iter().any(|x| x.name == name)
@@ -121,15 +116,11 @@ impl Forward {
                     ResidualKind::Stored(name)
                 }
             };
-            constants.push(
-                (kind == ResidualKind::Constant)
-                    .then(|| live(Body { inputs: vec![], outputs: vec![*value], ..body.clone() })),
-            );
             let readers = readers(&linear, i, &locations);
             residuals.0.push(Residual { kind, ty: body.ty(*value).clone(), location, readers });
         }
         let function = maker.function(format!("{}_forward", function.name), names, body)?;
-        Ok(Forward { function, linear, residuals, constants, locations })
+        Ok(Forward { function, linear, residuals, locations })
     }
 
     /// Both halves; `derive` makes the second out of the linear program.
@@ -142,23 +133,17 @@ impl Forward {
         let mut second =
             Second { scope: Scope::new(self.locations), inputs: vec![], outputs: vec![], tensors: vec![] };
         let mut known = Vec::new();
-        for ((residual, constant), original) in
-            self.residuals.0.iter().zip(&self.constants).zip(&self.linear.residuals)
-        {
+        for (residual, original) in self.residuals.0.iter().zip(&self.linear.residuals) {
             assert_eq!(residual.ty, *original.ty(), "a residual keeps its type");
-            known.push(match (&residual.kind, constant) {
-                (ResidualKind::Stored(name), _) => second.input(name.clone(), residual.ty.clone()),
-                (ResidualKind::Input(name), _) => {
+            known.push(match &residual.kind {
+                ResidualKind::Stored(name) => second.input(name.clone(), residual.ty.clone()),
+                ResidualKind::Input(name) => {
                     let at = function
                         .input_index(name)
                         .expect("a residual that is an input is one of its function");
                     second.shared(&function.inputs[at], residual.ty.clone())
                 }
-                (ResidualKind::Captured, _) => unreachable!("a function captures nothing"),
-                (ResidualKind::Constant, body) => {
-                    let body = body.as_ref().expect("a constant has the equations that make it");
-                    second.scope.clone().enter(|| inline(body, &[]))?.swap_remove(0)
-                }
+                ResidualKind::Captured => unreachable!("a function captures nothing"),
             });
         }
         let linear = Linear { residuals: known, ..self.linear };

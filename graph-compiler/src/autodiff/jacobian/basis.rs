@@ -86,7 +86,7 @@ fn against_basis(
     }
     let count = ty.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)).ok_or_else(|| {
         Diagnostic::new(format!("a Jacobian needs the number of elements of {ty}, which is not linear"))
-            .help("bind all but one of its dimension variables first")
+            .help("give numbers instead of all of its dimension variables but one")
     })?;
     // 1 where the number of the vector is that of the element.
     let index = match count.as_constant() {

@@ -33,6 +33,7 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
         f: impl FnOnce(&Linear, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>,
     ) -> B::TangentVector {
         let caller = Location::caller();
+        let _user = caller.attributed();
         let result = self.linear().and_then(|linear| {
             let size = fit_batch(what, from, vectors)?;
             let floats = |v: &Option<Tensor>| v.clone().filter(|t| t.dtype().is_float());

@@ -85,6 +85,7 @@ fn value_and_jacobian<M: Differentiable, O: Outputs>(
 ) -> (O, O::Each<M::TangentVector>) {
     let caller = Location::caller();
     let (output, differential) = linearize_closure(at, f);
+    let _user = caller.attributed();
     let blocks = differential.linear().and_then(blocks).map_err(|e| failed(e, caller));
     let mut row = 0..;
     let jacobian = output.each(&mut || {
@@ -99,5 +100,5 @@ fn value_and_jacobian<M: Differentiable, O: Outputs>(
 
 /// The poison of an error that is located at `caller`.
 fn failed(error: Diagnostic, caller: Location) -> Tensor {
-    poison(&error.at(caller, "differentiated here"))
+    poison(&error.within(&caller, "differentiated here"))
 }

@@ -77,6 +77,7 @@ fn second_order<M: Differentiable>(
     let caller = Location::caller();
     let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
+    let _user = caller.attributed();
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         let active: Vec<bool> = traced.primals.iter().map(|t| t.dtype().is_float()).collect();
         hessian_of_body(closure, &traced.primals, &active)
@@ -131,6 +132,7 @@ pub fn grad_and_hvp<M: Differentiable>(
     let caller = Location::caller();
     let _entered = enter_scope_of(at);
     let traced = Traced::of(at, f);
+    let _user = caller.attributed();
     let tangents = components_of(at, v);
     let result = traced.closure.as_ref().map_err(Clone::clone).and_then(|closure| {
         fit("tangent", at, &tangents)?;

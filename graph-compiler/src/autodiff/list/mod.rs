@@ -78,7 +78,7 @@ pub fn trace<I: Differentiable, O: Differentiable>(
         }
         inputs.push(scope.input_at(tensor.ty().clone(), caller.clone()));
     }
-    let output = scope.enter(|| f(&with_tensors(like, &inputs)));
+    let output = scope.guarded(|| f(&with_tensors(like, &inputs)))?;
     let outputs: Vec<Tensor> = output.tensors().into_iter().map(|(_, t)| t).collect();
     if let Some(error) = outputs.iter().find_map(Tensor::error) {
         return Err(error.clone());
@@ -89,7 +89,10 @@ pub fn trace<I: Differentiable, O: Differentiable>(
 
 /// The same value with tensors that have types only.
 fn without_values<T: Differentiable>(value: &T) -> T {
-    let of = |t: &Tensor| Tensor::variable(t.ty().clone(), Initializer::Zeros);
+    let of = |t: &Tensor| {
+        let made = t.defined_at().unwrap_or_default();
+        made.attribute(|| Tensor::variable(t.ty().clone(), Initializer::Zeros))
+    };
     value.map_tensors(&KeyPath::default(), &mut |_, t| of(t))
 }
 
@@ -168,12 +171,13 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     pub fn evaluate(&self, at: &I) -> Result<O> {
         let caller = Location::caller();
         let given = self.numbers(at).map_err(|e| e.at(caller, "evaluated here"))?;
-        let mut arrays: Vec<Array<f64>> = given.iter().map(Array::from_literal).collect();
+        let mut arrays = given.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
         for captured in &self.captures {
-            arrays.push(Array::from_literal(&captured.value()?));
+            arrays.push(Array::from_literal(&captured.value()?)?);
         }
         let results = interpret::evaluate(&self.body, &self.locations, &arrays)?;
-        Ok(self.result(results.iter().map(Array::to_literal)))
+        let results = results.iter().map(Array::to_literal).collect::<Result<Vec<_>>>()?;
+        Ok(self.result(results))
     }
 
     /// The numbers of an argument, tensor by tensor.

@@ -1,10 +1,22 @@
 //! Budgets: a function in fewer bytes than all its values need side by side.
 //!
-//! [`recompute`](super::recompute) knows which steps to repeat so that a schedule stays below a number of bytes; this room asks it for a function's kernels, and lays out what it answers like
-//! any other order of kernels.
+//! [`recompute`](super::recompute) says which steps to repeat so that a schedule stays below a number of bytes. This module asks
+//! it for schedules of a function's kernels, and lays each out like any other order of kernels.
 //!
-//! What the solver weighs is a model: operands and results of a step lie side by side, and an arena is as high as its max load. A plan does better, since results take the bytes of operands that die, and may do
-//! a little worse, since buffers must lie in one piece. So what counts is the arena of the plan, and the budget that is given to the solver is corrected by what came out, a few times.
+//! The solver weighs a model: operands and results of a step lie side by side, and an arena is as high as its max load. A layout
+//! does better, since results take the bytes of operands that die, and may do a little worse, since buffers lie in one piece. So a
+//! budget is compared with the arena of the layout, never with the model.
+//!
+//! # The ladder
+//!
+//! The schedules of a function are one family, the [`Ladder`]. It depends on the kernels and the target, not on the budget. A
+//! budget gets the cheapest rung whose layout fits. So:
+//!
+//! 1. A budget that is greater than a feasible one is feasible, and its plan costs no more.
+//! 2. Each point of a frontier is a rung, so a budget of its bytes is feasible.
+//! 3. The least budget, which the error names, is the least arena of all rungs.
+//!
+//! A search that starts from the budget finds a plan a few percent nearer to it, but has none of these properties.
 
 mod run;
 mod steps;
@@ -12,130 +24,98 @@ mod steps;
 pub(super) use run::Run;
 
 use super::recompute::check::check;
-use super::recompute::problem::Schedule;
+use super::recompute::problem::{Cost, Schedule};
 use super::recompute::{self, effort};
 use super::{Laid, Part};
 use crate::pipeline::within;
 use steps::Steps;
 use wengert_core::Result;
 
-/// How often a budget is corrected.
-const ROUNDS: usize = 6;
-/// What of a budget may be left unused for the sake of time.
-const NEAR: f64 = 0.985;
+/// Rungs between the least peak that the solver finds and the peak without repetitions, at equal distances.
+const RUNGS: u64 = 24;
+/// The solver's effort for a rung is this part of that for a problem by itself: rungs share what they find.
+const SHARE: u64 = 4;
 
-/// What a search has found.
+/// The cheapest layout within a budget.
 pub(super) enum Found<'k> {
-    /// A layout within the budget.
+    /// The layout.
     Fits(Laid<'k>),
-    /// The least that was found.
+    /// No rung fits: the one of the least arena.
     Least(Laid<'k>),
 }
 
-/// Kernels about to be given budgets.
-pub(super) struct Budgets {
+/// Schedules that take less memory the more they cost.
+pub(super) struct Ladder {
     steps: Steps,
-    /// Bytes that the model takes for the order as it is.
-    peak: u64,
+    /// By rising cost. Of rungs that cost the same, the one of the lesser peak comes first.
+    rungs: Vec<Schedule>,
 }
 
-impl Budgets {
-    /// Those of a part, in its order.
-    pub fn new(part: &mut Part<'_, '_>) -> Result<Budgets> {
+impl Ladder {
+    /// The ladder of a part, in its order of kernels.
+    pub fn new(part: &mut Part<'_, '_>) -> Result<Ladder> {
         let (kernels, target) = (part.kernels, part.target);
         let steps = Steps::new(kernels, &part.order, target, &part.workspaces, &mut part.nests)?;
-        let given = check(&steps.problem, &steps.problem.given());
-        let peak = given.expect("kernels were verified: what is read was made before").peak;
-        Ok(Budgets { steps, peak })
-    }
-
-    /// The cheapest layout whose arena has at most `budget` bytes. `given` is the one without repetitions, which has more.
-    pub fn fit<'k>(&self, part: &mut Part<'k, '_>, given: &Laid<'k>, budget: u64) -> Result<Found<'k>> {
-        let problem = &self.steps.problem;
-        let scaled = |bytes: u64, height: u64| bytes as f64 * budget as f64 / height.max(1) as f64;
-        let mut aim = scaled(self.peak, given.arena.bytes);
-        // The solver's budgets that were low enough, and those that were too high.
-        let (mut low, mut high) = (0.0, self.peak as f64);
-        let mut best: Option<(u64, Laid<'k>)> = None;
-        for _ in 0..ROUNDS {
-            let answer = within("recompute", || recompute::solve(problem, aim as u64, effort(problem)));
-            let (schedule, least) = match answer {
-                Ok(schedule) => (schedule, false),
-                Err(least) => (least.schedule, true),
-            };
-            let (added, laid) = self.lay(part, &schedule)?;
-            let height = laid.arena.bytes;
-            if height <= budget {
-                if best.as_ref().is_none_or(|(cost, _)| added < *cost) {
-                    best = Some((added, laid));
-                }
-                low = aim;
-                if height as f64 >= budget as f64 * NEAR {
-                    break;
-                }
-            } else if least {
-                return Ok(match best {
-                    Some((_, laid)) => Found::Fits(laid),
-                    None => Found::Least(laid),
-                });
-            } else {
-                high = aim;
-            }
-            let proposed = aim * scaled(1, height);
-            aim = if proposed > low && proposed < high { proposed } else { (low + high) / 2.0 };
-            if high - low < high * (1.0 - NEAR) / 4.0 {
-                break;
-            }
-        }
-        match best {
-            Some((_, laid)) => Ok(Found::Fits(laid)),
-            None => {
-                // Nothing that the solver thought to fit does; what it can do at the utmost may.
-                let (_, laid) = self.lay(part, &self.least())?;
-                Ok(if laid.arena.bytes <= budget { Found::Fits(laid) } else { Found::Least(laid) })
-            }
-        }
-    }
-
-    /// Layouts for budgets of the model in equal steps between the least and the given peak, by rising arena: each costs less than those before it.
-    pub fn frontier<'k>(&self, part: &mut Part<'k, '_>, points: u64) -> Result<Vec<Laid<'k>>> {
-        let problem = &self.steps.problem;
-        let (floor, _) = self.cost(&self.least());
-        let way = self.peak.saturating_sub(floor) / points;
-        let aims: Vec<u64> = (0..points).map(|n| floor + n * way).collect();
-        let answers = within("recompute", || recompute::frontier(problem, &aims, effort(problem)));
-        let mut laid = Vec::new();
-        for answer in answers {
-            let schedule = answer.unwrap_or_else(|least| least.schedule);
-            laid.push(self.lay(part, &schedule)?);
-        }
-        laid.sort_by_key(|(added, laid)| (laid.arena.bytes, *added));
-        let mut cheapest = u64::MAX;
-        laid.retain(|(added, _)| {
-            let cheaper = *added < cheapest;
-            cheapest = cheapest.min(*added);
-            cheaper
+        let problem = &steps.problem;
+        let cost = |schedule: &Schedule| -> Cost {
+            let cost = check(problem, schedule);
+            cost.unwrap_or_else(|fault| panic!("recompute gives a schedule that is none: {fault}"))
+        };
+        let mut rungs = within("recompute", || {
+            let least = recompute::solve(problem, 0, effort(problem)).unwrap_or_else(|least| least.schedule);
+            let (top, floor) = (cost(&problem.given()).peak, cost(&least).peak);
+            let distance = top.saturating_sub(floor).div_ceil(RUNGS).max(1);
+            let aims: Vec<u64> = (0..RUNGS).map(|n| floor + n * distance).filter(|aim| *aim < top).collect();
+            let answers = recompute::frontier(problem, &aims, effort(problem) / SHARE);
+            let mut schedules: Vec<Schedule> =
+                answers.into_iter().map(|answer| answer.unwrap_or_else(|least| least.schedule)).collect();
+            schedules.push(least);
+            schedules
         });
-        Ok(laid.into_iter().map(|(_, laid)| laid).collect())
+        rungs.retain(|schedule| cost(schedule).repetitions > 0);
+        rungs.sort_by_cached_key(|schedule| {
+            let Cost { peak, added, .. } = cost(schedule);
+            (added, peak, schedule.executions.clone())
+        });
+        rungs.dedup();
+        Ok(Ladder { steps, rungs })
     }
 
-    /// The schedule of the least peak that the solver finds.
-    fn least(&self) -> Schedule {
-        let problem = &self.steps.problem;
-        within("recompute", || recompute::solve(problem, 0, effort(problem)))
-            .unwrap_or_else(|least| least.schedule)
+    /// The cheapest layout whose arena has at most `budget` bytes. None if the kernels cannot be repeated.
+    pub fn fit<'k>(&self, part: &mut Part<'k, '_>, budget: u64) -> Result<Option<Found<'k>>> {
+        let mut least: Option<Laid<'k>> = None;
+        for rung in &self.rungs {
+            let laid = self.lay(part, rung)?;
+            if laid.arena.bytes <= budget {
+                return Ok(Some(Found::Fits(laid)));
+            }
+            if least.as_ref().is_none_or(|least| laid.arena.bytes < least.arena.bytes) {
+                least = Some(laid);
+            }
+        }
+        Ok(least.map(Found::Least))
     }
 
-    /// Lays a schedule out; with what it costs more.
-    fn lay<'k>(&self, part: &mut Part<'k, '_>, schedule: &Schedule) -> Result<(u64, Laid<'k>)> {
-        let (_, added) = self.cost(schedule);
-        Ok((added, part.lay(self.steps.run(part.kernels, schedule))?))
+    /// The layouts that no cheaper one is as low as, by rising arena, with the lowest among them: at most `points`.
+    pub fn frontier<'k>(&self, part: &mut Part<'k, '_>, points: u64) -> Result<Vec<Laid<'k>>> {
+        let mut laid: Vec<Laid<'k>> = Vec::new();
+        for rung in &self.rungs {
+            let next = self.lay(part, rung)?;
+            if laid.last().is_none_or(|last| next.arena.bytes < last.arena.bytes) {
+                laid.push(next);
+            }
+        }
+        laid.reverse();
+        // Evenly spread, from the lowest on.
+        let (count, points) = (laid.len(), usize::try_from(points).unwrap_or(usize::MAX).max(1));
+        let mut number = 0..count;
+        let chosen =
+            |n: usize| count <= points || (n * points).div_ceil(count) != ((n + 1) * points).div_ceil(count);
+        laid.retain(|_| number.next().is_some_and(chosen));
+        Ok(laid)
     }
 
-    /// Peak and added cost of a schedule.
-    fn cost(&self, schedule: &Schedule) -> (u64, u64) {
-        let cost = check(&self.steps.problem, schedule);
-        let cost = cost.unwrap_or_else(|fault| panic!("recompute gives a schedule that is none: {fault}"));
-        (cost.peak, cost.added)
+    fn lay<'k>(&self, part: &mut Part<'k, '_>, schedule: &Schedule) -> Result<Laid<'k>> {
+        part.lay(self.steps.run(part.kernels, schedule))
     }
 }

@@ -59,8 +59,22 @@ fn a_chain_runs_in_less_by_running_steps_again() {
     assert!(last < 60, "{last} repetitions");
     let error = budgeted(&s, outside + 2048).unwrap_err();
     assert!(error.message.contains("no way was found"), "{error}");
+    assert!(!error.message.contains("-0 %"), "{error}");
     let error = budgeted(&s, outside - 1).unwrap_err();
     assert!(error.message.contains("lie outside the arena: inputs 1.00 KiB, outputs 1.00 KiB"), "{error}");
+}
+
+#[test]
+fn where_no_repetition_saves_memory_the_error_says_so() {
+    let mut s = Sample::new();
+    let x = s.input("x", InputRole::Input, 256);
+    let made = s.reversed(x);
+    let made = s.reversed(made);
+    let made = s.reversed(made);
+    s.output("y", OutputRole::Output, made);
+    let free = plan(&s);
+    let error = budgeted(&s, account(&free).total() - 1).unwrap_err();
+    assert!(error.message.contains("and repeating kernels saves nothing"), "{error}");
 }
 
 #[test]
@@ -79,6 +93,31 @@ fn a_frontier_goes_from_the_least_to_the_plan_as_it_is() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
     #[test]
+    fn what_is_feasible_with_less_is_feasible_with_more_and_costs_no_more(recipe in recipes()) {
+        let sample = Sample(function(&recipe));
+        let free = plan(&sample);
+        let outside = account(&free).total() - free.arena;
+        // The solver counts costs in nanoseconds.
+        let rounding = 1e-9 * 100.0 * sample.0.kernels.len() as f64;
+        let mut last: Option<f64> = None;
+        for eighth in 0..=8 {
+            match (budgeted(&sample, outside + free.arena * eighth / 8), last) {
+                (Ok(planned), before) => {
+                    let seconds = planned.repetitions.seconds;
+                    prop_assert!(before.is_none_or(|before| seconds <= before + rounding), "{eighth}");
+                    last = Some(seconds);
+                }
+                (Err(error), before) => prop_assert!(before.is_none() && eighth < 8, "{eighth}: {}", error),
+            }
+        }
+        for planned in frontier(&sample.0, &Target::cpu(), &Binding::new(), 8).unwrap() {
+            let budget = account(&planned.plan).total();
+            let again = budgeted(&sample, budget).unwrap_or_else(|e| panic!("{budget}: {e}"));
+            prop_assert!(again.repetitions.seconds <= planned.repetitions.seconds + rounding);
+        }
+    }
+
+    #[test]
     fn budgets_are_kept(recipe in recipes(), thousandths in 0u64..1000) {
         let sample = Sample(function(&recipe));
         let free = plan(&sample);
@@ -92,6 +131,10 @@ proptest! {
                 prop_assert_eq!(interpret(&plan, &inputs, &variables).unwrap(), wanted, "{}", plan);
             }
             // What it says is least is enough.
+            Err(error) if error.message.contains("repeating kernels saves nothing") => {
+                let least = frontier(&sample.0, &Target::cpu(), &Binding::new(), 1).unwrap();
+                prop_assert_eq!(least.len(), 1, "{}", error);
+            }
             Err(error) => {
                 let bytes = error.message.split(" bytes)").next().and_then(|m| m.rsplit('(').next());
                 let least: u64 = bytes.unwrap().parse().unwrap();

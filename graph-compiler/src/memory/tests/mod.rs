@@ -102,6 +102,28 @@ fn state_whose_old_value_is_read_after_the_new_one_is_copied() {
     );
 }
 
+/// A planner that looked at all copies for each would take minutes.
+#[test]
+fn as_many_variables_and_inputs_as_one_likes_change_places() {
+    const PAIRS: usize = 10_000;
+    const RING: usize = 20_000;
+    const INPUTS: usize = 20_000;
+    let mut s = Sample::new();
+    let state = |s: &mut Sample, n: usize| s.input(&format!("s{n}"), InputRole::State, 8);
+    let states: Vec<_> = (0..2 * PAIRS + RING).map(|n| state(&mut s, n)).collect();
+    let inputs: Vec<_> = (0..INPUTS).map(|n| s.input(&format!("x{n}"), InputRole::Input, 8)).collect();
+    for n in 0..states.len() {
+        let other = if n < 2 * PAIRS { n ^ 1 } else { 2 * PAIRS + (n + 1 - 2 * PAIRS) % RING };
+        s.output(&format!("s{n}"), OutputRole::State, states[other]);
+    }
+    for (n, input) in inputs.iter().enumerate() {
+        s.output(&format!("y{n}"), OutputRole::Output, *input);
+    }
+    // Each circle has a value that waits, in a place of its own.
+    let copies = INPUTS + states.len() + PAIRS + 1;
+    assert_eq!(plan(&s).steps.len(), copies);
+}
+
 #[test]
 fn variables_that_change_places_do_so_over_a_temporary() {
     let mut s = Sample::new();

@@ -1,33 +1,33 @@
 //! Control flow made smaller.
 //!
-//! `trim` looks at one construct at a time. It takes out what is not used or never changes, so that neither memory nor work is spent on it at each
-//! step, and puts a region in the place of its construct where it is known to run exactly once:
+//! These passes look at constructs, which have several results and regions. Rewrite rules look at equations of one result.
 //!
-//! - results that nobody uses: of branches; stacks; carries that only carry themselves along;
-//! - results of branches, and stacks, that are one value;
-//! - operands that no region uses, and those that are handed in twice;
-//! - a carry that each step hands on as it was is a capture;
-//! - a branch whose selector is a constant, and a scan of one step;
-//! - captured numbers, repetitions and positions, which a region can make itself.
-//!
-//! `lay_out` transposes once what each step of a loop would transpose, on machines where that is a cost.
-//!
-//! `unstack` makes again in a loop what is cheap to make of what it reads, instead of reading it from a stack that an earlier loop leaves.
-//!
-//! `hoist` moves what each step of a loop computes alike in front of it. Ways of branches keep what they compute, since they may not be taken.
+//! - `unused`, a part of `dce`, removes results that have no reader, carries that only carry themselves along, and operands that
+//!   no region reads.
+//! - `merge`, a part of `cse`, makes one value of an operand that is passed twice, and of a result that is given twice.
+//! - `trim` makes captured numbers, repetitions and positions inside; makes a capture of a carry that never changes; and puts a
+//!   region in the place of its construct where that is known to run exactly once: a branch whose selector is a constant, and a
+//!   scan of one step.
+//! - `hoist` moves what each step of a loop computes alike in front of it. Ways of branches keep what they compute, since they
+//!   may not be taken.
+//! - `lay_out` transposes once what each step of a loop would transpose, on machines where that is a cost.
+//! - `unstack` makes again in a loop what is cheap to make of what it reads, instead of reading it from a stack that an earlier
+//!   loop leaves.
 
 mod hoist;
 mod inline;
 mod lay_out;
+pub(super) mod merge;
 mod trim;
 mod unstack;
+pub(super) mod unused;
 
 pub(crate) use hoist::hoist;
 pub(crate) use lay_out::lay_out;
 pub(crate) use trim::{trim, trim_but};
 pub(crate) use unstack::unstack;
 
-use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::graph::{Body, Equation, Function, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Control;
 
@@ -88,4 +88,42 @@ fn needed(body: &Body, outputs: impl Iterator<Item = ValueId>) -> IdVec<ValueId,
         }
     }
     needed
+}
+
+/// The first region that gives results: the condition of a while gives none.
+fn first_giving(construct: &Equation) -> usize {
+    match construct.op.control() {
+        Some(Control::Branch) => 0,
+        _ => construct.regions.len() - 1,
+    }
+}
+
+/// Takes away the items from position `first` on that are gone.
+fn without<T>(list: &mut Vec<T>, first: usize, gone: &[bool]) {
+    let mut position = 0;
+    list.retain(|_| {
+        let there = position < first || gone.get(position - first) != Some(&true);
+        position += 1;
+        there
+    });
+}
+
+/// For each input of the regions, which all take the same, whether one uses it.
+fn used_inputs(regions: &[Region]) -> Vec<bool> {
+    let mut used = vec![false; regions.first().map_or(0, |region| region.inputs.len())];
+    for region in regions {
+        let mut uses: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
+        let operands = region.equations.iter().flat_map(|e| &e.operands);
+        operands.chain(&region.outputs).for_each(|v| uses[*v] = true);
+        used.iter_mut().zip(&region.inputs).for_each(|(used, input)| *used |= uses[*input]);
+    }
+    used
+}
+
+/// Puts other values in the places of some, wherever they are used.
+fn replace_uses(region: &mut Body, current: &IdVec<ValueId, ValueId>) {
+    let operands = region.equations.iter_mut().flat_map(|e| &mut e.operands);
+    // What has no place in the list is newer than it.
+    let uses = operands.chain(&mut region.outputs);
+    uses.for_each(|v| *v = current.get(*v).copied().unwrap_or(*v));
 }

@@ -1,6 +1,8 @@
 //! Training: what a step sees, resuming, divergence, and runs that are killed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+mod faults;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
     Transform,
 };
-use wengert::train::{Event, Options, Report, TrainError, train};
+use wengert::train::{Event, Options, Report, TrainError, checkpoint, train};
 use wengert::{DType, Device, Dim, Literal, Scalar, Session, TensorType};
 
 /// Linear regression with a momentum and a pinch of noise from the step's key, its gradient written out by hand.
@@ -26,8 +28,8 @@ fn program(rate: f32) -> Program {
         .function("init", |f| {
             let key = f.key("key");
             let zeros = Tensor::constant(Literal::zeros(DType::F32, &[3]));
-            f.update("w", &(&zeros + &noise(&key)));
-            f.update("m", &(&zeros * &noise(&key)));
+            f.create("w", &(&zeros + &noise(&key)));
+            f.create("m", &(&zeros * &noise(&key)));
         })
         .unwrap();
     program
@@ -131,6 +133,7 @@ fn a_run_learns_reports_and_writes_its_files() {
         Event::Epoch { loss, .. } => epochs.push(loss),
         Event::Evaluation { .. } => evaluations += 1,
         Event::Checkpoint { .. } => checkpoints += 1,
+        Event::Partial { .. } | Event::Damaged { .. } => panic!("{event:?}"),
     })
     .unwrap();
     assert_eq!((report.steps, steps.len(), epochs.len(), evaluations, checkpoints), (280, 280, 40, 8, 94));
@@ -141,7 +144,8 @@ fn a_run_learns_reports_and_writes_its_files() {
         assert!((w - wanted).abs() < 0.1, "{w} is not {wanted}");
     }
     let names: Vec<_> = contents(folder.path()).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["checkpoint.safetensors", "log.jsonl", "weights.safetensors"]);
+    let checkpoints = ["checkpoint-000000279.safetensors", "checkpoint-000000280.safetensors"];
+    assert_eq!(names, [&checkpoints[..], &["lock", "log.jsonl", "weights.safetensors"]].concat());
     // `evaluate` takes `w` alone.
     let weights = safetensors::SafetensorsFile::open(folder.path().join("weights.safetensors")).unwrap();
     assert_eq!(weights.read_all().unwrap(), [("w".to_owned(), w)].into());
@@ -158,19 +162,20 @@ fn resuming_is_exact_and_guarded() {
     run(&recipe(), &program, options(whole.path()), &mut |_| {}).unwrap();
     for steps in [10, 11, 33, 280] {
         let length = Some(Length::Steps(steps));
-        let options = Options { length, resume: true, ..options(parts.path()) };
+        let options = Options { length, resume: steps > 10, ..options(parts.path()) };
         let (report, _) = run(&recipe(), &program, options, &mut |_| {}).unwrap();
         assert_eq!(report.steps, steps);
     }
     // The final evaluations of the parts are extra lines in their log; everything else is equal.
     let (whole_files, mut part_files) = (contents(whole.path()), contents(parts.path()));
-    let log = String::from_utf8(part_files[1].1.clone()).unwrap();
+    let place = part_files.iter().position(|(name, _)| name == "log.jsonl").unwrap();
+    let log = String::from_utf8(part_files[place].1.clone()).unwrap();
     let kept = log.split_inclusive('\n').filter(|line| {
         !["10", "11", "33"]
             .iter()
             .any(|s| line.contains(&format!("\"step\":{s},")) && line.contains("evaluation"))
     });
-    part_files[1].1 = kept.collect::<String>().into_bytes();
+    part_files[place].1 = kept.collect::<String>().into_bytes();
     assert!(whole_files == part_files);
 
     let fails = |options: Options<'_>, recipe: &Recipe, text: &str| {
@@ -203,10 +208,11 @@ fn divergence_ends_the_run_and_keeps_the_last_good_checkpoint() {
     let error = run(&recipe(), &program(1e6), options, &mut |_| {}).unwrap_err();
     let TrainError::Diverged(diagnostic) = &error else { panic!("{error}") };
     assert!(diagnostic.message.contains("the loss is"), "{diagnostic}");
-    assert!(diagnostic.help.as_ref().unwrap().contains("checkpoint.safetensors"), "{diagnostic}");
-    let (variables, progress) = wengert::train::checkpoint::read(folder.path()).unwrap().unwrap();
-    assert!(progress.step > 0 && progress.step.is_multiple_of(3));
-    assert!(variables.values().all(|v| v.as_slice::<f32>().unwrap().iter().all(|x| !x.is_nan())));
+    let help = diagnostic.help.as_ref().unwrap();
+    assert!(help.contains("/checkpoint-0000000") && help.contains("smaller learning rate"), "{diagnostic}");
+    let kept = checkpoint::read(folder.path()).unwrap().unwrap();
+    assert!(kept.progress.step > 0 && kept.progress.step.is_multiple_of(3));
+    assert!(kept.variables.values().all(|v| v.as_slice::<f32>().unwrap().iter().all(|x| !x.is_nan())));
     assert!(!folder.path().join("weights.safetensors").exists());
 }
 
@@ -237,7 +243,9 @@ fn recipes_that_do_not_fit_are_named() {
 fn runs_that_are_killed_end_with_the_same_bits() {
     const CHILD: &str = "WENGERT_TEST_TRAIN_FOLDER";
     if let Some(folder) = std::env::var_os(CHILD) {
-        let options = Options { folder: Some(folder.as_ref()), resume: true, ..Options::default() };
+        let folder: &Path = folder.as_ref();
+        let resume = checkpoint::list(folder).is_ok_and(|found| !found.is_empty());
+        let options = Options { folder: Some(folder), resume, ..Options::default() };
         // Slow enough to be killed in the middle.
         run(&recipe(), &program(0.05), options, &mut |_| std::thread::sleep(Duration::from_micros(300)))
             .unwrap();

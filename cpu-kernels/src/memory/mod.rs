@@ -1,14 +1,18 @@
 //! Memory that a run works on: buffers lent by the caller, and scratch memory that is allocated once.
 //!
-//! This module is the boundary between checked and unchecked memory. A [`Buffer`] is made from a slice, so that the borrow
-//! checker vouches for it, or by the one unsafe constructor, which the plan executor uses for the parts of its arena. Whatever runs
-//! checks the length, the alignment and the overlap of the buffers it is given before it touches them.
+//! This module is the boundary between checked and unchecked memory. A [`Buffer`] is made from a slice, so that the borrow checker
+//! vouches for it; inside the crate it becomes a [`Span`], and functions that read or write through spans are `unsafe`. Whatever runs checks the
+//! length, the alignment and the overlap of its spans before it touches them. `docs/memory-safety.md` lists all public items that take memory.
+
+mod buffer;
+
+pub use buffer::Buffer;
+pub(crate) use buffer::{Span, spans};
 
 use crate::pool::Pool;
 use crate::simd::Simd;
 use memmap2::{MmapMut, MmapOptions};
 use std::alloc::Layout;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wengert_core::Diagnostic;
@@ -26,98 +30,6 @@ pub fn give_back() {
             safe fn malloc_trim(keep: usize) -> c_int;
         }
         malloc_trim(0);
-    }
-}
-
-/// Memory lent to a run: where it is, how long it is, and whether it may be written.
-#[derive(Clone, Copy, Debug)]
-pub struct Buffer<'a> {
-    pointer: NonNull<u8>,
-    bytes: usize,
-    writable: bool,
-    borrow: PhantomData<&'a mut [u8]>,
-}
-
-// SAFETY: a buffer is an address and a length of plain bytes (`NoUninit` elements have no threads of their own). Nothing outside this
-// crate can reach the bytes through it; inside, whoever does argues for it, threads included.
-unsafe impl Send for Buffer<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Buffer<'_> {}
-
-impl<'a> Buffer<'a> {
-    /// Elements that are only read.
-    pub fn reading<T: bytemuck::NoUninit>(elements: &'a [T]) -> Self {
-        let bytes: &[u8] = bytemuck::cast_slice(elements);
-        Buffer {
-            pointer: NonNull::from_ref(bytes).cast(),
-            bytes: bytes.len(),
-            writable: false,
-            borrow: PhantomData,
-        }
-    }
-
-    /// Elements that may be read and written.
-    pub fn writing<T: bytemuck::NoUninit + bytemuck::AnyBitPattern>(elements: &'a mut [T]) -> Self {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(elements);
-        Buffer {
-            bytes: bytes.len(),
-            pointer: NonNull::from_mut(bytes).cast(),
-            writable: true,
-            borrow: PhantomData,
-        }
-    }
-
-    /// Memory that the borrow checker does not see.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'a`, the bytes are initialised, valid to read, and, if `writable`, to write; and during a run nothing
-    /// else writes them, nor reads them if the run may write them.
-    pub(crate) const unsafe fn from_raw(pointer: NonNull<u8>, bytes: usize, writable: bool) -> Self {
-        Buffer { pointer, bytes, writable, borrow: PhantomData }
-    }
-
-    /// Where it starts.
-    pub(crate) fn pointer(&self) -> *mut u8 {
-        self.pointer.as_ptr()
-    }
-
-    /// Its length.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether it may be written.
-    pub fn is_writable(&self) -> bool {
-        self.writable
-    }
-
-    /// True if the two share a byte.
-    pub fn overlaps(&self, other: &Buffer<'_>) -> bool {
-        let (a, b) = (self.pointer.addr().get(), other.pointer.addr().get());
-        a < b.saturating_add(other.bytes) && b < a.saturating_add(self.bytes)
-    }
-
-    /// Checks that this is what a run wants for `name`.
-    pub(crate) fn check(
-        &self,
-        name: &str,
-        bytes: usize,
-        align: usize,
-        write: bool,
-    ) -> Result<(), Diagnostic> {
-        if self.bytes != bytes {
-            return Err(Diagnostic::new(format!("`{name}` has {bytes} bytes, the buffer {}", self.bytes)));
-        }
-        if !self.pointer.addr().get().is_multiple_of(align) && bytes > 0 {
-            return Err(Diagnostic::new(format!("the buffer of `{name}` is not aligned to its elements")));
-        }
-        if write && !self.writable {
-            return Err(Diagnostic::new(format!(
-                "`{name}` is written, but its buffer is only lent for reading"
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -146,7 +58,7 @@ impl AlignedBytes {
     ///
     /// Error: the system has no such amount of memory.
     pub fn new(bytes: usize) -> Result<Self, Diagnostic> {
-        let failed = || Diagnostic::new(format!("cannot allocate {bytes} bytes of memory"));
+        let failed = || Diagnostic::of_device(format!("cannot allocate {bytes} bytes of memory"));
         if bytes == 0 {
             return Ok(AlignedBytes::empty());
         }
@@ -233,13 +145,20 @@ pub struct Workspace {
     pool: Arc<Pool>,
     simd: Simd,
     scratch: Vec<Mutex<AlignedBytes>>,
+    /// Bytes that every thread has at least.
+    room: usize,
 }
 
 impl Workspace {
     /// A workspace of these threads without scratch memory yet.
-    pub fn new(pool: Arc<Pool>, simd: Simd) -> Self {
+    ///
+    /// Error: the machine lacks the vector instructions.
+    pub fn new(pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
+        if !simd.is_available() {
+            return Err(Diagnostic::new(format!("this machine does not have {}", simd.name())));
+        }
         let scratch = (0..pool.threads()).map(|_| Mutex::new(AlignedBytes::empty())).collect();
-        Workspace { pool, simd, scratch }
+        Ok(Workspace { pool, simd, scratch, room: 0 })
     }
 
     /// Makes sure that every thread has that much scratch memory.
@@ -252,7 +171,13 @@ impl Workspace {
                 *scratch = AlignedBytes::new(bytes)?;
             }
         }
+        self.room = self.room.max(bytes);
         Ok(())
+    }
+
+    /// Bytes of scratch memory that every thread has.
+    pub(crate) fn room(&self) -> usize {
+        self.room
     }
 
     /// Bytes of scratch memory of all threads.
@@ -297,26 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn buffers_know_what_they_are() {
-        let mut memory = [0u32; 8];
-        let address = memory.as_ptr().addr();
-        let buffer = Buffer::writing(&mut memory[2..4]);
-        assert_eq!((buffer.bytes(), buffer.is_writable()), (8, true));
-        assert_eq!(buffer.pointer().addr(), address + 8);
-        assert!(buffer.check("x", 8, 4, true).is_ok());
-        assert!(buffer.check("x", 4, 4, true).is_err());
-        let (a, b) = memory.split_at_mut(4);
-        let (a, b, c) = (Buffer::writing(a), Buffer::writing(b), Buffer::reading::<u32>(&[]));
-        assert!(a.overlaps(&a) && !a.overlaps(&b) && !b.overlaps(&a) && !a.overlaps(&c));
-        assert!(Buffer::reading(&[1u8, 2]).check("x", 2, 1, true).is_err());
-    }
-
-    #[test]
     fn scratch_grows_for_every_thread() {
         let pool = Arc::new(Pool::new(2).expect("threads start"));
-        let mut workspace = Workspace::new(pool, Simd::Portable);
+        let mut workspace = Workspace::new(pool, Simd::Portable).expect("every machine has them");
         workspace.reserve(100).expect("little memory");
         workspace.reserve(10).expect("little memory");
-        assert!((0..2).all(|t| workspace.scratch(t).len() == 100));
+        assert!((0..2).all(|t| workspace.scratch(t).len() == 100) && workspace.room() == 100);
+        // A thread that got nothing counts.
+        assert!(workspace.reserve(usize::MAX).is_err() && workspace.room() == 100);
     }
 }

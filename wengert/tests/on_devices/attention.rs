@@ -1,11 +1,6 @@
 //! Attention in a network, with its derivatives, on devices: the calls that a training step of a GPT becomes, and what they compute, beside the interpreter.
-//!
-//! Devices are the emulated GPU with all its sanitizers, and the one that `WENGERT_TEST_DEVICE` names, such as `cuda:0`.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-mod inputs;
-
-use inputs::{floats, values};
+use crate::inputs::{floats, values};
 use wengert::check::{self, Finding};
 use wengert::core::call::{Attention, Call};
 use wengert::core::graph::OutputRole;

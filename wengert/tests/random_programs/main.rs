@@ -4,10 +4,13 @@
 //! A program is a chain of samples of the catalogue in f64. An operand is a value made before, if there is one of as many elements, reshaped and squashed
 //! into the interval on which the op is smooth; so programs have values, and derivatives that are not huge, whatever comes after what.
 //! The bounds: values and derivatives of the two executions are equal to 1e-9 of the greatest element of their tensor, and
-//! ⟨∇f, t⟩ = Df·t to 1e-8 of the sum of the terms' magnitudes.
+//! ⟨∇f, t⟩ = Df·t to 1e-8 of the sum of the terms' magnitudes. Programs with nested regions: see [`nested`].
 #![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+mod nested;
+
+use wengert::Outputs;
 use wengert::core::graph::{self, Function};
 use wengert::core::op::{Op, Sample, SampleOperand};
 use wengert::prelude::*;
@@ -129,20 +132,25 @@ fn run(function: &Function, device: Device, inputs: &[(String, Literal)]) -> Res
     let inputs: Vec<(&str, &Literal)> = inputs.iter().map(|(n, l)| (n.as_str(), l)).collect();
     let outputs =
         Session::open(device).unwrap().compile(&program, "f", bind!()).and_then(|mut f| f.run(&inputs));
-    Ok(outputs.map_err(|e| format!("{device}: {e}\n{function}"))?.into_iter().map(|(_, l)| l).collect())
+    outputs.and_then(Outputs::into_values).map_err(|e| format!("{device}: {e}\n{function}"))
 }
 
 /// The greatest error of one program, or what is wrong with it.
 fn error_of(samples: &[Sample], seed: u64, device: Device) -> Result<f64, String> {
     let (function, inputs) = differentiated(samples, seed);
     let (wanted, got) = (run(&function, Device::Interpreter, &inputs)?, run(&function, device, &inputs)?);
+    compare(&function, &wanted, &got, device)
+}
+
+/// Compares both modes, and what a device gives with what the interpreter gives; the greatest error, or what is wrong.
+fn compare(function: &Function, wanted: &[Literal], got: &[Literal], device: Device) -> Result<f64, String> {
     let number = |i: usize| wanted[i].get(0).to_f64();
     let (along, inner, size) = (number(1), number(2), number(3));
     if (along - inner).abs() > 1e-8 * size.max(1.0) && size.is_finite() {
         return Err(format!("Df·t = {along:e}, ⟨∇f, t⟩ = {inner:e}\n{function}"));
     }
     let mut worst = 0f64;
-    for (output, (wanted, got)) in function.outputs.iter().zip(wanted.iter().zip(&got)) {
+    for (output, (wanted, got)) in function.outputs.iter().zip(wanted.iter().zip(got)) {
         let scale = wanted.scalars().fold(1f64, |s, v| s.max(v.to_f64().abs()));
         for (w, g) in wanted.scalars().zip(got.scalars()) {
             let (w, g) = (w.to_f64(), g.to_f64());

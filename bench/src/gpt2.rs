@@ -1,0 +1,132 @@
+//! `wengert-bench gpt2`: some training steps of GPT-2 with 124 million parameters on one batch.
+//!
+//! The benchmark's cases are of sizes that every contender and a plain loop compute. This is the
+//! size that a GPU is for: 1024 positions, layers in bf16 with f32 parameters, AdamW. It needs no
+//! other system and no data: the loss of one batch must fall, step by step, and a step takes as
+//! long as it takes. Steps are started behind each other, and only the last loss is waited for, as
+//! in a training that looks at its loss now and then.
+
+use clap::{Args, ValueEnum};
+use std::io::Write;
+use std::time::Instant;
+use wengert::command::{Outcome, Status};
+use wengert::core::KeyPath;
+use wengert::models::{Gpt, GptSettings};
+use wengert::prelude::*;
+use wengert::random::SplitMix64;
+use wengert::{DeviceOptions, Outputs};
+
+/// Which step, and where.
+#[derive(Debug, Args)]
+pub struct Asked {
+    /// The device: cuda:0, emulator, cpu
+    #[arg(long, default_value = "cuda:0")]
+    device: String,
+    /// What layers compute in; parameters are f32
+    #[arg(long, value_enum, default_value = "bf16")]
+    dtype: Layers,
+    /// Sequences of a step, of 1024 tokens each
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    batch: usize,
+    /// Steps that are timed, after three others
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    steps: u32,
+    /// Launches kernel by kernel, for profilers
+    #[arg(long)]
+    no_capture: bool,
+    /// A small network and short sequences: to see that it runs
+    #[arg(long)]
+    small: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Layers {
+    F32,
+    Bf16,
+}
+
+/// Steps before those that are timed: the first compiles and captures.
+const WARM: u32 = 3;
+
+impl Asked {
+    /// Trains, and prints a line.
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Outcome {
+        let settings = match self.small {
+            true => GptSettings { vocabulary: 11, positions: 5, width: 12, heads: 3, layers: 2 },
+            false => GptSettings { vocabulary: 50304, ..GptSettings::SMALL },
+        };
+        let shape = [self.batch, settings.positions];
+        let program = self.program(&settings)?;
+        let mut stream = SplitMix64::new(5);
+        let mut tokens = || {
+            let all =
+                (0..shape[0] * shape[1]).map(|_| stream.below(settings.vocabulary as u64) as i32).collect();
+            Literal::from_vec(&shape, all)
+        };
+        let given = [("x", tokens()?), ("y", tokens()?)];
+        let options = DeviceOptions { capture: !self.no_capture, ..DeviceOptions::default() };
+        let mut session = Session::open_with(self.device.parse()?, &options)?;
+        session.initialize(&program, 1)?;
+        let begin = Instant::now();
+        let mut step = session.compile(&program, "step", bind!())?;
+        let compiled = begin.elapsed();
+        step.expect_repeats();
+        let mut run = |count: u32| -> Result<Vec<Outputs>> { (0..count).map(|_| step.run(&given)).collect() };
+        let first = run(WARM)?[0].scalar("loss")?;
+        session.finish()?;
+        let begin = Instant::now();
+        let last = run(self.steps.max(1))?.pop().expect("a step at least").scalar("loss")?;
+        let seconds = begin.elapsed().as_secs_f64() / f64::from(self.steps.max(1));
+        let [b, t, c, l, v] =
+            [shape[0], shape[1], settings.width, settings.layers, settings.vocabulary].map(|n| n as f64);
+        // As the benchmark's cases count it: `case/transformer.rs`.
+        let flops = b * t * (6.0 * (12.0 * l * c * c + v * c) + 12.0 * l * c * t);
+        let name = if self.small { "a small GPT" } else { "GPT-2 124M" };
+        writeln!(
+            out,
+            "{name}, {:?}, {b}x{t}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, {:.2} TFLOP/s; loss {first:.4} -> {last:.4}",
+            self.dtype,
+            compiled.as_secs_f64(),
+            seconds * 1e3,
+            b * t / seconds,
+            flops / seconds / 1e12,
+        )?;
+        Ok(if last.is_finite() && last < first { Status::Good } else { Status::Failed })
+    }
+
+    fn program(&self, settings: &GptSettings) -> Result<Program> {
+        let mut program = Program::new();
+        program.function("step", |f| {
+            let tokens = TensorType::new(DType::I32, [self.batch, settings.positions]);
+            let (x, y) = (f.input("x", tokens.clone()), f.input("y", tokens));
+            let model = f.state("model", Gpt::new(settings));
+            let (loss, gradient) = value_and_grad(&model, |m| match self.dtype {
+                Layers::F32 => m.loss(&x, &y),
+                Layers::Bf16 => {
+                    let half = m.map_tensors(&KeyPath::default(), &mut |_, t| t.convert(DType::BF16));
+                    half.loss(&x, &y)
+                }
+            });
+            AdamW::new(1e-3).step(f, &model, &gradient);
+            f.output("loss", loss);
+        })?;
+        Ok(program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_network_learns_one_batch() {
+        for dtype in [Layers::F32, Layers::Bf16] {
+            let (device, mut out) = ("cpu".to_owned(), Vec::new());
+            let asked = Asked { device, dtype, batch: 2, steps: 10, no_capture: false, small: true };
+            let status = asked.run(&mut out).unwrap_or_else(|_| panic!("it runs on the CPU"));
+            let line = String::from_utf8(out).unwrap();
+            assert_eq!(status, Status::Good, "{line}");
+            assert!(line.contains("ms a step") && line.contains("loss "), "{line}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The elements of an array that is being made.
+//!
+//! They are as large as a tensor, or sixteen bytes for each of its elements, so their memory may not be there. Rust's
+//! collections end the process then. [`Cells`] is the only way to a new [`Array`](super::Array), and each of its
+//! constructors gives an error instead.
+
+use super::{Cell, Real};
+use crate::diagnostic::{Diagnostic, Result};
+use std::ops::{Deref, DerefMut};
+
+/// Elements in row-major order.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cells<R>(Vec<Cell<R>>);
+
+impl<R: Real> Cells<R> {
+    /// As many as the iterator gives.
+    ///
+    /// Error: there is not so much memory.
+    pub fn collect(cells: impl ExactSizeIterator<Item = Cell<R>>) -> Result<Self> {
+        let mut collected = reserved(cells.len())?;
+        collected.extend(cells);
+        Ok(Cells(collected))
+    }
+
+    /// As many as the iterator gives.
+    ///
+    /// Errors: its first one; there is not so much memory.
+    pub fn try_collect(mut cells: impl ExactSizeIterator<Item = Result<Cell<R>>>) -> Result<Self> {
+        let mut collected = reserved(cells.len())?;
+        cells.try_for_each(|cell| cell.map(|cell| collected.push(cell)))?;
+        Ok(Cells(collected))
+    }
+
+    /// One element everywhere.
+    ///
+    /// Error: there is not so much memory.
+    pub fn filled(cell: Cell<R>, count: usize) -> Result<Self> {
+        let mut filled = reserved(count)?;
+        filled.resize(count, cell);
+        Ok(Cells(filled))
+    }
+
+    /// A copy.
+    ///
+    /// Error: there is not so much memory.
+    pub fn copied(cells: &[Cell<R>]) -> Result<Self> {
+        let mut copied = reserved(cells.len())?;
+        copied.extend_from_slice(cells);
+        Ok(Cells(copied))
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Cell<R>> {
+        self.0
+    }
+}
+
+impl<R> Deref for Cells<R> {
+    type Target = [Cell<R>];
+    fn deref(&self) -> &[Cell<R>] {
+        &self.0
+    }
+}
+
+impl<R> DerefMut for Cells<R> {
+    fn deref_mut(&mut self) -> &mut [Cell<R>] {
+        &mut self.0
+    }
+}
+
+/// An empty vector with room for so many elements.
+///
+/// Error, of kind device: there is not so much memory.
+pub(crate) fn reserved<T>(count: usize) -> Result<Vec<T>> {
+    let mut vector = Vec::new();
+    vector.try_reserve_exact(count).map_err(|_| {
+        let bytes = (count as u128) * (size_of::<T>() as u128);
+        Diagnostic::of_device(format!("there is no memory for {bytes} bytes")).help("bind smaller dimensions")
+    })?;
+    Ok(vector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::Kind;
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let zero = Cell::<f64>::Bits(0);
+        let error = Cells::filled(zero.clone(), usize::MAX / 64).unwrap_err();
+        assert_eq!(error.kind, Kind::Device);
+        assert!(error.message.contains("there is no memory"), "{error}");
+        let many = std::iter::repeat_n(zero.clone(), usize::MAX / 64);
+        assert!(Cells::collect(many.clone()).is_err() && Cells::try_collect(many.map(Ok)).is_err());
+        assert_eq!(Cells::filled(zero, 3).unwrap().len(), 3);
+    }
+}

@@ -1,0 +1,145 @@
+//! Memory lent to a run, and what is left of it inside: addresses.
+//!
+//! A [`Buffer`] is a borrow with its type erased: `&[T]` or `&mut [T]`. A buffer that may be written is unique, as `&mut [T]` is: it is neither
+//! `Copy` nor `Clone`, and a run takes it mutably. So no two runs can have the same writable bytes, on however many threads, and a caller needs
+//! no `unsafe`:
+//!
+//! ```compile_fail,E0499
+//! use wengert_cpu::{Buffer, CompiledNest, Workspace};
+//! fn race(nest: &CompiledNest, first: &Workspace, second: &Workspace, x: &[f32], y: &mut [f32]) {
+//!     let mut buffers = [Buffer::reading(x), Buffer::writing(y)];
+//!     std::thread::scope(|threads| {
+//!         threads.spawn(|| nest.run(first, &mut buffers));
+//!         threads.spawn(|| nest.run(second, &mut buffers));
+//!     });
+//! }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! use wengert_cpu::Buffer;
+//! let mut y = [0.0f32; 4];
+//! let first = Buffer::writing(&mut y);
+//! let second = first;
+//! drop(first);
+//! ```
+//!
+//! A [`Span`] is an address and a length. It may be copied, since reading or writing through it is `unsafe`: the functions that take spans say what
+//! their callers promise.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use wengert_core::Diagnostic;
+
+/// Memory lent to a run: to read, or to read and write. Unique if it may be written.
+#[derive(Debug)]
+pub struct Buffer<'a> {
+    span: Span,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Buffer<'a> {
+    /// Elements that are only read.
+    pub fn reading<T: bytemuck::NoUninit>(elements: &'a [T]) -> Self {
+        let bytes: &[u8] = bytemuck::cast_slice(elements);
+        let span = Span { pointer: NonNull::from_ref(bytes).cast(), bytes: bytes.len(), writable: false };
+        Buffer { span, borrow: PhantomData }
+    }
+
+    /// Elements that may be read and written.
+    pub fn writing<T: bytemuck::NoUninit + bytemuck::AnyBitPattern>(elements: &'a mut [T]) -> Self {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(elements);
+        let span = Span { bytes: bytes.len(), pointer: NonNull::from_mut(bytes).cast(), writable: true };
+        Buffer { span, borrow: PhantomData }
+    }
+
+    /// Its bytes, as long as it is lent. Reading needs a shared borrow of the buffer meanwhile, writing an exclusive one.
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+}
+
+/// An address, a length, and whether the bytes may be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pointer: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+}
+
+// SAFETY: a span is a number. What is read or written through it is argued for where that happens, threads included; the memory that a
+// `Buffer` lends is plain bytes, which belong to no thread.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// No bytes.
+    pub const EMPTY: Span = Span { pointer: NonNull::dangling(), bytes: 0, writable: false };
+
+    /// Bytes at an address.
+    pub const fn new(pointer: NonNull<u8>, bytes: usize, writable: bool) -> Self {
+        Span { pointer, bytes, writable }
+    }
+
+    /// Where it starts.
+    pub fn pointer(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// True if the two share a byte.
+    pub fn overlaps(&self, other: &Span) -> bool {
+        let (a, b) = (self.pointer.addr().get(), other.pointer.addr().get());
+        a < b.saturating_add(other.bytes) && b < a.saturating_add(self.bytes)
+    }
+
+    /// Checks that this is what a run wants for `name`.
+    pub fn check(&self, name: &str, bytes: usize, align: usize, write: bool) -> Result<(), Diagnostic> {
+        if self.bytes != bytes {
+            return Err(Diagnostic::new(format!("`{name}` has {bytes} bytes, the buffer {}", self.bytes)));
+        }
+        if !self.pointer.addr().get().is_multiple_of(align) && bytes > 0 {
+            return Err(Diagnostic::new(format!("the buffer of `{name}` is not aligned to its elements")));
+        }
+        if write && !self.writable {
+            return Err(Diagnostic::new(format!(
+                "`{name}` is written, but its buffer is only lent for reading"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The spans of buffers. The borrow is exclusive, so that nobody else has the writable ones while it lasts.
+pub(crate) fn spans(buffers: &mut [Buffer<'_>]) -> Vec<Span> {
+    buffers.iter().map(Buffer::span).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_know_what_they_are() {
+        let mut memory = [0u32; 8];
+        let address = memory.as_ptr().addr();
+        let span = Buffer::writing(&mut memory[2..4]).span();
+        assert_eq!((span.bytes(), span.is_writable()), (8, true));
+        assert_eq!(span.pointer().addr(), address + 8);
+        assert!(span.check("x", 8, 4, true).is_ok());
+        assert!(span.check("x", 4, 4, true).is_err());
+        let (a, b) = memory.split_at_mut(4);
+        let (a, b, c) = (Buffer::writing(a).span(), Buffer::writing(b).span(), Span::EMPTY);
+        assert!(a.overlaps(&a) && !a.overlaps(&b) && !b.overlaps(&a) && !a.overlaps(&c));
+        assert!(Buffer::reading(&[1u8, 2]).span().check("x", 2, 1, true).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! Merges the equal operands and the equal results of constructs: part of `cse`.
+//!
+//! Equality runs forward through a construct: an operand that is passed twice is one value inside ([`operands`]), so equations
+//! of the regions become equal; an output that is given twice is one value outside ([`results`]). `cse` calls the one before a
+//! construct's regions and the other behind them, so one walk merges what is equal in nests of any depth and behind loops in
+//! any number. The parts that lose their last reader are left for `dce`.
+
+use super::{Parts, first_giving, replace_uses, used_inputs};
+use std::collections::BTreeMap;
+use wengert_core::graph::{Body, Equation, ValueId};
+use wengert_core::id::IdVec;
+
+/// Replaces, in the regions, inputs by earlier ones that stand for the same operand. Slices are equal to slices, captures to
+/// captures; carries differ from step to step.
+pub(in crate::rewrite) fn operands(equation: &mut Equation, left: &mut u64) {
+    let Some(parts) = Parts::of(equation) else { return };
+    let operands = &equation.operands[parts.first..];
+    let captures = operands.len() - parts.captures;
+    let mut first: BTreeMap<(bool, ValueId), usize> = BTreeMap::new();
+    let mut twins: Vec<(usize, usize)> = Vec::new();
+    for (n, operand) in operands.iter().enumerate().skip(parts.carries) {
+        let twin = *first.entry((n >= captures, *operand)).or_insert(n);
+        twins.extend((twin < n).then_some((n, twin)));
+    }
+    if twins.is_empty() {
+        return;
+    }
+    let used = used_inputs(&equation.regions);
+    twins.retain(|(n, _)| {
+        let merges = used[*n] && *left > 0;
+        *left -= u64::from(merges);
+        merges
+    });
+    for region in equation.regions.iter_mut().filter(|_| !twins.is_empty()) {
+        let region: &mut Body = region;
+        let mut current: IdVec<ValueId, ValueId> = region.values.ids().collect();
+        twins.iter().for_each(|(n, twin)| current[region.inputs[*n]] = region.inputs[*twin]);
+        replace_uses(region, &current);
+    }
+}
+
+/// Puts, into `current`, earlier results in the places of those that are equal to them: results of a branch that are one value
+/// whichever way is taken, and stacks of one value.
+pub(in crate::rewrite) fn results(
+    equation: &Equation,
+    used: &IdVec<ValueId, bool>,
+    current: &mut IdVec<ValueId, ValueId>,
+    left: &mut u64,
+) {
+    let Some(parts) = Parts::of(equation) else { return };
+    let regions = &equation.regions[first_giving(equation)..];
+    let mut first: BTreeMap<Vec<ValueId>, ValueId> = BTreeMap::new();
+    for (n, result) in equation.results.iter().enumerate().skip(parts.carries) {
+        let given = regions.iter().map(|region| region.outputs[n]).collect();
+        let twin = *first.entry(given).or_insert(*result);
+        if twin != *result && used[*result] && *left > 0 {
+            *left -= 1;
+            current[*result] = twin;
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Signals that end training after the step that it is in: SIGINT (Ctrl-C), SIGTERM (the default of `kill`, and what
+//! schedulers send), SIGHUP (the terminal is gone).
+//!
+//! The first signal sets a flag, which the trainer looks at between steps. From then on a signal has its default
+//! action and ends the process at once; files are replaced whole or not at all, so nothing is lost. A signal that is
+//! ignored when the command begins (`nohup`, a shell's background job) stays ignored.
+
+use crate::console::{Outcome, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The signals, with their names and the status of a command that one of them has ended.
+#[cfg(unix)]
+const SIGNALS: [(i32, &str, Status); 3] = [
+    (signal_hook::consts::SIGHUP, "SIGHUP", Status::HungUp),
+    (signal_hook::consts::SIGINT, "SIGINT", Status::Interrupted),
+    (signal_hook::consts::SIGTERM, "SIGTERM", Status::Terminated),
+];
+#[cfg(not(unix))]
+const SIGNALS: [(i32, &str, Status); 0] = [];
+
+/// Listens for signals from when it is made to the end of the process.
+pub struct Interrupt {
+    stop: Arc<AtomicBool>,
+    /// Number of the signal that came, or 0.
+    came: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    /// Begins to listen.
+    ///
+    /// Error: the system does not let a signal be handled.
+    pub fn listen() -> Outcome<Interrupt> {
+        let listening = Interrupt { stop: Arc::default(), came: Arc::default() };
+        #[cfg(unix)]
+        for (signal, name, _) in SIGNALS.into_iter().filter(|(signal, ..)| !is_ignored(*signal)) {
+            use signal_hook::flag;
+            // In this order: the first signal finds the flag unset, and sets it.
+            flag::register_conditional_default(signal, listening.stop.clone())
+                .and_then(|_| flag::register_usize(signal, listening.came.clone(), signal as usize))
+                .and_then(|_| flag::register(signal, listening.stop.clone()))
+                .map_err(|error| wengert::Diagnostic::new(format!("cannot handle {name}: {error}")))?;
+        }
+        Ok(listening)
+    }
+
+    /// Set when a signal has come.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// The name of the signal that came, and the status that it gives.
+    pub fn signal(&self) -> Option<(&'static str, Status)> {
+        let came = self.came.load(Ordering::SeqCst);
+        SIGNALS
+            .into_iter()
+            .find(|(signal, ..)| *signal as usize == came)
+            .map(|(_, name, status)| (name, status))
+    }
+}
+
+impl Drop for Interrupt {
+    /// Signals have their default action again.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Whether the process began with this signal ignored. Linux says so; elsewhere none is taken to be.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status) & (1 << (signal - 1)) != 0
+}
+
+/// The mask of ignored signals in `/proc/self/status`.
+#[cfg(unix)]
+fn ignored(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// This process's command with `--resume`, as one would type it.
+pub fn resume_command() -> String {
+    let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
+    if !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".into());
+    }
+    words.join(" ")
+}
+
+/// A word as a POSIX shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_or_change_them() {
+        for (word, text) in [
+            ("runs/a-1.graph@f", "runs/a-1.graph@f"),
+            ("two words", "'two words'"),
+            ("", "''"),
+            ("it's $HOME", "'it'\\''s $HOME'"),
+            ("größe", "'größe'"),
+        ] {
+            assert_eq!(quoted(word), text);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let mask = ignored("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n");
+        assert_eq!(mask, 1 << 12 | 1);
+        assert_eq!(ignored("no such line"), 0);
+    }
+}

@@ -1,0 +1,75 @@
+//! Which outputs of a run go to which files: the `--output NAME=PATH` and the `--save FILE` of `graphrun run`.
+//!
+//! Several outputs that name one `.npz` or `.safetensors` file are written to it together. Other files hold one
+//! array, so a second output for one of them would overwrite the first. Two paths are one file if they lead to
+//! it, through links too. All of this is known before the run, which may be long.
+
+use crate::console::Outcome;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use wengert::data::{self, Format};
+use wengert::{Diagnostic, Literal, atomic};
+
+/// A file, and the outputs that it gets.
+struct Target<'a> {
+    path: &'a Path,
+    format: Format,
+    identity: PathBuf,
+    names: Vec<&'a str>,
+}
+
+/// All files that outputs are written to.
+pub struct Targets<'a>(Vec<Target<'a>>);
+
+impl<'a> Targets<'a> {
+    /// Those of pairs of an output and a path, `-` left out. No two have the path of `save`, which gets all variables.
+    ///
+    /// Errors: a name tells no format; a file cannot be written; two outputs are for a file that holds one.
+    pub fn of(outputs: &[(&'a str, &'a OsStr)], save: Option<&'a Path>) -> Outcome<Targets<'a>> {
+        let mut targets: Vec<Target<'a>> = Vec::new();
+        for &(name, path) in outputs.iter().filter(|(_, path)| *path != "-") {
+            let path = Path::new(path);
+            let (format, identity) = (Format::of(path)?, atomic::identity(path));
+            match targets.iter_mut().find(|target| target.identity == identity) {
+                None => {
+                    atomic::can_write(path)?;
+                    targets.push(Target { path, format, identity, names: vec![name] });
+                }
+                Some(target) if target.format == format && format.holds_several() => target.names.push(name),
+                Some(target) => return Err(overwritten(target.names[0], name, path)),
+            }
+        }
+        if let Some(path) = save {
+            if !Format::of(path)?.holds_several() {
+                return Err(Diagnostic::new(format!("`{}` can hold one array only", path.display()))
+                    .help("save variables to a .safetensors or .npz file")
+                    .into());
+            }
+            let identity = atomic::identity(path);
+            if let Some(target) = targets.iter().find(|target| target.identity == identity) {
+                return Err(overwritten(target.names[0], "the variables", path));
+            }
+            atomic::can_write(path)?;
+        }
+        Ok(Targets(targets))
+    }
+
+    /// Writes every file, with the value of each of its outputs.
+    pub fn write(&self, value: impl Fn(&str) -> wengert::Result<Literal>) -> Outcome<()> {
+        for target in &self.0 {
+            let values = target.names.iter().map(|name| Ok((*name, value(name)?)));
+            let values = values.collect::<wengert::Result<Vec<_>>>()?;
+            match values.as_slice() {
+                [(name, value)] => data::write_one(target.path, name, value)?,
+                several => data::write_all(target.path, several.iter().map(|(name, value)| (*name, value)))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn overwritten(first: &str, second: &str, path: &Path) -> crate::Failure {
+    Diagnostic::new(format!("`{first}` and `{second}` are both to be written to `{}`", path.display()))
+        .help("give each a file of its own, or outputs one .npz or .safetensors file together")
+        .into()
+}

@@ -1,0 +1,313 @@
+//! Memory that this process may still take.
+//!
+//! Linux promises memory freely and kills the process that uses too much of it, with status 137 and without a
+//! word. So memory of the size of tensors is asked for before it is touched. What is available is the least of
+//!
+//! - `MemAvailable` of `/proc/meminfo`: what programs can take without swapping;
+//! - for the control group of the process and each one above it, the limit less the usage, of version 2
+//!   (`memory.max`, `memory.current`) and version 1 (`memory.limit_in_bytes`, `memory.usage_in_bytes`). The page
+//!   cache is part of the usage, and the kernel takes its pages back before it kills: all inactive pages of files
+//!   count as free, and half of the active ones, among which is the program itself;
+//! - `RLIMIT_AS` and `RLIMIT_DATA`, less what of them is used.
+//!
+//! Swap is not counted. A [`Promise`] is memory that something is about to use and the kernel does not see yet: an
+//! arena before the first run, inputs before they are made. It is subtracted until its holder drops it.
+//!
+//! Everything is read from files, below a folder that is `/` but in tests. Where a file is missing (other systems
+//! than Linux, a container without `/sys`), its limit is not known, and not applied.
+
+mod groups;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use wengert_core::plan::Bytes;
+use wengert_core::{Diagnostic, Result};
+
+/// What sets a limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// The machine, which has so many bytes.
+    Machine(u64),
+    /// A control group, by its folder, with its limit.
+    Group(PathBuf, u64),
+    /// The address space of the process.
+    AddressSpace(u64),
+    /// The data of the process.
+    Data(u64),
+    /// A GPU.
+    Device,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::Machine(bytes) => write!(f, "of the machine's {}", Bytes(*bytes)),
+            Limit::Group(folder, bytes) => {
+                write!(f, "of the {} that the control group `{}` may have", Bytes(*bytes), folder.display())
+            }
+            Limit::AddressSpace(bytes) => {
+                write!(f, "of the {} of address space that the process may have (RLIMIT_AS)", Bytes(*bytes))
+            }
+            Limit::Data(bytes) => {
+                write!(f, "of the {} of data that the process may have (RLIMIT_DATA)", Bytes(*bytes))
+            }
+            Limit::Device => f.write_str("on the device"),
+        }
+    }
+}
+
+/// Memory that may still be taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Available {
+    /// How much.
+    pub bytes: u64,
+    /// What keeps it from being more.
+    pub limit: Limit,
+    /// Bytes of promises, which are subtracted already.
+    pub promised: u64,
+}
+
+impl fmt::Display for Available {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} are free", Bytes(self.bytes), self.limit)?;
+        if self.promised > 0 {
+            write!(f, " beside {} for inputs and functions that have not run yet", Bytes(self.promised))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are promised: allocated and not yet touched, and not yet allocated.
+static PROMISED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Memory that is promised for as long as this lives.
+#[derive(Debug)]
+pub struct Promise {
+    bytes: u64,
+    is_allocated: bool,
+}
+
+impl Promise {
+    /// For memory that is about to be allocated.
+    pub fn to_allocate(bytes: u64) -> Promise {
+        Promise::new(bytes, false)
+    }
+
+    /// For memory that is allocated, so that it is address space, and about to be touched.
+    pub fn to_touch(bytes: u64) -> Promise {
+        Promise::new(bytes, true)
+    }
+
+    fn new(bytes: u64, is_allocated: bool) -> Promise {
+        PROMISED[usize::from(!is_allocated)].fetch_add(bytes, Ordering::Relaxed);
+        Promise { bytes, is_allocated }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        PROMISED[usize::from(!self.is_allocated)].fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What this process may still take; nothing where that is not known.
+pub fn available() -> Option<Available> {
+    let [to_touch, to_allocate] = &PROMISED;
+    below(Path::new("/"), [to_touch.load(Ordering::Relaxed), to_allocate.load(Ordering::Relaxed)])
+}
+
+/// Bytes that must be left for all that is not the size of tensors, when so many are taken.
+pub(crate) fn reserve(bytes: u64) -> u64 {
+    (8 << 20) + bytes / 64
+}
+
+/// Below this, memory is not asked for: what is kept in reserve has room for it.
+const SMALL: u64 = 4 << 20;
+
+/// Checks that so many bytes may be taken for what `what` names.
+///
+/// Error, of kind device: they may not.
+pub fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
+    if bytes < SMALL {
+        return Ok(());
+    }
+    match available() {
+        Some(available) if bytes.saturating_add(reserve(bytes)) > available.bytes => {
+            Err(refused(bytes, what(), &available))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that all that is promised is there, besides the reserve; `what` names what was promised last.
+///
+/// Error, of kind device: it is not.
+pub fn check_promises(what: impl FnOnce() -> String) -> Result<()> {
+    match available() {
+        Some(available) if available.bytes < reserve(0) => {
+            Err(refused(available.promised, what(), &available))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(bytes: u64, what: String, available: &Available) -> Diagnostic {
+    Diagnostic::of_device(format!("there is no memory for {what}, which takes {}: {available}", Bytes(bytes)))
+}
+
+/// Makes room in a vector for some more elements, in steps that double it.
+///
+/// Error, of kind device: there is not so much memory.
+pub fn grow<T>(vector: &mut Vec<T>, more: usize, what: impl FnOnce() -> String) -> Result<()> {
+    if vector.capacity() - vector.len() >= more {
+        return Ok(());
+    }
+    let wanted = vector.len().saturating_add(more).max(vector.capacity().saturating_mul(2));
+    let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64);
+    let added = bytes(wanted - vector.len());
+    if added >= SMALL {
+        let again = what();
+        check(bytes(wanted - vector.capacity()), || again.clone())?;
+        return vector.try_reserve_exact(wanted - vector.len()).map_err(|_| none(added, &again));
+    }
+    vector.try_reserve_exact(wanted - vector.len()).map_err(|_| none(added, &what()))
+}
+
+/// The allocator has refused.
+fn none(bytes: u64, what: &str) -> Diagnostic {
+    Diagnostic::of_device(format!("there is no memory for {what}: {} could not be allocated", Bytes(bytes)))
+}
+
+/// What may be taken by a process whose `/proc` and `/sys` are below `root`, with so many bytes to be touched and to
+/// be allocated.
+fn below(root: &Path, [to_touch, to_allocate]: [u64; 2]) -> Option<Available> {
+    let mut found: Vec<(u64, Limit)> = Vec::new();
+    let info = read(root, "proc/meminfo").unwrap_or_default();
+    if let (Some(bytes), Some(all)) = (kibibytes(&info, "MemAvailable:"), kibibytes(&info, "MemTotal:")) {
+        found.push((bytes, Limit::Machine(all)));
+    }
+    found.extend(groups::available(root));
+    let promised = to_touch.saturating_add(to_allocate);
+    let left = |promised: u64| {
+        move |(bytes, limit): (u64, Limit)| Available {
+            bytes: bytes.saturating_sub(promised),
+            limit,
+            promised,
+        }
+    };
+    let mut found: Vec<Available> = found.into_iter().map(left(promised)).collect();
+    // What is allocated counts as used there.
+    let (limits, status) = (
+        read(root, "proc/self/limits").unwrap_or_default(),
+        read(root, "proc/self/status").unwrap_or_default(),
+    );
+    let mut process = |name: &str, used: &str, limit: fn(u64) -> Limit| {
+        if let (Some(most), Some(used)) = (soft_limit(&limits, name), kibibytes(&status, used)) {
+            found.push(left(to_allocate)((most.saturating_sub(used), limit(most))));
+        }
+    };
+    process("Max address space", "VmSize:", Limit::AddressSpace);
+    process("Max data size", "VmData:", Limit::Data);
+    found.into_iter().min_by_key(|available| available.bytes)
+}
+
+/// The text of a file below a root; bytes that are no UTF-8 are replaced.
+fn read(root: &Path, path: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(root.join(path)).ok()?).into_owned())
+}
+
+/// `NAME   4711 kB`, in bytes.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The soft limit of a line of `/proc/self/limits`, if there is one.
+fn soft_limit(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const MEMORY: (&str, &str) =
+        ("proc/meminfo", "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:   8388608 kB\n");
+
+    #[test]
+    fn the_least_limit_counts() {
+        let bytes = |files: &[(&str, &str)]| below(root(files).path(), [0, 0]);
+        assert_eq!(bytes(&[]), None);
+        let machine = Available { bytes: 8 * GIB, limit: Limit::Machine(24_000_000 << 10), promised: 0 };
+        assert_eq!(bytes(&[MEMORY]), Some(machine.clone()));
+        let limits = |space: &str, data: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max data size             {data}            unlimited            bytes     \n\
+                 Max address space         {space}            unlimited            bytes     \n"
+            )
+        };
+        let status = ("proc/self/status", "Name:\tx\nVmSize:\t 1048576 kB\nVmData:\t  524288 kB\n");
+        let none = limits("unlimited", "unlimited");
+        assert_eq!(bytes(&[MEMORY, ("proc/self/limits", &none), status]), Some(machine));
+        let space = limits("4294967296", "unlimited");
+        let wanted = Available { bytes: 3 * GIB, limit: Limit::AddressSpace(4 * GIB), promised: 0 };
+        assert_eq!(bytes(&[MEMORY, ("proc/self/limits", &space), status]), Some(wanted));
+        let data = limits("4294967296", "1073741824");
+        let wanted = Available { bytes: GIB / 2, limit: Limit::Data(GIB), promised: 0 };
+        assert_eq!(bytes(&[MEMORY, ("proc/self/limits", &data), status]), Some(wanted));
+        let over = limits("1024", "unlimited");
+        assert_eq!(bytes(&[MEMORY, ("proc/self/limits", &over), status]).unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn promises_are_kept() {
+        let root = root(&[MEMORY]);
+        assert_eq!(below(root.path(), [GIB / 2, GIB / 2]).unwrap().bytes, 7 * GIB);
+        assert_eq!(below(root.path(), [9 * GIB, 0]).unwrap().bytes, 0);
+        // Of address space, what is allocated is used.
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        fs::write(root.path().join("proc/self/limits"), "Max address space 4294967296 unlimited bytes\n")
+            .unwrap();
+        fs::write(root.path().join("proc/self/status"), "VmSize:\t 2097152 kB\n").unwrap();
+        let both = below(root.path(), [GIB, GIB / 2]).unwrap();
+        assert_eq!((both.bytes, both.promised), (3 * GIB / 2, GIB / 2));
+        if let Some(before) = available() {
+            let promise = Promise::to_allocate(before.bytes);
+            assert!(check(64 << 20, || "a test".into()).is_err());
+            drop(promise);
+            check(1 << 20, || "a test".into()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_refused_says_what_is_free() {
+        let limit = Limit::Group("/sys/fs/cgroup/job".into(), 400 << 20);
+        let free = Available { bytes: 300 << 20, limit, promised: 1 << 20 };
+        assert_eq!(
+            refused(2 * GIB, "a tensor".into(), &free).to_string(),
+            "there is no memory for a tensor, which takes 2.00 GiB: 300.00 MiB of the 400.00 MiB that the control \
+             group `/sys/fs/cgroup/job` may have are free beside 1.00 MiB for inputs and functions that have not run yet"
+        );
+        assert!(check(u64::MAX, || "everything".into()).is_err() || available().is_none());
+        let mut vector: Vec<u64> = Vec::new();
+        assert!(grow(&mut vector, usize::MAX, || "everything".into()).is_err());
+        grow(&mut vector, 3, || "little".into()).unwrap();
+        assert!(vector.capacity() >= 3);
+    }
+}

@@ -1,0 +1,66 @@
+//! Checked runs: an index out of range is an error.
+//!
+//! The compiler makes the reports on a function's lookups its last outputs ([`wengert_compiler::indices`]). They are
+//! read after the run, which has replaced its variables by then; so the old values are kept, and put back if a report
+//! finds a fault.
+
+use crate::data::Arrays;
+use crate::signature::Signature;
+use crate::store::Store;
+use wengert_compiler::indices::{Watched, watch};
+use wengert_core::graph::{Function, OutputRole};
+use wengert_core::{Diagnostic, Literal, Result};
+
+/// The lookups of a function whose reports are its last outputs.
+#[derive(Debug, Default)]
+pub(super) struct IndexChecks(Vec<Watched>);
+
+impl IndexChecks {
+    /// A bound function with reports.
+    pub(super) fn added(function: Function) -> Result<(Function, IndexChecks)> {
+        let (function, watched) = watch(function)?;
+        Ok((function, IndexChecks(watched)))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The first fault that the reports of a run tell.
+    pub(super) fn fault(&self, reports: &[Literal]) -> Option<Diagnostic> {
+        let fault = self.0.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))?;
+        Some(
+            fault
+                .help("mend the indices; without the check, the op defines what an index out of range gives"),
+        )
+    }
+}
+
+/// The variables that a run will replace or make, as they are before it.
+pub(super) struct Before {
+    values: Arrays,
+    /// Those that it will make.
+    absent: Vec<String>,
+}
+
+impl Before {
+    pub(super) fn of(signature: &Signature, variables: &Store) -> Result<Before> {
+        let mut before = Before { values: Arrays::new(), absent: vec![] };
+        for output in signature.outputs.iter().filter(|output| output.role == OutputRole::State) {
+            match variables.get(&output.name) {
+                Some(stored) => drop(before.values.insert(output.name.clone(), stored.to_literal()?)),
+                None => before.absent.push(output.name.clone()),
+            }
+        }
+        Ok(before)
+    }
+
+    pub(super) fn restore(self, variables: &mut Store) -> Result<()> {
+        self.absent.iter().for_each(|path| variables.remove(path));
+        variables.set_all(self.values.iter())
+    }
+}

@@ -1,0 +1,216 @@
+//! Room for a function: the memory that it needs is asked for before any of it is allocated.
+//!
+//! What a plan names is known to the byte. A device may need more than that: outputs are copied into literals, the
+//! emulator keeps records of what it watches, an interpreter keeps sixteen bytes for an element. What is there
+//! already is not counted: the variables that the session has, and inputs, which the caller makes.
+//!
+//! Where there is not enough, the error says what is needed, what is free and what limits it, and the memory budget
+//! that would do. The budget is tried: the function is compiled once more within it.
+
+use super::Machine;
+use crate::available_memory::{self, Available, reserve};
+use crate::store::Store;
+use wengert_compiler::pipeline::{self, Options};
+use wengert_core::graph::{Function, Program};
+use wengert_core::plan::{self, Account, Bytes, Plan};
+use wengert_core::{Binding, Diagnostic, Result, Target, interpret};
+
+/// Memory that a device is about to take for a plan.
+pub struct Need {
+    /// All memory that the plan names: what a budget bounds.
+    pub total: u64,
+    /// What is about to be allocated by the executable itself.
+    pub own: u64,
+    /// The variables that are not there yet.
+    pub variables: u64,
+    /// Bytes that are allocated for each byte of the arena, in quarters.
+    quarters: u64,
+}
+
+impl Need {
+    /// That of a plan in a session with these variables.
+    pub fn of(machine: &Machine, plan: &Plan, variables: &Store) -> Need {
+        let account = Account::sizes(plan);
+        let sum = |all: &[u64]| all.iter().copied().fold(0, u64::saturating_add);
+        let missing = plan.variables.iter().filter(|v| variables.get(&v.name).is_none());
+        let missing = sum(&missing.map(|v| plan.values[v.after].bytes()).collect::<Vec<_>>());
+        // Outputs are copied into literals.
+        let (own, quarters) = match machine {
+            Machine::Cpu => (sum(&[account.arena, account.constants, account.outputs, account.outputs]), 4),
+            Machine::Interpreter => (plan::peak_bytes(plan), 4),
+            // Words, whether their bytes are written, and the label of each; inputs and variables are copies.
+            #[cfg(feature = "cuda")]
+            Machine::Emulator => (sum(&[account.total().div_ceil(4).saturating_mul(9), account.outputs]), 9),
+            #[cfg(feature = "cuda")]
+            Machine::Cuda(_) => (account.total() - account.parameters - account.state, 4),
+        };
+        Need { total: account.total(), own, variables: missing, quarters }
+    }
+
+    /// All of it, and what must be left besides.
+    pub fn bytes(&self) -> u64 {
+        let all = self.own.saturating_add(self.variables);
+        all.saturating_add(reserve(all))
+    }
+
+    /// The greatest budget with which this plan's function would fit, if its arena can be made so small.
+    pub fn budget(&self, available: &Available) -> u64 {
+        // What is free now may be a little less the next time.
+        let free = available.bytes - available.bytes / 32;
+        let missing = self.bytes().saturating_sub(free);
+        self.total.saturating_sub(missing.saturating_mul(4) / self.quarters).max(1)
+    }
+}
+
+/// A function that can be compiled again.
+#[derive(Clone, Copy)]
+pub(super) struct Recompile<'a> {
+    pub program: &'a Program,
+    pub function: &'a Function,
+    pub binding: &'a Binding,
+}
+
+impl Recompile<'_> {
+    fn within(&self, target: &Target, memory_budget: Option<u64>) -> Result<Plan> {
+        let options = Options { memory_budget, ..Options::default() };
+        pipeline::compile(self.program, &self.function.name, self.binding, target, &options)
+    }
+
+    /// The least that any budget can be.
+    fn least(&self, target: &Target) -> Result<u64> {
+        let options = Options::default();
+        let (program, name) = (self.program, &self.function.name);
+        let plans = pipeline::frontier(program, name, self.binding, target, &options, 1)?;
+        Ok(plans.iter().map(|planned| Account::sizes(&planned.plan).total()).min().unwrap_or(0))
+    }
+}
+
+/// Checks that there is memory for a plan, which can be compiled again or, read from a file, cannot.
+pub(super) fn check(
+    machine: &Machine,
+    plan: &Plan,
+    variables: &Store,
+    recompile: Option<Recompile<'_>>,
+) -> Result<()> {
+    let Some(available) = host(machine) else { return Ok(()) };
+    let need = Need::of(machine, plan, variables);
+    if need.bytes() <= available.bytes {
+        return Ok(());
+    }
+    let help = match recompile {
+        Some(recompile) => advice(machine, &need, &available, &plan.target, recompile, variables, ""),
+        None => {
+            let budget = rounded(need.budget(&available));
+            format!("compile the function for less memory: `graphrun compile --memory-budget {budget}`")
+        }
+    };
+    Err(refused(&plan.function, need.bytes(), &available).help(help))
+}
+
+/// Checks that there is memory for the graph interpreter, which follows no plan.
+pub(super) fn check_graph(bound: &Function, variables: &Store, recompile: Recompile<'_>) -> Result<()> {
+    let Some(available) = available_memory::available() else { return Ok(()) };
+    let needed = interpret::peak_bytes(bound);
+    let needed = needed.saturating_add(reserve(needed));
+    if needed <= available.bytes {
+        return Ok(());
+    }
+    let help = match recompile.within(&Target::cpu(), None) {
+        Ok(plan) => {
+            let need = Need::of(&Machine::Cpu, &plan, variables);
+            if need.bytes() <= available.bytes {
+                format!("it needs only {} with `--device cpu`", Bytes(need.bytes()))
+            } else {
+                advice(&Machine::Cpu, &need, &available, &plan.target, recompile, variables, "--device cpu ")
+            }
+        }
+        Err(_) => "the interpreter keeps no memory budget: bind smaller dimensions".into(),
+    };
+    Err(refused(&bound.name, needed, &available).help(help))
+}
+
+/// What is free for devices that use the host's memory. On a GPU the driver refuses by itself.
+fn host(machine: &Machine) -> Option<Available> {
+    match machine {
+        #[cfg(feature = "cuda")]
+        Machine::Cuda(_) => None,
+        _ => available_memory::available(),
+    }
+}
+
+fn refused(function: &str, needed: u64, available: &Available) -> Diagnostic {
+    Diagnostic::of_device(format!(
+        "there is no memory to run @{function}: it needs {}, {available}",
+        Bytes(needed)
+    ))
+}
+
+/// The budget that would do, or that none would.
+fn advice(
+    machine: &Machine,
+    need: &Need,
+    available: &Available,
+    target: &Target,
+    recompile: Recompile<'_>,
+    variables: &Store,
+    options: &str,
+) -> String {
+    let budget = rounded_down(need.budget(available));
+    if let Ok(plan) = recompile.within(target, Some(budget)) {
+        // The outputs count twice and the budget once, so that the plan itself is looked at.
+        if Need::of(machine, &plan, variables).bytes() <= available.bytes {
+            let budget = rounded(budget);
+            return format!("a memory budget of {budget} would do: `{options}--memory-budget {budget}`");
+        }
+    }
+    match recompile.least(target) {
+        Ok(least) => format!(
+            "no memory budget would do: with the least, {least} bytes ({}), it does not fit either; bind smaller dimensions",
+            Bytes(least)
+        ),
+        Err(_) => "no memory budget would do: bind smaller dimensions".into(),
+    }
+}
+
+/// A budget in whole units, as `--memory-budget` takes it.
+fn rounded_down(budget: u64) -> u64 {
+    match budget {
+        bytes if bytes >= 16 << 20 => bytes >> 20 << 20,
+        bytes if bytes >= 16 << 10 => bytes >> 10 << 10,
+        bytes => bytes,
+    }
+}
+
+/// A budget as `--memory-budget` takes it.
+fn rounded(budget: u64) -> String {
+    match rounded_down(budget) {
+        bytes if bytes >= 16 << 20 => format!("{}MiB", bytes >> 20),
+        bytes if bytes >= 16 << 10 => format!("{}KiB", bytes >> 10),
+        bytes => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::available_memory::Limit;
+
+    #[test]
+    fn budgets_are_written_as_the_option_takes_them() {
+        assert_eq!(
+            (rounded(300 << 20), rounded((300 << 20) + 5), rounded(5000)),
+            ("300MiB".into(), "300MiB".into(), "5000".into())
+        );
+        assert_eq!(rounded((20 << 10) + 1), "20KiB");
+    }
+
+    #[test]
+    fn the_budget_is_what_the_arena_must_give_up() {
+        let need = Need { total: 1000 << 20, own: 700 << 20, variables: 0, quarters: 4 };
+        let free = |mib: u64| Available { bytes: mib << 20, limit: Limit::Machine(1 << 40), promised: 0 };
+        let budget = need.budget(&free(500));
+        // Of the 700 MiB and their reserve, 500 less a thirty-second are there.
+        assert!((700 << 20..=790 << 20).contains(&budget), "{budget}");
+        assert_eq!(need.budget(&free(0)), (1000 << 20) - need.bytes());
+    }
+}

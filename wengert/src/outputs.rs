@@ -1,0 +1,182 @@
+//! What a run returns: values that the device may still be computing.
+//!
+//! A run on a GPU returns when it has been started. Its [`Outputs`] wait for it when one of them is
+//! first looked at, and never if none is. Other devices have computed all when a run returns. What
+//! fails while a run goes on is an error of whoever looks; [`Session::finish`] looks at all runs.
+//!
+//! [`Session::finish`]: crate::Session::finish
+
+use crate::data::listed;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use wengert_core::op::ProbeKind;
+use wengert_core::{Diagnostic, Literal, Location, Result};
+
+/// Waits for the values of a run, in the order of the signature.
+type Wait = Box<dyn FnOnce() -> Result<Vec<Literal>> + Send>;
+
+/// The values of a run, waited for when they are first looked at.
+pub(crate) struct Returned(LazyLock<Result<Vec<Literal>>, Wait>);
+
+impl Returned {
+    /// Values that are there.
+    pub fn now(values: Vec<Literal>) -> Returned {
+        Returned::later(move || Ok(values))
+    }
+
+    /// Values that `wait` waits for.
+    pub fn later(wait: impl FnOnce() -> Result<Vec<Literal>> + Send + 'static) -> Returned {
+        Returned(LazyLock::new(Box::new(wait)))
+    }
+
+    fn values(&self) -> Result<&[Literal]> {
+        match &*self.0 {
+            Ok(values) => Ok(values),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// All values.
+    pub fn into_values(self) -> Result<Vec<Literal>> {
+        self.values().map(<[Literal]>::to_vec)
+    }
+
+    /// One of the values.
+    pub fn value(&self, number: usize) -> Result<&Literal> {
+        Ok(&self.values()?[number])
+    }
+}
+
+/// What a run gave, by name, in the order of the function's outputs.
+#[derive(Clone)]
+pub struct Outputs {
+    /// Names, and numbers among what was returned.
+    names: Vec<(String, usize)>,
+    returned: Arc<Returned>,
+    probes: Vec<Probed>,
+}
+
+/// What a probe saw in a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Probed {
+    /// The probe's name; the second of that name has `.2` behind it.
+    pub name: String,
+    /// What it tells.
+    pub kind: ProbeKind,
+    /// The value that was watched, or whether all of it is finite. In loops the value is stacked:
+    /// the first axes are the steps of the loops around the probe, outer ones first.
+    pub value: Literal,
+    /// For each of these steps whether the probe ran, where that is known at run time only: in a
+    /// branch, a `while`, or a loop whose count is an operand. Where it did not, the value is zero.
+    pub seen: Option<Literal>,
+    /// Where the probe was made, if that is known.
+    pub location: Location,
+}
+
+impl Outputs {
+    pub(crate) fn new(names: Vec<(String, usize)>, returned: Arc<Returned>, probes: Vec<Probed>) -> Outputs {
+        Outputs { names, returned, probes }
+    }
+
+    /// The output `name`.
+    ///
+    /// Errors: there is none of that name; the run has failed.
+    #[track_caller]
+    pub fn get(&self, name: &str) -> Result<&Literal> {
+        let caller = Location::caller();
+        let Some((_, number)) = self.names.iter().find(|(n, _)| n == name) else {
+            let names: Vec<_> = self.names.iter().map(|(name, _)| name).collect();
+            let help = format!("outputs are {}", listed(&names));
+            return Err(Diagnostic::new(format!("there is no output `{name}`"))
+                .at(caller, "asked for here")
+                .help(help));
+        };
+        self.returned.value(*number)
+    }
+
+    /// The only element of output `name`, as `f64`.
+    ///
+    /// Errors: there is none of that name, or it has not one element; the run has failed.
+    #[track_caller]
+    pub fn scalar(&self, name: &str) -> Result<f64> {
+        let caller = Location::caller();
+        let literal = self.get(name)?;
+        match literal.len() {
+            1 => Ok(literal.get(0).to_f64()),
+            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))
+                .at(caller, "asked for here")
+                .help("take the whole array with `get`")),
+        }
+    }
+
+    /// Names and values.
+    ///
+    /// Error: the run has failed.
+    pub fn iter(&self) -> Result<impl Iterator<Item = (&str, &Literal)>> {
+        let values = self.returned.values()?;
+        Ok(self.names.iter().map(|(name, number)| (name.as_str(), &values[*number])))
+    }
+
+    /// The values, in the order of the names.
+    ///
+    /// Error: the run has failed.
+    pub fn into_values(self) -> Result<Vec<Literal>> {
+        let values = self.returned.values()?;
+        Ok(self.names.iter().map(|(_, number)| values[*number].clone()).collect())
+    }
+
+    /// What the function's probes saw.
+    pub fn probes(&self) -> &[Probed] {
+        &self.probes
+    }
+}
+
+/// Names only: values may not be there yet.
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names.iter().map(|(name, _)| name);
+        f.debug_struct("Outputs")
+            .field("names", &names.collect::<Vec<_>>())
+            .field("probes", &self.probes)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn outputs(wait: impl FnOnce() -> Result<Vec<Literal>> + Send + 'static) -> Outputs {
+        let names = vec![("y".to_owned(), 1), ("z".to_owned(), 0)];
+        Outputs::new(names, Arc::new(Returned::later(wait)), Vec::new())
+    }
+
+    #[test]
+    fn values_are_waited_for_once_and_only_if_one_is_looked_at() {
+        static WAITS: AtomicUsize = AtomicUsize::new(0);
+        let wait = || {
+            WAITS.fetch_add(1, Ordering::Relaxed);
+            Ok(vec![Literal::from(2.5f32), Literal::from(7i32)])
+        };
+        let unread = outputs(wait);
+        assert!(unread.get("x").unwrap_err().to_string().contains("`y`"), "{unread:?}");
+        drop(unread);
+        assert_eq!(WAITS.load(Ordering::Relaxed), 0);
+        let read = outputs(wait);
+        let copy = read.clone();
+        assert_eq!((read.scalar("y").unwrap(), read.scalar("z").unwrap()), (7.0, 2.5));
+        assert_eq!(copy.iter().unwrap().map(|(name, _)| name).collect::<Vec<_>>(), ["y", "z"]);
+        assert_eq!(copy.into_values().unwrap(), [Literal::from(7i32), Literal::from(2.5f32)]);
+        assert_eq!(WAITS.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_run_that_fails_says_so_to_all_who_look() {
+        let failed = outputs(|| Err(Diagnostic::of_device("run 4 of @f: the device is lost")));
+        for _ in 0..2 {
+            assert!(failed.get("y").unwrap_err().to_string().contains("run 4"));
+        }
+        assert!(failed.iter().err().is_some() && failed.into_values().is_err());
+    }
+}

@@ -1,0 +1,278 @@
+//! Data against what the recipe and the program say of them, before anything is computed.
+//!
+//! A label that a conversion wraps, rounds or clamps is another label, and it trains. So each element is checked on its
+//! way into an input:
+//!
+//! 1. Floats are finite, in the file and after each transform. [`Allow::non_finite`] lifts this.
+//! 2. What is converted to an integer is an integer that the dtype holds. Nothing lifts this.
+//! 3. An input whose elements are used as indices or labels ([`bounds`]) holds numbers from 0 up to the classes or rows that there are.
+//!    [`Allow::out_of_range`] lifts this.
+//!
+//! An error names the file, the array and the row.
+
+use super::Allow;
+use crate::recipe::{InputRecipe, Transform};
+use std::collections::BTreeMap;
+use std::path::Path;
+use wengert_compiler::indices::{Bound, bounds};
+use wengert_core::graph::Function;
+use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, with_native};
+
+/// What is checked of the arrays of a function's inputs.
+#[derive(Clone, Debug, Default)]
+pub struct DataChecks<'a> {
+    file: Option<&'a Path>,
+    allow: Allow,
+    /// By the names of inputs.
+    bounds: BTreeMap<String, Bound>,
+}
+
+impl<'a> DataChecks<'a> {
+    /// The checks for the inputs of a function; `file` is where the data come from, for messages.
+    pub fn new(function: &Function, file: Option<&'a Path>, allow: Allow) -> Self {
+        DataChecks { file, allow, bounds: bounds(function) }
+    }
+
+    /// The array with the transforms of an input done, checked.
+    pub(super) fn converted(&self, input: &InputRecipe, array: &Literal) -> Result<Literal> {
+        let fault = |shape: &[usize], found: Option<Found>, what: &str| match found {
+            Some(found) => Err(self.error(input, shape, found, what)),
+            None => Ok(()),
+        };
+        let lift = "mend the data; `--allow-non-finite` trains on them as they are";
+        let unchecked = self.allow.non_finite;
+        if !unchecked {
+            let found = non_finite(array);
+            fault(array.shape(), found, "is not finite").map_err(|error| error.help(lift))?;
+        }
+        let mut current = array.clone();
+        for transform in &input.transforms {
+            if let Transform::Convert(to) = transform
+                && to.is_integer()
+            {
+                let found = first(&current, |number| !number.fits(*to));
+                let what = format!("is no {to}");
+                fault(current.shape(), found, &what).map_err(|error| error.help(integers(*to)))?;
+            }
+            current = transform.apply(&current).map_err(|e| {
+                e.context(format_args!("array `{}` for input `{}`", input.array, input.input))
+            })?;
+            if !unchecked && let Some(found) = non_finite(&current) {
+                let what =
+                    format!("becomes {} as {} for input `{}`", found.number, current.dtype(), input.input);
+                let found = Found { number: number_at(array, found.at), ..found };
+                return Err(self.error(input, current.shape(), found, &what).help(lift));
+            }
+        }
+        if let (Some(bound), false, true) =
+            (self.bounds.get(&input.input), self.allow.out_of_range, current.dtype().is_integer())
+        {
+            let range = Number::Integer(i128::from(bound.count));
+            let outside = |n: Number| matches!((n, range), (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count);
+            let what = match bound.count {
+                ..=0 => format!("is out of range: there is nothing to look up by `{}`", bound.what),
+                count => {
+                    format!("is out of range: input `{}` has values from 0 to {}", input.input, count - 1)
+                }
+            };
+            fault(current.shape(), first(&current, outside), &what).map_err(|error| {
+                let help = "mend the data or the program; `--allow-out-of-range` trains on them as they are";
+                error.at(bound.location.clone(), format!("used by {} here", bound.what)).help(help)
+            })?;
+        }
+        Ok(current)
+    }
+
+    fn error(&self, input: &InputRecipe, shape: &[usize], found: Found, what: &str) -> Diagnostic {
+        let file = self.file.map_or(String::new(), |path| format!(" of `{}`", path.display()));
+        let width = shape[1..].iter().product::<usize>().max(1);
+        let place = match shape.len() {
+            1 => format!("row {}", found.at),
+            _ => format!("row {}, element {}", found.at / width, found.at % width),
+        };
+        let more = match found.more {
+            0 => String::new(),
+            n => format!(" (and so are {n} more)"),
+        };
+        Diagnostic::new(format!("`{}`{file}, {place}: {} {what}{more}", input.array, found.number))
+    }
+}
+
+/// The first NaN or infinity among rows of an input's array: row, element in the row, and what it is.
+pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f64)> {
+    if !array.dtype().is_float() {
+        return None;
+    }
+    let width: usize = array.shape()[1..].iter().product();
+    with_native!(array.dtype(), T => {
+        let all = array.as_slice::<T>().expect("the dtype is its own");
+        rows.iter().find_map(|row| {
+            let bad = all[row * width..][..width].iter().map(|v| Native::to_f64(*v)).find(|v| !v.is_finite());
+            bad.map(|value| (*row, value))
+        })
+    })
+}
+
+fn integers(to: DType) -> String {
+    let (low, high) = (Scalar::lowest(to), Scalar::highest(to));
+    format!("{to} holds integers from {low} to {high}: mend the data")
+}
+
+/// An element that is not as it should be.
+#[derive(Clone, Copy)]
+struct Found {
+    number: Number,
+    /// Its position in row-major order.
+    at: usize,
+    /// How many others there are.
+    more: usize,
+}
+
+/// An element of any dtype, without loss.
+#[derive(Clone, Copy)]
+enum Number {
+    Integer(i128),
+    Real(f64),
+}
+
+impl Number {
+    #[inline(always)]
+    fn of<T: Native>(value: T) -> Number {
+        match T::DTYPE {
+            DType::U64 => Number::Integer(i128::from(value.to_bits64())),
+            dtype if dtype.is_float() => Number::Real(value.to_f64()),
+            _ => Number::Integer(i128::from(Scalar::of(value).to_i64().expect("it is no float"))),
+        }
+    }
+
+    /// Whether an integer dtype has exactly this number.
+    #[inline(always)]
+    fn fits(self, dtype: DType) -> bool {
+        let integer = match self {
+            Number::Integer(integer) => integer,
+            // Beyond the greatest i128 it saturates, which no dtype holds.
+            Number::Real(real) if real.is_finite() && real.fract() == 0.0 => real as i128,
+            Number::Real(_) => return false,
+        };
+        let (low, high) = match dtype {
+            DType::U64 => (0, i128::from(u64::MAX)),
+            _ => {
+                let number = |limit: Scalar| i128::from(limit.to_i64().expect("the dtype is an integer's"));
+                (number(Scalar::lowest(dtype)), number(Scalar::highest(dtype)))
+            }
+        };
+        (low..=high).contains(&integer)
+    }
+}
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Number::Integer(integer) => write!(f, "{integer}"),
+            Number::Real(real) => write!(f, "{real}"),
+        }
+    }
+}
+
+fn non_finite(array: &Literal) -> Option<Found> {
+    if !array.dtype().is_float() {
+        return None;
+    }
+    first(array, |number| matches!(number, Number::Real(real) if !real.is_finite()))
+}
+
+/// The first element for which `is_bad`, and the number of others.
+fn first(array: &Literal, is_bad: impl Fn(Number) -> bool) -> Option<Found> {
+    with_native!(array.dtype(), T => {
+        let values = array.as_slice::<T>().expect("the dtype is its own");
+        let mut bad = values.iter().enumerate().filter(|(_, v)| is_bad(Number::of(**v)));
+        let (at, value) = bad.next()?;
+        Some(Found { number: Number::of(*value), at, more: bad.count() })
+    })
+}
+
+fn number_at(array: &Literal, at: usize) -> Number {
+    with_native!(array.dtype(), T => {
+        Number::of(array.as_slice::<T>().expect("the dtype is its own")[at])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::Location;
+
+    /// Ten classes.
+    fn checks(allow: Allow) -> DataChecks<'static> {
+        let bound = Bound { count: 10, what: "softmax_cross_entropy", location: Location::Unknown };
+        DataChecks { file: Some(Path::new("data.npz")), allow, bounds: [("y".to_owned(), bound)].into() }
+    }
+
+    fn labels() -> InputRecipe {
+        InputRecipe::new("y", "labels").then(Transform::Convert(DType::I32))
+    }
+
+    fn says(input: &InputRecipe, array: Literal, text: &str) {
+        let error = checks(Allow::default()).converted(input, &array).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+
+    #[test]
+    fn labels_are_integers_that_the_dtype_holds() {
+        let rows = |values: Vec<f64>| Literal::from_vec(&[values.len()], values).unwrap();
+        says(
+            &labels(),
+            rows(vec![1.0, 2.5, 0.5]),
+            "`labels` of `data.npz`, row 1: 2.5 is no i32 (and so are 1 more)",
+        );
+        says(&labels(), rows(vec![1.0, f64::NAN]), "row 1: NaN is not finite");
+        says(&labels(), rows(vec![f64::from(u32::MAX)]), "row 0: 4294967295 is no i32");
+        says(
+            &labels(),
+            Literal::from_vec(&[2], vec![3i64, 1 << 40]).unwrap(),
+            "row 1: 1099511627776 is no i32",
+        );
+        says(
+            &labels(),
+            Literal::from_vec(&[1], vec![u64::MAX]).unwrap(),
+            "row 0: 18446744073709551615 is no i32",
+        );
+        let unsigned = InputRecipe::new("y", "labels").then(Transform::Convert(DType::U64));
+        says(&unsigned, Literal::from_vec(&[2], vec![0i8, -1]).unwrap(), "row 1: -1 is no u64");
+        // NaN is no integer, whatever is allowed.
+        let allow = Allow { non_finite: true, out_of_range: true };
+        let error = checks(allow).converted(&labels(), &rows(vec![f64::NAN])).unwrap_err().to_string();
+        assert!(error.contains("row 0: NaN is no i32"), "{error}");
+        let good = checks(Allow::default()).converted(&labels(), &rows(vec![9.0, 0.0])).unwrap();
+        assert_eq!(good, Literal::from_vec(&[2], vec![9i32, 0]).unwrap());
+    }
+
+    #[test]
+    fn labels_are_below_the_number_of_classes() {
+        let found = Literal::from_vec(&[3], vec![9i64, 10, -1]).unwrap();
+        says(&labels(), found.clone(), "row 1: 10 is out of range: input `y` has values from 0 to 9");
+        says(&labels(), found.clone(), "--allow-out-of-range");
+        let allow = Allow { out_of_range: true, ..Allow::default() };
+        assert_eq!(
+            checks(allow).converted(&labels(), &found).unwrap().as_slice::<i32>(),
+            Some(&[9, 10, -1][..])
+        );
+    }
+
+    #[test]
+    fn floats_are_finite_before_and_after_their_transforms() {
+        let plain = InputRecipe::new("x", "images");
+        let images = |value: f32| Literal::from_vec(&[2, 2], vec![0.0, 1.0, 2.0, value]).unwrap();
+        says(&plain, images(f32::INFINITY), "`images` of `data.npz`, row 1, element 1: inf is not finite");
+        let half = plain.clone().then(Transform::Convert(DType::F16));
+        says(&half, images(1e6), "row 1, element 1: 1000000 becomes inf as f16 for input `x`");
+        let scaled = plain.clone().then(Transform::Scale(Scalar::of(1e30f32)));
+        says(&scaled, images(1e30), "becomes inf as f32");
+        let allow = Allow { non_finite: true, ..Allow::default() };
+        assert!(checks(allow).converted(&plain, &images(f32::NAN)).is_ok());
+        assert_eq!(non_finite_in(&images(f32::NAN), &[0]), None);
+        assert!(
+            non_finite_in(&images(f32::NAN), &[0, 1]).is_some_and(|(row, value)| row == 1 && value.is_nan())
+        );
+    }
+}

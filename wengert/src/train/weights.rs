@@ -1,0 +1,74 @@
+//! The variables that a run begins with: those of `init`, replaced by weights that are given.
+//!
+//! Weights must fit the program: each name is one of its variables, and each variable of the *model* has a value. The
+//! model is what functions other than `init` and the training step take; the optimiser's state is no part of it, so
+//! the `weights.safetensors` of another run fits. [`Options::partial`] lifts both conditions.
+
+use super::functions::Function;
+use super::{Event, Options, TrainError};
+use crate::data::Arrays;
+use crate::recipe::Recipe;
+use crate::session::Session;
+use crate::signature::is_variable;
+use crate::weight_names::{NameDifferences, check_types};
+use std::collections::{BTreeMap, BTreeSet};
+use wengert_core::TensorType;
+use wengert_core::graph::{OutputRole, Program};
+
+/// Names of the variables that functions other than `init` and the training step take; none if there is no such
+/// function.
+pub(super) fn of_model<'a>(program: &'a Program, recipe: &Recipe) -> BTreeSet<&'a str> {
+    let is_training = |name: &str| name == recipe.step.function || Some(name) == recipe.init.as_deref();
+    let functions = program.functions().iter().filter(|function| !is_training(&function.name));
+    let inputs = functions.flat_map(|function| &function.inputs).filter(|input| is_variable(input.role));
+    inputs.map(|input| input.name.as_str()).collect()
+}
+
+/// Runs `init` and sets the weights that are given.
+pub(super) fn initialize(
+    session: &mut Session,
+    program: &Program,
+    recipe: &Recipe,
+    options: Options<'_>,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<(), TrainError> {
+    if let Some(init) = &recipe.init {
+        session.set_variables(&Arrays::new())?;
+        Function::new(program, init).run(session, vec![], &recipe.key_for(0))?;
+    }
+    let Some(weights) = options.weights else { return Ok(()) };
+    let variables = variables(program, session);
+    let source = match options.weights_file {
+        Some(path) => format!("`{}`", path.display()),
+        None => "the file".into(),
+    };
+    check_types(weights, &variables, &source)?;
+    let differences = NameDifferences::between(weights, &variables, of_model(program, recipe));
+    if options.partial {
+        if !differences.is_empty() {
+            observe(Event::Partial { differences: &differences });
+        }
+    } else if let Some(error) = differences.error(&source) {
+        return Err(error
+            .help("`--partial` trains all the same, without the unknown names; missing variables begin as `init` makes them")
+            .into());
+    }
+    for (name, value) in weights.iter().filter(|(name, _)| variables.contains_key(*name)) {
+        session.set_variable(name, value)?;
+    }
+    Ok(())
+}
+
+/// Every variable that a function of the program takes or makes; types of those with dimension variables are the
+/// session's.
+fn variables(program: &Program, session: &Session) -> BTreeMap<String, TensorType> {
+    let mut found = BTreeMap::new();
+    for function in program.functions() {
+        let inputs = function.inputs.iter().enumerate().filter(|(_, input)| is_variable(input.role));
+        found.extend(inputs.map(|(i, input)| (input.name.clone(), function.input_type(i).clone())));
+        let outputs = function.outputs.iter().enumerate().filter(|(_, o)| o.role == OutputRole::State);
+        found.extend(outputs.map(|(i, output)| (output.name.clone(), function.output_type(i).clone())));
+    }
+    found.extend(session.variable_types());
+    found
+}

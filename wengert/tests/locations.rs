@@ -1,0 +1,81 @@
+//! Locations never decide what is computed: a function compiles to one plan from its text, where each equation has a line of its
+//! own, and from its `.graph` file, where equations that were written by one line of Rust share it.
+#![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
+#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+
+#[allow(dead_code)] // This file uses a part of it.
+#[path = "../../core/tests/programs/mod.rs"]
+mod programs;
+#[allow(dead_code)] // This file uses a part of it.
+#[path = "../../graph-compiler/tests/validation/random/mod.rs"]
+mod random;
+
+use wengert::core::graph::{Function, PrintOptions, Program, parse_program, print};
+use wengert::core::{Target, TensorType};
+use wengert::format::GraphFile;
+use wengert::pipeline::{Options, compile};
+use wengert::prelude::*;
+
+/// The plan of a program's only function. The error of one that a target does not do, without its place.
+fn planned(program: &Program, target: &Target) -> std::result::Result<String, String> {
+    let name = &program.functions()[0].name;
+    let plan = compile(program, name, &bind!(), target, &Options::default());
+    plan.map(|plan| plan.to_string()).map_err(|error| error.message)
+}
+
+/// What differs between the plans from text and from file, if something does.
+fn differs(function: &Function, target: &Target) -> Option<String> {
+    let program = Program::from_functions(vec![function.clone()]).unwrap();
+    let text = program.to_string();
+    let parsed = parse_program(&text, "f.ir").unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let bytes = GraphFile::new(program.clone()).to_bytes().unwrap();
+    let read = GraphFile::from_bytes(&bytes).unwrap().program;
+    let located = |program: &Program| print(program, &PrintOptions { locations: true });
+    assert_eq!(located(&read), located(&program), "a file keeps every location");
+    let plans = [&program, &read, &parsed].map(|program| planned(program, target));
+    let [built, read, parsed] = plans.map(|plan| plan.unwrap_or_else(|error| error));
+    let differing = |other: &str| {
+        let lines = built.lines().zip(other.lines()).find(|(a, b)| a != b);
+        format!("{text}\nthe first lines that differ: {lines:#?}")
+    };
+    [read, parsed].iter().find(|other| **other != built).map(|other| differing(other))
+}
+
+/// How many cases to look at: few, or as the deep tests say.
+fn cases(few: u64) -> u64 {
+    std::env::var("WENGERT_CASES").map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
+}
+
+#[test]
+fn text_and_file_compile_to_one_plan() {
+    let samples = random::samples();
+    let (mut passed, mut failed, mut first) = (0, 0, None);
+    for seed in 0..cases(60) {
+        // Some functions have an op that is not defined on what chance gave it.
+        let Ok(function) = random::function(seed, 3 + (seed % 23) as usize, &samples) else { continue };
+        let target = if seed.is_multiple_of(4) { Target::cuda("sm_90") } else { Target::cpu() };
+        match differs(&function, &target) {
+            None => passed += 1,
+            Some(text) => {
+                failed += 1;
+                first.get_or_insert(format!("seed {seed}:\n{text}"));
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    assert!(first.is_none(), "{failed} differ, the first of them, {}", first.unwrap_or_default());
+}
+
+/// One line of Rust writes two loops that are equal; the text has them on two lines.
+#[test]
+fn equal_loops_are_one_from_text_and_file() {
+    let build = |f: &mut FunctionBuilder| {
+        let ty = |shape: &[usize]| TensorType::new(DType::F32, shape.iter().copied());
+        let (x, w) = (f.input("x", ty(&[3])), f.input("w", ty(&[5, 3])));
+        let run = |scale: f32| control::fold(&(&x * scale), &w, |c, row| (c * row).sin());
+        let [a, b] = [2.0, 2.0].map(run);
+        f.output("y", (a * b).sum());
+    };
+    let function = FunctionBuilder::build("f", build).unwrap();
+    assert_eq!(differs(&function, &Target::cpu()), None);
+}
