@@ -1,7 +1,7 @@
 //! Work of a plan: the operations of its steps, and a limit for those of a run.
 //!
 //! Sizes bound what a plan stores, but not how long it runs: a loop may have 2^31 iterations, a nest may reduce 2^60 elements that are one
-//! in memory. A plan from a file must not occupy a machine without end, so whoever loads one sets a limit ([`Allowance`]), and an executor
+//! in memory. A plan from a file must not occupy a machine without end, so its loader sets a limit ([`Allowance`]), and an executor
 //! spends it before each step. The count depends on the plan and its data alone, not on a clock, so a run that is stopped stops at the same
 //! step on every machine.
 //!

@@ -130,7 +130,7 @@ impl CompiledCall {
     /// not writable; the workspace has too little scratch memory; or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
         let spans = spans(buffers);
-        // SAFETY: the buffers are lent for longer than this call, and exclusively, so nobody else writes their bytes, nor reads those that
+        // SAFETY: the buffers are lent for longer than this call, and exclusively, so no other code writes their bytes, nor reads those that
         // may be written.
         unsafe { self.run_on(workspace, &spans, None) }
     }
@@ -173,7 +173,7 @@ impl CompiledCall {
     ///
     /// # Safety
     ///
-    /// During the call, each span is initialised and valid to read, and to write if it says so; nobody else writes it, nor reads it if the call
+    /// During the call, each span is initialised and valid to read, and to write if it says so; no other code writes it, nor reads it if the call
     /// writes it. The same holds of the nest's spans. The nest writes nothing that the call reads, and reads nothing that the call writes but, for each
     /// row, its own element of the result.
     pub(crate) unsafe fn run_on(

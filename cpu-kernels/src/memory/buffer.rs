@@ -119,7 +119,7 @@ impl Span {
     }
 }
 
-/// The spans of buffers. The borrow is exclusive, so that nobody else has the writable ones while it lasts.
+/// The spans of buffers. The borrow is exclusive, so that no other code has the writable ones while it lasts.
 pub(crate) fn spans(buffers: &mut [Buffer<'_>]) -> Vec<Span> {
     buffers.iter().map(Buffer::span).collect()
 }

@@ -207,7 +207,7 @@ impl CompiledNest {
     /// the workspace has too little scratch memory or other vector instructions; or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
         let spans = spans(buffers);
-        // SAFETY: the buffers are lent for longer than this call, and exclusively, so nobody else writes their bytes, nor reads those that
+        // SAFETY: the buffers are lent for longer than this call, and exclusively, so no other code writes their bytes, nor reads those that
         // may be written; and two buffers that share a byte are both lent for reading.
         unsafe { self.run_on(workspace, &spans) }
     }
@@ -219,7 +219,7 @@ impl CompiledNest {
     ///
     /// # Safety
     ///
-    /// During the call, each span is initialised and valid to read, and to write if it says so; nobody else writes it, nor reads it if the nest
+    /// During the call, each span is initialised and valid to read, and to write if it says so; no other code writes it, nor reads it if the nest
     /// writes it. Parameters share a span only if the nest reads each element before it writes it, by the same iteration
     /// ([`wengert_core::nest::may_alias`]).
     pub(crate) unsafe fn run_on(&self, workspace: &Workspace, spans: &[Span]) -> Result<(), Diagnostic> {

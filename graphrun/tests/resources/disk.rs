@@ -32,7 +32,7 @@ fn case(kib: usize, output: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Whether this user may mount a file system that nobody else sees.
+/// Whether this user may mount a file system of its own.
 fn may_mount() -> bool {
     let probe = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
     probe.is_ok_and(|probe| probe.status.success())
