@@ -237,7 +237,11 @@ impl Runner<'_> {
                 let mut seen = rewrite::Seen::default();
                 // Passes in a row that have found nothing to do: all of them, and it is over. Why it comes to that: `rewrite`.
                 let mut quiet = 0;
-                while quiet < passes.len() && seen.is_new(&function.body) {
+                while quiet < passes.len() {
+                    if !seen.is_new(&function.body) {
+                        debug_assert!(false, "passes undo each other's changes to @{}", function.name);
+                        break;
+                    }
                     for pass in *passes {
                         if quiet == passes.len() {
                             break;

@@ -15,14 +15,16 @@
 //! operand. Then a `print` has a second output, `probe.seen.` + name: a `bool` for each step of the loops around the probe,
 //! true where it ran. Where it is false the value is zero. Constructs nest, outer loops first.
 //!
-//! Not supported, with an error each: a probe in a `while` without `max_steps`, which has no stacks; in the condition of a
-//! `while`, which runs once more than its step; and in the combiner of a `reduce`, which runs on scalars in no fixed order.
+//! A `while` without `max_steps` has no stacks. It carries from step to step whether all values so far were finite.
+//!
+//! Not supported, with an error each: a `print` in a `while` without `max_steps`; a probe in the condition of a `while`, which
+//! runs once more than its step; and in the combiner of a `reduce`, which runs on scalars in no fixed order.
 
 use crate::calls;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, ValueId};
 use wengert_core::op::{
-    BroadcastInDim, Constant, Control, IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind, Unary,
+    Binary, BroadcastInDim, Constant, Control, IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind, Unary,
 };
 use wengert_core::{
     DType, Diagnostic, Literal, Location, LocationId, LocationTable, Result, Scalar, TensorType,
@@ -175,10 +177,8 @@ fn out_of_control_flow(
     locations: &LocationTable,
 ) -> Result<Vec<Watched>> {
     let (location, name) = (equation.location, equation.op.name());
-    let refused = |message: &str, help: &str| {
-        let message = format!("a value within `{name}` is watched{message}");
-        Err(Diagnostic::new(message).at(locations.origin(location).clone(), "it is here").help(help))
-    };
+    let place = locations.origin(location);
+    let refused = |message: &str, help: &str| Err(refusal(name, place, message, help));
     // Which loop it is: the length of its stacks, and whether all of its steps are sure to run.
     let looped = match equation.op.control() {
         Some(Control::Branch) => None,
@@ -189,10 +189,7 @@ fn out_of_control_flow(
         }
         Some(Control::While(op)) => match &op.max_steps {
             Some(length) => Some((length.clone(), false)),
-            None => {
-                let help = "give the loop a bound by `while_at_most`, or watch the result";
-                return refused(", and the number of its steps has no bound", help);
-            }
+            None => return carried_out(body, equation, locations),
         },
         None => {
             let help = "watch the operands or the result instead";
@@ -247,6 +244,39 @@ fn out_of_control_flow(
         probe.value = push(body, Unary::Not, &[probe.value], location);
     }
     Ok(given)
+}
+
+/// [`out_of_control_flow`] for a `while` without a bound: whether all values so far are finite is a carry of it.
+fn carried_out(body: &mut Body, mut equation: Equation, locations: &LocationTable) -> Result<Vec<Watched>> {
+    let location = equation.location;
+    let [mut condition, mut step] = [0, 1].map(|region| equation.regions[region].to_body());
+    let carries = step.outputs.len();
+    let mut watched = taken_out(&mut step, locations)?;
+    if watched.iter().any(|probe| probe.probe.kind == ProbeKind::Print) {
+        let help = "give the loop a bound by `while_at_most`, or watch the result";
+        let place = locations.origin(location);
+        return Err(refusal(equation.op.name(), place, ", and the number of its steps has no bound", help));
+    }
+    let ty = TensorType::scalar(DType::Bool);
+    for (carry, probe) in (carries..).zip(&mut watched) {
+        equation.operands.insert(carry, filled(body, Scalar::of(true), &ty, location));
+        condition.inputs.insert(carry, condition.values.push(ty.clone()));
+        let so_far = step.values.push(ty.clone());
+        step.inputs.insert(carry, so_far);
+        let finite = push(&mut step, Binary::And, &[so_far, probe.value], location);
+        step.outputs.push(finite);
+        probe.value = body.values.push(ty.clone());
+        equation.results.push(probe.value);
+    }
+    equation.regions = [condition, step].map(|region| region.renumber().into()).into();
+    body.equations.push(equation);
+    Ok(watched)
+}
+
+/// The error for a probe that cannot leave its construct.
+fn refusal(name: &str, place: &Location, message: &str, help: &str) -> Diagnostic {
+    let message = format!("a value within `{name}` is watched{message}");
+    Diagnostic::new(message).at(place.clone(), "it is here").help(help)
 }
 
 /// Adds a tensor of one number.

@@ -209,6 +209,23 @@ fn probes_in_nested_control_flow_are_stacked_from_the_outside() {
 }
 
 #[test]
+fn a_while_without_a_bound_says_whether_all_of_its_values_were_finite() {
+    let probes = watched(|f, _| {
+        let x = f.input("x", f32("3"));
+        let below = |y: &Tensor| y.lt(5.0);
+        let finite = while_loop(&x.sum(), below, |y| (y * 2.0).probe_finite("finite"));
+        // The first value is −∞, the second is finite.
+        let start = Tensor::constant(0.0f32);
+        let step = |y: &Tensor| (y.log().probe_finite("infinite") + x.sum()).max(1.0) + 4.0;
+        // In a loop that has a bound, too.
+        let around = |_: &Tensor, y: &Tensor| y + while_loop(&start, below, step);
+        f.output("y", finite + fori(2usize, &start, around));
+    });
+    let told: Vec<_> = probes.iter().map(|p| (p.name.as_str(), p.value.clone(), &p.seen)).collect();
+    assert_eq!(told, [("finite", true.into(), &None), ("infinite", false.into(), &None)]);
+}
+
+#[test]
 fn a_probe_whose_steps_have_no_bound_is_refused_with_its_line() {
     let refused = |build: &dyn Fn(&Tensor) -> Tensor| {
         let mut program = Program::new();

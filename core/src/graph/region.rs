@@ -18,6 +18,7 @@ struct Shared {
     // Functions call functions: without these, asking a body would walk along every path to each of them.
     hash: OnceLock<u64>,
     extent: OnceLock<Extent>,
+    numbered: OnceLock<bool>,
 }
 
 /// How large a body is with all that it runs in its place.
@@ -74,6 +75,11 @@ impl Region {
         *self.0.extent.get_or_init(|| self.0.body.extent())
     }
 
+    /// [`Body::is_numbered`], which is computed once.
+    pub(super) fn is_numbered(&self) -> bool {
+        *self.0.numbered.get_or_init(|| self.0.body.is_numbered())
+    }
+
     fn hash_value(&self) -> u64 {
         *self.0.hash.get_or_init(|| {
             let mut hasher = std::hash::DefaultHasher::new();
@@ -106,7 +112,7 @@ impl Deref for Region {
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut Body {
         let shared = Arc::make_mut(&mut self.0);
-        (shared.hash, shared.extent) = Default::default();
+        (shared.hash, shared.extent, shared.numbered) = Default::default();
         &mut shared.body
     }
 }

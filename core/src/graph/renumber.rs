@@ -1,6 +1,6 @@
 //! Canonical numbering.
 
-use super::{Body, Function, ValueId};
+use super::{Body, Function, Region, ValueId};
 use crate::id::{Id, IdVec};
 
 impl Function {
@@ -14,7 +14,8 @@ impl Function {
 
 impl Body {
     /// Numbers the values of the body and of all its regions in the order of definition; drops those that nothing
-    /// defines. A use of a value that has no definition stays out of range, for the verifier to find.
+    /// defines. A use of a value that has no definition stays out of range, for the verifier to find. A region that is
+    /// numbered already stays shared.
     #[must_use]
     pub fn renumber(mut self) -> Body {
         let mut new: Vec<Option<ValueId>> = vec![None; self.values.len()];
@@ -34,12 +35,24 @@ impl Body {
             equation.operands.iter_mut().for_each(renumber);
             equation.results.iter_mut().for_each(renumber);
             // A function that is called has been numbered when it was finished.
-            for region in equation.regions.iter_mut().filter(|_| equation.op.callee().is_none()) {
+            let regions = equation.regions.iter_mut().filter(|_| equation.op.callee().is_none());
+            for region in regions.filter(|region| !region.is_numbered()) {
                 *region = std::mem::take(region).into_body().renumber().into();
             }
         }
         kept.shrink_to_fit();
         self.values = kept;
         self
+    }
+
+    /// True if [`Body::renumber`] changes nothing.
+    pub(super) fn is_numbered(&self) -> bool {
+        let definitions = self.inputs.iter().chain(self.equations.iter().flat_map(|e| &e.results));
+        let values = self.values.len();
+        let in_order = |(value, next): (&ValueId, usize)| value.index() == next;
+        let regions = self.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
+        definitions.clone().count() == values
+            && definitions.zip(0..).all(in_order)
+            && regions.into_iter().all(Region::is_numbered)
     }
 }

@@ -85,13 +85,17 @@ pub(super) const RULES: &[Rule] = &[
             let result = equation.results[0];
             let shape = cx.extents(result);
             let count: usize = shape.iter().product();
-            // What is free anyway, such as a broadcast, would only take memory.
             if equation.operands.is_empty() || !(1..=MAX_ELEMENTS).contains(&count) {
+                return None;
+            }
+            // The broadcast of a scalar is the normal form of what `constant_of_equal_elements` would make of the result.
+            if matches!(equation.op, Op::BroadcastInDim(_)) && cx.ty(equation.operands[0]).rank() == 0 {
                 return None;
             }
             let literals: Vec<Literal> =
                 equation.operands.iter().map(|v| cx.literal(*v)).collect::<Option<_>>()?;
             let most = literals.iter().map(Literal::len).max().unwrap_or(0);
+            // What is free anyway, such as a broadcast, would only take memory.
             if equation.op.traits().cost == Cost::Free && count > most {
                 return None;
             }

@@ -18,9 +18,9 @@
 //!
 //! # The fixpoint
 //!
-//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything, or a round leads back to a body
-//! that has been there before ([`Seen`]): a rule may put an equal equation in the place of its own. No count ends this. No
-//! sequence of bodies that differ is infinite:
+//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything. No count ends this. A round that
+//! leads back to an earlier body ([`Seen`]) is a mistake of a rule or a pass: it ends the fixpoint too, and a debug build panics.
+//! The sequence is finite:
 //!
 //! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass increases the depth of such an
 //!    equation: `trim` puts only free equations and numbers into regions. So the sum of the depths is the first component of the

@@ -182,24 +182,19 @@ fn check(seeds: std::ops::Range<u64>, device: Device) {
     assert!(wrong.is_empty(), "{} are wrong, among them\n{}", wrong.len(), shown.join("\n"));
 }
 
-#[test]
-fn on_the_cpu_1() {
-    check(0..5_000, Device::Cpu);
+/// The seeds of this run: `WENGERT_PROGRAMS` from `WENGERT_PROGRAMS_SEED` on (`ci/deep/programs`), or some.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name: &str, usual: u64| {
+        std::env::var(name)
+            .map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    };
+    let first = number("WENGERT_PROGRAMS_SEED", 0);
+    first..first + number("WENGERT_PROGRAMS", usual)
 }
 
 #[test]
-fn on_the_cpu_2() {
-    check(5_000..10_000, Device::Cpu);
-}
-
-#[test]
-fn on_the_cpu_3() {
-    check(10_000..15_000, Device::Cpu);
-}
-
-#[test]
-fn on_the_cpu_4() {
-    check(15_000..20_000, Device::Cpu);
+fn on_the_cpu() {
+    check(seeds(4_000), Device::Cpu);
 }
 
 #[test]

@@ -75,7 +75,9 @@ fn with_regions(
     }
     let mut left = fuel;
     change(&mut function.body, &mut left);
-    (function.renumber(), fuel - left)
+    // What nothing has changed is numbered.
+    let function = if left == fuel { function } else { function.renumber() };
+    (function, fuel - left)
 }
 
 /// Which values a body needs for these outputs.

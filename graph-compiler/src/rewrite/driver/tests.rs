@@ -149,6 +149,35 @@ fn every_rule_applies_to_its_examples_and_changes_no_bit() {
     }
 }
 
+/// What all rules have been applied to is left alone: no rule replaces a normal form by an equal one.
+#[test]
+fn rules_leave_what_they_have_made() {
+    for rule in rules() {
+        for text in rule.examples {
+            let program = parse_program(text, rule.name).unwrap();
+            let mut function = program.functions()[0].clone();
+            let applied = (0..20).map(|_| {
+                let (next, applied) = simplify(function.clone(), u64::MAX);
+                function = next;
+                applied
+            });
+            let applied: Vec<u64> = applied.collect();
+            assert_eq!(applied.last(), Some(&0), "{} goes on: {applied:?}\n{function}", rule.name);
+        }
+    }
+}
+
+#[test]
+fn one_repeated_element_is_a_normal_form() {
+    let text = "func @f() -> (f32[1,1]) {
+      %0: f32[] = constant {value=f32[] 2.5}
+      %1: f32[1,1] = broadcast_in_dim %0 {shape=[1,1]}
+      return %1
+    }";
+    let function = parse_program(text, "f").unwrap().functions()[0].clone();
+    assert_eq!(simplify(function, u64::MAX).1, 0);
+}
+
 /// Of a repeated element the greatest is that element; its parity and its sum are not.
 #[test]
 fn only_idempotent_reductions_forget_a_broadcast() {
