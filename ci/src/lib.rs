@@ -8,4 +8,5 @@ pub mod gate;
 pub mod memory_list;
 pub mod rules;
 pub mod sources;
+pub mod tier;
 pub mod toolkit;

@@ -338,7 +338,7 @@ fn bad_tensors_are_refused() {
         ("q=zeros", &["there is no input `q`", "`x`"]),
         ("w=zeros", &["input `x` (f32[B,3]) is not given"]),
         ("x=random:-1", &["no seed"]),
-        ("x=zeros", &["`B` of f32[B,3] is not bound"]),
+        ("x=zeros", &["`B` of f32[B,3] is not bound", "add `--bind B=NUMBER`"]),
     ] {
         place.run(&[&PREDICT[..], &["--input", input]].concat()).refused(says);
     }

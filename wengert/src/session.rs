@@ -350,10 +350,12 @@ impl Session {
 
 fn missing(path: &str, variables: &Store) -> Diagnostic {
     let names: Vec<_> = variables.paths().collect();
-    Diagnostic::new(format!("variable `{path}` has no value")).help(format!(
-        "run the program's `init` function, or load a weights file; variables with a value are {}",
-        listed(&names)
-    ))
+    let there = match names.is_empty() {
+        true => "no variable has a value yet".into(),
+        false => format!("variables with a value are {}", listed(&names)),
+    };
+    Diagnostic::new(format!("variable `{path}` has no value"))
+        .help(format!("run the program's `init` function, or load a weights file; {there}"))
 }
 
 /// A function compiled for a device and a binding, with access to the session's variables.

@@ -1,5 +1,7 @@
-//! The ptxas gate over every op and every plan of the filetests: NVIDIA's assembler takes all kernels, for every architecture that we know, and
-//! spills no register. The tables are left in `gate-ops` and `gate-plans` below cargo's target directory.
+//! The ptxas gate over every op and every plan of the filetests: NVIDIA's assembler takes all kernels and spills no register.
+//!
+//! Plans are assembled for every architecture that we know, an op's sample for one of them in turn ([`share`]), and before a
+//! release for all. The tables are left in `gate-ops` and `gate-plans` below cargo's target directory.
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
@@ -10,6 +12,7 @@ use wengert::core::plan::{parse_plan, verify};
 use wengert::core::{DType, Op, Target};
 use wengert::pipeline::{Options, compile};
 use wengert_ci::gate::{Allowed, Collection, assemble};
+use wengert_ci::tier::{is_deep, share};
 use wengert_ci::toolkit::target_directory;
 use wengert_cuda::architecture::Architecture;
 
@@ -30,6 +33,7 @@ fn gate(collection: Collection, name: &str, least: usize) {
 #[test]
 fn every_op_and_sample_in_every_float_dtype() {
     let mut collection = Collection::default();
+    let mut cases = 0;
     for entry in Op::catalogue() {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
@@ -37,7 +41,8 @@ fn every_op_and_sample_in_every_float_dtype() {
                 let Some(function) = sample.function(&operands) else { continue };
                 let mut program = Program::new();
                 program.add(function).unwrap();
-                for architecture in Architecture::ALL {
+                cases += 1;
+                for architecture in share(&Architecture::ALL, cases) {
                     let name = format!("{} sample {number} in {dtype}", entry.name);
                     let target = Target::cuda(&architecture.name());
                     let plan = compile(&program, "f", &Binding::new(), &target, &Options::default()).unwrap();
@@ -49,7 +54,7 @@ fn every_op_and_sample_in_every_float_dtype() {
             }
         }
     }
-    gate(collection, "ops", 500);
+    gate(collection, "ops", if is_deep() { 500 } else { 80 });
 }
 
 #[test]

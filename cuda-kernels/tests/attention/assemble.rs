@@ -1,8 +1,9 @@
-//! ptxas takes every kernel for every architecture, and spills nothing.
+//! ptxas takes every kernel for an architecture in turn, before a release for every one, and spills nothing.
 
 use crate::cases::{FLOATS, Kind, attention, biased};
 use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Measure, Source, assemble};
+use wengert_ci::tier::share;
 use wengert_core::DType;
 use wengert_core::call::{Attention, Call};
 use wengert_cuda::architecture::Architecture;
@@ -38,6 +39,7 @@ fn every_form_assembles() {
             let module = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] };
             let mut source = Source::new(stage.kernel.remark.clone(), module.to_string());
             source.dynamic_shared = BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
+            source.architectures = share(&Architecture::ALL, sources.len());
             sources.push(source);
         }
     }

@@ -1,9 +1,10 @@
-//! ptxas takes every kernel for every architecture, and spills nothing.
+//! ptxas takes every kernel for an architecture in turn, before a release for every one, and spills nothing.
 
 use std::collections::BTreeMap;
 
 use crate::{lowered, sources};
 use wengert_ci::gate::{Allowed, Source, assemble};
+use wengert_ci::tier::share;
 use wengert_core::nest::Nest;
 use wengert_core::{DType, math};
 use wengert_cuda::architecture::Architecture;
@@ -28,9 +29,12 @@ pub fn module(nests: &[(Nest, Options)]) -> Module {
 
 fn gate(name: &str, nests: &[(Nest, Options)], forced: bool) {
     let sources: Vec<Source> = nests
-        .chunks(100)
+        .chunks(25)
         .enumerate()
-        .map(|(n, part)| Source::new(format!("{name} {n}"), module(part).to_string()))
+        .map(|(n, part)| Source {
+            architectures: share(&Architecture::ALL, n),
+            ..Source::new(format!("{name} {n}"), module(part).to_string())
+        })
         .collect();
     let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap();
     // A schedule that is forced upon a nest may be a bad one.

@@ -200,7 +200,7 @@ pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{}`", n.as_ref())).collect();
     match names.len() {
-        0 => return "none at all".into(),
+        0 => return "none".into(),
         n if n > SHOWN => text.push(format!("… ({n} in all)")),
         _ => {}
     }

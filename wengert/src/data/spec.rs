@@ -211,7 +211,7 @@ pub fn find(
     found
         .into_iter()
         .map(|(name, ty, spec, own)| {
-            let bound = ty.bind(binding).map_err(|e| e.context(format_args!("input `{name}`")))?;
+            let bound = bound(name, ty, binding)?;
             let source = match (own, spec) {
                 (Some(literal), _) => Source::Given(literal),
                 (None, Spec::Random(seed)) => Source::Random(*seed),
@@ -221,6 +221,20 @@ pub fn find(
             Ok(Found { name: name.to_owned(), ty: bound, source })
         })
         .collect()
+}
+
+/// The type of an input that takes its shape from the binding.
+fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
+    ty.bind(binding).map_err(|error| {
+        let error = error.context(format_args!("input `{name}`"));
+        let dims = ty.shape.iter().filter_map(|dim| dim.bind(binding).ok());
+        match dims.flat_map(|dim| dim.terms().first().map(|(variable, _)| variable.clone())).next() {
+            Some(variable) => error.help(format!(
+                "add `--bind {variable}=NUMBER`, or give elements or a file for an input that has `{variable}`"
+            )),
+            None => error,
+        }
+    })
 }
 
 /// Checks that `literal` can be the input `name` of type `ty`, and binds the variables that follow.

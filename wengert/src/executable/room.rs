@@ -12,7 +12,11 @@ use crate::available_memory::{self, Available, reserve};
 use crate::store::Store;
 use wengert_compiler::pipeline::{self, Options};
 use wengert_core::graph::{Function, Program};
+#[cfg(feature = "cuda")]
+use wengert_core::nest::BufferRole;
 use wengert_core::plan::{self, Account, Bytes, Plan};
+#[cfg(feature = "cuda")]
+use wengert_core::plan::{Argument, Step};
 use wengert_core::{Binding, Diagnostic, Result, Target, interpret};
 
 /// Memory that a device is about to take for a plan.
@@ -38,9 +42,14 @@ impl Need {
         let (own, quarters) = match machine {
             Machine::Cpu => (sum(&[account.arena, account.constants, account.outputs, account.outputs]), 4),
             Machine::Interpreter => (plan::peak_bytes(plan), 4),
-            // Words, whether their bytes are written, and the label of each; inputs and variables are copies.
+            // Words, whether their bytes are written, and the label of each; inputs and variables are copies. An output is
+            // copied twice, after the last launch.
             #[cfg(feature = "cuda")]
-            Machine::Emulator => (sum(&[account.total().div_ceil(4).saturating_mul(9), account.outputs]), 9),
+            Machine::Emulator => {
+                let words = account.total().div_ceil(4).saturating_mul(9);
+                let while_running = most_written(plan, &plan.steps).saturating_mul(HISTORY);
+                (sum(&[words, while_running.max(account.outputs.saturating_mul(2))]), 9)
+            }
             #[cfg(feature = "cuda")]
             Machine::Cuda(_) => (account.total() - account.parameters - account.state, 4),
         };
@@ -60,6 +69,35 @@ impl Need {
         let missing = self.bytes().saturating_sub(free);
         self.total.saturating_sub(missing.saturating_mul(4) / self.quarters).max(1)
     }
+}
+
+/// Bytes that the emulator keeps for each byte that a launch writes: for each word its last write and two reads, of twelve
+/// bytes each, in which it finds races.
+#[cfg(feature = "cuda")]
+const HISTORY: u64 = 9;
+
+/// Bytes that the step writes which writes most.
+#[cfg(feature = "cuda")]
+fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
+    let bytes = |arguments: &mut dyn Iterator<Item = &Argument>| {
+        arguments.map(|argument| plan.values[argument.value].bytes()).fold(0, u64::saturating_add)
+    };
+    let of = |step: &Step| match step {
+        Step::Nest { nest, arguments } => {
+            let parameters = plan.nests[*nest].parameters().zip(arguments);
+            let results = parameters.filter(|((_, buffer), _)| buffer.role != BufferRole::In);
+            bytes(&mut results.map(|(_, argument)| argument))
+        }
+        Step::Call { call, arguments, workspace } => {
+            let results = bytes(&mut arguments.iter().skip(call.operands().len()));
+            results.saturating_add(workspace.as_ref().map_or(0, |(_, bytes)| *bytes))
+        }
+        Step::Copy { .. } => 0,
+        Step::Loop(repeated) => most_written(plan, &repeated.body),
+        Step::If { then, otherwise, .. } => most_written(plan, then).max(most_written(plan, otherwise)),
+        Step::Switch { arms, .. } => arms.iter().map(|arm| most_written(plan, arm)).max().unwrap_or(0),
+    };
+    steps.iter().map(of).max().unwrap_or(0)
 }
 
 /// A function that can be compiled again.

@@ -89,11 +89,14 @@ fn a_dimension_variable_bound_below_one() {
 fn variables_without_values() {
     let (_session, mut predict) = compiled(false);
     let error = predict.run(&[("x", floats(&[2, 2]))]).unwrap_err(); //~ here
-    says(error.to_string(), "
+    says(
+        error.to_string(),
+        "
         @predict: variable `layer.weight` has no value
           --> {here}: run here
-          help: run the program's `init` function, or load a weights file; variables with a value are none at all
-        ");
+          help: run the program's `init` function, or load a weights file; no variable has a value yet
+        ",
+    );
 }
 
 #[test]
