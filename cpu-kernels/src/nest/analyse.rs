@@ -42,13 +42,21 @@ pub(super) struct Analysis<'a, 'n> {
     pub nest: &'a Lowered<'n>,
     pub schedule: &'a Schedule,
     pub registers: Vec<Register>,
+    /// For each phase and buffer, whether the phase stores to the buffer.
+    stored: Vec<Vec<bool>>,
 }
 
 impl<'a, 'n> Analysis<'a, 'n> {
     /// Analyses a nest.
     pub fn new(nest: &'a Lowered<'n>, schedule: &'a Schedule) -> Self {
         let registers = vec![Register::default(); nest.nest.registers.len()];
-        let mut analysis = Analysis { nest, schedule, registers };
+        let stored = nest.phases.iter().map(|phase| {
+            let mut stored = vec![false; nest.nest.buffers.len()];
+            phase.body.iter().flat_map(Op::stored).for_each(|place| stored[place.buffer.index()] = true);
+            stored
+        });
+        let stored = stored.collect();
+        let mut analysis = Analysis { nest, schedule, registers, stored };
         analysis.analyse();
         analysis
     }
@@ -208,7 +216,6 @@ impl<'a, 'n> Analysis<'a, 'n> {
 
     /// Whether a phase stores to a buffer.
     pub fn stores_to(&self, phase: usize, buffer: BufferId) -> bool {
-        let body = &self.nest.phases[phase].body;
-        body.iter().any(|op| op.stores_to(buffer))
+        self.stored[phase][buffer.index()]
     }
 }

@@ -4,10 +4,11 @@
 use super::address::{Condition, Offset, OffsetBuilder, Tables, VectorAxes};
 use super::analyse::{Analysis, Reach};
 use super::combine::{self, Reduction};
+use super::direct::{Forwarded, Overwritten};
 use super::fuse;
 use super::group::{self, Entry, Group};
 use super::layout::Layout;
-use super::lower::{Guard, Lowered, Op, Phase, Place};
+use super::lower::{Guard, Lowered, Op, Place};
 use super::product;
 use super::program::{Direct, Load, Loop, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
 use super::repeat::Repeat;
@@ -16,6 +17,7 @@ use super::sum::Sum;
 use crate::kernels::chain::{LONGEST, chain};
 use crate::kernels::{self, CHUNK, Kernel, TURN};
 use crate::simd::Simd;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wengert_core::nest::{AxisId, BufferRole, Reg};
 use wengert_core::{Diagnostic, Id};
@@ -179,38 +181,38 @@ impl<'a, 'n> Compiler<'a, 'n> {
 
     /// Gives every register a block: its own, or one that was another's until here in the same phase.
     fn place_registers(&mut self) {
-        let mut free: Vec<(usize, usize)> = vec![];
-        let mut taken: Vec<(Reg, usize)> = vec![];
+        // Blocks that are free, by their size.
+        type Free = BTreeMap<usize, Vec<usize>>;
+        let release = |free: &mut Free, dying: &mut Vec<(usize, usize)>| {
+            dying.drain(..).for_each(|(size, home)| free.entry(size).or_default().push(home));
+        };
+        let mut free = Free::new();
         for p in 0..self.analysis.nest.phases.len() {
             let phase = &self.analysis.nest.phases[p];
+            // Size and home of the registers that are used for the last time at each position.
+            let mut dying: Vec<Vec<(usize, usize)>> = vec![vec![]; phase.body.len() + 1];
             for (at, op) in phase.body.iter().enumerate() {
+                if at > 0 {
+                    release(&mut free, &mut dying[at - 1]);
+                }
                 // A kernel may write over what it reads for the last time; others read while they write.
-                let dying = |used: usize| if op.is_arithmetic() { used <= at } else { used < at };
-                taken.retain(|(reg, home)| {
-                    let dies = dying(self.analysis.registers[reg.index()].used.1);
-                    if dies {
-                        free.push((self.analysis.nest.nest.registers[*reg].size(), *home));
-                    }
-                    !dies
-                });
+                if op.is_arithmetic() {
+                    release(&mut free, &mut dying[at]);
+                }
                 for reg in op.results() {
                     let size = self.analysis.dtype(*reg).size();
-                    if self.analysis.registers[reg.index()].reusable {
-                        let found = free.iter().rposition(|(s, _)| *s == size);
-                        let home = match found {
-                            Some(k) => free.swap_remove(k).1,
-                            None => self.layout.block(size, self.lanes),
-                        };
+                    let register = self.analysis.registers[reg.index()];
+                    if register.reusable {
+                        let found = free.get_mut(&size).and_then(Vec::pop);
+                        let home = found.unwrap_or_else(|| self.layout.block(size, self.lanes));
                         self.homes[reg.index()] = home;
-                        taken.push((*reg, home));
+                        dying[register.used.1].push((size, home));
                     } else {
                         self.homes[reg.index()] = self.layout.block(size, self.spread(*reg));
                     }
                 }
             }
-            free.extend(
-                taken.drain(..).map(|(reg, home)| (self.analysis.nest.nest.registers[reg].size(), home)),
-            );
+            dying.iter_mut().for_each(|dying| release(&mut free, dying));
             for reduction in phase.reductions {
                 for reg in &reduction.results {
                     self.homes[reg.index()] =
@@ -257,23 +259,26 @@ impl<'a, 'n> Compiler<'a, 'n> {
             runs: phase.axes.iter().all(|a| self.analysis.nest.extent(*a) > 0),
             repeat: None,
         };
-        let forwarded = self.forwarded(p);
+        let contiguous: Vec<bool> = phase.body.iter().map(|op| self.stores_contiguously(p, op)).collect();
+        let forwarded = Forwarded::new(&self.analysis, p, &contiguous);
+        let overwritten = Overwritten::new(&self.analysis, p, &forwarded);
         for (at, op) in phase.body.iter().enumerate() {
-            if let Some((_, store, direct)) = forwarded.iter().find(|(defined, ..)| *defined == at) {
-                let Op::Store { place, value } = &phase.body[*store] else {
-                    unreachable!("found as a store")
-                };
+            if let Some((store, direct)) = forwarded.store_of(at) {
+                let Op::Store { place, value } = &phase.body[store] else { unreachable!("found as a store") };
                 let mut store = self.store(p, place, *value);
-                store.direct = *direct;
+                store.direct = direct;
                 program.levels[self.analysis.innermost(p)].push(Step::Bind(Box::new(store)));
             }
             let (_, level) = self.analysis.nature(p, op);
-            let mut steps = self.steps(p, at, op, &forwarded);
+            let mut steps = self.steps(p, op, forwarded.of_store(at), &overwritten);
             match op {
                 Op::Const { .. } => self.begin.append(&mut steps),
                 _ => program.levels[level].append(&mut steps),
             }
         }
+        let groups =
+            phase.body.iter().filter_map(|op| if let Op::Group(group) = op { Some(group) } else { None });
+        let folded: BTreeSet<usize> = groups.flat_map(|group| group.folds.iter().copied()).collect();
         for (k, reduction) in phase.reductions.iter().enumerate() {
             let mut compiled = Reduction::new(
                 reduction,
@@ -286,17 +291,16 @@ impl<'a, 'n> Compiler<'a, 'n> {
             compiled.spread = reduction.results.iter().map(|reg| self.uniform_spread(*reg)).collect();
             self.reductions += 1;
             program.reductions.push(compiled);
-            let innermost = self.analysis.innermost(p);
-            let taken = |op: &Op<'_>| matches!(op, Op::Group(group) if group.folds.contains(&k));
-            if !phase.body.iter().any(taken) {
-                program.levels[innermost].push(Step::Accumulate(k));
+            if !folded.contains(&k) {
+                program.levels[self.analysis.innermost(p)].push(Step::Accumulate(k));
             }
         }
         program.repeat = Repeat::of_phase(&program);
         program
     }
 
-    fn steps(&mut self, p: usize, at: usize, op: &Op<'_>, forwarded: &[(usize, usize, Direct)]) -> Vec<Step> {
+    /// The steps of an instruction; `stored` is when a store is superfluous.
+    fn steps(&mut self, p: usize, op: &Op<'_>, stored: Direct, overwritten: &Overwritten) -> Vec<Step> {
         match op {
             Op::Const { result, value } => {
                 vec![Step::Const { result: result.0, value: *value, lanes: self.spread(*result) }]
@@ -330,7 +334,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 let (memory, offset) = self.memory(p, place);
                 let size = self.analysis.dtype(*result).size();
                 let spread = self.uniform_spread(*result);
-                let direct = self.direct_load(p, *result, place, forwarded);
+                let register = self.analysis.registers[result.index()];
+                let direct = overwritten.load(&self.analysis, p, register, place);
                 if let Memory::Parameter(k) = memory
                     && (place.guards.is_empty() && spread == 0 && offset.is_linear() && offset.step == 1)
                 {
@@ -350,8 +355,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             }
             Op::Store { place, value } => {
                 let mut store = self.store(p, place, *value);
-                let bound = forwarded.iter().find(|(_, store, _)| *store == at);
-                store.direct = bound.map_or(Direct::Never, |(.., direct)| *direct);
+                store.direct = stored;
                 vec![Step::Store(Box::new(store))]
             }
             Op::Prefix(prefix) => {
@@ -430,6 +434,13 @@ impl<'a, 'n> Compiler<'a, 'n> {
         (memory, self.offset(p, &scaled).interleaved())
     }
 
+    /// Whether an instruction stores elements that are adjacent in memory.
+    fn stores_contiguously(&mut self, p: usize, op: &Op<'_>) -> bool {
+        let Op::Store { place, .. } = op else { return false };
+        let (_, offset) = self.memory(p, place);
+        offset.is_linear() && offset.step == 1
+    }
+
     fn offset(&mut self, p: usize, sum: &Sum) -> Offset {
         let vector = self.analysis.vector(p);
         let (registers, dtypes) = (&self.analysis.registers, &self.analysis.nest.nest.registers);
@@ -449,74 +460,5 @@ impl<'a, 'n> Compiler<'a, 'n> {
             .iter()
             .map(|g| Condition { value: self.offset(p, &g.value), low: g.low, high: g.high })
             .collect()
-    }
-
-    /// The stores of a phase whose value may be written to memory where it is computed, as (position of the kernel,
-    /// position of the store, when).
-    fn forwarded(&mut self, p: usize) -> Vec<(usize, usize, Direct)> {
-        let phase: &Phase<'n> = &self.analysis.nest.phases[p];
-        let mut found: Vec<(usize, usize, Direct)> = vec![];
-        for (at, op) in phase.body.iter().enumerate() {
-            let Op::Store { place, value } = op else { continue };
-            let register = self.analysis.registers[value.index()];
-            let (_, defined) = register.defined;
-            if !register.reusable
-                || !place.guards.is_empty()
-                || !phase.body[defined].is_arithmetic()
-                || found.iter().any(|(d, ..)| *d == defined)
-            {
-                continue;
-            }
-            let (_, offset) = self.memory(p, place);
-            if !offset.is_linear() || offset.step != 1 {
-                continue;
-            }
-            let mut direct = Direct::Always;
-            for between in &phase.body[defined..at] {
-                for other in between.loaded() {
-                    if other.buffer == place.buffer {
-                        direct = Direct::Never;
-                    } else if direct == Direct::Always && !self.analysis.is_row(place.buffer) {
-                        direct = Direct::Unaliased;
-                    }
-                }
-            }
-            if direct != Direct::Never {
-                found.push((defined, at, direct));
-            }
-        }
-        found
-    }
-
-    /// Whether a loaded register's block may be the memory itself: nothing may be written there before its last use.
-    fn direct_load(
-        &self,
-        p: usize,
-        result: Reg,
-        place: &Place,
-        forwarded: &[(usize, usize, Direct)],
-    ) -> Direct {
-        let register = self.analysis.registers[result.index()];
-        let mut direct = Direct::Always;
-        if register.used.0 != p {
-            return Direct::Never;
-        }
-        for (at, op) in self.analysis.nest.phases[p].body.iter().enumerate() {
-            // A group may read what it is given after it has stored something; other stores read first.
-            let grouped = usize::from(matches!(op, Op::Group(_)));
-            for written in op.stored() {
-                let early = forwarded.iter().find(|(_, store, _)| *store == at).map_or(at, |(d, ..)| *d);
-                if register.reusable && register.used.1 + grouped <= early {
-                    continue;
-                }
-                if written.buffer == place.buffer {
-                    return Direct::Never;
-                }
-                if !self.analysis.is_row(written.buffer) && !self.analysis.is_row(place.buffer) {
-                    direct = Direct::Unaliased;
-                }
-            }
-        }
-        direct
     }
 }

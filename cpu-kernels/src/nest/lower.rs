@@ -240,11 +240,6 @@ impl Op<'_> {
         }
     }
 
-    /// Whether it stores to a buffer.
-    pub fn stores_to(&self, buffer: nest::BufferId) -> bool {
-        self.stored().any(|place| place.buffer == buffer)
-    }
-
     /// Where it stores.
     pub fn stored(&self) -> Box<dyn Iterator<Item = &Place> + '_> {
         match self {

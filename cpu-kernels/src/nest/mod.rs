@@ -30,6 +30,7 @@ mod address;
 mod analyse;
 mod combine;
 mod compile;
+mod direct;
 mod follow;
 mod frame;
 mod fuse;

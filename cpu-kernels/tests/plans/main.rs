@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // It is a test.
 
 mod followed;
+mod long;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
