@@ -1,4 +1,5 @@
-//! Dimensions: integers, or linear expressions over variables that are bound when a graph is compiled.
+//! Dimensions: integers, or linear expressions over variables that are bound when a graph is
+//! compiled.
 //!
 //! `B`, `2*B+1`, `H+-2` never occur after the Graph stage: [`Dim::bind`] turns each into a
 //! number. Two dimensions are equal exactly when their normal forms are. A variable stands for an
@@ -68,7 +69,8 @@ impl fmt::Display for Binding {
     }
 }
 
-/// A dimension: `constant + Σ coefficient · variable`, terms sorted by name and without zero coefficients.
+/// A dimension: `constant + Σ coefficient · variable`, terms sorted by name and without zero
+/// coefficients.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     constant: i64,

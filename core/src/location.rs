@@ -163,7 +163,8 @@ impl LocationTable {
         self.get(id)
     }
 
-    /// The whole chain, outermost rule first, e.g. `transpose(mul) of jvp(tanh) of src/main.rs:3:7`.
+    /// The whole chain, outermost rule first, e.g.
+    /// `transpose(mul) of jvp(tanh) of src/main.rs:3:7`.
     pub fn describe(&self, mut id: LocationId) -> String {
         let mut text = String::new();
         // As in `origin`; no recursion, since a chain may be long.

@@ -24,7 +24,8 @@ pub trait Native: Copy + Send + Sync + PartialEq + fmt::Debug + fmt::Display + '
     fn from_bits64(bits: u64) -> Self;
     /// Nearest `f64` (exact except for 64-bit integers).
     fn to_f64(self) -> f64;
-    /// Rounded to nearest even for floats; saturating and truncating for integers; `!= 0` for `bool`.
+    /// Rounded to nearest even for floats; saturating and truncating for integers; `!= 0` for
+    /// `bool`.
     fn from_f64(value: f64) -> Self;
 }
 

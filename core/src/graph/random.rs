@@ -119,7 +119,8 @@ impl Tensor {
     /// Derives a new key from a key (`self`) and an integer scalar, such as the number of a step
     /// or a layer. The old key can be folded with other integers too.
     ///
-    /// The new key is two words of Philox under the old key, xored with the integer's low and high words and a constant.
+    /// The new key is two words of Philox under the old key, xored with the integer's low and
+    /// high words and a constant.
     #[track_caller]
     pub fn fold_in(&self, number: impl Operand) -> Tensor {
         let number = number.beside(&Tensor::zeros(&TensorType::scalar(DType::I64)));
