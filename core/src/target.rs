@@ -66,7 +66,8 @@ pub struct Target {
     /// Whether memory is scarcer than bandwidth. If so, a large and short function of one tensor
     /// is recomputed for consumers far behind, instead of being kept.
     pub rematerializes: bool,
-    /// Whether calls get a workspace in the arena while they run, of [`Target::workspace`] bytes.
+    /// Whether calls get a workspace in the arena while they run, of at most
+    /// [`Target::workspace`] bytes.
     pub workspace: bool,
 }
 

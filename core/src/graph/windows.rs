@@ -84,9 +84,10 @@ impl Tensor {
         (Windows::new(&around(window), &around(stride)), padding)
     }
 
-    /// The greatest element of each window over the spatial axes of `[batch, spatial…,
-    /// channels]`. `window`, `stride` and an explicit padding have an entry for each spatial
-    /// axis. Padding is ignored. The gradient goes to the first of equal elements.
+    /// The greatest element of each window over the spatial axes of
+    /// `[batch, spatial…, channels]`. `window`, `stride` and an explicit padding have an entry
+    /// for each spatial axis. Padding is ignored. The gradient goes to the first of equal
+    /// elements.
     #[track_caller]
     pub fn max_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
         let (windows, padding) = self.spatial(window, stride, padding);

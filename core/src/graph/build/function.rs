@@ -300,8 +300,9 @@ impl FunctionBuilder {
 }
 
 impl Program {
-    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. Errors: the
-    /// first error while building; the name is taken.
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`.
+    ///
+    /// Errors: the first error while building; the name is taken.
     #[track_caller]
     pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
         let caller = Location::caller();
@@ -310,7 +311,7 @@ impl Program {
     }
 }
 
-/// Argument that is convertible to a type: a [`TensorType`], or a fallible description of one.
+/// Conversion to a tensor type, from a [`TensorType`] or a fallible description of one.
 pub trait IntoType {
     /// The type.
     fn into_type(self) -> Result<TensorType>;

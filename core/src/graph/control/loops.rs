@@ -17,7 +17,7 @@ pub(super) struct Loop<'a> {
     pub reverse: bool,
     pub count: Option<&'a Tensor>,
     pub checkpoints: usize,
-    /// The number of steps a step of the loop, if it is unrolled.
+    /// Number of steps that one step of the loop runs, if it is unrolled.
     pub unroll: Option<usize>,
 }
 

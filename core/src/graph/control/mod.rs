@@ -58,8 +58,8 @@ pub fn cond<O: Differentiable>(
     choose(Cond {}.into(), predicate, &output, [first, second].into_iter().collect(), caller)
 }
 
-/// The result of branch `index`, an `i32[]`. The index is clamped to the branches. Only that
-/// branch runs.
+/// The result of branch `index`, an `i32[]`. The index is clamped to the range of `branches`.
+/// Only that branch runs.
 ///
 /// All branches return values of the same structure, dtypes and shapes.
 ///
@@ -186,10 +186,11 @@ pub fn while_at_most<C: Differentiable>(
 /// mode stores the carries of that many steps and recomputes the others from them, in the order
 /// with the fewest steps. The number of steps need not be known.
 ///
-/// For l steps and s checkpoints (the initial carry is one of them), reverse mode recomputes r·l
-/// − C(s + r, r − 1) steps, where r is the least number with C(s + r, s) ≥ l. It then runs the l
-/// steps that are transposed. The forward run adds l steps. (Griewank, *Achieving logarithmic
-/// growth of temporal and spatial complexity in reverse automatic differentiation*, 1992.)
+/// For l steps and s checkpoints (the initial carry is one of them), reverse mode recomputes
+/// r·l − C(s + r, r − 1) steps, where r is the least number with C(s + r, s) ≥ l. It then runs
+/// the l steps that are transposed. The forward run adds l steps. (Griewank, *Achieving
+/// logarithmic growth of temporal and spatial complexity in reverse automatic differentiation*,
+/// 1992.)
 ///
 /// # Panics
 ///

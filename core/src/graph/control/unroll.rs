@@ -140,7 +140,7 @@ impl Unrolling<'_> {
         Ok((carried, parts.into_iter().zip(&kinds).map(stacked).collect()))
     }
 
-    /// The loop with `unroll` steps a step. `unroll` divides `count`.
+    /// The loop, whose step runs `unroll` steps. `unroll` divides `count`.
     fn looped(
         &self,
         init: Vec<Tensor>,
