@@ -1,36 +1,37 @@
-//! What a user is told when something is wrong: what, where, and how to mend it.
+//! Error messages for users: the error, its places and its remedy.
 
 use crate::location::Location;
 use crate::ty::TensorType;
 use std::fmt;
 
-/// Whose fault it is.
+/// The cause of an error: the user's input or a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Kind {
-    /// A program, file, flag or value is not what it should be.
+    /// A program, file, flag or value is invalid.
     #[default]
     Mistake,
-    /// A device is not there, or has failed.
+    /// A device is absent or has failed.
     Device,
 }
 
-/// One error (or warning): a sentence, the places it speaks of, and the mend.
+/// One error (or warning): a sentence, the places concerned, and a remedy.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Diagnostic {
-    /// What is wrong, in one sentence without a full stop.
+    /// The error, in one sentence without a full stop.
     pub message: String,
-    /// The places concerned, each with what stands there; the first is the guilty one.
+    /// The places concerned, each with a description. The first is the place of the error.
     pub places: Vec<(Location, String)>,
-    /// How to mend it.
+    /// The remedy.
     pub help: Option<String>,
-    /// An excerpt of the text with an arrow below the guilty column, if the error is in a text.
+    /// An excerpt of the text with an arrow below the column of the error, if the error is in a
+    /// text.
     pub excerpt: Option<Box<str>>,
-    /// Whose fault it is.
+    /// The cause.
     pub kind: Kind,
 }
 
 impl Diagnostic {
-    /// An error that says `message`.
+    /// An error with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Diagnostic {
             message: message.into(),
@@ -41,7 +42,7 @@ impl Diagnostic {
         }
     }
 
-    /// An error of a device that says `message`.
+    /// A device error with this message.
     pub fn of_device(message: impl Into<String>) -> Self {
         Diagnostic { kind: Kind::Device, ..Diagnostic::new(message) }
     }
@@ -53,7 +54,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds the place of a construct around the error, unless the error is there already.
+    /// Adds the place of a construct around the error, unless that place is listed already.
     #[must_use]
     pub fn within(self, location: &Location, what: impl Into<String>) -> Self {
         match self.places.iter().any(|(known, _)| known == location) {
@@ -62,7 +63,8 @@ impl Diagnostic {
         }
     }
 
-    /// Adds the place where an operand is made, if that is known. An operand that is used twice is named once.
+    /// Adds the place where an operand is defined, if known. An operand that is used twice is
+    /// listed once.
     #[must_use]
     pub fn operand(self, made: Option<Location>, ty: &TensorType) -> Self {
         let Some(made) = made else { return self };
@@ -73,14 +75,14 @@ impl Diagnostic {
         }
     }
 
-    /// Says how to mend it.
+    /// Sets the remedy.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Puts `context: ` in front of the message.
+    /// Prefixes the message with `context: `.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.message = format!("{context}: {}", self.message);
@@ -91,7 +93,8 @@ impl Diagnostic {
     #[must_use]
     pub fn excerpt(mut self, text: &str, line: u32, column: u32) -> Self {
         let Some(source) = text.lines().nth(line.saturating_sub(1) as usize) else { return self };
-        // A line of a hostile file may be megabytes long: show the part around the column only.
+        // A line of an untrusted file may be megabytes long, so only the part around the column
+        // is shown.
         let start = (column as usize).saturating_sub(80);
         let shown: String = source.chars().skip(start).take(140).collect();
         let arrow = " ".repeat((column as usize).saturating_sub(start + 1));
@@ -124,5 +127,5 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// Result of everything in this crate that can meet a user's mistake.
+/// Result of every function in this crate that can fail because of user input.
 pub type Result<T, E = Diagnostic> = std::result::Result<T, E>;

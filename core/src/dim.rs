@@ -1,12 +1,15 @@
-//! Dimensions: integers, or linear expressions over variables that are bound when a graph is compiled.
+//! Dimensions: integers, or linear expressions over variables that are bound when a graph is
+//! compiled.
 //!
-//! `B`, `2*B+1`, `H+-2` never occur after the Graph stage: [`Dim::bind`] turns each into a number. Two
-//! dimensions are equal exactly when their normal forms are. A variable stands for an integer of at least 1, so
-//! that some inequalities can be decided without a binding ([`Dim::at_least`]).
+//! `B`, `2*B+1`, `H+-2` never occur after the Graph stage: [`Dim::bind`] turns each into a
+//! number. Two dimensions are equal exactly when their normal forms are. A variable stands for an
+//! integer of at least 1, so some inequalities can be decided without a binding
+//! ([`Dim::at_least`]).
 //!
-//! The dimensions of a poisoned tensor are *poisoned* too: each carries the error. Arithmetic passes the error on, and a
-//! tensor whose shape contains a poisoned dimension is poisoned by that error. Asked for a number, a poisoned dimension
-//! answers 1, so that the user's code runs on until the function reports the error.
+//! The dimensions of a poisoned tensor are *poisoned* too: each carries the error. Arithmetic
+//! propagates the error, and a tensor whose shape contains a poisoned dimension is poisoned by
+//! that error. A poisoned dimension has the number 1, so that the user's code continues until the
+//! function reports the error.
 
 use crate::diagnostic::{Diagnostic, Result};
 use std::collections::BTreeMap;
@@ -23,14 +26,14 @@ impl Binding {
         Self::default()
     }
 
-    /// Binds `name`; the builder style serves `bind!(B = 64)`.
+    /// Binds `name`. This builder style serves `bind!(B = 64)`.
     #[must_use]
     pub fn with(mut self, name: &str, value: i64) -> Self {
         self.0.insert(name.into(), value);
         self
     }
 
-    /// Binds `name`, and says so if it was bound to something else.
+    /// Binds `name`. Error: it is bound to another value.
     pub fn insert(&mut self, name: &str, value: i64) -> Result<()> {
         match self.0.insert(name.into(), value) {
             Some(old) if old != value => {
@@ -66,12 +69,13 @@ impl fmt::Display for Binding {
     }
 }
 
-/// A dimension: `constant + Σ coefficient · variable`, terms sorted by name and without zero coefficients.
+/// A dimension: `constant + Σ coefficient · variable`, terms sorted by name and without zero
+/// coefficients.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     constant: i64,
     terms: Vec<(Arc<str>, i64)>,
-    /// The error that left the dimension unknown.
+    /// The error that poisons the dimension.
     error: Option<Arc<Diagnostic>>,
 }
 
@@ -86,7 +90,7 @@ impl Dim {
         Dim { constant: 0, terms: vec![(name.into(), 1)], error: None }
     }
 
-    /// A dimension that an error left unknown.
+    /// A dimension made unknown by an error.
     pub fn poisoned(error: Arc<Diagnostic>) -> Self {
         Dim { constant: 1, terms: Vec::new(), error: Some(error) }
     }
@@ -96,12 +100,12 @@ impl Dim {
         self.error.as_deref()
     }
 
-    /// The first of two dimensions that is poisoned.
+    /// The first poisoned one of two dimensions.
     fn poison<'a>(&'a self, other: &'a Dim) -> Option<&'a Dim> {
         [self, other].into_iter().find(|dim| dim.error.is_some())
     }
 
-    /// `constant + Σ coefficient · variable` in normal form; nothing on overflow.
+    /// `constant + Σ coefficient · variable` in normal form; `None` on overflow.
     pub fn linear(constant: i64, terms: impl IntoIterator<Item = (Arc<str>, i64)>) -> Option<Self> {
         let mut sum: BTreeMap<Arc<str>, i64> = BTreeMap::new();
         for (name, coefficient) in terms {
@@ -132,7 +136,7 @@ impl Dim {
         &self.terms
     }
 
-    /// `self + other`; nothing on overflow.
+    /// `self + other`; `None` on overflow.
     pub fn checked_add(&self, other: &Dim) -> Option<Dim> {
         if let Some(poisoned) = self.poison(other) {
             return Some(poisoned.clone());
@@ -141,7 +145,7 @@ impl Dim {
         Dim::linear(self.constant.checked_add(other.constant)?, terms)
     }
 
-    /// `self · factor`; nothing on overflow.
+    /// `self · factor`; `None` on overflow.
     pub fn checked_scale(&self, factor: i64) -> Option<Dim> {
         if self.error.is_some() {
             return Some(self.clone());
@@ -154,7 +158,7 @@ impl Dim {
         Dim::linear(self.constant.checked_mul(factor)?, terms)
     }
 
-    /// `self - other`; nothing on overflow.
+    /// `self - other`; `None` on overflow.
     pub fn checked_sub(&self, other: &Dim) -> Option<Dim> {
         self.checked_add(&other.checked_scale(-1)?)
     }
@@ -171,7 +175,7 @@ impl Dim {
         }
     }
 
-    /// `⌊self / divisor⌋` for a positive divisor, if the variables' coefficients are multiples of it.
+    /// `⌊self / divisor⌋` for a positive divisor that divides all coefficients of variables.
     pub fn checked_floor_div(&self, divisor: i64) -> Option<Dim> {
         if self.error.is_some() {
             return Some(self.clone());
@@ -187,7 +191,8 @@ impl Dim {
         Dim::linear(self.constant.div_euclid(divisor), terms)
     }
 
-    /// `self / divisor` for a divisor that is positive, if there is no remainder whatever the variables.
+    /// `self / divisor` for a positive divisor, if the remainder is 0 for all values of the
+    /// variables.
     pub fn checked_exact_div(&self, divisor: &Dim) -> Option<Dim> {
         if let Some(poisoned) = self.poison(divisor) {
             return Some(poisoned.clone());
@@ -195,14 +200,15 @@ impl Dim {
         if let Some(number) = divisor.as_constant() {
             return self.checked_floor_div(number).filter(|q| q.checked_scale(number).as_ref() == Some(self));
         }
-        // The quotient of two forms is a number: that of the coefficients of any variable.
+        // The quotient of two forms is a number: the ratio of the coefficients of any variable.
         let (name, coefficient) = divisor.terms.first()?;
         let own = self.terms.iter().find(|(n, _)| n == name).map_or(0, |(_, c)| *c);
         let quotient = Dim::constant(own.checked_div(*coefficient)?);
         (divisor.checked_mul(&quotient).as_ref() == Some(self)).then_some(quotient)
     }
 
-    /// True if the dimension is at least `bound` whatever the variables (each at least 1) are bound to.
+    /// True if the dimension is at least `bound` for all values of the variables (each at least
+    /// 1).
     pub fn at_least(&self, bound: i64) -> bool {
         let smallest = self
             .terms
@@ -211,12 +217,12 @@ impl Dim {
         smallest.is_some_and(|s| s >= bound)
     }
 
-    /// True if `self ≤ other` whatever the variables are bound to.
+    /// True if `self ≤ other` for all values of the variables.
     pub fn at_most(&self, other: &Dim) -> bool {
         other.checked_sub(self).is_some_and(|d| d.at_least(0))
     }
 
-    /// Replaces the bound variables by their values; others remain.
+    /// Replaces the bound variables by their values. Others remain.
     pub fn bind(&self, binding: &Binding) -> Result<Dim> {
         if let Some(error) = self.error() {
             return Err(error.clone());
@@ -242,7 +248,8 @@ impl Dim {
         names.extend(self.terms.iter().map(|(name, _)| name.clone()));
     }
 
-    /// Finds the values of variables that make this dimension `extent`, if at most one is unbound.
+    /// Binds the one unbound variable, if any, so that this dimension equals `extent`. Error:
+    /// that is not possible, or two are unbound.
     pub fn solve(&self, extent: usize, binding: &mut Binding) -> Result<()> {
         let known = self.bind(binding)?;
         let extent = extent as i64;
@@ -293,7 +300,8 @@ impl From<&str> for Dim {
 }
 
 impl fmt::Display for Dim {
-    /// `2*B+T+1`, `B+-1`: terms in order, then the constant; what the parser reads. `?` if poisoned, which no text contains.
+    /// `2*B+T+1`, `B+-1`: terms in order, then the constant, as the parser reads it. A poisoned
+    /// dimension is `?`, which no text contains.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.error.is_some() {
             return f.write_str("?");

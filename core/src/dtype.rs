@@ -11,7 +11,7 @@ pub enum DType {
     Bool,
     /// Unsigned 8-bit integer.
     U8,
-    /// Signed 8-bit integer, two's complement; arithmetic wraps, as in all integer types here.
+    /// Signed 8-bit integer, two's complement. Arithmetic wraps, as in all integer types here.
     I8,
     /// Signed 32-bit integer.
     I32,
@@ -32,7 +32,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every dtype, in the order of this definition.
+    /// Every dtype, in the order of the definition above.
     pub const ALL: [DType; 11] = [
         DType::Bool,
         DType::U8,
@@ -74,7 +74,7 @@ impl DType {
         }
     }
 
-    /// Bits of one element (1 for `bool` is stored as 8).
+    /// Bits of one element in memory (8 for `bool`).
     pub const fn bits(self) -> u32 {
         self.size() as u32 * 8
     }
@@ -84,7 +84,7 @@ impl DType {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
-    /// A signed or unsigned integer; `bool` is none.
+    /// A signed or unsigned integer. `bool` is none.
     pub const fn is_integer(self) -> bool {
         self.is_signed_integer() || self.is_unsigned_integer()
     }
@@ -99,7 +99,7 @@ impl DType {
         matches!(self, DType::U8 | DType::U32 | DType::U64)
     }
 
-    /// f16 and bf16, whose arithmetic is done in f32 and rounded after every operation.
+    /// f16 and bf16. Their arithmetic is done in f32 and rounded after every operation.
     pub const fn is_half(self) -> bool {
         matches!(self, DType::F16 | DType::BF16)
     }

@@ -1,28 +1,30 @@
 //! Conversions from f64 to f16 and bf16 that round once.
 //!
-//! The conversions of the `half` crate go through f32 or drop the lower half of the mantissa, so that a value just beside
-//! a tie is rounded as if it were the tie. Here the value is first rounded *to odd* in f32: if it is not an f32, it
-//! becomes the neighbour whose last bit is 1, which no later rounding to at most 22 bits mistakes for a tie.
+//! The conversions of the `half` crate go through f32 or drop the lower half of the mantissa, so
+//! a value next to a tie is rounded as if it were the tie. Here the value is first rounded *to
+//! odd* in f32: a value that is no f32 becomes its f32 neighbour whose last bit is 1. No later
+//! rounding to at most 22 bits mistakes that for a tie.
 
 use half::{bf16, f16};
 
-/// `value` if it is an f32, else the f32 beside it that has an odd last bit; NaN stays NaN.
+/// `value` if it is an f32, else its f32 neighbour with an odd last bit. NaN stays NaN.
 fn to_odd_f32(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) == value || value.is_nan() {
         return nearest;
     }
-    // Bits of one sign are ordered as magnitudes: one less is the neighbour towards zero, also from infinity.
+    // Bits of one sign are ordered as magnitudes: one less is the neighbour towards zero, also
+    // for infinity.
     let away_from_zero = f64::from(nearest).abs() > value.abs();
     f32::from_bits((nearest.to_bits() - u32::from(away_from_zero)) | 1)
 }
 
-/// The nearest f16, ties to even; NaN gives the canonical NaN.
+/// The nearest f16, ties to even. NaN gives the canonical NaN.
 pub fn f16_from_f64(value: f64) -> f16 {
     if value.is_nan() { f16::NAN } else { f16::from_f32(to_odd_f32(value)) }
 }
 
-/// The nearest bf16, ties to even; NaN gives the canonical NaN.
+/// The nearest bf16, ties to even. NaN gives the canonical NaN.
 pub fn bf16_from_f64(value: f64) -> bf16 {
     if value.is_nan() { bf16::NAN } else { bf16::from_f32(to_odd_f32(value)) }
 }
@@ -32,7 +34,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Picks the neighbour by comparing distances, exactly: halves and their midpoints are f64.
+    /// Finds the expected half by comparing distances. This is exact, since halves and their
+    /// midpoints are f64.
     fn check(value: f64, got: f64, all: &[f64]) {
         let above = all.partition_point(|h| *h < value);
         let (low, high) = (all[above.saturating_sub(1)], all[above.min(all.len() - 1)]);

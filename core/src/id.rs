@@ -1,4 +1,4 @@
-//! Typed indices, and vectors that only their own index type opens.
+//! Typed indices, and vectors that only their own index type can index.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -62,12 +62,12 @@ impl<I: Id, T> IdVec<I, T> {
         I::new(self.items.len() - 1)
     }
 
-    /// Gives back memory that is kept for more items.
+    /// Releases unused capacity.
     pub fn shrink_to_fit(&mut self) {
         self.items.shrink_to_fit();
     }
 
-    /// The item, or nothing if the id is out of range.
+    /// The item; `None` if the id is out of range.
     pub fn get(&self, id: I) -> Option<&T> {
         self.items.get(id.index())
     }
@@ -77,7 +77,7 @@ impl<I: Id, T> IdVec<I, T> {
         self.items.len()
     }
 
-    /// True if there is none.
+    /// True if there is no item.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -87,7 +87,7 @@ impl<I: Id, T> IdVec<I, T> {
         self.items.iter().enumerate().map(|(i, item)| (I::new(i), item))
     }
 
-    /// Id and item, in order, to change.
+    /// Id and mutable item, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (I, &mut T)> {
         self.items.iter_mut().enumerate().map(|(i, item)| (I::new(i), item))
     }

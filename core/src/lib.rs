@@ -1,5 +1,5 @@
-//! The nouns of Wengert: dtypes, shapes, graphs, ops, nests, calls, plans, targets; their text, verifiers and
-//! interpreters. No I/O, no `unsafe`, no policy.
+//! The data types of Wengert: dtypes, shapes, graphs, ops, nests, calls, plans, targets; their
+//! text, verifiers and interpreters. No I/O, no `unsafe`, no policy.
 #![forbid(unsafe_code)]
 
 pub mod call;

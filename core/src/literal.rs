@@ -1,4 +1,4 @@
-//! Concrete tensors: the constants of a graph, and what goes into and comes out of a run.
+//! Concrete tensors: the constants of a graph, and the inputs and outputs of a run.
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -11,7 +11,8 @@ use std::fmt;
 
 macro_rules! literal {
     ($($variant:ident, $t:ty;)*) => {
-        /// A tensor with its values, on a shared ndarray in standard (row-major) layout: cloning is cheap.
+        /// A tensor with its values, on a shared ndarray in standard (row-major) layout. Cloning
+        /// copies a pointer.
         ///
         /// Equality is equality of dtype, shape and bits.
         #[derive(Clone)]
@@ -37,7 +38,7 @@ macro_rules! literal {
                 }
             }
 
-            /// The same elements in another shape of as many elements.
+            /// The same elements in another shape with the same element count.
             pub fn reshape(&self, shape: &[usize]) -> Result<Literal> {
                 let wrong = |_| Diagnostic::new(format!("{} elements do not fill shape {shape:?}", self.len()));
                 Ok(match self {
@@ -70,7 +71,7 @@ macro_rules! literal {
 pub trait Element: Native {
     /// Wraps an array in standard layout.
     fn wrap(array: ArcArray<Self, IxDyn>) -> Literal;
-    /// The array within, if the dtype is this one.
+    /// The array, if the literal has this dtype.
     fn unwrap(literal: &Literal) -> Option<&ArcArray<Self, IxDyn>>;
 }
 
@@ -95,7 +96,7 @@ impl Literal {
         Literal::from_vec(array.shape(), values).expect("an array has as many elements as its shape says")
     }
 
-    /// Elements in row-major order.
+    /// A literal of elements in row-major order.
     pub fn from_vec<T: Element>(shape: &[usize], values: Vec<T>) -> Result<Literal> {
         let count = values.len();
         ArrayD::from_shape_vec(IxDyn(shape), values)
@@ -103,19 +104,19 @@ impl Literal {
             .map_err(|_| Diagnostic::new(format!("{count} elements do not fill shape {shape:?}")))
     }
 
-    /// One element everywhere.
+    /// A literal with all elements `value`.
     pub fn full(shape: &[usize], value: Scalar) -> Literal {
         crate::with_native!(value.dtype(), T => {
             <T as Element>::wrap(ArrayD::from_elem(IxDyn(shape), value.get::<T>()).into_shared())
         })
     }
 
-    /// Zeros.
+    /// A literal of zeros.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Literal {
         Literal::full(shape, Scalar::zero(dtype))
     }
 
-    /// Elements given one by one in row-major order; each must have the dtype.
+    /// A literal of scalars in row-major order. Each must have the dtype.
     pub fn from_scalars(dtype: DType, shape: &[usize], values: &[Scalar]) -> Result<Literal> {
         if let Some(wrong) = values.iter().find(|v| v.dtype() != dtype) {
             return Err(Diagnostic::new(format!("element {wrong:?} in a literal of {dtype}")));
@@ -123,9 +124,9 @@ impl Literal {
         crate::with_native!(dtype, T => Literal::from_vec(shape, values.iter().map(|v| v.get::<T>()).collect()))
     }
 
-    /// From little-endian bytes in row-major order; a byte of a bool must be 0 or 1.
+    /// A literal of little-endian bytes in row-major order. A byte of a bool must be 0 or 1.
     ///
-    /// Errors: too few or too many bytes; there is no memory for the copy.
+    /// Errors: too few or too many bytes; out of memory.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Literal> {
         let size = dtype.size();
         let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
@@ -189,15 +190,17 @@ impl Literal {
         (0..self.len()).map(|i| self.get(i))
     }
 
-    /// The element that all elements equal bit for bit, if there is one.
+    /// The element to which all elements are equal bit for bit, if there is one.
     pub fn splat(&self) -> Option<Scalar> {
         let first = (!self.is_empty()).then(|| self.get(0))?;
         self.scalars().all(|s| s == first).then_some(first)
     }
 
-    /// Elements rounded to another dtype (`as` of Rust between integers and floats: saturating, truncating).
+    /// Elements converted to another dtype (`as` of Rust between integers and floats: saturating,
+    /// truncating).
     pub fn convert(&self, dtype: DType) -> Literal {
-        // One loop for each pair of dtypes: data sets of millions of elements go through here.
+        // One loop for each pair of dtypes, since data sets of millions of elements are converted
+        // here.
         crate::with_native!(self.dtype(), S => {
             let values = self.as_slice::<S>().expect("the dtype is its own");
             crate::with_native!(dtype, D => {
@@ -241,7 +244,8 @@ impl std::hash::Hash for Literal {
 }
 
 impl fmt::Display for Literal {
-    /// `2x2xf32=1.0 2.0 3.0 4.0`, what `graphrun run --input` takes too; large ones are shortened.
+    /// `2x2xf32=1.0 2.0 3.0 4.0`, as `graphrun run --input` also takes it. Large literals are
+    /// shortened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for extent in self.shape() {
             write!(f, "{extent}x")?;

@@ -1,8 +1,9 @@
-//! Where an equation comes from: a user's source line, a line of text, or, for derivative code, the forward
-//! equation and the rule that made it.
+//! Origins of equations: a user's source line, a line of text, or, for derivative code, the
+//! forward equation and the rule that was applied to it.
 //!
-//! The builder's functions are `#[track_caller]`, so [`Location::caller`] is the user's line. A closure cannot be: an operation
-//! in a closure of the library would be located in the library. Such a closure runs within [`Location::attribute`].
+//! The builder's functions are `#[track_caller]`, so [`Location::caller`] is the user's line. A
+//! closure cannot be `#[track_caller]`, so an operation in a closure of the library would be
+//! located in the library. Such a closure runs within [`Location::attribute`].
 
 use crate::id::{IdVec, typed_id};
 use std::cell::RefCell;
@@ -16,7 +17,7 @@ typed_id! {
     LocationId, "@"
 }
 
-/// Where something was written.
+/// The origin of an equation or input.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Location {
     /// Not known.
@@ -31,9 +32,9 @@ pub enum Location {
         /// Column, counted from 1.
         column: u32,
     },
-    /// Made by a rule from something at another place.
+    /// Derived by a rule from another location.
     Derived {
-        /// Where the origin stands in the same table.
+        /// The location to which the rule was applied, in the same table.
         of: LocationId,
         /// Name of the rule, e.g. `jvp(tanh)` or `transpose(dot_general)`.
         rule: Arc<str>,
@@ -46,7 +47,8 @@ impl Location {
         Location::Source { file: file.into(), line, column }
     }
 
-    /// The caller of the function that is marked `#[track_caller]`; within [`attribute`](Self::attribute), the place given there.
+    /// The caller of the enclosing `#[track_caller]` function. Within
+    /// [`attribute`](Self::attribute), the location given there.
     #[track_caller]
     pub fn caller() -> Self {
         let caller = panic::Location::caller();
@@ -55,7 +57,8 @@ impl Location {
             .unwrap_or_else(|| Location::source(caller.file(), caller.line(), caller.column()))
     }
 
-    /// Runs a closure of the library on behalf of the user's line `self`: [`caller`](Self::caller) is this place until `f` returns.
+    /// Runs a closure of the library on behalf of the user's line `self`: until `f` returns,
+    /// [`caller`](Self::caller) is `self`.
     pub fn attribute<T>(&self, f: impl FnOnce() -> T) -> T {
         let _user = self.attributed();
         f()
@@ -67,7 +70,8 @@ impl Location {
         Attributed(ATTRIBUTED.replace(Some(self.clone())))
     }
 
-    /// Runs a closure of the user's, which has lines of its own, within [`attribute`](Self::attribute).
+    /// Runs a closure of user code, which has its own source lines, within
+    /// [`attribute`](Self::attribute).
     pub fn unattributed<T>(f: impl FnOnce() -> T) -> T {
         let _own = Attributed(ATTRIBUTED.take());
         f()
@@ -75,11 +79,12 @@ impl Location {
 }
 
 thread_local! {
-    /// The user's line that the library works for, where the call stack does not tell it.
+    /// The user's line on whose behalf the library works, if the call stack does not tell it.
     static ATTRIBUTED: RefCell<Option<Location>> = const { RefCell::new(None) };
 }
 
-/// The library works for a user's line until this is dropped, which restores what was attributed before, also when a panic unwinds.
+/// Guard of [`Location::attributed`]. Dropping it restores the previous attribution, also when a
+/// panic unwinds.
 pub struct Attributed(Option<Location>);
 
 impl Drop for Attributed {
@@ -98,11 +103,12 @@ impl fmt::Display for Location {
     }
 }
 
-/// The locations of one function's equations, each stored once.
+/// The locations of one function, each stored once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LocationTable {
     entries: IdVec<LocationId, Location>,
-    // Linear search would be quadratic over a large graph; order of this map is never observed.
+    // A linear search would be quadratic for a large graph. The order of this map is never
+    // observed.
     index: HashMap<Location, LocationId>,
 }
 
@@ -115,7 +121,7 @@ impl Default for LocationTable {
 }
 
 impl LocationTable {
-    /// The id of `location`, new or known.
+    /// The id of `location`. A new location is added.
     pub fn intern(&mut self, location: Location) -> LocationId {
         if let Some(&id) = self.index.get(&location) {
             return id;
@@ -125,12 +131,13 @@ impl LocationTable {
         id
     }
 
-    /// Takes in what another table holds; its ids, with what they are in this one.
+    /// Adds the locations of another table. Returns the map from its ids to the ids of this
+    /// table.
     pub fn merge(&mut self, other: &LocationTable) -> HashMap<LocationId, LocationId> {
         let mut known: HashMap<LocationId, LocationId> = HashMap::new();
         for (id, location) in other.iter() {
             let location = match location {
-                // What a location derives from stands before it.
+                // The source of a derivation has a smaller id.
                 Location::Derived { of, rule } => Location::Derived { of: known[of], rule: rule.clone() },
                 other => other.clone(),
             };
@@ -139,14 +146,14 @@ impl LocationTable {
         known
     }
 
-    /// The location itself.
+    /// The location of an id.
     pub fn get(&self, id: LocationId) -> &Location {
         self.entries.get(id).unwrap_or(&Location::Unknown)
     }
 
-    /// The place a person wrote: derivations are followed to their origin.
+    /// The source location that a person wrote: derivations are followed to their origin.
     pub fn origin(&self, mut id: LocationId) -> &Location {
-        // Entries refer to earlier ones only, so this ends.
+        // Entries refer to earlier entries only, so this terminates.
         while let Location::Derived { of, .. } = self.get(id) {
             if *of >= id {
                 break;
@@ -156,7 +163,8 @@ impl LocationTable {
         self.get(id)
     }
 
-    /// The whole chain, outermost rule first, e.g. `transpose(mul) of jvp(tanh) of src/main.rs:3:7`.
+    /// The whole chain, outermost rule first, e.g.
+    /// `transpose(mul) of jvp(tanh) of src/main.rs:3:7`.
     pub fn describe(&self, mut id: LocationId) -> String {
         let mut text = String::new();
         // As in `origin`; no recursion, since a chain may be long.
@@ -170,7 +178,7 @@ impl LocationTable {
         text + &self.get(id).to_string()
     }
 
-    /// Every entry in the order of its id.
+    /// All entries in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (LocationId, &Location)> {
         self.entries.iter()
     }
@@ -180,7 +188,7 @@ impl LocationTable {
         self.entries.len()
     }
 
-    /// True if only the unknown location is known.
+    /// True if the table holds only the unknown location.
     pub fn is_empty(&self) -> bool {
         self.entries.len() <= 1
     }

@@ -1,17 +1,19 @@
-//! The names nearest to one that does not exist, for "did you mean".
+//! The most similar name to one that does not exist, for "did you mean".
 //!
-//! Nearness is the edit distance (Levenshtein: insertions, deletions and replacements of characters). A name counts
-//! as near if at most one character and a third of the wanted name's differ; farther names are listed, not
-//! proposed.
+//! The measure is the edit distance (Levenshtein: insertions, deletions and replacements of
+//! characters). A name is proposed if the distance is at most one plus a third of the wanted
+//! name's length. Names with a greater distance are listed instead.
 
-/// The nearest of `names`, if it is near. Of equally near ones, the first in the order of the alphabet.
+/// The name with the least distance, if that is within the limit. Of equal distances, the first
+/// in alphabetical order.
 pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = 1 + name.chars().count() / 3;
     let near = names.into_iter().map(|known| (distance(name, known), known));
     near.filter(|(distance, _)| *distance <= limit).min().map(|(_, known)| known)
 }
 
-/// The help for a name that does not exist: the nearest of `names`, or all of them. `what` is their plural.
+/// The help for a name that does not exist: the most similar of `names`, or all of them. `what`
+/// is their plural.
 pub fn suggest(name: &str, names: &[&str], what: &str) -> String {
     match nearest(name, names.iter().copied()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
@@ -20,7 +22,7 @@ pub fn suggest(name: &str, names: &[&str], what: &str) -> String {
     }
 }
 
-/// Insertions, deletions and replacements that make one name of the other.
+/// Number of insertions, deletions and replacements that turn one name into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! One element of any dtype, kept as bits so that it can be compared, hashed and ordered.
+//! One element of any dtype, stored as bits so that it can be compared, hashed and ordered.
 
 use crate::dtype::DType;
 use crate::halves::{bf16_from_f64, f16_from_f64};
@@ -14,17 +14,18 @@ pub struct Scalar {
     bits: u64,
 }
 
-/// Rust types that are elements: the bridge between [`Scalar`], [`crate::Literal`] and ndarray.
+/// Rust types of elements: the bridge between [`Scalar`], [`crate::Literal`] and ndarray.
 pub trait Native: Copy + Send + Sync + PartialEq + fmt::Debug + fmt::Display + 'static {
-    /// The dtype that this type is.
+    /// The dtype of this type.
     const DTYPE: DType;
     /// Bits, zero-extended.
     fn to_bits64(self) -> u64;
     /// From the low bits.
     fn from_bits64(bits: u64) -> Self;
-    /// Nearest `f64` (exact but for 64-bit integers).
+    /// Nearest `f64` (exact except for 64-bit integers).
     fn to_f64(self) -> f64;
-    /// Rounded to nearest even for floats; saturating and truncating for integers; `!= 0` for `bool`.
+    /// Rounded to nearest even for floats; saturating and truncating for integers; `!= 0` for
+    /// `bool`.
     fn from_f64(value: f64) -> Self;
 }
 
@@ -54,7 +55,7 @@ native! {
     f64, F64, |v: f64| v.to_bits(), f64::from_bits, |v| v, |v| v;
 }
 
-/// Runs `$body` with `$t` standing for the Rust type of `$dtype`.
+/// Runs `$body` with `$t` as the Rust type of `$dtype`.
 #[macro_export]
 macro_rules! with_native {
     ($dtype:expr, $t:ident => $body:expr) => {
@@ -113,7 +114,7 @@ impl Scalar {
         Scalar { dtype: T::DTYPE, bits: value.to_bits64() }
     }
 
-    /// The element of `dtype` with these bits; higher bits are dropped.
+    /// The element of `dtype` with these bits. Higher bits are dropped.
     pub fn from_bits(dtype: DType, bits: u64) -> Self {
         with_native!(dtype, T => Scalar::of(T::from_bits64(bits)))
     }
@@ -123,7 +124,7 @@ impl Scalar {
         with_native!(dtype, T => Scalar::of(<T as Native>::from_f64(value)))
     }
 
-    /// `value` wrapped to an integer dtype, or rounded to a float one.
+    /// `value` wrapped to an integer dtype, or rounded to a float dtype.
     pub fn from_i64(dtype: DType, value: i64) -> Self {
         match dtype {
             DType::Bool => Scalar::of(value != 0),
@@ -179,7 +180,7 @@ impl Scalar {
         self.bits
     }
 
-    /// As a Rust value; the dtype must be `T`'s.
+    /// As a Rust value. The dtype must be `T`'s.
     pub fn get<T: Native>(self) -> T {
         assert_eq!(self.dtype, T::DTYPE, "a scalar is read as the dtype it has");
         T::from_bits64(self.bits)
@@ -190,7 +191,7 @@ impl Scalar {
         with_native!(self.dtype, T => T::from_bits64(self.bits).to_f64())
     }
 
-    /// The value as `i64` for integers and bool (u64 wraps); nothing for floats.
+    /// The value as `i64` for integers and bool (u64 wraps); `None` for floats.
     pub fn to_i64(self) -> Option<i64> {
         match self.dtype {
             DType::Bool | DType::U8 | DType::U32 | DType::U64 | DType::I64 => Some(self.bits as i64),
@@ -202,8 +203,9 @@ impl Scalar {
 }
 
 impl fmt::Display for Scalar {
-    /// Shortest decimal that reads back to the same bits; `inf`, `-inf`; a NaN is `nan` if it is the canonical
-    /// quiet one, else `nan(0x…)` with its bits; floats always have a point or an exponent.
+    /// The shortest decimal that reads back to the same bits; `inf`, `-inf`. The canonical quiet
+    /// NaN is `nan`, another NaN is `nan(0x…)` with its bits. Floats always have a point or an
+    /// exponent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let float = |f: &mut fmt::Formatter<'_>, value: f64, text: String| {
             if value.is_nan() {
@@ -220,7 +222,8 @@ impl fmt::Display for Scalar {
             DType::U8 | DType::U32 | DType::U64 => write!(f, "{}", self.bits),
             DType::I8 | DType::I32 | DType::I64 => write!(f, "{}", self.bits_as_i64()),
             DType::F64 => float(f, self.to_f64(), format!("{:?}", self.get::<f64>())),
-            // The shortest f32 decimal of a half is not shortest for the half, but it reads back exactly.
+            // The shortest f32 decimal of a half is not the shortest for the half, but it reads
+            // back exactly.
             _ => float(f, self.to_f64(), format!("{:?}", self.to_f64() as f32)),
         }
     }

@@ -1,5 +1,6 @@
-//! What a device states about itself: the numbers that decide what a program computes and how it is laid out, and the calls
-//! that its back end claims. A value, so that plans can be made for devices that are not there.
+//! Targets: properties of a kind of device that affect results and layouts, and the calls that
+//! its back end executes. A target is a value, so plans can be made for devices that are not
+//! present.
 
 use crate::call::{Call, CallKind};
 use crate::diagnostic::{Diagnostic, Result};
@@ -13,67 +14,78 @@ use std::collections::BTreeMap;
 
 /// Greatest alignment of buffers.
 const MAX_ALIGNMENT: u64 = 1 << 20;
-/// Results that keep the threads of a CPU busy.
+/// Number of results that keeps the threads of a CPU busy.
 const BUSY: u32 = 64;
 
 /// A kind of device.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Target {
-    /// `cpu`, later `sm_90` and the like.
+    /// `cpu`, `sm_90` and the like.
     pub name: String,
-    /// Lanes of a reduction whose last axis is contiguous in memory, at most; a power of two. The same for every instruction
-    /// set of the device, so that its bits are.
+    /// Most lanes of a reduction whose last axis is contiguous in memory; a power of two. It is
+    /// the same for every instruction set of the device, so that the bits are the same too.
     pub reduction_lanes: u32,
-    /// Lanes that such a reduction has even where it has fewer elements; a power of two up to `reduction_lanes`.
+    /// Fewest lanes of such a reduction, even if it has fewer elements; a power of two up to
+    /// `reduction_lanes`.
     pub least_lanes: u32,
-    /// Lanes of a reduction whose neighbours in memory belong to different results, at most; a power of two.
+    /// Most lanes of a reduction whose adjacent elements in memory belong to different results; a
+    /// power of two.
     pub column_lanes: u32,
     /// Elements of a block of a reduction ([`Tree::block`]); a multiple of the lanes.
     pub reduction_block: u32,
-    /// A long reduction along the contiguous axis with fewer results than this is cut into parts, so that there is enough to do side by
-    /// side.
+    /// A long reduction along the contiguous axis is split into parts if it has fewer results
+    /// than this, so that there is enough parallelism.
     pub busy_rows: u32,
-    /// The same for a reduction along other axes.
+    /// The same bound for a reduction along other axes.
     pub busy_columns: u32,
-    /// Elements that such a part has at least.
+    /// Fewest elements of such a part.
     pub least_part: u32,
-    /// Bytes to which buffers are aligned; a power of two.
+    /// Alignment of buffers in bytes; a power of two.
     pub alignment: u64,
     /// Bytes of row storage that a nest may use for one row.
     pub row_storage: u64,
-    /// Bytes that a fused row may span before it is not worth keeping it together.
+    /// Most bytes that a row of a fused nest may span, if it is to stay in the cache between
+    /// passes.
     pub row_bytes: u64,
-    /// Calls that the back end executes, but for attention beyond the next two; others are decomposed.
+    /// Calls that the back end executes; others are decomposed. The next two fields restrict
+    /// attention further.
     pub calls: Vec<CallKind>,
-    /// Whether attention is claimed of halves too.
+    /// Whether the back end executes attention on halves.
     pub half_attention: bool,
-    /// Most bytes of a head at one position, in the dtype of its sums, of which attention is claimed.
+    /// Most bytes of a head at one position, in the dtype of its sums, for which the back end
+    /// executes attention.
     pub attention_row: u64,
-    /// Whether a GEMM's epilogue is done by the call.
+    /// Whether a GEMM call applies its epilogue.
     pub gemm_epilogue: bool,
-    /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of it as soon as that is made.
+    /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of the
+    /// product as soon as the part is computed.
     pub joins: bool,
-    /// Whether a product of few rows takes longer if the columns of its rhs lie apart, so that what a loop multiplies by is transposed in front of it.
+    /// Whether a product of few rows is slower if the columns of its rhs are not adjacent in
+    /// memory. If so, an rhs that a loop captures is transposed once, before the loop.
     pub lays_out: bool,
-    /// Whether memory is shorter than time to pass over it, so that a large function of one tensor is made again for readers far behind, rather than kept.
+    /// Whether memory is scarcer than bandwidth. If so, a large and short function of one tensor
+    /// is recomputed for consumers far behind, instead of being kept.
     pub rematerializes: bool,
-    /// Whether calls get memory of their own in the arena while they run: as much as [`Target::workspace`] says.
+    /// Whether calls get a workspace in the arena while they run, of at most
+    /// [`Target::workspace`] bytes.
     pub workspace: bool,
 }
 
 /// No limit.
 const ANY: u64 = i64::MAX as u64;
-/// Most bytes of workspace of a product: what cuBLASLt's algorithms ask for on Hopper.
+/// Most bytes of workspace of a product: the amount that cuBLASLt's algorithms request on Hopper.
 const MAX_WORKSPACE: u64 = 32 << 20;
 /// Parts into which the sum of a product may be split.
 const SPLITS: u64 = 8;
-/// Elements of a row that one thread block of a GPU sorts in its own memory.
+/// Most elements of a row that one thread block of a GPU sorts in its own memory.
 pub const BLOCK_SORT: usize = 4096;
-/// The greatest k for which the pieces of a row give their k greatest elements to a next round; above, the rows are sorted.
+/// Greatest k for which each piece of a row passes its k greatest elements to the next round. For
+/// greater k the rows are sorted.
 pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
 
-/// Workspace of rows that are too long for one block: 4 bytes for part of the keys of an element and 4 for where it comes from, each
-/// twice, since a pass of the sort goes from one place to the other; and counts of digits, 1 KiB for each 2048 elements.
+/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
+/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
+/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
 fn sort_workspace(elements: u64, length: usize) -> u64 {
     match length {
         0..=BLOCK_SORT => 0,
@@ -82,7 +94,7 @@ fn sort_workspace(elements: u64, length: usize) -> u64 {
 }
 
 impl Target {
-    /// CPU threads with SIMD. 16 lanes fill an AVX-512 register of f32 and two AVX2 registers alike.
+    /// CPU threads with SIMD. 16 lanes of f32 fill one AVX-512 register or two AVX2 registers.
     pub fn cpu() -> Self {
         Target {
             name: "cpu".into(),
@@ -107,11 +119,12 @@ impl Target {
         }
     }
 
-    /// An NVIDIA GPU of that architecture, `sm_90` and the like. The numbers are the same for all, and so are the bits but for those of
-    /// calls.
+    /// An NVIDIA GPU of that architecture, `sm_90` and the like. The numbers are the same for all
+    /// architectures, and so are the bits, except those of calls.
     ///
-    /// 1024 lanes are a block of 256 threads with 16 bytes of f32 each; 32 lanes of a column are the warps of a block whose lanes are 32
-    /// neighbouring columns. A row's storage fits into the shared memory of every architecture, with room for a second block.
+    /// 1024 lanes are a block of 256 threads with 16 bytes of f32 each. The 32 lanes of a column
+    /// are the warps of a block, and the lanes of a warp are 32 adjacent columns. Row storage
+    /// fits into the shared memory of every architecture, with room for a second block.
     pub fn cuda(architecture: &str) -> Self {
         Target {
             name: architecture.into(),
@@ -127,10 +140,11 @@ impl Target {
             row_bytes: 1 << 20,
             calls: CallKind::ALL.to_vec(),
             half_attention: true,
-            // Of four tiles of 16 such rows, the shared memory of every architecture holds a block's.
+            // A block's four tiles of 16 such rows fit into the shared memory of every
+            // architecture.
             attention_row: 1 << 10,
             gemm_epilogue: true,
-            // Products are a library's.
+            // A library computes the products.
             joins: false,
             lays_out: false,
             rematerializes: true,
@@ -138,7 +152,7 @@ impl Target {
         }
     }
 
-    /// Checks the numbers: what a file says is not believed.
+    /// Checks the numbers, which may come from an untrusted file.
     pub fn verify(&self) -> Result<()> {
         let wrong = |what: String| Err(Diagnostic::new(format!("target {}: {what}", self.name)));
         let (lanes, block) = (self.reduction_lanes, self.reduction_block);
@@ -165,9 +179,9 @@ impl Target {
         Ok(())
     }
 
-    /// Everything but the name, for text and files.
+    /// All fields except the name, for text and files.
     pub fn attributes(&self) -> Attributes {
-        // Numbers beyond 2^63 are refused by `verify`; here they only must not panic.
+        // `verify` refuses numbers beyond 2^63. Here they must only not panic.
         let number = |n: u64| Attribute::Dim(Dim::constant(i64::try_from(n).unwrap_or(i64::MAX)));
         let calls = self.calls.iter().map(|c| Attribute::Text(c.name().into())).collect();
         let mut attributes = Attributes::from([
@@ -179,7 +193,7 @@ impl Target {
             ("row_bytes", number(self.row_bytes)),
             ("row_storage", number(self.row_storage)),
         ]);
-        // Omitted where they are what they were before they existed.
+        // Omitted if they have the value that was implied before the attribute existed.
         for (name, value, usual) in [
             ("busy_columns", self.busy_columns, BUSY),
             ("busy_rows", self.busy_rows, BUSY),
@@ -212,7 +226,7 @@ impl Target {
         attributes
     }
 
-    /// The target of that name and attributes.
+    /// The target with that name and these attributes.
     pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Target> {
         let map = &mut attributes;
         let mut number = |key: &str, usual: Option<u32>| {
@@ -282,10 +296,13 @@ impl Target {
             }
     }
 
-    /// Bytes that a call may use in the arena while it runs: a bound, known before any algorithm is chosen. Saturates.
+    /// Upper bound of the arena bytes that a call may use while it runs, known before an
+    /// algorithm is chosen. Saturates.
     ///
-    /// A product may split its sum into parts, which are added up afterwards in a fixed order; a scatter sorts the numbers of its updates, and
-    /// so does a sort of rows that are too long for one block; the greatest elements of such rows are the greatest among those of their pieces.
+    /// A product may split its sum into parts, which are then added in a fixed order. A scatter
+    /// sorts the indices of its updates. A sort of rows that are too long for one block sorts
+    /// indices too. The greatest elements of such a row are the greatest among those of its
+    /// pieces.
     pub fn workspace(&self, call: &Call) -> u64 {
         if !self.workspace {
             return 0;
@@ -303,21 +320,23 @@ impl Target {
                 candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
             }
             Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
-            // Blocks of scores are in shared memory or in registers.
+            // Blocks of scores are in shared memory or registers.
             Call::Attention(_) => 0,
         }
     }
 
-    /// Whether neighbours in memory belong to one result of a reduction: whether the operand's last axis (of extent above 1) is reduced.
+    /// Whether adjacent elements in memory belong to one result of a reduction: whether the
+    /// operand's last axis (of extent above 1) is reduced.
     fn is_contiguous(extents: &[usize], axes: &[usize]) -> bool {
         let last = extents.iter().rposition(|e| *e > 1);
         last.is_some_and(|axis| axes.contains(&axis))
     }
 
-    /// The tree of a reduction of an operand: depends on its extents and the reduced axes alone, never on how it is fused.
+    /// The tree of a reduction of an operand. It depends on the extents and the reduced axes
+    /// alone, never on fusion.
     ///
-    /// If neighbours belong to one result, they go to different lanes. If not, each result adds up one element after the other in
-    /// blocks, or in few lanes.
+    /// If adjacent elements belong to one result, they go to different lanes. If not, each result
+    /// adds its elements sequentially in blocks, or in few lanes.
     pub fn reduction_tree(&self, _dtype: DType, extents: &[usize], axes: &[usize]) -> Tree {
         let count = axes.iter().fold(1usize, |n, axis| n.saturating_mul(extents[*axis]));
         let block = if count > self.reduction_block as usize { self.reduction_block } else { 0 };
@@ -325,15 +344,17 @@ impl Target {
             true => (self.least_lanes, self.reduction_lanes),
             false => (1, self.column_lanes),
         };
-        // Lanes beyond the elements would be nothing but identities.
+        // Further lanes would hold identities only.
         let wanted =
             u32::try_from(count.max(1).checked_next_power_of_two().unwrap_or(1 << 31)).unwrap_or(1 << 31);
         Tree { lanes: wanted.clamp(least, most), block }
     }
 
-    /// Into how many parts a reduction is cut, of which it reduces `count` elements to each of `results`; 1: not at all.
+    /// Number of parts into which a reduction of `count` elements to each of `results` is split;
+    /// 1 means no split.
     ///
-    /// A part is at most a block, so that it is one tree; it is shorter where there would be too little to do side by side.
+    /// A part is at most a block, so that it is one tree. Parts are shorter if there would be too
+    /// little parallelism.
     pub fn reduction_parts(&self, extents: &[usize], axes: &[usize], results: usize, count: usize) -> usize {
         let busy = match Target::is_contiguous(extents, axes) {
             true => self.busy_rows,

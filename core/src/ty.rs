@@ -15,7 +15,7 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// `dtype[shape]`; extents may be integers, names of variables, or [`Dim`]s.
+    /// `dtype[shape]`. Extents may be integers, names of variables, or [`Dim`]s.
     pub fn new<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>) -> Self {
         TensorType { dtype, shape: shape.into_iter().map(Into::into).collect() }
     }
@@ -30,7 +30,7 @@ impl TensorType {
         self.shape.len()
     }
 
-    /// The error of the first dimension that is poisoned.
+    /// The error of the first poisoned dimension.
     pub fn error(&self) -> Option<&Diagnostic> {
         self.shape.iter().find_map(Dim::error)
     }
@@ -62,7 +62,7 @@ impl TensorType {
         self.elements()?.checked_mul(self.dtype.size())
     }
 
-    /// Replaces variables by their values. Every extent must come out as a number of at least 0.
+    /// Replaces variables by their values. Every extent must become a number of at least 0.
     pub fn bind(&self, binding: &Binding) -> Result<TensorType> {
         let shape = self
             .shape

@@ -1,7 +1,8 @@
-//! What holds differentiable values: vectors, arrays, options, boxes, maps and tuples.
+//! Containers of differentiable values: vectors, arrays, options, boxes, maps and tuples.
 //!
-//! The tangent vector of a container is the container of tangent vectors. A vector, a map and an option hold as many as their
-//! value does; a tangent of another structure is an error, not zero.
+//! The tangent vector of a container is the container of tangent vectors. A tangent of a vector,
+//! a map or an option has as many elements as its value. A tangent of another structure is an
+//! error, not zero.
 
 use super::{Differentiable, KeyPath, mismatch, mismatched_components};
 use crate::graph::tensor::Tensor;
@@ -93,7 +94,7 @@ impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
     }
 }
 
-/// Items have their keys as paths. A key should have no dot, which would make it look like two names.
+/// The path of an item is its key. A key should have no dot, since it would read as two names.
 impl<T: Differentiable> Differentiable for BTreeMap<String, T> {
     type TangentVector = BTreeMap<String, T::TangentVector>;
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
@@ -144,7 +145,7 @@ fn keys<'a>(tangent: impl Iterator<Item = &'a String>, value: impl Iterator<Item
     format!("it has the keys {tangent:?}, the value has {value:?}")
 }
 
-/// What is there has the path of the option: an optional `bias` is `bias`, not `bias.0`.
+/// The content has the path of the option: an optional `bias` is `bias`, not `bias.0`.
 impl<T: Differentiable> Differentiable for Option<T> {
     type TangentVector = Option<T::TangentVector>;
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {

@@ -1,21 +1,27 @@
 //! Types that hold tensors: models, tuples and vectors of models, optimiser moments.
 //!
-//! The trait follows Swift's `Differentiable`. A type has a [`TangentVector`](Differentiable::TangentVector), the type of its derivatives; a value
-//! can be moved along one; and all its differentiable tensors are reached by key path (`layers.0.weight`), by which optimisers
-//! and files address them. `#[derive(Differentiable)]` implements it for structs and enums whose fields are `Differentiable`;
+//! The trait follows Swift's `Differentiable`. A type has a
+//! [`TangentVector`](Differentiable::TangentVector), the type of its derivatives. A value can be
+//! moved along a tangent vector. Every differentiable tensor of a value has a key path
+//! (`layers.0.weight`), by which optimisers and files address it. `#[derive(Differentiable)]`
+//! implements the trait for structs and enums whose fields are `Differentiable`;
 //! `#[no_derivative]` excludes a field.
 //!
-//! **Vector spaces.** Most types are their own tangent vectors, so gradients have the type of the model. Such a type is a
-//! [`VectorSpace`]: values are added, scaled, and there is a zero of every shape.
+//! **Vector spaces.** Most types are their own tangent vectors, so gradients have the type of the
+//! model. Such a type is a [`VectorSpace`]: its values can be added and scaled, and every shape
+//! has a zero.
 //!
-//! **Manifolds.** A type whose values cannot be added (rotations, points of a sphere) has a tangent vector of another type, and says
-//! what moving along it means: `q.move_along(v)` is the exponential map at `q`. A struct with such a field has a tangent struct,
-//! which the derive makes on request: `#[differentiable(synthesize = ArmTangent)]`.
+//! **Manifolds.** A type whose values cannot be added (rotations, points of a sphere) has a
+//! tangent vector of another type, and defines `move_along`: `q.move_along(v)` is the exponential
+//! map at `q`. A struct with such a field has a tangent struct, which the derive generates on
+//! request: `#[differentiable(synthesize = ArmTangent)]`.
 //!
-//! **Components.** Derivatives are computed tensor by tensor. [`tangent`](Differentiable::tangent) puts a tangent vector together from one
-//! component for each tensor of the value, [`components`](Differentiable::components) takes it apart. Where a tangent vector has coordinates of its own
-//! (three for a rotation held in four numbers), they are those of an orthonormal basis; then tangents and cotangents are put
-//! together by the same rule, and need no types of their own.
+//! **Components.** Derivatives are computed tensor by tensor.
+//! [`tangent`](Differentiable::tangent) builds a tangent vector from one component for each
+//! tensor of the value, and [`components`](Differentiable::components) is its inverse. A tangent
+//! vector may have its own coordinates (three for a rotation stored as four numbers). They are
+//! then those of an orthonormal basis, so tangents and cotangents are built by the same rule and
+//! need no types of their own.
 //!
 //! ```
 //! use wengert_core::{DType, Differentiable, Initializer, Tensor, TensorType};
@@ -37,7 +43,7 @@
 //! # Ok::<(), wengert_core::Diagnostic>(())
 //! ```
 //!
-//! A field that holds no tensors must be marked; without the mark the compiler says so, at the field:
+//! A field that holds no tensors must be marked. Without the mark, compiling fails at the field:
 //!
 //! ```compile_fail,E0277
 //! # use wengert_core::{Differentiable, Tensor};
@@ -62,17 +68,17 @@ use crate::graph::tensor::Tensor;
 use crate::location::Location;
 use std::fmt;
 
-/// Where a tensor sits in a model: field names and indices joined by dots.
+/// Path of a tensor in a model: field names and indices joined by dots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct KeyPath(String);
 
 impl KeyPath {
-    /// A path of one name; the empty name is no prefix at all.
+    /// A path of one name. The empty name gives the empty path.
     pub fn root(name: &str) -> Self {
         KeyPath(name.into())
     }
 
-    /// The path of a part.
+    /// The path of a child.
     #[must_use]
     pub fn child(&self, name: impl fmt::Display) -> Self {
         if self.0.is_empty() { KeyPath(name.to_string()) } else { KeyPath(format!("{}.{name}", self.0)) }
@@ -92,16 +98,18 @@ impl fmt::Display for KeyPath {
 
 /// A value that holds tensors and can be differentiated with respect to them.
 ///
-/// Laws: `visit_tensors`, `map_tensors`, `tangent` and `components` go through the tensors in one order. A tangent vector has as many
-/// tensors as its value, in that order. `components` of `tangent` are what it was made of, for components that a movement can have.
-/// Moving along the zero tangent changes nothing.
+/// Laws: `visit_tensors`, `map_tensors`, `tangent` and `components` visit the tensors in the same
+/// order. A tangent vector has as many tensors as its value, in that order. `components` of
+/// `tangent` returns the original components, if `move_along` can produce them. Moving along the
+/// zero tangent changes nothing.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` holds no tensors that could be differentiated",
     label = "not `Differentiable`",
     note = "derive it with `#[derive(Differentiable)]`, or mark the field that has this type with `#[no_derivative]`"
 )]
 pub trait Differentiable: Sized {
-    /// What derivatives with respect to a value of this type are. The tangent of a tangent is itself.
+    /// The type of derivatives with respect to a value of this type. The tangent of a tangent has
+    /// the same type.
     type TangentVector: Differentiable<TangentVector = Self::TangentVector>;
 
     /// Visits every differentiable tensor with its key path, in a fixed order.
@@ -117,17 +125,18 @@ pub trait Differentiable: Sized {
         make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
     ) -> Self::TangentVector;
 
-    /// Takes a tangent vector apart: for each tensor of `self`, the direction in which it goes when `self` moves along `tangent`.
-    /// If the two do not fit, the components are poisoned.
+    /// Splits a tangent vector into components: for each tensor of `self`, its direction when
+    /// `self` moves along `tangent`. If the structures differ, the components are poisoned.
     ///
-    /// A type writes its own if its tangent vectors have other coordinates than its tensors.
+    /// A type overrides this if the coordinates of its tangent vectors are not those of its
+    /// tensors.
     #[track_caller]
     fn components(&self, tangent: &Self::TangentVector, give: &mut dyn FnMut(&Tensor)) {
         tangent.visit_tensors(&KeyPath::default(), &mut |_, t| give(t));
     }
 
-    /// The value that is reached from `self` along `direction`: tensor by tensor the sum with its component. A manifold writes
-    /// its own. Integers stay. If the two do not fit, the result is poisoned.
+    /// Moves `self` along `direction`: each tensor is added to its component. A manifold
+    /// overrides this. Integers do not change. If the structures differ, the result is poisoned.
     #[track_caller]
     fn move_along(&self, direction: &Self::TangentVector) -> Self {
         let (tensors, mut components) = (self.tensors(), Vec::new());
@@ -136,7 +145,7 @@ pub trait Differentiable: Sized {
             let what = format!("it has {} tensors, the value has {}", components.len(), tensors.len());
             return mismatch(self, direction, &what);
         }
-        // No closure, so that the equations have the caller's line.
+        // No closure, so that the equations have the caller's line as location.
         let mut moved = Vec::with_capacity(tensors.len());
         for ((_, tensor), component) in tensors.iter().zip(&components) {
             moved.push(move_tensor(tensor, component));
@@ -144,7 +153,7 @@ pub trait Differentiable: Sized {
         rebuild(self, moved)
     }
 
-    /// The zero tangent; depends on the shapes only.
+    /// The zero tangent. It depends on the shapes only.
     #[track_caller]
     fn zero_tangent(&self) -> Self::TangentVector {
         let caller = Location::caller();
@@ -160,7 +169,7 @@ pub trait Differentiable: Sized {
 
     /// The differentiable tensor at a key path.
     ///
-    /// Error: there is none; those that there are are named.
+    /// Error: the path does not exist. The message lists the paths that do.
     #[track_caller]
     fn tensor(&self, path: &str) -> Result<Tensor> {
         let caller = Location::caller();
@@ -173,9 +182,10 @@ pub trait Differentiable: Sized {
         found.ok_or_else(|| no_such_path(self, path).at(caller, "asked for here"))
     }
 
-    /// The same value with other tensors at some key paths; the rest stays.
+    /// The same value with the tensors at some key paths replaced.
     ///
-    /// Errors: there is no such path; it is given twice; the new tensor is of another type, or poisoned.
+    /// Errors: a path does not exist or is given twice; a new tensor is poisoned or has another
+    /// type.
     #[track_caller]
     fn with_tensors<'a>(&self, replacements: impl IntoIterator<Item = (&'a str, Tensor)>) -> Result<Self> {
         let mut replacements: Vec<(&str, Option<Tensor>)> =
@@ -216,7 +226,7 @@ fn no_such_path(value: &impl Differentiable, path: &str) -> Diagnostic {
     Diagnostic::new(format!("there is no differentiable tensor `{path}`")).help(paths)
 }
 
-/// The same value with these tensors, one for each of its own.
+/// The same value with its tensors replaced by `tensors`, one for each.
 pub(crate) fn rebuild<T: Differentiable>(value: &T, tensors: Vec<Tensor>) -> T {
     let mut tensors = tensors.into_iter();
     value.map_tensors(&KeyPath::default(), &mut |_, _| {
@@ -224,7 +234,7 @@ pub(crate) fn rebuild<T: Differentiable>(value: &T, tensors: Vec<Tensor>) -> T {
     })
 }
 
-/// `t + step` for tensors of one type; integers have no tangents, so they stay.
+/// `t + step` for tensors of one type. Integers have no tangents, so they do not change.
 #[track_caller]
 fn move_tensor(t: &Tensor, step: &Tensor) -> Tensor {
     match same_type(t, step) {
@@ -234,7 +244,8 @@ fn move_tensor(t: &Tensor, step: &Tensor) -> Tensor {
     }
 }
 
-/// Poison, if a tensor and its tangent differ in type: in sums they would be broadcast.
+/// Poison, if a tensor and its tangent differ in type. Without this check a sum would broadcast
+/// them.
 #[track_caller]
 fn same_type(t: &Tensor, tangent: &Tensor) -> Option<Tensor> {
     if t.error().is_some() || tangent.error().is_some() || t.ty() == tangent.ty() {
@@ -247,7 +258,8 @@ fn same_type(t: &Tensor, tangent: &Tensor) -> Option<Tensor> {
     Some(refuse(&[t, tangent], error.help("a tangent has the dtype and shape of its value")))
 }
 
-/// A poisoned tensor; the function that the tensors or the current scope belong to learns of the error.
+/// A poisoned tensor. The error is also recorded in the scope of the tensors, or in the current
+/// scope.
 fn refuse(tensors: &[&Tensor], error: Diagnostic) -> Tensor {
     if let Some(scope) = tensors.iter().find_map(|t| t.scope()).cloned().or_else(Scope::current) {
         scope.fail(&error);
@@ -264,7 +276,7 @@ fn misfit(value: &impl Differentiable, tangent: &impl Differentiable, what: &str
     refuse(&tensors.iter().collect::<Vec<_>>(), error)
 }
 
-/// What becomes of a value that moves along a tangent of another structure: its tensors are poisoned.
+/// Result of moving a value along a tangent of another structure: its tensors are poisoned.
 #[doc(hidden)]
 #[track_caller]
 pub fn mismatch<T: Differentiable>(value: &T, tangent: &T::TangentVector, what: &str) -> T {
@@ -272,7 +284,7 @@ pub fn mismatch<T: Differentiable>(value: &T, tangent: &T::TangentVector, what: 
     value.map_tensors(&KeyPath::default(), &mut |_, _| poison.clone())
 }
 
-/// The components of a tangent that has another structure than its value: poison.
+/// The components of a tangent whose structure is not that of its value: all poisoned.
 #[doc(hidden)]
 #[track_caller]
 pub fn mismatched_components<T: Differentiable>(

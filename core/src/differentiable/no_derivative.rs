@@ -1,13 +1,14 @@
-//! Arguments that get no gradient.
+//! Arguments without a gradient.
 
 use super::{Differentiable, KeyPath};
 use crate::graph::tensor::Tensor;
 use std::ops::Deref;
 
-/// A value that is passed along and gets no gradient, whatever it holds: its tangent vector is `()`, the nothing of its type.
+/// A value that is passed along without a gradient, whatever it holds. Its tangent vector is
+/// `()`.
 ///
-/// It visits no tensors, so to whatever it is passed, those within are constants, as if a closure had captured them. In a type of one's
-/// own, the mark `#[no_derivative]` does the same for a field.
+/// It visits no tensors, so derivatives treat its tensors as constants, as if a closure had
+/// captured them. In a user's own type, `#[no_derivative]` has the same effect on a field.
 ///
 /// ```
 /// use wengert_core::{Differentiable, NoDerivative, Tensor};

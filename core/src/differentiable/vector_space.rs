@@ -1,16 +1,16 @@
-//! Types whose values are added and scaled: those that are their own tangent vectors.
+//! Types with addition and scaling: those that are their own tangent vectors.
 
 use super::{Differentiable, rebuild, same_type};
 use crate::dtype::DType;
 use crate::graph::operators::Operand;
 use crate::graph::tensor::Tensor;
 
-/// A type that is its own tangent vector: a vector space, over the numbers of its tensors' dtypes.
+/// A type that is its own tangent vector: a vector space over the numbers of its tensors' dtypes.
 ///
-/// Tensors, and whatever is made of them by tuples, vectors, options, maps, boxes and the derive. Sums and multiples go part by
-/// part: of two trees, left is added to left and right to right. Values of different structure cannot be added, and the result is
-/// poisoned. What has no derivative (marked fields, integers) is that of the first operand. In floating point the laws of
-/// vector spaces hold up to rounding.
+/// Tensors, and types built from them by tuples, vectors, options, maps, boxes and the derive.
+/// Sums and multiples are computed component by component. Adding values of different structure
+/// gives a poisoned result. Parts without a derivative (marked fields, integers) are taken from
+/// the first operand. In floating point the laws of vector spaces hold up to rounding.
 pub trait VectorSpace: Differentiable<TangentVector = Self> {
     /// `self + other`.
     #[track_caller]
@@ -37,7 +37,8 @@ pub trait VectorSpace: Differentiable<TangentVector = Self> {
         rebuild(self, negated)
     }
 
-    /// `factor · self` for a number, or a scalar tensor, which takes the dtype of each tensor.
+    /// `factor · self` for a number or a scalar tensor. The factor is converted to the dtype of
+    /// each tensor.
     #[track_caller]
     #[must_use]
     fn scaled(&self, factor: impl Operand + Clone) -> Self {
@@ -49,14 +50,15 @@ pub trait VectorSpace: Differentiable<TangentVector = Self> {
         rebuild(self, scaled)
     }
 
-    /// Zero of this shape.
+    /// Zero of the same structure and shapes.
     #[track_caller]
     #[must_use]
     fn zero(&self) -> Self {
         self.zero_tangent()
     }
 
-    /// The inner product: the sum of the products of all float elements, in f32 (in f64 if an element is f64).
+    /// The inner product: the sum of the products of all float elements, in f32 (in f64 if an
+    /// element is f64).
     #[track_caller]
     fn inner(&self, other: &Self) -> Tensor {
         let (mine, mut theirs) = (self.tensors(), Vec::new());
@@ -81,7 +83,8 @@ pub trait VectorSpace: Differentiable<TangentVector = Self> {
 
 impl<T: Differentiable<TangentVector = T>> VectorSpace for T {}
 
-/// Implemented by every type for itself: how the derive says that a field's tangent vector is of the field's own type.
+/// Implemented for each pair of equal types. The derive uses it to require that a field's tangent
+/// vector has the field's own type.
 #[diagnostic::on_unimplemented(
     message = "the tangent vector of `{T}` is `{Self}`, not `{T}` itself",
     label = "a field whose tangent vector is of another type",
@@ -90,7 +93,7 @@ impl<T: Differentiable<TangentVector = T>> VectorSpace for T {}
 pub trait Itself<T> {
     /// The value.
     fn itself(self) -> T;
-    /// The value as what it is.
+    /// The value as `Self`.
     fn of(value: &T) -> &Self;
 }
 

@@ -1,9 +1,10 @@
-//! Functions that are called by name.
+//! Callees: functions that are called by name.
 //!
-//! A `call` equation holds the body that it runs, as any op with regions does; the bodies of equations that call one function are the same
-//! object ([`Region`]). In text and files a function is written once, by its name, in front of the function that uses it, after those
-//! that it calls itself. So a name has to mean one body within a function; the builder sees to that ([`Names`]), the verifier checks it. A body is
-//! finished before anyone can call it, so there is no recursion.
+//! A `call` equation holds the body that it runs as a region. All calls of one function share one
+//! body object ([`Region`]). In text and files a function is written once, with its name, before
+//! the function that uses it and after those that it calls itself. So within a function a name
+//! must mean one body: the builder ensures this ([`Names`]) and the verifier checks it. A body is
+//! finished before it can be called, so there is no recursion.
 
 use super::{Body, Region};
 use crate::diagnostic::{Diagnostic, Result};
@@ -12,20 +13,21 @@ use crate::text::cursor::MAX_DEPTH;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-/// Equations that a function may have with those of the functions it calls in place of the calls.
+/// Most equations of a function with all calls inlined.
 pub const MAX_EQUATIONS: u64 = 1 << 24;
 
-/// A function that is called.
+/// A called function.
 #[derive(Clone, Copy, Debug)]
 pub struct Callee<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What it computes.
+    /// Its body.
     pub body: &'a Region,
 }
 
 impl Body {
-    /// The functions that are called in the body and by what it calls: each once, called ones before those that call them.
+    /// All functions that the body calls, directly or indirectly: each once, callees before
+    /// callers.
     pub fn callees(&self) -> Vec<Callee<'_>> {
         let mut found = Found::default();
         found.visit(self);
@@ -56,7 +58,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Checks that a body is not too large to be called.
+/// Checks that a body is small enough to be called.
 pub(super) fn check_extent(body: &Region) -> Result<()> {
     let extent = body.extent();
     if extent.depth >= MAX_DEPTH {
@@ -73,25 +75,25 @@ pub(super) fn check_extent(body: &Region) -> Result<()> {
     Ok(())
 }
 
-/// The names of the functions that are called in a function under construction.
+/// The names of callees in a function under construction.
 #[derive(Default)]
 pub(super) struct Names {
     bodies: RefCell<HashMap<String, Region>>,
-    /// What became of a name and the body at an address, which is kept there. Without it, a function would be walked through once for
-    /// every path to it.
+    /// Settled name and body for each name and address of a given body. Without this cache a
+    /// function would be traversed once for every path to it.
     settled: RefCell<HashMap<(String, usize), Settled>>,
 }
 
 struct Settled {
-    /// Nothing else can have its address.
+    /// Keeps the given body alive, so that its address is not reused.
     _given: Region,
     name: String,
     body: Region,
 }
 
 impl Names {
-    /// The op and its regions with names that mean the same everywhere: a body whose name is taken gets another one, and a body that
-    /// is known already becomes that object.
+    /// Makes callee names unique in the function under construction. A body whose name is taken
+    /// is renamed, and a body that is known already is replaced by the known object.
     pub(super) fn settle(&self, op: &mut Op, regions: &mut [Region]) -> Result<()> {
         if let (Some(name), [body]) = (op.callee(), &mut *regions) {
             let (name, known) = self.named(name, body)?;
@@ -121,7 +123,8 @@ impl Names {
         Ok((name, body))
     }
 
-    /// The name, or another, of a body that is known or becomes so.
+    /// The body with its name. If the name belongs to another body, the name gets a numeric
+    /// suffix.
     fn new_name(&self, name: &str, body: Region) -> (String, Region) {
         let others = (2..).map(|n| format!("{name}.{n}"));
         let mut names = self.bodies.borrow_mut();
@@ -138,7 +141,7 @@ impl Names {
         unreachable!("there is always another name")
     }
 
-    /// The body with settled calls; nothing if they were.
+    /// The body with settled calls; `None` if nothing changes.
     fn within(&self, body: &Body) -> Result<Option<Body>> {
         let mut changed: Option<Body> = None;
         for (i, equation) in body.equations.iter().enumerate().filter(|(_, e)| !e.regions.is_empty()) {

@@ -1,4 +1,5 @@
-//! Methods of [`Tensor`] that are made of several ops, and those of the composite ops: means, softmax, losses, lookups.
+//! Methods of [`Tensor`] that emit several ops or a composite op: means, softmax, losses,
+//! lookups.
 
 use super::operators::Operand;
 use super::tensor::Tensor;
@@ -13,7 +14,7 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 impl Tensor {
-    /// `dim_as_value`: a dimension as a scalar.
+    /// `dim_as_value`: the value of a dimension as a scalar.
     #[track_caller]
     pub fn dim_as_value(dim: impl Into<Dim>, dtype: DType) -> Tensor {
         let dim = dim.into();
@@ -32,7 +33,8 @@ impl Tensor {
         self.mean_axes(&(0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// Mean along axes, which vanish; NaN over no elements. Halves are added and divided in f32.
+    /// Mean along axes, which are removed; NaN over no elements. Halves are added and divided in
+    /// f32.
     #[track_caller]
     pub fn mean_axes(&self, axes: &[usize]) -> Tensor {
         let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
@@ -46,7 +48,8 @@ impl Tensor {
         if sum.error().is_some() {
             return sum;
         }
-        // Extents that are numbers multiply to one; those that are not are counted one by one.
+        // Extents are multiplied into one count while the product is linear. Every other extent
+        // gets its own division.
         let mut count = Dim::constant(1);
         let mut mean = sum;
         for axis in axes {
@@ -59,13 +62,14 @@ impl Tensor {
         (mean / Tensor::dim_as_value(count, dtype)).convert(self.dtype())
     }
 
-    /// Mean squared deviation of all elements from their mean. Halves are computed in f32.
+    /// Variance: mean squared deviation of all elements from their mean. Halves are computed in
+    /// f32.
     #[track_caller]
     pub fn var(&self) -> Tensor {
         self.var_axes(&(0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// Mean squared deviation from the mean along axes, which vanish. Halves are computed in f32.
+    /// Variance along axes, which are removed. Halves are computed in f32.
     #[track_caller]
     pub fn var_axes(&self, axes: &[usize]) -> Tensor {
         let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
@@ -77,16 +81,16 @@ impl Tensor {
         (&x - mean.restore_axes(x.shape(), axes)).square().mean_axes(axes).convert(self.dtype())
     }
 
-    /// Undoes a reduction's loss of `axes`: repeats `self` along them to `shape`.
+    /// Broadcasts the result of a reduction along `axes` back to `shape`.
     #[track_caller]
     pub fn restore_axes(&self, shape: &[Dim], axes: &[usize]) -> Tensor {
         let dims: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
         self.broadcast_in_dim(shape.to_vec(), &dims)
     }
 
-    /// max(x, 0), and NaN for NaN; its derivative at 0 is 0.
+    /// max(x, 0), and NaN for NaN. Its derivative at 0 is 0.
     ///
-    /// It is a choice, not `max`, which would share the gradient of the tie at 0.
+    /// Emits a `select`, since `max` would split the gradient of the tie at 0.
     #[track_caller]
     pub fn relu(&self) -> Tensor {
         self.le(0.0).select(&self.zeros_like(), self)
@@ -123,27 +127,29 @@ impl Tensor {
         Tensor::apply(Softmax { kind: SoftmaxKind::LogSoftmax, axis }, &[self])
     }
 
-    /// `logsumexp` along an axis, which vanishes.
+    /// `logsumexp` along an axis, which is removed.
     #[track_caller]
     pub fn logsumexp(&self, axis: usize) -> Tensor {
         Tensor::apply(Softmax { kind: SoftmaxKind::LogSumExp, axis }, &[self])
     }
 
-    /// `standardize` along an axis: (x − mean x) / √(mean (x − mean x)² + ε). A layer norm before scale and bias.
+    /// `standardize` along an axis: (x − mean x) / √(mean (x − mean x)² + ε): a layer norm before
+    /// scale and bias.
     #[track_caller]
     pub fn standardize(&self, axis: usize, epsilon: f64) -> Tensor {
         let epsilon = Scalar::of(epsilon);
         Tensor::apply(Normalize { kind: NormalizeKind::Standardize, axis, epsilon }, &[self])
     }
 
-    /// `rms_normalize` along an axis: x / √(mean x² + ε). An RMS norm before its scale.
+    /// `rms_normalize` along an axis: x / √(mean x² + ε): an RMS norm before its scale.
     #[track_caller]
     pub fn rms_normalize(&self, axis: usize, epsilon: f64) -> Tensor {
         let epsilon = Scalar::of(epsilon);
         Tensor::apply(Normalize { kind: NormalizeKind::Rms, axis, epsilon }, &[self])
     }
 
-    /// `softmax_cross_entropy`: the loss of each row of logits (`self`) against its label; the last axis vanishes.
+    /// `softmax_cross_entropy`: the loss of each row of logits (`self`) against its label. The
+    /// last axis is removed.
     #[track_caller]
     pub fn softmax_cross_entropy(&self, labels: &Tensor) -> Tensor {
         Tensor::apply(SoftmaxCrossEntropy {}, &[self, labels])
@@ -173,8 +179,8 @@ impl Tensor {
         Tensor::apply(Cumulative { kind: CumulativeKind::Min, axis, reverse: false }, &[self])
     }
 
-    /// For each integer of `self` a row with a one at that class and zeros elsewhere, along a new last axis. A number that is no
-    /// class gives a row of zeros.
+    /// One-hot rows along a new last axis: for each integer of `self`, one at that class and
+    /// zeros elsewhere. A number outside the classes gives a row of zeros.
     #[track_caller]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Tensor {
         if self.error().is_some() {
@@ -192,7 +198,7 @@ impl Tensor {
         Tensor::iota(wide, shape, self.rank()).eq(labels).convert(dtype)
     }
 
-    /// Rows of a table: `result[i…] = self[indices[i…]]`; indices out of bounds are clamped.
+    /// Rows of a table: `result[i…] = self[indices[i…]]`. Indices out of bounds are clamped.
     #[track_caller]
     pub fn gather_rows(&self, indices: &Tensor) -> Tensor {
         if self.error().is_none() && self.rank() == 0 {
@@ -205,7 +211,7 @@ impl Tensor {
             DType::I32 | DType::I64 => indices.clone(),
             DType::I8 | DType::U8 => indices.convert(DType::I32),
             d if d.is_integer() => indices.convert(DType::I64),
-            // The op's own rule says what is wrong.
+            // The op's own rule reports the error.
             _ => indices.clone(),
         };
         let op = Gather::rows(self.ty(), indices.rank());
@@ -213,7 +219,8 @@ impl Tensor {
         Tensor::apply(op, &[self, &indices.reshape(positions)])
     }
 
-    /// `pad` with `value` around each axis: `padding` holds (before, behind); negative numbers crop.
+    /// `pad` with `value` around each axis: `padding` holds (before, behind). Negative numbers
+    /// crop.
     #[track_caller]
     pub fn pad(&self, padding: &[(i64, i64)], value: impl Operand) -> Tensor {
         let (low, high) = padding.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).unzip();
@@ -221,7 +228,7 @@ impl Tensor {
         Tensor::apply(Pad { low, high, interior: vec![] }, &[self, &value])
     }
 
-    /// All axes from `axis` on as one.
+    /// Merges all axes from `axis` on into one.
     #[track_caller]
     pub fn flatten(&self, axis: usize) -> Tensor {
         if self.error().is_some() {

@@ -1,16 +1,18 @@
-//! Scopes that compute: define by run.
+//! Eager scopes: define by run.
 //!
-//! A list of equations can have the value of each line beside it. In an *eager* scope an equation is evaluated as soon as it is
-//! emitted, if all its operands have values; its results have values then ([`Tensor::value`]). So the builder's tensors, with all their
-//! operators, methods, layers and derivatives, compute at once, without a second set of operations; a program may look at a value and
-//! decide what to do next.
+//! In an *eager* scope an equation is evaluated as soon as it is emitted, if all its operands
+//! have values. Its results then have values too ([`Tensor::value`]). So the builder's tensors,
+//! with all their operators, methods, layers and derivatives, compute at once, without a second
+//! set of operations. A program may read a value and branch on it.
 //!
-//! A child of an eager scope is eager too. Its inputs have values if they are given ([`Scope::input_with_value`]): the closure that is differentiated
-//! at a point runs on that point's values. Inputs without values are symbolic, and so is what depends on them: the tangents of
-//! a linear program, or the closure of a list that is traced.
+//! A child of an eager scope is eager too. Its inputs have values if these are given
+//! ([`Scope::input_with_value`]): a closure that is differentiated at a point runs on the values
+//! of that point. Inputs without values are symbolic, and so are all values that depend on them:
+//! the tangents of a linear program, or the closure of a traced list.
 //!
-//! Evaluation is the graph interpreter's, an equation at a time: over `f64`, rounded to each result's dtype. So what is computed eagerly has
-//! the bits that the interpreter gives to the same equations in a function.
+//! Evaluation is that of the graph interpreter, one equation at a time: over `f64`, rounded to
+//! each result's dtype. So eager results have the bits that the interpreter computes for the same
+//! equations in a function.
 
 use super::build::{Closure, Scope};
 use super::tensor::Tensor;
@@ -24,32 +26,33 @@ use crate::op::Op;
 use crate::ty::TensorType;
 use std::collections::{BTreeMap, HashMap};
 
-/// What an eager scope knows of its values.
+/// Known values of an eager scope.
 #[derive(Default)]
 pub(super) struct Values {
     known: BTreeMap<ValueId, Array<f64>>,
-    /// The results of each equation, by what it computes of what. Looked up only, so its order never matters.
+    /// The results of each equation, keyed by op, operands and regions. Only lookups, so the
+    /// order never matters.
     emitted: HashMap<(Op, Vec<ValueId>, Vec<Region>), Vec<ValueId>>,
 }
 
 impl Values {
-    /// Says what a value is.
+    /// Records the array of a value.
     pub(super) fn set(&mut self, value: ValueId, array: Array<f64>) {
         self.known.insert(value, array);
     }
 
-    /// What a value is, where that is known.
+    /// The array of a value, if known.
     pub(super) fn array(&self, value: ValueId) -> Option<Array<f64>> {
         self.known.get(&value).cloned()
     }
 
-    /// The results of an earlier equation that computes the same of the same.
+    /// The results of an earlier equation with the same op, operands and regions.
     pub(super) fn emitted(&self, equation: &Equation) -> Option<Vec<ValueId>> {
         let key = (equation.op.clone(), equation.operands.clone(), equation.regions.clone());
         self.emitted.get(&key).cloned()
     }
 
-    /// The results' values, if all operands have values.
+    /// The arrays of the results, if all operands have values.
     pub(super) fn evaluate(
         &self,
         equation: &Equation,
@@ -62,7 +65,7 @@ impl Values {
         let Some(operands) = operands.filter(|_| results.iter().all(|ty| ty.extents().is_some())) else {
             return Ok(None);
         };
-        // A body of this equation alone.
+        // A body with only this equation.
         let mut alone = Body::default();
         alone.inputs = equation.operands.iter().map(|v| alone.values.push(body.ty(*v).clone())).collect();
         alone.outputs = results.iter().map(|ty| alone.values.push(ty.clone())).collect();
@@ -74,7 +77,7 @@ impl Values {
         interpret::evaluate(&alone, locations, &operands).map(Some)
     }
 
-    /// Notes an equation that has been emitted, with its results' values.
+    /// Records an emitted equation and the arrays of its results.
     pub(super) fn insert(&mut self, equation: &Equation, arrays: Option<Vec<Array<f64>>>) {
         for (value, array) in equation.results.iter().zip(arrays.into_iter().flatten()) {
             self.known.insert(*value, array);
@@ -85,12 +88,12 @@ impl Values {
 }
 
 impl Scope {
-    /// An outermost scope that evaluates each equation as it is emitted.
+    /// An outermost eager scope.
     pub fn eager() -> Scope {
         Scope::outermost(LocationTable::default(), true)
     }
 
-    /// Adds an input with its value, which only an eager scope remembers.
+    /// Adds an input with its value. Only an eager scope keeps the value.
     pub fn input_with_value(&self, value: &Literal, location: Location) -> Tensor {
         let tensor = self.input_at(value.ty(), location);
         if self.is_eager() {
@@ -103,7 +106,7 @@ impl Scope {
         tensor
     }
 
-    /// What a value is, where that is known.
+    /// The array of a value, if known.
     pub fn known(&self, value: ValueId) -> Option<Array<f64>> {
         self.building().values.array(value)
     }
@@ -113,8 +116,9 @@ impl Scope {
         self.building().body.clone()
     }
 
-    /// The equations that make `outputs`, as a closure in which `inputs` are the explicit inputs, whatever made them. Other inputs of
-    /// this scope that are used are captured. All tensors must be of this scope, of one that it is in, or constants.
+    /// The equations that compute `outputs` from `inputs`, as a closure. `inputs` become explicit
+    /// inputs even if equations define them. Other inputs of this scope that are used are
+    /// captured. All tensors must be constants or belong to this scope or one around it.
     pub fn between(&self, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Closure> {
         let inputs = inputs.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
         let outputs = outputs.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>()?;
@@ -122,7 +126,7 @@ impl Scope {
         let mut needed: IdVec<ValueId, bool> = source.values.ids().map(|_| false).collect();
         outputs.iter().for_each(|v| needed[*v] = true);
         for equation in source.equations.iter().rev() {
-            // An input in the midst of the list is where it begins: what made it does not matter.
+            // The closure begins at its inputs: equations that define them are not needed.
             if equation.results.iter().any(|v| needed[*v] && !inputs.contains(v)) {
                 equation.operands.iter().for_each(|v| needed[*v] = true);
             }
@@ -149,12 +153,12 @@ impl Scope {
     }
 }
 
-/// A part of a body.
+/// An extract of a body.
 struct Taken {
     body: Body,
-    /// The part's value for one of the whole, if it has been met.
+    /// Values of the extract by values of the whole body, as far as visited.
     of: BTreeMap<ValueId, ValueId>,
-    /// Values of the whole that are captured, with what stands for them.
+    /// Captured values of the whole body, each with the value that stands for it.
     captured: Vec<(ValueId, ValueId)>,
 }
 
@@ -199,7 +203,7 @@ mod tests {
         let x = input(&scope, 3.0);
         let y = &x * &x + 1.0;
         assert_eq!(y.item().unwrap(), 10.0);
-        // Each result is rounded to its dtype.
+        // Results are rounded to their dtype.
         let half = Tensor::constant(half::f16::from_f32(1.0));
         let third = scope.enter(|| half.convert(crate::DType::F16) / 3.0);
         assert_eq!(third.item().unwrap(), half::f16::from_f32(1.0 / 3.0).to_f64());
@@ -208,7 +212,7 @@ mod tests {
         assert!(error.message.contains("has no value while the graph is being built"), "{error}");
         let pair =
             scope.input_with_value(&Literal::from_vec(&[2], vec![1.0, 2.0]).unwrap(), Location::Unknown);
-        // Numbers are repeated to the tensor's shape, though no scope has been entered.
+        // Numbers are broadcast to the tensor's shape, even though no scope is entered.
         assert_eq!((&pair * 2.0).sum().item().unwrap(), 6.0);
         assert!(pair.item().unwrap_err().message.contains("2 elements"));
     }
@@ -233,7 +237,7 @@ mod tests {
         let closure = scope.between(std::slice::from_ref(&x), std::slice::from_ref(&end)).unwrap();
         assert_eq!((closure.body.equations.len(), closure.captures.len()), (4, 1));
         assert!(closure.captures[0].is_same(&a));
-        // From the midst: x is another value that is used.
+        // From an intermediate value: x is used too.
         let closure = scope.between(std::slice::from_ref(&middle), std::slice::from_ref(&end)).unwrap();
         assert_eq!((closure.body.equations.len(), closure.captures.len()), (2, 1));
         assert!(closure.captures[0].is_same(&x));

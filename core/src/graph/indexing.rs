@@ -1,5 +1,5 @@
-//! Methods of [`Tensor`] that read and write at indices from data: gathers, scatters and dynamic slices, with the dimension numbers of
-//! `jax.lax` as structs.
+//! Methods of [`Tensor`] that read and write at computed indices: gathers, scatters and dynamic
+//! slices. The dimension numbers of `jax.lax` are structs.
 
 use super::tensor::Tensor;
 use crate::call::ScatterKind;
@@ -9,67 +9,71 @@ use crate::location::Location;
 use crate::op::{DynamicSlice, DynamicUpdateSlice, Gather, Scatter};
 use crate::scalar::Scalar;
 
-/// Which axes are which in a gather; see [`Gather`]. What is not given is empty.
+/// Roles of the axes in a gather; see [`Gather`]. Lists are empty by default.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct GatherDimensionNumbers {
     /// Axes of the result that are window axes, ascending.
     pub offset_dims: Vec<usize>,
     /// Axes of the operand that are dropped, ascending.
     pub collapsed_slice_dims: Vec<usize>,
-    /// For each component of an index vector the axis of the operand it starts.
+    /// For each component of an index vector, the operand axis whose start it gives.
     pub start_index_map: Vec<usize>,
-    /// Axes of the operand that run together with axes of the indices, ascending.
+    /// Batch axes of the operand, ascending.
     pub operand_batching_dims: Vec<usize>,
-    /// Axes of the indices that run together with those, pairwise.
+    /// Batch axes of the indices, parallel to those of the operand.
     pub start_indices_batching_dims: Vec<usize>,
 }
 
-/// What a gather yields for a window that does not lie within the operand.
+/// Result of a gather for a window that does not lie within the operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GatherMode {
     /// Starts are clamped.
     Clip,
-    /// NaN for floats, the least signed and the greatest unsigned integer, and true: lax' `fill` without a value.
+    /// NaN for floats, the least signed and the greatest unsigned integer, and true: `fill` of
+    /// lax without a value.
     Fill,
-    /// This, of the operand's dtype.
+    /// This scalar, of the operand's dtype.
     FillWith(Scalar),
-    /// There is none, the caller promises; computed as [`GatherMode::Clip`], so that nothing is undefined if there is.
+    /// The caller promises that there is no such window. Computed as [`GatherMode::Clip`], so the
+    /// result is defined in any case.
     PromiseInBounds,
 }
 
-/// Which axes are which in a scatter; see [`Scatter`]. What is not given is empty.
+/// Roles of the axes in a scatter; see [`Scatter`]. Lists are empty by default.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ScatterDimensionNumbers {
     /// Axes of the updates that are window axes, ascending.
     pub update_window_dims: Vec<usize>,
     /// Axes of the operand that the updates lack, ascending.
     pub inserted_window_dims: Vec<usize>,
-    /// For each component of an index vector the axis of the operand it starts.
+    /// For each component of an index vector, the operand axis whose start it gives.
     pub scatter_dims_to_operand_dims: Vec<usize>,
-    /// Axes of the operand that run together with axes of the indices, ascending.
+    /// Batch axes of the operand, ascending.
     pub operand_batching_dims: Vec<usize>,
-    /// Axes of the indices that run together with those, pairwise.
+    /// Batch axes of the indices, parallel to those of the operand.
     pub scatter_indices_batching_dims: Vec<usize>,
 }
 
-/// What a scatter does with a window that does not lie within the operand.
+/// Effect of a scatter on a window that does not lie within the operand.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ScatterMode {
-    /// Nothing: lax' `fill_or_drop`.
+    /// No effect: `fill_or_drop` of lax.
     #[default]
     Drop,
     /// Starts are clamped.
     Clip,
-    /// There is none, the caller promises; computed as [`ScatterMode::Drop`], so that nothing is undefined if there is.
+    /// The caller promises that there is no such window. Computed as [`ScatterMode::Drop`], so
+    /// the result is defined in any case.
     PromiseInBounds,
 }
 
-/// How a scatter is done.
+/// Options of a scatter.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ScatterOptions {
-    /// What happens to windows out of bounds.
+    /// Treatment of windows out of bounds.
     pub mode: ScatterMode,
-    /// A promise that no element gets two updates, which makes derivatives shorter. The order of several is fixed without it.
+    /// A promise that no element gets two updates, which makes derivatives shorter. The order of
+    /// updates is fixed even without it.
     pub unique_indices: bool,
 }
 
@@ -79,7 +83,7 @@ impl From<ScatterMode> for ScatterOptions {
     }
 }
 
-/// What lax fills with.
+/// The default fill value of lax.
 fn default_fill(dtype: DType) -> Scalar {
     match dtype {
         d if d.is_float() => Scalar::from_f64(d, f64::NAN),
@@ -118,11 +122,12 @@ macro_rules! scatters {
 }
 
 scatters! {
-    /// `scatter`: windows are replaced by the updates; of several updates of an element the last one wins.
+    /// `scatter`: windows are replaced by the updates. Of several updates of an element the last
+    /// one wins.
     scatter Replace;
     /// `scatter_add`: updates are added, in their order.
     scatter_add Add;
-    /// `scatter_mul`: multiplied with updates, in their order.
+    /// `scatter_mul`: elements are multiplied by updates, in their order.
     scatter_mul Mul;
     /// `scatter_min`: the least of each element and its updates.
     scatter_min Min;
@@ -131,7 +136,8 @@ scatters! {
 }
 
 impl Tensor {
-    /// `gather`: windows of extents `slice_sizes` at positions from indices, whose last axis is the index vector.
+    /// `gather`: windows of extents `slice_sizes` at computed positions. The last axis of the
+    /// indices is the index vector.
     #[track_caller]
     pub fn gather<D: Into<Dim>>(
         &self,
@@ -156,8 +162,9 @@ impl Tensor {
         Tensor::apply(op, &[self, indices])
     }
 
-    /// `dynamic_slice`: a box of extents `slice_sizes` that begins at `starts`, clamped so that it lies within the tensor. Starts are integer
-    /// scalars, one for each axis, or one vector of them all.
+    /// `dynamic_slice`: a box of extents `slice_sizes` that begins at `starts`, clamped so that
+    /// the box lies within the tensor. Starts are integer scalars, one for each axis, or one
+    /// vector of all.
     #[track_caller]
     pub fn dynamic_slice<D: Into<Dim>>(
         &self,
@@ -170,8 +177,9 @@ impl Tensor {
         Tensor::apply(DynamicSlice { slice_sizes }, &operands)
     }
 
-    /// `dynamic_update_slice`: `self` with the box that begins at `starts` replaced by `update`. Starts are integer scalars, one for each axis, or one
-    /// vector of them all; they are clamped so that the box lies within the tensor.
+    /// `dynamic_update_slice`: `self` with the box that begins at `starts` replaced by `update`.
+    /// Starts are integer scalars, one for each axis, or one vector of all. They are clamped so
+    /// that the box lies within the tensor.
     #[track_caller]
     pub fn dynamic_update_slice(&self, update: &Tensor, starts: &[&Tensor]) -> Tensor {
         let starts = scalars(starts);
@@ -179,7 +187,8 @@ impl Tensor {
         Tensor::apply(DynamicUpdateSlice {}, &operands)
     }
 
-    /// [`dynamic_slice`](Self::dynamic_slice) of `size` elements along one axis, of all along the others.
+    /// [`dynamic_slice`](Self::dynamic_slice) of `size` elements along one axis and of all
+    /// elements along the others.
     #[track_caller]
     pub fn dynamic_slice_in_dim(&self, start: &Tensor, size: impl Into<Dim>, axis: usize) -> Tensor {
         let mut sizes = self.shape().to_vec();
@@ -188,7 +197,7 @@ impl Tensor {
         self.dynamic_slice(&self.along(start, axis).iter().collect::<Vec<_>>(), sizes)
     }
 
-    /// The element at an index along an axis, which vanishes; the index is clamped.
+    /// The element at an index along an axis, which is removed. The index is clamped.
     #[track_caller]
     pub fn dynamic_index_in_dim(&self, index: &Tensor, axis: usize) -> Tensor {
         let mut shape = self.shape().to_vec();
@@ -200,7 +209,8 @@ impl Tensor {
         slice.reshape(shape)
     }
 
-    /// [`dynamic_update_slice`](Self::dynamic_update_slice) that begins at 0 along all axes but one.
+    /// [`dynamic_update_slice`](Self::dynamic_update_slice) that begins at 0 along all other
+    /// axes.
     #[track_caller]
     pub fn dynamic_update_slice_in_dim(&self, update: &Tensor, start: &Tensor, axis: usize) -> Tensor {
         if axis >= self.rank() {
@@ -209,14 +219,14 @@ impl Tensor {
         self.dynamic_update_slice(update, &self.along(start, axis).iter().collect::<Vec<_>>())
     }
 
-    /// Starts that are 0 but along one axis.
+    /// Starts with `start` for one axis and 0 for the others.
     fn along(&self, start: &Tensor, axis: usize) -> Vec<Tensor> {
         let zero = Tensor::constant(0i32);
         (0..self.rank()).map(|a| if a == axis { start.clone() } else { zero.clone() }).collect()
     }
 }
 
-/// Starts as scalars, if they are given as one vector.
+/// Starts as scalars. If they are one vector, it is split.
 #[track_caller]
 fn scalars(starts: &[&Tensor]) -> Vec<Tensor> {
     match starts {

@@ -1,4 +1,5 @@
-//! Running a body in place: its equations are emitted one by one on given tensors, each with its own location.
+//! Inlining a body: its equations are emitted in order on given tensors, each with its own
+//! location.
 
 use super::build::Scope;
 use super::{Body, ValueId};
@@ -8,8 +9,8 @@ use crate::id::IdVec;
 
 /// The outputs of `body` for `operands`, one for each input.
 ///
-/// The body's locations must be those of the function that is being built, as a region's are. Equations go to the innermost scope
-/// among those of their operands.
+/// The body's locations must be those of the function being built, as for a region. Equations go
+/// to the innermost scope among those of their operands.
 pub fn inline(body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     assert_eq!(operands.len(), body.inputs.len(), "inline: a tensor for each input");
     let scope = Scope::current()
@@ -32,7 +33,7 @@ pub fn inline(body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(body.outputs.iter().map(|v| of(&values, *v)).collect())
 }
 
-/// The outputs as [`inline`] gives them, or poison for each.
+/// The outputs of [`inline`], or poison for each on an error.
 pub(crate) fn inline_or_poison(body: &Body, operands: &[Tensor]) -> Vec<Tensor> {
     inline(body, operands).unwrap_or_else(|error| vec![Tensor::poisoned(error); body.outputs.len()])
 }

@@ -1,14 +1,17 @@
-//! The Graph stage: programs of named functions, each a static single-assignment list of equations over typed tensors.
+//! The Graph stage: programs of named functions, each a static single-assignment list of
+//! equations over typed tensors.
 //!
-//! A [`Program`] holds [`Function`]s; a function has a signature (inputs and outputs with names and roles) and a
-//! [`Body`]. A body is closed: an equation uses only inputs of its body and results of earlier equations of the same body.
-//! An op may hold regions, which are bodies again; what a region needs from outside is passed to it as an operand.
+//! A [`Program`] holds [`Function`]s. A function has a signature (inputs and outputs with names
+//! and roles) and a [`Body`]. A body is closed: an equation uses only inputs of its body and
+//! results of earlier equations of the same body. An op may hold regions, which are bodies too. A
+//! value from outside is passed to a region as an operand.
 //!
-//! Shapes may contain dimension variables ([`crate::Dim`]); [`Function::bind`] replaces them by numbers, which compiling
-//! begins with.
+//! Shapes may contain dimension variables ([`crate::Dim`]). [`Function::bind`] replaces them by
+//! numbers, as the first step of compiling.
 //!
-//! Functions are built by [`build::FunctionBuilder`] with [`tensor::Tensor`]s, parsed from text, or made from other
-//! functions (differentiation, passes). Whatever its origin, a function is checked by [`verify()`] before it is used.
+//! Functions are built by [`build::FunctionBuilder`] with [`tensor::Tensor`]s, parsed from text,
+//! or derived from other functions (differentiation, passes). [`verify()`] checks every function
+//! before it is used, whatever its origin.
 
 pub mod build;
 mod callees;
@@ -63,37 +66,38 @@ pub struct Program {
 pub struct Function {
     /// Unique in the program.
     pub name: String,
-    /// What goes in, parallel to `body.inputs`.
+    /// Inputs, parallel to `body.inputs`.
     pub inputs: Vec<Input>,
-    /// What comes out, parallel to `body.outputs`.
+    /// Outputs, parallel to `body.outputs`.
     pub outputs: Vec<Output>,
     /// The computation.
     pub body: Body,
-    /// Where the equations come from.
+    /// Source locations of the inputs and equations.
     pub locations: LocationTable,
 }
 
 /// An input of a function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Input {
-    /// Unique among the inputs; for parameters and state a key path, such as `layers.0.weight`.
+    /// Unique among the inputs. Parameters and state have a key path, such as `layers.0.weight`.
     pub name: String,
-    /// Who provides it.
+    /// Source of the value.
     pub role: InputRole,
-    /// Where it was declared.
+    /// Source location of the declaration.
     pub location: LocationId,
 }
 
-/// Who provides an input, and what becomes of it.
+/// Source of an input, and whether a run replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum InputRole {
-    /// Given anew at each run.
+    /// Passed to each run.
     Input,
-    /// A variable of the session, only read.
+    /// A variable of the session, read only.
     Param,
-    /// A variable of the session, replaced by the state output of the same name when the run ends.
+    /// A variable of the session. At the end of the run the state output of the same name
+    /// replaces it.
     State,
-    /// A key for random numbers, `u32[2]`, given anew at each run.
+    /// A key for random numbers, `u32[2]`, passed to each run.
     Key,
 }
 
@@ -102,17 +106,18 @@ pub enum InputRole {
 pub struct Output {
     /// Unique among the outputs.
     pub name: String,
-    /// Who receives it.
+    /// Destination of the value.
     pub role: OutputRole,
 }
 
-/// Who receives an output.
+/// Destination of an output.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum OutputRole {
-    /// The caller.
+    /// Returned to the caller.
     Output,
-    /// The variable of the session of that name. If there is a state input of that name its type is the same;
-    /// if not, the output creates the variable (that is how `init` functions work).
+    /// Stored in the session variable of the same name. A state input of that name must have the
+    /// same type. Without such an input, the output creates the variable (`init` functions work
+    /// this way).
     State,
 }
 
@@ -121,30 +126,31 @@ pub enum OutputRole {
 pub struct Body {
     /// The type of every value.
     pub values: IdVec<ValueId, TensorType>,
-    /// Values that come from outside.
+    /// Parameters of the body.
     pub inputs: Vec<ValueId>,
-    /// In an order in which each value is defined before it is used.
+    /// Equations, each after the definitions of its operands.
     pub equations: Vec<Equation>,
-    /// Values that go outside; a value may occur more than once, and be an input.
+    /// Returned values. A value may occur more than once, and may be an input.
     pub outputs: Vec<ValueId>,
 }
 
 /// `results = op(operands)`.
 ///
-/// Two equations are equal, and have the same hash, if they compute the same. Their locations do not count: they say where
-/// the code comes from, for messages, and never decide what is computed. So bodies and regions are compared without
-/// locations too. The text of [`print()`] with [`PrintOptions::locations`] shows a difference in locations.
+/// Two equations are equal, and have the same hash, if they compute the same. Locations do not
+/// count: they serve messages only and never affect the computation. So bodies and regions are
+/// compared without locations too. The text of [`print()`] with [`PrintOptions::locations`] shows
+/// a difference in locations.
 #[derive(Clone, Debug)]
 pub struct Equation {
-    /// What is computed, with its attributes.
+    /// The op with its attributes.
     pub op: Op,
-    /// Values of the body defined earlier.
+    /// Values defined earlier in the body.
     pub operands: Vec<ValueId>,
-    /// Values defined here.
+    /// Values defined by this equation.
     pub results: Vec<ValueId>,
     /// Bodies that the op runs; empty for most ops.
     pub regions: Vec<Region>,
-    /// Where it comes from.
+    /// Source location.
     pub location: LocationId,
 }
 
@@ -188,7 +194,7 @@ impl Program {
         Self::default()
     }
 
-    /// A program of these functions; their names must differ.
+    /// A program of these functions. Their names must differ.
     pub fn from_functions(functions: Vec<Function>) -> Result<Self> {
         let mut names = BTreeSet::new();
         match functions.iter().find(|f| !names.insert(&f.name)) {
@@ -214,7 +220,7 @@ impl Program {
         })
     }
 
-    /// Adds a function; its name must be new.
+    /// Adds a function. Its name must be new.
     pub fn add(&mut self, function: Function) -> Result<()> {
         if self.functions.iter().any(|f| f.name == function.name) {
             return Err(Diagnostic::new(format!("function `@{}` is defined twice", function.name))
@@ -254,7 +260,7 @@ impl Function {
         self.outputs.iter().position(|o| o.name == name && o.role == role)
     }
 
-    /// Names of the dimension variables that occur, sorted.
+    /// Names of all dimension variables in the function, sorted.
     pub fn variables(&self) -> BTreeSet<Arc<str>> {
         let mut names = BTreeSet::new();
         self.body.collect_variables(&mut names);
@@ -262,9 +268,10 @@ impl Function {
         names
     }
 
-    /// The same function for given values of its dimension variables; none remains.
+    /// The same function with values for its dimension variables. All must be bound.
     ///
-    /// Types are inferred anew, so a binding for which a shape rule fails is found here, with the equation's location.
+    /// Types are inferred again. If a shape rule fails with this binding, the error is reported
+    /// here, at the equation's location.
     pub fn bind(&self, binding: &Binding) -> Result<Function> {
         let body = Binder { binding, locations: &self.locations, bound: HashMap::new() }
             .body(&self.body)
@@ -284,7 +291,7 @@ impl Body {
         values.iter().map(|v| self.values[*v].clone()).collect()
     }
 
-    /// For each value the equation that defines it; nothing for inputs.
+    /// For each value the index of the equation that defines it; `None` for inputs.
     pub fn definitions(&self) -> IdVec<ValueId, Option<usize>> {
         let mut definitions: IdVec<ValueId, Option<usize>> = self.values.ids().map(|_| None).collect();
         for (i, equation) in self.equations.iter().enumerate() {
@@ -308,11 +315,11 @@ impl Body {
     }
 }
 
-/// Puts numbers in the place of dimension variables.
+/// Replaces dimension variables by numbers.
 struct Binder<'a> {
     binding: &'a Binding,
     locations: &'a LocationTable,
-    /// Functions that are called, by the address of their body.
+    /// Bound callees, by the address of the unbound body.
     bound: HashMap<usize, Region>,
 }
 

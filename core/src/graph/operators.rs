@@ -1,7 +1,8 @@
 //! Overloaded operators and elementwise methods of [`Tensor`].
 //!
-//! Ops themselves take operands of equal shapes, as `jax.lax` does. The operators here broadcast as NumPy does: shapes are aligned
-//! at their last axes, and an extent of 1 or a missing axis is repeated. Numbers of Rust take the dtype of the tensor they meet.
+//! Ops take operands of equal shapes, as `jax.lax` does. The operators here broadcast as NumPy
+//! does: shapes are aligned at their last axes, and an extent of 1 or a missing axis is repeated.
+//! A Rust number takes the dtype of the other operand.
 
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
@@ -17,56 +18,59 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 impl Tensor {
-    /// One number everywhere, with the dtype and shape of `self`.
+    /// A tensor of the dtype and shape of `self` with all elements `value`.
     #[track_caller]
     pub fn full_like(&self, value: f64) -> Tensor {
         self.splat(Scalar::from_f64(self.dtype(), value))
     }
 
-    /// Zeros of a type.
+    /// A tensor of zeros of a type.
     #[track_caller]
     pub fn zeros(ty: &TensorType) -> Tensor {
         Tensor::full(ty, Scalar::zero(ty.dtype))
     }
 
-    /// One element everywhere, in a type of its dtype.
+    /// A tensor of a type with all elements `value`, which has its dtype.
     #[track_caller]
     pub fn full(ty: &TensorType, value: Scalar) -> Tensor {
         let scalar = Tensor::constant(Literal::full(&[], value));
         if ty.rank() == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) }
     }
 
-    /// Zeros of the dtype and shape of `self`.
+    /// A tensor of zeros of the dtype and shape of `self`.
     #[track_caller]
     pub fn zeros_like(&self) -> Tensor {
         self.full_like(0.0)
     }
 
-    /// Ones of the dtype and shape of `self`.
+    /// A tensor of ones of the dtype and shape of `self`.
     #[track_caller]
     pub fn ones_like(&self) -> Tensor {
         self.full_like(1.0)
     }
 
-    /// One element everywhere, with the shape of `self`.
+    /// A tensor of the shape of `self` with all elements `value`.
     #[track_caller]
     pub fn splat(&self, value: Scalar) -> Tensor {
         if self.error().is_some() {
             return self.clone();
         }
-        // A tensor with a value may be computed with outside of any function; what is like it belongs where it does.
+        // Without a current scope `self` may be an eager tensor. The new tensor then belongs to
+        // its scope.
         let nowhere = super::build::Scope::current().is_none();
         let _entered = self.scope().filter(|_| nowhere).map(super::build::Scope::entered);
         Tensor::full(self.ty(), value)
     }
 
-    /// `broadcast_in_dim`: axis i of `self` becomes axis `dims[i]` of the result; others are repeated.
+    /// `broadcast_in_dim`: axis i of `self` becomes axis `dims[i]` of the result. The other axes
+    /// are repeated.
     #[track_caller]
     pub fn broadcast_in_dim(&self, shape: Vec<Dim>, dims: &[usize]) -> Tensor {
         Tensor::apply(BroadcastInDim { shape, dims: dims.to_vec() }, &[self])
     }
 
-    /// Repeats as NumPy does: axes are aligned at the last, extents of 1 and missing axes are repeated.
+    /// Broadcasts as NumPy does: shapes are aligned at their last axes; extents of 1 and missing
+    /// axes are repeated.
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[Dim]) -> Tensor {
         if self.error().is_some() || self.shape() == shape {
@@ -85,14 +89,16 @@ impl Tensor {
         self.broadcast_in_dim(shape.to_vec(), &dims)
     }
 
-    /// A poisoned tensor whose error says where; the function's builder learns of it. A tensor that is poisoned already keeps its error.
+    /// A poisoned tensor whose error names its place. The function's builder records the error.
+    /// If the tensor is already poisoned, its error is kept.
     #[track_caller]
     pub(crate) fn fail(&self, error: Diagnostic) -> Tensor {
         Tensor::fail_of(&[self], error)
     }
 
-    /// What an operation of the library gives for operands that it refuses: a poisoned tensor whose error says where the operation is
-    /// and where the operands were made. The function's builder learns of it. Of operands that are poisoned already, the first error is kept.
+    /// The result of a library operation that refuses its operands: a poisoned tensor whose error
+    /// names the places of the operation and of the operands. The function's builder records the
+    /// error. If operands are already poisoned, the first error is kept.
     #[track_caller]
     pub fn fail_of(operands: &[&Tensor], error: Diagnostic) -> Tensor {
         if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
@@ -109,14 +115,14 @@ impl Tensor {
         Tensor::poisoned(error)
     }
 
-    /// The operation `name` is asked for an axis that the tensor does not have.
+    /// The error of operation `name` for an axis that the tensor does not have.
     #[track_caller]
     pub(crate) fn no_axis(&self, name: &str, axis: usize) -> Tensor {
         let error = Diagnostic::new(format!("{name}: {} has no axis {axis}", self.ty()));
         self.fail(error.help(crate::op::axes_of(self.rank())))
     }
 
-    /// Both operands broadcast to a common shape.
+    /// Broadcasts both operands to a common shape.
     #[track_caller]
     fn align(&self, other: &Tensor) -> (Tensor, Tensor) {
         if self.shape() == other.shape() || self.error().is_some() || other.error().is_some() {
@@ -133,7 +139,8 @@ impl Tensor {
             let (a, b) = (extent(self, axis), extent(other, axis));
             shape.push(if a == one { b } else { a });
         }
-        // If extents differ, one of the two broadcasts cannot succeed; the op's own rule then names both types.
+        // If extents differ, one of the broadcasts would fail. The op's own rule is left to
+        // report it, since it names both types.
         let fits = |t: &Tensor| {
             (0..rank).all(|axis| {
                 let e = extent(t, axis);
@@ -167,7 +174,8 @@ impl Tensor {
         Tensor::apply(op, &[&a, &b])
     }
 
-    /// `select`: elements of `on_true` where `self` (bool) is true, else of `on_false`; all broadcast to the shape of the choices.
+    /// `select`: elements of `on_true` where `self` (bool) is true, else of `on_false`. All
+    /// operands are broadcast to the shape of the choices.
     #[track_caller]
     pub fn select(&self, on_true: &Tensor, on_false: &Tensor) -> Tensor {
         let (x, y) = on_true.align(on_false);
@@ -176,40 +184,44 @@ impl Tensor {
         Tensor::apply(Select {}, &[&pred, &x, &y])
     }
 
-    /// `select_n`: elements of the case with the number that `self` (bool or i32, a scalar or of the cases' shape) has; a number out of range
-    /// counts as the nearest in range.
+    /// `select_n`: elements of the case whose number `self` holds (bool or i32, a scalar or of
+    /// the cases' shape). Numbers out of range are clamped.
     #[track_caller]
     pub fn select_n(&self, cases: &[&Tensor]) -> Tensor {
         let operands: Vec<&Tensor> = std::iter::once(self).chain(cases.iter().copied()).collect();
         Tensor::apply(SelectN {}, &operands)
     }
 
-    /// `integer_pow`: `self` to a fixed power, by repeated squaring. Negative powers are for floats.
+    /// `integer_pow`: `self` to a fixed power, by repeated squaring. Negative powers are defined
+    /// for floats only.
     #[track_caller]
     pub fn integer_pow(&self, exponent: i64) -> Tensor {
         Tensor::apply(IntegerPow { exponent }, &[self])
     }
 
-    /// `polygamma`: the derivative of that order of [`Tensor::digamma`]; order 0 is that function itself.
+    /// `polygamma`: the derivative of order `order` of [`Tensor::digamma`]. Order 0 is `digamma`
+    /// itself.
     #[track_caller]
     pub fn polygamma(&self, order: usize) -> Tensor {
         Tensor::apply(Polygamma { order }, &[self])
     }
 
-    /// `nextafter`: the float next to `self` in the direction of `other`. Shapes broadcast; a number takes the tensor's dtype.
+    /// `nextafter`: the float next to `self` in the direction of `other`. Shapes broadcast; a
+    /// Rust number takes the tensor's dtype.
     #[track_caller]
     pub fn nextafter(&self, other: impl Operand) -> Tensor {
         let (a, b) = self.align(&other.beside(self));
         Tensor::apply(NextAfter {}, &[&a, &b])
     }
 
-    /// `checkpoint_name`: the value, under a name that a checkpoint around it may speak of.
+    /// `checkpoint_name`: the value with a name to which an enclosing checkpoint may refer.
     #[track_caller]
     pub fn checkpoint_name(&self, name: &str) -> Tensor {
         Tensor::apply(crate::op::CheckpointName { name: name.into() }, &[self])
     }
 
-    /// `reduce_precision`: `self` rounded to a float format of so many bits, in its dtype.
+    /// `reduce_precision`: `self` rounded to a float format with these numbers of bits, in its
+    /// own dtype.
     #[track_caller]
     pub fn reduce_precision(&self, exponent_bits: usize, mantissa_bits: usize) -> Tensor {
         Tensor::apply(ReducePrecision { exponent_bits, mantissa_bits }, &[self])
@@ -221,22 +233,23 @@ impl Tensor {
         Tensor::apply(Clamp {}, &[&low.beside(self), self, &high.beside(self)])
     }
 
-    /// The strong product: `coefficient · self`, and 0 wherever `self` is 0, even if the coefficient is infinite or NaN.
+    /// The strong product: `coefficient · self`, but 0 wherever `self` is 0, even if the
+    /// coefficient is infinite or NaN.
     #[track_caller]
     pub fn scaled_by(&self, coefficient: &Tensor) -> Tensor {
         coefficient.binary(Binary::MulZero, self)
     }
 }
 
-/// A Rust number beside a tensor.
+/// A Rust number as operand.
 pub trait Number: Copy {
     /// As an element of `dtype`.
     fn to_scalar(self, dtype: DType) -> Scalar;
 }
 
-/// What may stand beside a tensor in a method of two operands: a tensor, or a number of Rust.
+/// Second operand of a method: a tensor or a Rust number.
 pub trait Operand {
-    /// As a tensor; a number takes dtype and shape of `tensor`.
+    /// As a tensor. A number takes dtype and shape of `tensor`.
     fn beside(self, tensor: &Tensor) -> Tensor;
 }
 

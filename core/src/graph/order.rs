@@ -1,4 +1,4 @@
-//! Methods of [`Tensor`] that compare elements with each other: sorting and the greatest ones.
+//! Methods of [`Tensor`] that order elements: sorting and the greatest ones.
 
 use super::tensor::Tensor;
 use crate::dtype::DType;
@@ -13,7 +13,7 @@ impl Tensor {
 
     /// `sort` of several operands of one shape in the order of the first `num_keys`.
     ///
-    /// An error poisons the only result that there is then.
+    /// On an error there is one result, which is poisoned.
     #[track_caller]
     pub fn sort_by(operands: &[&Tensor], axis: usize, num_keys: usize) -> Vec<Tensor> {
         Tensor::apply_many(Sort { axis, num_keys }, operands)
@@ -25,7 +25,8 @@ impl Tensor {
         Tensor::apply(Argsort { axis, descending: false }, &[self])
     }
 
-    /// `take_along_axis`: `result[…, i, …] = self[…, indices[…, i, …], …]`; an index out of bounds is clamped.
+    /// `take_along_axis`: `result[…, i, …] = self[…, indices[…, i, …], …]`. Indices out of bounds
+    /// are clamped.
     #[track_caller]
     pub fn take_along_axis(&self, indices: &Tensor, axis: usize) -> Tensor {
         let indices = match indices.dtype() {
@@ -36,7 +37,8 @@ impl Tensor {
         Tensor::apply(TakeAlongAxis { axis, permutation: false }, &[self, &indices])
     }
 
-    /// `top_k`: the `k` greatest elements along an axis, the greatest first, and their positions as i32.
+    /// `top_k`: the `k` greatest elements along an axis, the greatest first, and their positions
+    /// as i32.
     #[track_caller]
     pub fn top_k(&self, k: usize, axis: usize) -> (Tensor, Tensor) {
         let mut results = Tensor::apply_many(TopK { axis, k }, &[self]);

@@ -1,8 +1,10 @@
-//! Text of the Graph stage; `docs/ir.md` has the grammar, [`super::parse`] reads it back.
+//! Printer of the text of the Graph stage. `docs/ir.md` has the grammar; [`super::parse`] reads
+//! the text.
 //!
-//! Values are numbered through the whole function, regions included, in the order in which the text defines them. Inputs of functions
-//! have names, and so have inputs of regions that stand for them; these do not show their number. What the verifier rejects is printed too, with `%?` for values that nothing defines: a dump of a broken
-//! graph is when one wants to see it.
+//! Values are numbered through the whole function, including regions, in the order of their
+//! definition in the text. Inputs of functions have names, and so have the region inputs that
+//! stand for them; these names replace the number. Invalid functions are printed too, with `%?`
+//! for undefined values, since dumps are needed most for broken graphs.
 
 use super::{Body, Equation, Function, InputRole, OutputRole, Program, ValueId};
 use crate::id::Id;
@@ -13,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
-/// What is printed besides the program itself.
+/// Additional items to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PrintOptions {
     /// The location of every input and equation, and the table of locations.
@@ -57,7 +59,7 @@ struct Printer {
     locations: bool,
 }
 
-/// Names of a body's values, with their `%`; nothing where a value is not defined (yet).
+/// Names of a body's values, with their `%`; `None` for a value that is not defined (yet).
 type Names = Vec<Option<Rc<str>>>;
 
 macro_rules! put {
@@ -128,7 +130,7 @@ impl Printer {
         self.out.push_str("}\n");
     }
 
-    /// Equations and `return`.
+    /// Prints equations and `return`.
     fn body(&mut self, body: &Body, mut names: Names, depth: usize) {
         for equation in &body.equations {
             self.equation(body, equation, &mut names, depth);
@@ -159,7 +161,7 @@ impl Printer {
         }
         self.location(equation.location);
         self.out.push('\n');
-        // What is called is printed once, in front.
+        // Callees are printed once, before the function.
         for (k, region) in equation.regions.iter().enumerate().filter(|_| equation.op.callee().is_none()) {
             self.indent(depth + 1);
             self.out.push_str("region ");
@@ -167,7 +169,7 @@ impl Printer {
         }
     }
 
-    /// A body that sees its own inputs only.
+    /// Prints a body that sees its own inputs only.
     fn closed(&mut self, region: &Body, known: &[Option<String>], depth: usize) {
         self.out.push('(');
         let mut names: Names = vec![None; region.values.len()];
@@ -187,7 +189,8 @@ impl Printer {
         self.out.push_str("}\n");
     }
 
-    /// The names of a region's inputs that stand for something with a name: `%w` for `%w`, `%x.t` for what `%x` is at a step.
+    /// The names of region inputs that stand for named values: `%w` for `%w`, `%x.t` for the
+    /// slice of `%x` at a step.
     fn inputs(&self, equation: &Equation, region: usize, names: &Names) -> Vec<Option<String>> {
         let mut taken = HashSet::new();
         let of = |i: usize| {

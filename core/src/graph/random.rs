@@ -1,8 +1,10 @@
 //! Random numbers: methods of a [`Tensor`] that is a key, `u32[2]`.
 //!
-//! Everything is made of [`random_bits`](Tensor::random_bits), Philox 4x32-10 of the key and the number of the element. So a key gives the same numbers
-//! on every machine and in every fusion, and there is no state: **a key is used once**. Drawing twice from one key gives the same bits twice,
-//! and splitting it counts as drawing; [`split_key`](Tensor::split_key) and [`fold_in`](Tensor::fold_in) make new ones.
+//! All numbers are built from [`random_bits`](Tensor::random_bits): Philox 4x32-10 of the key and
+//! the element's index. So a key gives the same numbers on every machine and in every fusion, and
+//! there is no state: **a key is used once**. Drawing twice from one key gives the same bits
+//! twice, and splitting it counts as drawing. [`split_key`](Tensor::split_key) and
+//! [`fold_in`](Tensor::fold_in) derive new keys.
 //!
 //! | method | distribution | construction |
 //! |---|---|---|
@@ -17,14 +19,18 @@
 //! | `permutation` | every order of 0..n | positions in the order of 64 random bits each |
 //! | `dropout_mask` | 0 with probability `rate`, else 1 / (1 − rate) | u ≥ rate |
 //!
-//! Halves are drawn in f32 and rounded once, but for `uniform`, which is exact in its own dtype.
+//! Halves are drawn in f32 and rounded once, except for `uniform`, which is exact in its own
+//! dtype.
 //!
 //! # The tails of a truncated normal
 //!
-//! `truncated_normal` inverts the distribution function as `jax.random` does, so its tails end where erf has no more digits. Between infinite bounds
-//! the numbers go to ±5.2 (f32, halves) or ±8.2 (f64). An interval on one side of 0 has as many different numbers as there are floats between the two
-//! values of erf, which near 1 are 2⁻²⁴ (f32) or 2⁻⁵³ (f64) apart: from 3 to 4 some 44000 in f32, from 5 to 6 ten. Beyond 5.5 (f32, halves) or 8.3 (f64) the
-//! two values are 1, and every number is the one next to the outer bound; to sample there, draw in f64, or `exponential` / low + low.
+//! `truncated_normal` inverts the distribution function as `jax.random` does, so the resolution
+//! of erf limits its tails. Between infinite bounds the numbers reach ±5.2 (f32, halves) or ±8.2
+//! (f64). An interval on one side of 0 has as many different numbers as there are floats between
+//! the two values of erf, which near 1 are 2⁻²⁴ (f32) or 2⁻⁵³ (f64) apart: from 3 to 4 some 44000
+//! in f32, from 5 to 6 ten. Beyond 5.5 (f32, halves) or 8.3 (f64) both values are 1, and every
+//! number is the neighbour of the outer bound. To sample there, draw in f64, or `exponential` /
+//! low + low.
 
 use super::operators::Operand;
 use super::tensor::Tensor;
@@ -37,14 +43,15 @@ use crate::op::RandomBits;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
-/// What a key is mixed with before a number is folded in, so that the new key is none of those that it is split into: two words of π.
+/// Two words of π, xored into a key by [`Tensor::fold_in`], so that the new key differs from all
+/// keys that `split_key` derives.
 const FOLD: [u32; 2] = [0x243f_6a88, 0x85a3_08d3];
 
 fn dims<D: Into<Dim>>(shape: impl IntoIterator<Item = D>) -> Vec<Dim> {
     shape.into_iter().map(Into::into).collect()
 }
 
-/// The dtype that numbers of `dtype` are drawn in.
+/// The dtype in which numbers of `dtype` are drawn.
 fn wide(dtype: DType) -> DType {
     if dtype.is_half() { DType::F32 } else { dtype }
 }
@@ -57,18 +64,18 @@ fn below(dtype: DType, value: f64) -> Scalar {
         dtype,
         match scalar.to_f64() {
             v if v > 0.0 => scalar.bits() - 1,
-            // The least subnormal number, negative.
+            // The negative subnormal number of least magnitude.
             0.0 => sign | 1,
             _ => scalar.bits() + 1,
         },
     )
 }
 
-/// What is wrong with bounds whose values are known and leave no number of a dtype between them.
+/// The error for bounds with known values between which no number of the dtype lies.
 fn nothing_between(dtype: DType, low: &Tensor, high: &Tensor) -> Option<Diagnostic> {
     let [low, high] = [low, high].map(|t| Some(t.value().ok()?.convert(dtype).convert(DType::F64)));
     let (low, high) = (low?, high?);
-    // Aligned at their last axes; where they do not fit, broadcasting says so.
+    // Shapes are aligned at their last axes. If they do not fit, broadcasting reports it.
     let rank = low.shape().len().max(high.shape().len());
     let extent = |l: &Literal, axis: usize| match (axis + l.shape().len()).checked_sub(rank) {
         Some(i) => l.shape()[i],
@@ -93,7 +100,8 @@ impl Tensor {
         Tensor::apply(RandomBits { dtype, shape: dims(shape) }, &[self])
     }
 
-    /// `count` new keys out of a key (`self`): use these, and not the old one, from then on.
+    /// Derives `count` new keys from a key (`self`). Use these, and not the old one, from then
+    /// on.
     #[track_caller]
     pub fn split_key(&self, count: usize) -> Vec<Tensor> {
         let _user = Location::caller().attributed();
@@ -101,15 +109,18 @@ impl Tensor {
         (0..count as i64).map(|i| keys.slice_axis(0, i, i + 1).reshape([2usize])).collect()
     }
 
-    /// The same keys as one tensor, `u32[count, 2]`, to be mapped over.
+    /// The keys of [`split_key`](Self::split_key) as one tensor, `u32[count, 2]`, for use with
+    /// `map`.
     #[track_caller]
     pub fn split_keys(&self, count: impl Into<Dim>) -> Tensor {
         self.random_bits(DType::U32, [count.into(), Dim::constant(2)])
     }
 
-    /// A new key out of a key (`self`) and an integer scalar, such as the number of a step or a layer; the key can be folded with others, too.
+    /// Derives a new key from a key (`self`) and an integer scalar, such as the number of a step
+    /// or a layer. The old key can be folded with other integers too.
     ///
-    /// The new key is two words of Philox under the old key, xored with the integer's low and high words and a constant.
+    /// The new key is two words of Philox under the old key, xored with the integer's low and
+    /// high words and a constant.
     #[track_caller]
     pub fn fold_in(&self, number: impl Operand) -> Tensor {
         let number = number.beside(&Tensor::zeros(&TensorType::scalar(DType::I64)));
@@ -121,7 +132,7 @@ impl Tensor {
             return self.fail(error.help("a number that is folded into a key is an integer scalar"));
         }
         let _user = Location::caller().attributed();
-        // Of 64 bits with its sign, whatever its dtype.
+        // As 64 bits with sign extension, whatever the dtype.
         let number = number.convert(DType::I64).convert(DType::U64);
         let word = |t: Tensor| t.convert(DType::U32).reshape([1usize]);
         let (low, high) = (word(number.clone()), word(number.shift_right_logical(32)));
@@ -130,7 +141,8 @@ impl Tensor {
         self.xor(&words).xor(Tensor::constant(fold)).random_bits(DType::U32, [2usize])
     }
 
-    /// Floats evenly from [0, 1) out of a key (`self`): random bits become the mantissa of a number in [1, 2), less 1.
+    /// Floats uniform in [0, 1) from a key (`self`). Random bits become the mantissa of a number
+    /// in [1, 2), from which 1 is subtracted.
     #[track_caller]
     pub fn uniform<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
         let shape = dims(shape);
@@ -141,7 +153,8 @@ impl Tensor {
             }
             DType::F32 | DType::F16 | DType::BF16 => {
                 let bits = self.random_bits(DType::U32, shape);
-                // A half takes as many bits as it has, so that nothing is rounded up to 1.
+                // A half uses as many bits as its mantissa has, so that no number is rounded up
+                // to 1.
                 let digits = match dtype {
                     DType::F16 => 10,
                     DType::BF16 => 7,
@@ -157,7 +170,7 @@ impl Tensor {
         }
     }
 
-    /// Floats evenly from [low, high) out of a key (`self`); `low < high`, both finite.
+    /// Floats uniform in [low, high) from a key (`self`); `low < high`, both finite.
     #[track_caller]
     pub fn uniform_between<D: Into<Dim>>(
         &self,
@@ -170,26 +183,28 @@ impl Tensor {
         if u.error().is_some() {
             return u;
         }
-        // Both ends as numbers of the dtype; and the length between them must be one, too.
+        // Both bounds as numbers of the dtype. Their difference must be finite in it too.
         let [first, limit] = [low, high].map(|v| Scalar::from_f64(dtype, v).to_f64());
         let length = Scalar::from_f64(dtype, limit - first).to_f64();
         if !first.is_finite() || !limit.is_finite() || !length.is_finite() || first >= limit {
             let error = Diagnostic::new(format!("uniform numbers of dtype {dtype} from {low} to {high}"));
             return self.fail(error.help("the lower bound is below the upper one, and both are finite"));
         }
-        // Rounding may give the upper bound itself.
+        // Rounding may reach the upper bound.
         (&u * length + first)
             .min(Tensor::constant(Literal::full(&[], below(dtype, limit))).broadcast_like(&u))
     }
 
-    /// The midpoints of the steps of `uniform`: in (0, 1), for logarithms. In f32 or f64.
+    /// The midpoints of the steps of `uniform`: in (0, 1), for logarithms. The dtype is f32 or
+    /// f64.
     #[track_caller]
     fn uniform_open(&self, dtype: DType, shape: Vec<Dim>) -> Tensor {
         let half_step = if dtype == DType::F64 { 0.5f64.powi(53) } else { 0.5f64.powi(24) };
         self.uniform(wide(dtype), shape) + half_step
     }
 
-    /// Normally distributed floats of mean 0 and variance 1 out of a key (`self`), by Box and Muller's method.
+    /// Normally distributed floats of mean 0 and variance 1 from a key (`self`), by the
+    /// Box-Muller method.
     #[track_caller]
     pub fn normal<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
         let shape = dims(shape);
@@ -203,11 +218,13 @@ impl Tensor {
         (radius * angle.cos()).convert(dtype)
     }
 
-    /// Normally distributed floats (mean 0, variance 1 before truncation) out of a key (`self`) that lie between two bounds, neither of which they reach:
-    /// numbers, which may be infinite, or tensors that broadcast to the shape. They are differentiable in the bounds.
+    /// Normally distributed floats (mean 0, variance 1 before truncation) from a key (`self`),
+    /// strictly between two bounds. Bounds are numbers, which may be infinite, or tensors that
+    /// broadcast to the shape. The result is differentiable in the bounds.
     ///
-    /// Errors: no float dtype; bounds whose values are known, and no number of the dtype lies between. Where bounds that are computed leave no number, the
-    /// result is the one below the upper bound. How far the tails go is said at the head of the file.
+    /// Errors: the dtype is no float; the bounds have known values and no number of the dtype
+    /// lies between them. If computed bounds leave no number, the result is the number below the
+    /// upper bound. The module documentation states how far the tails reach.
     #[track_caller]
     pub fn truncated_normal<D: Into<Dim>>(
         &self,
@@ -226,7 +243,8 @@ impl Tensor {
         if let Some(error) = nothing_between(dtype, &low, &high) {
             return self.fail(error);
         }
-        // What is drawn lies between them as numbers of its own dtype.
+        // The bounds are rounded to the dtype first, so that results lie between them as numbers
+        // of that dtype.
         let (low, high) = (low.convert(dtype), high.convert(dtype));
         let first = low.stop_gradient().nextafter(f64::INFINITY);
         let last = high.stop_gradient().nextafter(f64::NEG_INFINITY);
@@ -234,36 +252,39 @@ impl Tensor {
         let _user = Location::caller().attributed();
         let erf = |b: &Tensor| (b.convert(wide) / std::f64::consts::SQRT_2).erf().broadcast_to(&shape);
         let (from, to) = (erf(&low), erf(&high));
-        // Rounding may lead beyond the upper value, and beyond 1 there is no inverse.
+        // Rounding may exceed the upper value, and erf has no inverse beyond 1.
         let number = (uniform * (&to - &from) + from).min(&to).erf_inv() * std::f64::consts::SQRT_2;
         number.convert(dtype).clamp(first.broadcast_to(&shape), last.broadcast_to(&shape))
     }
 
-    /// Exponentially distributed floats of mean 1 out of a key (`self`): −log(1 − u).
+    /// Exponentially distributed floats of mean 1 from a key (`self`): −log(1 − u).
     #[track_caller]
     pub fn exponential<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
         (-(-self.uniform(wide(dtype), dims(shape))).log1p()).convert(dtype)
     }
 
-    /// Floats of Gumbel's distribution of the greatest (location 0, scale 1) out of a key (`self`): finite, from −2.9 to 17.4 in f32.
+    /// Floats of the Gumbel distribution of maxima (location 0, scale 1) from a key (`self`):
+    /// finite, from −2.9 to 17.4 in f32.
     #[track_caller]
     pub fn gumbel<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
         (-(-self.uniform_open(dtype, dims(shape)).log()).log()).convert(dtype)
     }
 
-    /// Bools out of a key (`self`) that are true with probability `p`: a number, or a tensor of that shape or a scalar of a float dtype.
+    /// Bools from a key (`self`) that are true with probability `p`: a number, or a tensor of a
+    /// float dtype that is a scalar or has the same shape.
     #[track_caller]
     pub fn bernoulli<D: Into<Dim>>(&self, p: impl Operand, shape: impl IntoIterator<Item = D>) -> Tensor {
         let p = p.beside(&Tensor::zeros(&TensorType::scalar(DType::F32)));
         if p.error().is_some() {
             return p;
         }
-        // A half would count in steps of its own mantissa.
+        // In a half, probabilities would have only the steps of its mantissa.
         let p = p.convert(wide(p.dtype()));
         self.uniform(p.dtype(), dims(shape)).lt(&p)
     }
 
-    /// Classes (i32) out of a key (`self`): along `axis` of the logits, which vanishes, class i with probability softmax(logits)ᵢ.
+    /// Classes (i32) from a key (`self`): along `axis` of the logits, which is removed, class i
+    /// with probability softmax(logits)ᵢ.
     #[track_caller]
     pub fn categorical(&self, logits: &Tensor, axis: usize) -> Tensor {
         if logits.error().is_some() {
@@ -273,14 +294,15 @@ impl Tensor {
         (logits.convert(wide(logits.dtype())) + noise).argmax(axis)
     }
 
-    /// A random order of 0..`count` (i32) out of a key (`self`): the positions in the order of 64 random bits each. Two that are equal, which
-    /// happens to one of 2⁶⁵ / `count`² keys, keep their order.
+    /// A random order of 0..`count` (i32) from a key (`self`): the positions sorted by 64 random
+    /// bits each. Equal bits, which occur for one of 2⁶⁵ / `count`² keys, keep the order of their
+    /// positions.
     #[track_caller]
     pub fn permutation(&self, count: impl Into<Dim>) -> Tensor {
         self.random_bits(DType::U64, [count.into()]).argsort(0)
     }
 
-    /// The rows of `x` (along its first axis) in a random order, out of a key (`self`).
+    /// The rows of `x` (along its first axis) in a random order, from a key (`self`).
     #[track_caller]
     pub fn shuffle(&self, x: &Tensor) -> Tensor {
         match x.shape().first() {
@@ -290,7 +312,8 @@ impl Tensor {
         }
     }
 
-    /// Which elements dropout keeps (bools), out of a key (`self`): false with probability `rate`, which is in 0..1.
+    /// The elements that dropout keeps (bools), from a key (`self`): false with probability
+    /// `rate`, which is in 0..1.
     #[track_caller]
     pub fn dropout_kept<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>, rate: f64) -> Tensor {
         if !(0.0..1.0).contains(&rate) {
@@ -300,8 +323,8 @@ impl Tensor {
         self.uniform(DType::F32, dims(shape)).ge(rate)
     }
 
-    /// What to multiply a tensor with to drop elements out, out of a key (`self`): 0 where [`dropout_kept`](Self::dropout_kept) is false, else
-    /// 1 / (1 − rate).
+    /// Factors for dropout, from a key (`self`): 0 where [`dropout_kept`](Self::dropout_kept) is
+    /// false, else 1 / (1 − rate).
     #[track_caller]
     pub fn dropout_mask<D: Into<Dim>>(
         &self,
@@ -316,7 +339,7 @@ impl Tensor {
         kept.convert(dtype) * (1.0 / (1.0 - rate))
     }
 
-    /// `self`, a scalar, with the shape of another tensor.
+    /// Broadcasts `self`, a scalar, to the shape of another tensor.
     #[track_caller]
     fn broadcast_like(&self, other: &Tensor) -> Tensor {
         self.broadcast_to(other.shape())

@@ -1,4 +1,4 @@
-//! Bodies inside equations, shared.
+//! Regions: shared bodies inside equations.
 
 use super::Body;
 use std::hash::{Hash, Hasher};
@@ -7,31 +7,33 @@ use std::sync::{Arc, OnceLock};
 
 /// A body that an equation runs.
 ///
-/// Cheap to clone: equations that call one function hold one body. Copy on write: other holders keep the old body. Two regions
-/// are equal if their bodies are, whatever the locations of their equations; [`Region::is_same`] compares identity.
+/// Cloning copies a pointer: equations that call one function share one body. Copy on write:
+/// other holders keep the old body. Two regions are equal if their bodies are, whatever the
+/// locations of their equations. [`Region::is_same`] compares identity.
 #[derive(Clone)]
 pub struct Region(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     body: Body,
-    // Functions call functions: without these, asking a body would walk along every path to each of them.
+    // Caches. Functions call functions, so without them each query would traverse every path to
+    // each callee.
     hash: OnceLock<u64>,
     extent: OnceLock<Extent>,
     numbered: OnceLock<bool>,
 }
 
-/// How large a body is with all that it runs in its place.
+/// The size of a body including its regions and callees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extent {
-    /// How deep regions, those of called functions among them, nest in it.
+    /// Nesting depth of regions, including those of callees.
     pub depth: u32,
-    /// Equations, where every call counts those of its function. At most `u64::MAX`.
+    /// Number of equations with all calls inlined. Saturates at `u64::MAX`.
     pub equations: u64,
 }
 
 impl Body {
-    /// How large it is with all that it runs in its place.
+    /// The size of the body including its regions and callees.
     pub fn extent(&self) -> Extent {
         let mut extent = Extent { depth: 0, equations: self.equations.len() as u64 };
         for region in self.equations.iter().flat_map(|e| &e.regions) {
@@ -50,12 +52,12 @@ impl Clone for Shared {
 }
 
 impl Region {
-    /// True if it is the same object, so equal without looking.
+    /// True if both are the same object, and so equal without a comparison.
     pub fn is_same(&self, other: &Region) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What tells regions apart by identity, as long as they live.
+    /// The address of the shared body, which identifies it while the region lives.
     pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -65,17 +67,17 @@ impl Region {
         self.0.body.clone()
     }
 
-    /// The body, taken out where nobody shares it.
+    /// The body. It is moved if this is the only holder, else copied.
     pub fn into_body(self) -> Body {
         Arc::try_unwrap(self.0).map_or_else(|shared| shared.body.clone(), |shared| shared.body)
     }
 
-    /// [`Body::extent`], which is computed once.
+    /// [`Body::extent`], computed once.
     pub fn extent(&self) -> Extent {
         *self.0.extent.get_or_init(|| self.0.body.extent())
     }
 
-    /// [`Body::is_numbered`], which is computed once.
+    /// [`Body::is_numbered`], computed once.
     pub(super) fn is_numbered(&self) -> bool {
         *self.0.numbered.get_or_init(|| self.0.body.is_numbered())
     }

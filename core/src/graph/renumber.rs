@@ -13,9 +13,9 @@ impl Function {
 }
 
 impl Body {
-    /// Numbers the values of the body and of all its regions in the order of definition; drops those that nothing
-    /// defines. A use of a value that has no definition stays out of range, for the verifier to find. A region that is
-    /// numbered already stays shared.
+    /// Numbers the values of the body and of all its regions in the order of definition, and
+    /// drops values without a definition. A use of an undefined value gets a number out of range,
+    /// so that the verifier reports it. A region that is already numbered stays shared.
     #[must_use]
     pub fn renumber(mut self) -> Body {
         let mut new: Vec<Option<ValueId>> = vec![None; self.values.len()];
@@ -34,7 +34,7 @@ impl Body {
         for equation in &mut self.equations {
             equation.operands.iter_mut().for_each(renumber);
             equation.results.iter_mut().for_each(renumber);
-            // A function that is called has been numbered when it was finished.
+            // Callees were numbered when they were finished.
             let regions = equation.regions.iter_mut().filter(|_| equation.op.callee().is_none());
             for region in regions.filter(|region| !region.is_numbered()) {
                 *region = std::mem::take(region).into_body().renumber().into();

@@ -1,4 +1,4 @@
-//! Methods of [`Tensor`] that move elements about, reduce and contract.
+//! Methods of [`Tensor`] that move elements, reduce and contract.
 
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
@@ -67,7 +67,7 @@ impl Tensor {
         Tensor::apply(Concatenate { axis }, parts)
     }
 
-    /// `convert_element_type`; nothing happens if the dtype is the same.
+    /// `convert_element_type`. No op is emitted if the dtype is the same.
     #[track_caller]
     pub fn convert(&self, dtype: DType) -> Tensor {
         if self.dtype() == dtype || self.error().is_some() {
@@ -76,10 +76,13 @@ impl Tensor {
         Tensor::apply(ConvertElementType { dtype }, &[self])
     }
 
-    /// `bitcast_convert_type`: the same bits as another dtype. To one of 1/k of the size, the result has a further last axis of extent k, the lowest bits first;
-    /// to one of k times the size, a last axis of extent k vanishes. A NaN of a half is the canonical one if the size changes.
+    /// `bitcast_convert_type`: the same bits as another dtype. If its size is 1/k of the old one,
+    /// the result has a further last axis of extent k, the lowest bits first. If its size is k
+    /// times the old one, a last axis of extent k is removed. A NaN of a half becomes the
+    /// canonical one if the size changes.
     ///
-    /// Errors: bool, which is no other's bits; a last axis that is not of extent k.
+    /// Errors: bool, whose bits are not those of another dtype; a last axis whose extent is not
+    /// k.
     #[track_caller]
     pub fn bitcast(&self, dtype: DType) -> Tensor {
         if self.dtype() == dtype || self.error().is_some() {
@@ -88,13 +91,13 @@ impl Tensor {
         Tensor::apply(BitcastConvertType { dtype }, &[self])
     }
 
-    /// `iota`: counts along `axis`.
+    /// `iota`: counts from 0 along `axis`.
     #[track_caller]
     pub fn iota<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>, axis: usize) -> Tensor {
         Tensor::apply(Iota { dtype, shape: shape.into_iter().map(Into::into).collect(), axis }, &[])
     }
 
-    /// `reverse`: turns `axes` around.
+    /// `reverse`: reverses the order along `axes`.
     #[track_caller]
     pub fn reverse(&self, axes: &[usize]) -> Tensor {
         Tensor::apply(Reverse { axes: axes.to_vec() }, &[self])
@@ -106,13 +109,13 @@ impl Tensor {
         Tensor::apply(IsFinite {}, &[self])
     }
 
-    /// `argmax`: the index (i32) of the greatest element along `axis`, which vanishes.
+    /// `argmax`: the index (i32) of the greatest element along `axis`, which is removed.
     #[track_caller]
     pub fn argmax(&self, axis: usize) -> Tensor {
         Tensor::apply(Argument { extremum: Extremum::Max, axis, index: DType::I32 }, &[self])
     }
 
-    /// `argmin`: the index (i32) of the least element along `axis`, which vanishes.
+    /// `argmin`: the index (i32) of the least element along `axis`, which is removed.
     #[track_caller]
     pub fn argmin(&self, axis: usize) -> Tensor {
         Tensor::apply(Argument { extremum: Extremum::Min, axis, index: DType::I32 }, &[self])
@@ -129,19 +132,20 @@ impl Tensor {
         self.sum_axes(&(0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// Sum along axes, which vanish.
+    /// Sum along axes, which are removed.
     #[track_caller]
     pub fn sum_axes(&self, axes: &[usize]) -> Tensor {
         self.reduce(ReduceKind::Sum, axes)
     }
 
-    /// Greatest element along axes, which vanish.
+    /// Greatest element along axes, which are removed.
     #[track_caller]
     pub fn max_axes(&self, axes: &[usize]) -> Tensor {
         self.reduce(ReduceKind::Max, axes)
     }
 
-    /// Matrix product of the last axis of `self` with the first axis of `other`; further axes remain in order.
+    /// Matrix product of the last axis of `self` with the first axis of `other`. The other axes
+    /// remain in order.
     #[track_caller]
     pub fn dot(&self, other: &Tensor) -> Tensor {
         if self.rank() == 0 || other.rank() == 0 {

@@ -1,17 +1,19 @@
-//! Symbolic tensors: what a user of the builder holds.
+//! Symbolic tensors: the values that a user of the builder computes with.
 //!
-//! A [`Tensor`] is one of four things. *Traced*: a value of a function being built. *Literal*: a constant that has not met
-//! a function yet, so that `2.0 * &x` needs no context. *Variable*: the type and the initializer of a parameter that a model was
-//! constructed with, waiting for [`FunctionBuilder::param`](super::build::FunctionBuilder::param) or `state` to make it an input.
-//! *Poisoned*: the first error; every operation on it yields it again.
+//! A [`Tensor`] has one of four states. *Traced*: a value of a function being built. *Literal*: a
+//! constant that belongs to no function yet, so that `2.0 * &x` needs no context. *Variable*: the
+//! type and the initializer of a model's parameter, which
+//! [`FunctionBuilder::param`](super::build::FunctionBuilder::param) or `state` turns into an
+//! input. *Poisoned*: the first error; every operation on it yields it again.
 //!
-//! **Questions to a poisoned tensor.** It answers each, so that the user's code runs on until the function reports the error. Its type is
-//! f32 with [`MAX_RANK`] axes, as many as any tensor can have, so every axis of a tensor that was meant exists; each dimension is
-//! [poisoned](Dim::poisoned) by the same error. If the user's code panics nevertheless, the function still reports the error
-//! ([`Scope::guarded`]).
+//! **Queries on a poisoned tensor.** Each has an answer, so that the user's code continues until
+//! the function reports the error. Its type is f32 with [`MAX_RANK`] axes, the most that a tensor
+//! can have, so every axis of the intended tensor exists. Each dimension is
+//! [poisoned](Dim::poisoned) by the same error. If the user's code panics nevertheless, the
+//! function still reports the error ([`Scope::guarded`]).
 //!
-//! Operations are methods and overloaded operators (see [`super::operators`]); all are `#[track_caller]`, so each equation knows the user's
-//! source line.
+//! Operations are methods and overloaded operators (see [`super::operators`]). All are
+//! `#[track_caller]`, so each equation records the user's source line.
 
 use super::build::Scope;
 use super::{Region, ValueId};
@@ -27,7 +29,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A symbolic tensor; cheap to clone.
+/// A symbolic tensor. Cloning copies a pointer.
 #[derive(Clone)]
 pub struct Tensor(Repr);
 
@@ -39,7 +41,7 @@ enum Repr {
     Poisoned(Rc<Poison>),
 }
 
-/// An error, and the type that stands for the unknown one.
+/// An error, and the placeholder type of the poisoned tensor.
 struct Poison {
     error: Arc<Diagnostic>,
     ty: TensorType,
@@ -50,13 +52,13 @@ struct Poison {
 pub struct Variable {
     /// Dtype and shape.
     pub ty: TensorType,
-    /// How its first value is made.
+    /// Rule for its initial value.
     pub initializer: Initializer,
-    /// Where it was made.
+    /// Source location of its construction.
     pub location: Location,
 }
 
-/// How the first value of a variable is made.
+/// Rule for the initial value of a variable.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Initializer {
     /// Zeros.
@@ -65,11 +67,11 @@ pub enum Initializer {
     Ones,
     /// Given values, of the variable's type.
     Constant(Literal),
-    /// Evenly from `low..high`.
+    /// Uniform in `low..high`.
     Uniform {
         /// Least value.
         low: f64,
-        /// Limit.
+        /// Exclusive upper bound.
         high: f64,
     },
     /// Normally distributed.
@@ -100,7 +102,8 @@ impl Tensor {
         Tensor(Repr::Literal(Rc::new((literal, ty))))
     }
 
-    /// A parameter of a model, to be given to `param` or `state` of a function builder. Poisoned, if a dimension of the type is.
+    /// A parameter of a model, to be passed to `param` or `state` of a function builder.
+    /// Poisoned, if a dimension of the type is.
     #[track_caller]
     pub fn variable(ty: TensorType, initializer: Initializer) -> Self {
         if let Some(error) = ty.error() {
@@ -124,12 +127,13 @@ impl Tensor {
         self.ty().dtype
     }
 
-    /// Shape. [`dim`](Self::dim) gives one dimension, with a check of the axis.
+    /// Shape. [`dim`](Self::dim) returns one dimension and checks the axis.
     pub fn shape(&self) -> &[Dim] {
         &self.ty().shape
     }
 
-    /// The dimension of an axis. If there is no such axis, the function learns of the error, and the dimension is poisoned.
+    /// The dimension of an axis. If the axis does not exist, the error is recorded in the
+    /// function and the dimension is poisoned.
     #[track_caller]
     pub fn dim(&self, axis: usize) -> Dim {
         match self.shape().get(axis) {
@@ -151,7 +155,7 @@ impl Tensor {
         }
     }
 
-    /// The values, if it is a constant that belongs to no function yet.
+    /// The elements, if it is a constant that belongs to no function yet.
     pub fn literal(&self) -> Option<&Literal> {
         match &self.0 {
             Repr::Literal(literal) => Some(&literal.0),
@@ -159,7 +163,7 @@ impl Tensor {
         }
     }
 
-    /// Its value: that of a constant, or of a tensor that was computed at once ([`super::eager`]).
+    /// Its value, if it is a constant or was evaluated eagerly ([`super::eager`]).
     ///
     /// Errors: the tensor is symbolic; the error that poisons it.
     pub fn value(&self) -> Result<Literal> {
@@ -178,9 +182,10 @@ impl Tensor {
         }
     }
 
-    /// Its only element as a number (bools are 0 and 1): what Rust's `if` and `while` decide by, where tensors have values.
+    /// Its only element as a number (bools are 0 and 1), for Rust's `if` and `while` on eager
+    /// tensors.
     ///
-    /// Errors: those of [`value`](Self::value); there is more than one element, or none.
+    /// Errors: those of [`value`](Self::value); the number of elements is not 1.
     pub fn item(&self) -> Result<f64> {
         let literal = self.value()?;
         match literal.len() {
@@ -191,7 +196,7 @@ impl Tensor {
         }
     }
 
-    /// Type and initializer, if it is a parameter that belongs to no function yet.
+    /// Type and initializer, if it is a variable.
     pub fn initializer(&self) -> Option<&Variable> {
         match &self.0 {
             Repr::Variable(variable) => Some(variable),
@@ -199,7 +204,7 @@ impl Tensor {
         }
     }
 
-    /// The scope in which it is traced.
+    /// The scope in which it is traced, if it is.
     pub fn scope(&self) -> Option<&Scope> {
         match &self.0 {
             Repr::Traced { scope, .. } => Some(scope),
@@ -232,7 +237,7 @@ impl Tensor {
         }
     }
 
-    /// Where it was made, if that is known.
+    /// Source location of its definition, if known.
     pub fn defined_at(&self) -> Option<Location> {
         let location = match &self.0 {
             Repr::Traced { scope, value, .. } => scope.location_of(*value),
@@ -248,7 +253,8 @@ impl Tensor {
         Tensor::apply_many(op, operands).swap_remove(0)
     }
 
-    /// Applies an op. If it fails, there is one poisoned result, and the function's builder knows the error.
+    /// Applies an op. If it fails, the function's builder records the error and there is one
+    /// poisoned result.
     #[track_caller]
     pub fn apply_many(op: impl Into<Op>, operands: &[&Tensor]) -> Vec<Tensor> {
         Tensor::apply_with(op, operands, vec![])
@@ -259,7 +265,7 @@ impl Tensor {
     pub fn apply_with(op: impl Into<Op>, operands: &[&Tensor], regions: Vec<Region>) -> Vec<Tensor> {
         let caller = Location::caller();
         if let Some((poisoned, error)) = operands.iter().find_map(|t| Some((t, t.error()?))) {
-            // The error may be of another function, or of none.
+            // The error may belong to another function or to none.
             if let Some(scope) = Scope::current() {
                 scope.fail(error);
             }

@@ -1,4 +1,4 @@
-//! Methods of [`Tensor`] that combine windows, and reductions by a combiner of the user's.
+//! Methods of [`Tensor`] that reduce windows, and reductions with a user-defined combiner.
 
 use super::build::Scope;
 use super::tensor::Tensor;
@@ -9,19 +9,21 @@ use crate::op::{ReduceWindow, ReduceWith, WindowKind, Windows};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
-/// What lies around a tensor that windows slide over.
+/// Padding around a tensor for sliding windows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Padding {
-    /// Nothing: windows lie wholly within.
+    /// No padding: windows lie wholly within the tensor.
     Valid,
-    /// As much that there are ⌈extent / stride⌉ windows; if it is odd, one more behind than before.
+    /// Padding for ⌈extent / stride⌉ windows. If it is odd, the high side gets one more than the
+    /// low side.
     Same,
-    /// So many before and behind along each axis.
+    /// (low, high) for each axis.
     Explicit(Vec<(i64, i64)>),
 }
 
 impl Padding {
-    /// The padding of windows over a tensor of that shape. An error if it depends on a dimension variable.
+    /// The padding of windows over a tensor of that shape. Error: it depends on a dimension
+    /// variable.
     fn of(&self, windows: &Windows, shape: &[Dim]) -> crate::Result<Vec<(Dim, Dim)>> {
         let same = |axis: usize| {
             let one = |list: &[usize]| list.get(axis).copied().unwrap_or(1) as i64;
@@ -31,7 +33,8 @@ impl Padding {
             // The op's own rule refuses a stride of 0.
             let stride = stride.max(1);
             let total = match (shape[axis].as_constant(), stride) {
-                // The windows but the last take strides; what the last lacks is padding.
+                // All windows but the last advance by the stride. Elements missing from the last
+                // window are padding.
                 (Some(extent), _) => ((extent + stride - 1) / stride - 1) * stride + reach + 1 - extent,
                 (None, 1) => reach,
                 (None, _) if reach == 0 => 0,
@@ -59,7 +62,7 @@ impl Padding {
 }
 
 impl Tensor {
-    /// `reduce_window_…` over all axes: see [`Windows`]; padding that `windows` has is replaced.
+    /// `reduce_window_…` over all axes: see [`Windows`]. `padding` replaces that of `windows`.
     #[track_caller]
     pub fn reduce_window(&self, kind: WindowKind, windows: Windows, padding: &Padding) -> Tensor {
         if self.error().is_some() {
@@ -71,7 +74,7 @@ impl Tensor {
         }
     }
 
-    /// Windows over the axes between the first (the batch) and the last (the channels).
+    /// Windows over the spatial axes: those between the first (batch) and the last (channels).
     fn spatial(&self, window: &[usize], stride: &[usize], padding: &Padding) -> (Windows, Padding) {
         let around = |list: &[usize]| [&[1], list, &[1]].concat();
         let padding = match padding {
@@ -81,23 +84,27 @@ impl Tensor {
         (Windows::new(&around(window), &around(stride)), padding)
     }
 
-    /// The greatest element of each window over the spatial axes of `[batch, spatial…, channels]`; `window`, `stride` and an explicit padding have
-    /// an entry for each of them. Padding counts for nothing; the gradient goes to the first of equals.
+    /// The greatest element of each window over the spatial axes of
+    /// `[batch, spatial…, channels]`. `window`, `stride` and an explicit padding have an entry
+    /// for each spatial axis. Padding is ignored. The gradient goes to the first of equal
+    /// elements.
     #[track_caller]
     pub fn max_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
         let (windows, padding) = self.spatial(window, stride, padding);
         self.reduce_window(WindowKind::Max, windows, &padding)
     }
 
-    /// The least element of each window, as [`max_pool`](Self::max_pool) has the greatest.
+    /// The least element of each window, with the arguments of [`max_pool`](Self::max_pool).
     #[track_caller]
     pub fn min_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
         let (windows, padding) = self.spatial(window, stride, padding);
         self.reduce_window(WindowKind::Min, windows, &padding)
     }
 
-    /// The mean of each window over the spatial axes of `[batch, spatial…, channels]`, as [`max_pool`](Self::max_pool) lays them. It is that of the
-    /// elements in the window, padding apart, and NaN of a window without any. Halves are added and divided in f32.
+    /// The mean of each window over the spatial axes of `[batch, spatial…, channels]`, with the
+    /// arguments of [`max_pool`](Self::max_pool). The mean is over the elements in the window
+    /// without padding, and NaN for a window without elements. Halves are added and divided in
+    /// f32.
     #[track_caller]
     pub fn avg_pool(&self, window: &[usize], stride: &[usize], padding: &Padding) -> Tensor {
         if self.error().is_some() {
@@ -118,7 +125,7 @@ impl Tensor {
             let count = window.iter().map(|w| *w as f64).product::<f64>();
             return (sum / count).convert(self.dtype());
         }
-        // One example with one channel tells how many elements each window has.
+        // One example with one channel is enough to count the elements of each window.
         let mut shape = self.shape().to_vec();
         let last = shape.len() - 1;
         (shape[0], shape[last]) = (Dim::constant(1), Dim::constant(1));
@@ -127,10 +134,12 @@ impl Tensor {
         (sum / count).convert(self.dtype())
     }
 
-    /// `reduce` with a combiner: tuples of elements of the operands along axes, which vanish.
+    /// `reduce` with a combiner: reduces tuples of elements of the operands along axes, which are
+    /// removed.
     ///
-    /// `combine` gets a tuple and another, as scalars, and gives the two combined by elementwise operations. It must be associative and
-    /// commutative, and `init`, an element for each operand, must be its identity. See [`ReduceWith`]. An error poisons the only result that there is then.
+    /// `combine` takes two tuples of scalars and combines them by elementwise operations. It must
+    /// be associative and commutative, and `init`, an element for each operand, must be its
+    /// identity. See [`ReduceWith`]. On an error there is one result, which is poisoned.
     #[track_caller]
     pub fn reduce_with(
         operands: &[&Tensor],

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 /// One element: a real number, or an integer or bool as the bits of an `i64`.
 ///
-/// Integers are kept wrapped to their dtype: sign-extended if it is signed, zero-extended if not (u64 by its bits).
+/// Integers are wrapped to their dtype: sign-extended if it is signed, zero-extended if not (u64
+/// by its bits).
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cell<R> {
     /// An element of a float dtype.
@@ -21,7 +22,7 @@ pub enum Cell<R> {
 }
 
 impl<R: Real> Cell<R> {
-    /// The real number; the dtype must be a float.
+    /// The real number. The dtype must be a float.
     pub fn real(&self) -> &R {
         match self {
             Cell::Real(r) => r,
@@ -29,7 +30,7 @@ impl<R: Real> Cell<R> {
         }
     }
 
-    /// The integer (bool: 0 or 1); the dtype must be no float.
+    /// The integer (bool: 0 or 1). The dtype must not be a float.
     pub fn bits(&self) -> i64 {
         match self {
             Cell::Bits(b) => *b,
@@ -37,7 +38,7 @@ impl<R: Real> Cell<R> {
         }
     }
 
-    /// From one concrete element.
+    /// The cell of a concrete element.
     pub fn from_scalar(scalar: Scalar) -> Self {
         match scalar.to_i64() {
             Some(bits) => Cell::Bits(bits),
@@ -45,7 +46,8 @@ impl<R: Real> Cell<R> {
         }
     }
 
-    /// From one concrete element; an error where the number system has no infinity or NaN and it is one.
+    /// The cell of a concrete element. Error: the element is infinite or NaN, and the number
+    /// system has no such value.
     pub fn try_from_scalar(scalar: Scalar) -> Result<Self> {
         let value = scalar.to_f64();
         if scalar.dtype().is_float() && !value.is_finite() {
@@ -54,7 +56,7 @@ impl<R: Real> Cell<R> {
         Ok(Cell::from_scalar(scalar))
     }
 
-    /// Rounded to a concrete element.
+    /// The cell rounded to a concrete element.
     pub fn to_scalar(&self, dtype: DType) -> Scalar {
         match self {
             Cell::Real(r) => Scalar::from_f64(dtype, r.to_f64()),
@@ -71,7 +73,7 @@ impl<R: Real> Cell<R> {
 /// A dense tensor in row-major order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Array<R> {
-    /// Element type; says how cells are to be read.
+    /// Element type, which decides how cells are read.
     pub dtype: DType,
     /// Extents.
     pub shape: Vec<usize>,
@@ -80,7 +82,7 @@ pub struct Array<R> {
 }
 
 impl<R: Real> Array<R> {
-    /// From elements in row-major order.
+    /// An array of elements in row-major order.
     pub fn new(dtype: DType, shape: Vec<usize>, cells: Cells<R>) -> Self {
         assert_eq!(
             shape.iter().product::<usize>(),
@@ -92,7 +94,7 @@ impl<R: Real> Array<R> {
 
     /// An array of type `ty` (without variables) whose element at each index is `f(index)`.
     ///
-    /// Error: there is not so much memory.
+    /// Error: out of memory.
     pub fn from_fn(ty: &TensorType, mut f: impl FnMut(&[usize]) -> Cell<R>) -> Result<Self> {
         let shape = ty.extents().expect("the interpreter runs bound functions only");
         let count = shape.iter().product::<usize>();
@@ -120,17 +122,17 @@ impl<R: Real> Array<R> {
         TensorType::new(self.dtype, self.shape.iter().copied())
     }
 
-    /// From a literal.
+    /// The array of a literal.
     ///
-    /// Error: there is not so much memory.
+    /// Error: out of memory.
     pub fn from_literal(literal: &Literal) -> Result<Self> {
         let cells = Cells::collect(literal.scalars().map(Cell::from_scalar))?;
         Ok(Array::new(literal.dtype(), literal.shape().to_vec(), cells))
     }
 
-    /// Rounded to a literal.
+    /// The array rounded to a literal.
     ///
-    /// Error: there is not so much memory.
+    /// Error: out of memory.
     pub fn to_literal(&self) -> Result<Literal> {
         crate::with_native!(self.dtype, T => {
             let mut elements: Vec<T> = reserved(self.cells.len())?;
@@ -141,7 +143,7 @@ impl<R: Real> Array<R> {
 
     /// Rounds every element to the dtype, as far as `R` rounds.
     ///
-    /// Error: elements that another array shares are copied, and there is not so much memory.
+    /// Error: out of memory while copying shared elements.
     pub(super) fn round(&mut self) -> Result<()> {
         if !self.dtype.is_float() || !R::ROUNDS || self.dtype == DType::F64 {
             return Ok(());

@@ -1,8 +1,8 @@
-//! The elements of an array that is being made.
+//! The elements of an array under construction.
 //!
-//! They are as large as a tensor, or sixteen bytes for each of its elements, so their memory may not be there. Rust's
-//! collections end the process then. [`Cells`] is the only way to a new [`Array`](super::Array), and each of its
-//! constructors gives an error instead.
+//! They take as many bytes as the tensor, or sixteen for each element, so allocation may fail.
+//! Rust's collections then abort the process. [`Cells`] is the only way to a new
+//! [`Array`](super::Array), and each of its constructors returns an error instead.
 
 use super::{Cell, Real};
 use crate::diagnostic::{Diagnostic, Result};
@@ -13,27 +13,27 @@ use std::ops::{Deref, DerefMut};
 pub struct Cells<R>(Vec<Cell<R>>);
 
 impl<R: Real> Cells<R> {
-    /// As many as the iterator gives.
+    /// Collects an iterator.
     ///
-    /// Error: there is not so much memory.
+    /// Error: out of memory.
     pub fn collect(cells: impl ExactSizeIterator<Item = Cell<R>>) -> Result<Self> {
         let mut collected = reserved(cells.len())?;
         collected.extend(cells);
         Ok(Cells(collected))
     }
 
-    /// As many as the iterator gives.
+    /// Collects an iterator of results.
     ///
-    /// Errors: its first one; there is not so much memory.
+    /// Errors: the iterator's first error; out of memory.
     pub fn try_collect(mut cells: impl ExactSizeIterator<Item = Result<Cell<R>>>) -> Result<Self> {
         let mut collected = reserved(cells.len())?;
         cells.try_for_each(|cell| cell.map(|cell| collected.push(cell)))?;
         Ok(Cells(collected))
     }
 
-    /// One element everywhere.
+    /// `count` copies of a cell.
     ///
-    /// Error: there is not so much memory.
+    /// Error: out of memory.
     pub fn filled(cell: Cell<R>, count: usize) -> Result<Self> {
         let mut filled = reserved(count)?;
         filled.resize(count, cell);
@@ -42,7 +42,7 @@ impl<R: Real> Cells<R> {
 
     /// A copy.
     ///
-    /// Error: there is not so much memory.
+    /// Error: out of memory.
     pub fn copied(cells: &[Cell<R>]) -> Result<Self> {
         let mut copied = reserved(cells.len())?;
         copied.extend_from_slice(cells);
@@ -67,9 +67,9 @@ impl<R> DerefMut for Cells<R> {
     }
 }
 
-/// An empty vector with room for so many elements.
+/// An empty vector with a capacity of `count` elements.
 ///
-/// Error, of kind device: there is not so much memory.
+/// Error, of kind device: out of memory.
 pub(crate) fn reserved<T>(count: usize) -> Result<Vec<T>> {
     let mut vector = Vec::new();
     vector.try_reserve_exact(count).map_err(|_| {

@@ -1,11 +1,13 @@
-//! The graph interpreter: what a function means, over any element type.
+//! The graph interpreter: the reference semantics of a function, over any element type.
 //!
-//! [`evaluate`] runs a body equation by equation with the ops' `evaluate` facet. Over `f64` each result is rounded to its dtype,
-//! so that a program of f32 operations has its IEEE meaning with transcendental functions correct to (almost) half an ULP; over
-//! [`num_rational::BigRational`] nothing is rounded, and what is not rational is an error; over [`Unrounded`] everything is an `f64`.
+//! [`evaluate`] runs a body equation by equation with the ops' `evaluate` facet. Over `f64` each
+//! result is rounded to its dtype, so a program of f32 operations has its IEEE meaning, with
+//! transcendental functions correct to (almost) half an ULP. Over [`num_rational::BigRational`]
+//! nothing is rounded, and a result that is not rational is an error. Over [`Unrounded`] every
+//! value is an `f64`.
 //!
-//! Memory of the size of tensors is asked for ([`Cells`]): where it is not there, an error says so. [`peak_bytes`] says beforehand how
-//! much a function takes.
+//! Allocations of the size of tensors are fallible ([`Cells`]): out of memory is an error.
+//! [`peak_bytes`] computes beforehand how much memory a function takes.
 
 mod array;
 mod cells;
@@ -42,7 +44,8 @@ pub fn evaluate<R: Real>(
             body.inputs.len()
         )));
     }
-    // Values are dropped after their last use, so that a long program needs the memory of its widest moment only.
+    // Values are dropped after their last use, so that peak memory is that of the live values
+    // only.
     let mut last_use: IdVec<_, usize> = body.values.ids().map(|_| 0).collect();
     for (i, equation) in body.equations.iter().enumerate() {
         equation.operands.iter().for_each(|v| last_use[*v] = i);
@@ -90,7 +93,8 @@ pub fn evaluate<R: Real>(
         .collect())
 }
 
-/// Runs a function without dimension variables on literals, with `f64` arithmetic rounded to each result's dtype.
+/// Runs a function without dimension variables on literals, with `f64` arithmetic rounded to each
+/// result's dtype.
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Vec<Literal>> {
     let arrays = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
     evaluate(&function.body, &function.locations, &arrays)?.iter().map(Array::to_literal).collect()

@@ -1,15 +1,15 @@
-//! Memory that the graph interpreter takes for a function, before it runs.
+//! Peak memory of a function in the graph interpreter, computed before it runs.
 
 use super::Cell;
 use crate::graph::{Body, Function};
 use crate::id::IdVec;
 use crate::ty::TensorType;
 
-/// The most bytes that [`run`](super::run) holds at once beside the literals that it is given: every element of a
-/// value that lives takes a [`Cell`], and results become literals at the end.
+/// The most bytes that [`run`](super::run) holds at once besides its input literals. Every
+/// element of a live value takes a [`Cell`], and results become literals at the end.
 ///
-/// An op that is not elementwise is taken to need its results once more while it makes them. The function has no
-/// dimension variables.
+/// An op that is not elementwise is assumed to need a second copy of its results while it
+/// computes them. The function has no dimension variables.
 pub fn peak_bytes(function: &Function) -> u64 {
     let body = &function.body;
     let sum = |values: &[crate::graph::ValueId]| {
@@ -19,7 +19,7 @@ pub fn peak_bytes(function: &Function) -> u64 {
     sum(&body.inputs).saturating_add(made(body)).saturating_add(outputs.fold(0, u64::saturating_add))
 }
 
-/// The most bytes of values that the equations of a body make.
+/// The most bytes of live values defined by the equations of a body.
 fn made(body: &Body) -> u64 {
     let mut last_use: IdVec<_, usize> = body.values.ids().map(|_| 0).collect();
     for (i, equation) in body.equations.iter().enumerate() {
@@ -64,7 +64,7 @@ mod tests {
         // 16 bytes for each element of a value, 4 for each of the output.
         assert_eq!(peak("return %x"), 20_000);
         assert_eq!(peak("%0: f32[1000] = exp %x\n return %0"), 36_000);
-        // Never more than two beside the input.
+        // At most two values besides the input are live.
         let chain = "%0: f32[1000] = exp %x\n %1: f32[1000] = exp %0\n %2: f32[1000] = exp %1\n return %2";
         assert_eq!(peak(chain), 52_000);
         assert_eq!(peak("%0: f32[1000] = reverse %x {axes=[0]}\n return %0"), 52_000);

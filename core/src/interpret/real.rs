@@ -9,11 +9,11 @@ use num_traits::{Signed, ToPrimitive, Zero};
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
-/// A number system that stands for the floats: `f64`, or exact rationals.
+/// A number system in place of the floats: `f64`, or exact rationals.
 pub trait Real: Clone + PartialEq + Debug + Send + Sync + 'static {
-    /// Whether results are rounded to the dtype of their value.
+    /// Whether results are rounded to their dtype.
     const ROUNDS: bool;
-    /// The number `value`; for rationals it must be finite.
+    /// The number `value`. For rationals it must be finite.
     fn from_f64(value: f64) -> Self;
     /// The integer `value`.
     fn from_i64(value: i64) -> Self;
@@ -27,15 +27,16 @@ pub trait Real: Clone + PartialEq + Debug + Send + Sync + 'static {
     fn sub(&self, other: &Self) -> Self;
     /// x · y
     fn mul(&self, other: &Self) -> Self;
-    /// x / y; an error if the quotient is not a number of this system.
+    /// x / y. Error: the quotient is not a number of this system.
     fn div(&self, other: &Self) -> Result<Self>;
     /// −x
     fn neg(&self) -> Self;
-    /// Order; nothing if one is NaN.
+    /// Order; `None` if one is NaN.
     fn compare(&self, other: &Self) -> Option<Ordering>;
-    /// Applies a function of reals that is computed in `f64`; an error if this system has no such numbers.
+    /// Applies a real function that is computed in `f64`. Error: this system does not contain its
+    /// results.
     fn apply(&self, name: &str, f: impl Fn(f64) -> f64) -> Result<Self>;
-    /// The same for two arguments.
+    /// [`apply`](Self::apply) for two arguments.
     fn apply2(&self, other: &Self, name: &str, f: impl Fn(f64, f64) -> f64) -> Result<Self>;
     /// Largest integer not above x.
     fn floor(&self) -> Self;

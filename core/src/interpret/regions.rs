@@ -1,4 +1,4 @@
-//! The regions of an equation, as its op's `evaluate` facet sees them.
+//! The regions of an equation, as passed to its op's `evaluate` facet.
 
 use super::{Array, Real, evaluate};
 use crate::diagnostic::Result;
@@ -6,19 +6,19 @@ use crate::graph::Region;
 use crate::location::LocationTable;
 use std::sync::LazyLock;
 
-/// The regions of an equation with the locations of the function they belong to.
+/// The regions of an equation with the locations of their function.
 #[derive(Clone, Copy)]
 pub struct Regions<'a> {
     /// The bodies.
     pub bodies: &'a [Region],
-    /// Where their equations come from.
+    /// The locations of their equations.
     pub locations: &'a LocationTable,
 }
 
 static NOWHERE: LazyLock<LocationTable> = LazyLock::new(LocationTable::default);
 
 impl<'a> Regions<'a> {
-    /// Regions that come from nowhere in particular, e.g. a sample's.
+    /// Regions without locations, e.g. those of a sample.
     pub fn of(bodies: &'a [Region]) -> Self {
         Regions { bodies, locations: &NOWHERE }
     }

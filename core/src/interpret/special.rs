@@ -1,9 +1,10 @@
-//! Special functions of `f64` that libm has not, for the graph interpreter.
+//! Special functions of `f64` that libm lacks, for the graph interpreter.
 //!
-//! They share nothing with those of [`crate::math`], which they test: loops that go on until nothing changes, and recurrences instead of
-//! reflections.
+//! They share no code with [`crate::math`], which they test: they iterate to a fixed point and
+//! use recurrences instead of reflections.
 
-/// The inverse of erf by Newton's method, on the side where the difference is exact.
+/// The inverse of erf by Newton's method. The difference is computed with erf or erfc, whichever
+/// is exact.
 pub(crate) fn erf_inv(x: f64) -> f64 {
     if x.is_nan() || x.abs() > 1.0 {
         return f64::NAN;
@@ -12,7 +13,7 @@ pub(crate) fn erf_inv(x: f64) -> f64 {
         return if x == 0.0 { x } else { f64::INFINITY.copysign(x) };
     }
     let a = x.abs();
-    // From below: erf is concave there, and Newton's method then climbs.
+    // Starts below the root. Since erf is concave there, Newton's method increases monotonically.
     let mut y = if a < 0.9 { a * 0.886 } else { libm::sqrt(-libm::log(1.0 - a)) * 0.8 };
     for _ in 0..200 {
         let slope = std::f64::consts::FRAC_2_SQRT_PI * libm::exp(-y * y);
@@ -27,12 +28,12 @@ pub(crate) fn erf_inv(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// libm's, which gives numbers for large negative arguments.
+/// libm's acosh, but NaN below 1, where libm returns numbers for large negative arguments.
 pub(crate) fn acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
-/// Bernoulli's numbers B₂, B₄, ….
+/// The Bernoulli numbers B₂, B₄, ….
 const BERNOULLI: [f64; 14] = [
     1.0 / 6.0,
     -1.0 / 30.0,
@@ -64,7 +65,8 @@ pub(crate) fn digamma(x: f64) -> f64 {
         return f64::NAN;
     }
     if x < -1e5 {
-        // Far out on the left the recurrence is too long: beside the logarithm only cot πx counts.
+        // For large negative x the recurrence would be too long. Besides the logarithm only cot
+        // πx contributes.
         let cotangent = 1.0 / libm::tan(std::f64::consts::PI * (x - x.round()));
         return libm::log(-x) - 0.5 / x - std::f64::consts::PI * cotangent;
     }
@@ -77,23 +79,25 @@ pub(crate) fn digamma(x: f64) -> f64 {
     for (j, number) in BERNOULLI.iter().enumerate().rev() {
         series = series / (z * z) + number / (2.0 * (j as f64 + 1.0));
     }
-    // The smallest first.
+    // Adds the smallest terms first.
     let tail = steps.iter().rev().fold(series / (z * z) + 0.5 / z, |sum, step| sum + step);
     libm::log(z) - tail
 }
 
-/// The derivative of order n ≥ 1 of [`digamma`]: (−1)ⁿ⁺¹·n!·Σ (x + k)^(−n − 1), the sum to 60 terms and by the formula of Euler and Maclaurin beyond.
+/// The derivative of order n ≥ 1 of [`digamma`]: (−1)ⁿ⁺¹·n!·Σ (x + k)^(−n − 1). The sum has at
+/// least 60 terms; the Euler-Maclaurin formula gives the remainder.
 pub(crate) fn polygamma(n: usize, x: f64) -> f64 {
     let odd = n % 2 == 1;
     if is_pole(x) && x != f64::NEG_INFINITY {
         return if odd { f64::INFINITY } else { f64::NAN };
     }
     if x == f64::INFINITY || x.is_nan() || x < -1e5 {
-        // Farther out on the left it is beyond what is worth a formula of its own here.
+        // Arguments below −1e5 are not supported.
         return if x == f64::INFINITY { if odd { 0.0 } else { -0.0 } } else { f64::NAN };
     }
     let s = n as f64 + 1.0;
-    // n!·base^(−s) by factors that alternate, so that neither overflows before the result does.
+    // n!·base^(−s) with growing and shrinking factors interleaved, so that no intermediate
+    // overflows before the result does.
     let term = |base: f64| {
         let (mut value, mut up, mut down) = (1.0 / base, 1, 0);
         while up <= n || down < n {
@@ -106,7 +110,8 @@ pub(crate) fn polygamma(n: usize, x: f64) -> f64 {
         value
     };
     if x > 1e10 {
-        // The first two terms of the asymptotic series, (n−1)!/xⁿ·(1 + n/2x), whose factors do not underflow before the result.
+        // The first two terms of the asymptotic series, (n−1)!/xⁿ·(1 + n/2x). The factors do not
+        // underflow before the result does.
         let lead = (1..n).fold(1.0 / x, |value, k| value * k as f64 / x);
         let total = lead * (1.0 + n as f64 / 2.0 / x);
         return if odd { total } else { -total };

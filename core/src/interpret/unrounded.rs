@@ -5,9 +5,10 @@ use crate::diagnostic::Result;
 use crate::dtype::DType;
 use std::cmp::Ordering;
 
-/// A double that stays one whatever the dtype of its value: a program of f32 or halves is evaluated as if it were of f64.
+/// An `f64` whatever the dtype of its value: a program of f32 or halves is evaluated as if all
+/// floats were f64.
 ///
-/// For differences of a function at near points, which the rounding of its own dtypes would drown.
+/// For finite differences, which rounding to the program's own dtypes would drown.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub struct Unrounded(pub f64);
 

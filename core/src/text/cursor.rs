@@ -1,19 +1,21 @@
-//! A position in a text, from which parsers take tokens.
+//! A position in a text, from which parsers consume tokens.
 
 use super::lexer::{Kind, Lexer, PUNCTUATION, Token, unescape};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::location::Location;
 use std::sync::Arc;
 
-/// How deep brackets, regions and expressions may nest: far more than programs have, and far less than the stack holds.
+/// Maximum nesting of brackets, regions and expressions: far more than programs have, and far
+/// less than overflows the stack.
 pub const MAX_DEPTH: u32 = 100;
 
-/// Bytes that all splat literals of one text together may expand to.
+/// Most bytes to which all splat literals of one text together may expand.
 pub const MAX_SPLAT_BYTES: usize = 128 << 20;
 
-/// A text, and the token that comes next.
+/// A text and its next token.
 ///
-/// `eat_…` take a token if it is the wanted one; `expect_…` take it or say what was wanted and what was found.
+/// `eat_…` consume the token if it is the wanted one. `expect_…` consume it or return an error
+/// that names the wanted and the found token.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     file: Arc<str>,
@@ -25,19 +27,19 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of `text`, which errors say is in `file`.
+    /// A cursor at the start of `text`. Errors name `file` as its file.
     pub fn new(file: &str, text: &'a str) -> Self {
         let mut lexer = Lexer::new(text);
         let ahead = lexer.token();
         Cursor { file: file.into(), text, lexer, ahead, depth: 0, splat_bytes: MAX_SPLAT_BYTES }
     }
 
-    /// The next token, which stays.
+    /// The next token, which is not consumed.
     pub fn peek(&self) -> Token<'a> {
         self.ahead
     }
 
-    /// Takes the next token.
+    /// Consumes the next token.
     pub fn advance(&mut self) -> Token<'a> {
         std::mem::replace(&mut self.ahead, self.lexer.token())
     }
@@ -52,7 +54,7 @@ impl<'a> Cursor<'a> {
         Diagnostic::new(message).at(self.location(token), "").excerpt(self.text, token.line, token.column)
     }
 
-    /// An error that says what was `wanted` instead of the next token.
+    /// An error that names the `wanted` item and the next token.
     pub fn unexpected(&self, wanted: &str) -> Diagnostic {
         self.error(self.ahead, format!("expected {wanted}, found {}", self.ahead.kind))
     }
@@ -68,12 +70,12 @@ impl<'a> Cursor<'a> {
         self.ahead.kind == Kind::Name(keyword)
     }
 
-    /// True if the text is at its end.
+    /// True at the end of the text.
     pub fn is_end(&self) -> bool {
         self.ahead.kind == Kind::End
     }
 
-    /// Takes this punctuation if it comes next.
+    /// Consumes this punctuation if it is next.
     pub fn eat(&mut self, punct: &str) -> bool {
         let found = self.is(punct);
         if found {
@@ -82,7 +84,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes this name if it comes next.
+    /// Consumes this name if it is next.
     pub fn eat_keyword(&mut self, keyword: &str) -> bool {
         let found = self.is_keyword(keyword);
         if found {
@@ -91,12 +93,12 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes this punctuation.
+    /// Consumes this punctuation.
     pub fn expect(&mut self, punct: &str) -> Result<Token<'a>> {
         if self.is(punct) { Ok(self.advance()) } else { Err(self.unexpected(&format!("`{punct}`"))) }
     }
 
-    /// Takes this name.
+    /// Consumes this name.
     pub fn expect_keyword(&mut self, keyword: &str) -> Result<Token<'a>> {
         if self.is_keyword(keyword) {
             Ok(self.advance())
@@ -105,28 +107,28 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes any name; `what` says what it is to name.
+    /// Consumes any name. `what` describes it in errors.
     pub fn expect_name(&mut self, what: &str) -> Result<&'a str> {
         let Kind::Name(name) = self.ahead.kind else { return Err(self.unexpected(what)) };
         self.advance();
         Ok(name)
     }
 
-    /// Takes `%name`, and returns the name.
+    /// Consumes `%name` and returns the name.
     pub fn expect_value(&mut self, what: &str) -> Result<&'a str> {
         let Kind::Value(name) = self.ahead.kind else { return Err(self.unexpected(what)) };
         self.advance();
         Ok(name)
     }
 
-    /// Takes `@name`, and returns the name.
+    /// Consumes `@name` and returns the name.
     pub fn expect_function(&mut self, what: &str) -> Result<&'a str> {
         let Kind::Function(name) = self.ahead.kind else { return Err(self.unexpected(what)) };
         self.advance();
         Ok(name)
     }
 
-    /// Takes a string and decodes it.
+    /// Consumes a string and decodes it.
     pub fn expect_string(&mut self, what: &str) -> Result<String> {
         let Kind::Str(raw) = self.ahead.kind else { return Err(self.unexpected(what)) };
         let text = unescape(raw).ok_or_else(|| {
@@ -137,7 +139,7 @@ impl<'a> Cursor<'a> {
         Ok(text)
     }
 
-    /// Takes an integer with an optional `-`, in any range of 64 bits.
+    /// Consumes an integer with an optional `-`, of at most 64 bits, signed or unsigned.
     pub fn expect_wide_integer(&mut self, what: &str) -> Result<i128> {
         let token = self.ahead;
         let negative = self.eat("-");
@@ -155,14 +157,15 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// Takes an integer that fits in `T`, with an optional `-`.
+    /// Consumes an integer that fits in `T`, with an optional `-`.
     pub fn expect_integer<T: TryFrom<i128>>(&mut self, what: &str) -> Result<T> {
         let token = self.ahead;
         let value = self.expect_wide_integer(what)?;
         T::try_from(value).map_err(|_| self.error(token, format!("{value} is out of range for {what}")))
     }
 
-    /// `open item, item, … close`; may be empty; no comma after the last.
+    /// Parses `open item, item, … close`. The list may be empty; there is no comma after the last
+    /// item.
     pub fn list<T>(
         &mut self,
         open: &str,
@@ -185,7 +188,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Runs a parser one level deeper; an error if that is deeper than [`MAX_DEPTH`].
+    /// Runs a parser one level deeper. Error: the level exceeds [`MAX_DEPTH`].
     pub fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
             return Err(self.error(self.ahead, format!("nested deeper than {MAX_DEPTH} levels")));
@@ -196,7 +199,7 @@ impl<'a> Cursor<'a> {
         result
     }
 
-    /// Takes `bytes` from what splat literals of this text may still expand to.
+    /// Subtracts `bytes` from the bytes to which splat literals of this text may still expand.
     pub(super) fn spend_splat(&mut self, token: Token<'_>, bytes: usize) -> Result<()> {
         match self.splat_bytes.checked_sub(bytes) {
             Some(left) => {
@@ -209,7 +212,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An error unless the text is at its end.
+    /// Error: the text is not at its end.
     pub fn expect_end(&mut self) -> Result<()> {
         if self.is_end() { Ok(()) } else { Err(self.unexpected("end of text")) }
     }

@@ -1,18 +1,19 @@
-//! From characters to tokens.
+//! The lexer: from characters to tokens.
 //!
-//! The lexer is an iterator without look-back: it skips white space and `//` comments and cuts the next token. It never
-//! fails; a piece that is no token is a [`Kind::Invalid`] with the reason, which the parser reports when it gets there.
+//! The lexer is an iterator without look-back: it skips white space and `//` comments and returns
+//! the next token. It never fails. Text that is no token becomes a [`Kind::Invalid`] with the
+//! reason, which the parser reports when it reaches the token.
 
 use std::fmt;
 
-/// Punctuation, longest first where one begins another.
+/// Punctuation. A longer token comes before its prefixes.
 pub const PUNCTUATION: &[&str] =
     &["->", "..", "{", "}", "(", ")", "[", "]", "<", ">", "=", ",", ":", ";", "*", "+", "-"];
 
 /// A token and its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token<'a> {
-    /// What it is.
+    /// Kind and text.
     pub kind: Kind<'a>,
     /// Line, counted from 1.
     pub line: u32,
@@ -20,12 +21,13 @@ pub struct Token<'a> {
     pub column: u32,
 }
 
-/// What a token is.
+/// The kind of a token, with its text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind<'a> {
     /// One of [`PUNCTUATION`].
     Punct(&'static str),
-    /// `[A-Za-z_][A-Za-z0-9_.]*`: names, key paths and keywords. A dot has a character of a name behind it.
+    /// `[A-Za-z_][A-Za-z0-9_.]*`: names, key paths and keywords. A dot is followed by a character
+    /// of a name.
     Name(&'a str),
     /// `%name` or `%12`, without the sign.
     Value(&'a str),
@@ -35,9 +37,9 @@ pub enum Kind<'a> {
     Integer(&'a str),
     /// Digits with a fraction, an exponent, or both.
     Float(&'a str),
-    /// A string as it is written, without the quotes; [`unescape`] decodes it.
+    /// A string as written, without the quotes. [`unescape`] decodes it.
     Str(&'a str),
-    /// No token; the reason.
+    /// Not a token; the reason.
     Invalid(&'static str),
     /// The end of the text.
     End,
@@ -45,7 +47,7 @@ pub enum Kind<'a> {
 
 impl fmt::Display for Kind<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hostile token may be megabytes long.
+        // A token of untrusted text may be megabytes long.
         let short = |s: &str| s.chars().take(60).collect::<String>();
         match self {
             Kind::Punct(p) => write!(f, "`{p}`"),
@@ -59,7 +61,7 @@ impl fmt::Display for Kind<'_> {
     }
 }
 
-/// Cuts a text into tokens; after the last comes [`Kind::End`], again and again.
+/// Splits a text into tokens. At the end it returns [`Kind::End`], any number of times.
 #[derive(Clone, Debug)]
 pub struct Lexer<'a> {
     rest: &'a str,
@@ -75,7 +77,7 @@ fn continues_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Length of the name characters at the start of `s`, dots between them included.
+/// Length of the name characters at the start of `s`, including dots between them.
 fn name_length(s: &str) -> usize {
     let bytes = s.as_bytes();
     let continues = |i: usize| bytes.get(i).is_some_and(|b| continues_name(*b as char));
@@ -97,7 +99,7 @@ pub fn is_sigil_name(s: &str) -> bool {
 }
 
 impl<'a> Lexer<'a> {
-    /// At the start of `text`.
+    /// A lexer at the start of `text`.
     pub fn new(text: &'a str) -> Self {
         Lexer { rest: text, line: 1, column: 1 }
     }
@@ -110,7 +112,7 @@ impl<'a> Lexer<'a> {
         Token { kind, line, column }
     }
 
-    /// Takes `bytes` bytes, none of which is a line break.
+    /// Consumes `bytes` bytes, none of which is a line break.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
@@ -215,7 +217,7 @@ impl<'a> Lexer<'a> {
         loop {
             match bytes.get(end) {
                 Some(b'"') => break,
-                // The escaped character, if it is a quote or a backslash, does not end the string.
+                // An escaped quote or backslash does not end the string.
                 Some(b'\\') if matches!(bytes.get(end + 1), Some(b'"' | b'\\')) => end += 2,
                 Some(b'\n') | None => {
                     self.take(end);
@@ -229,7 +231,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Decodes the escapes `\"`, `\\`, `\n`, `\r`, `\t` and `\u{hex}` of a [`Kind::Str`]; nothing if there is another.
+/// Decodes the escapes `\"`, `\\`, `\n`, `\r`, `\t` and `\u{hex}` of a [`Kind::Str`]; `None` for
+/// any other escape.
 pub fn unescape(raw: &str) -> Option<String> {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw.chars();
@@ -246,7 +249,7 @@ pub fn unescape(raw: &str) -> Option<String> {
             '\\' => '\\',
             'u' => {
                 let after = rest.as_str().strip_prefix('{')?;
-                // A character has at most six digits: this also bounds the search.
+                // A character has at most six digits, which also bounds the search.
                 let end = after.bytes().take(7).position(|b| b == b'}')?;
                 rest = after[end + 1..].chars();
                 let digits = &after[..end];

@@ -1,8 +1,9 @@
-//! Texts of dtypes, dimensions, types, scalars and literals.
+//! Text of dtypes, dimensions, types, scalars and literals.
 //!
-//! Scalars and literals are written without their dtype and shape, which stand next to them in every language here. A
-//! literal is nested brackets, `[[1.0, 2.0], [3.0, 4.0]]`; where all elements have the same bits, it is that one element
-//! (a *splat*), whatever the rank; and without elements it is `[]`. Every bit survives, NaN payloads included.
+//! Scalars and literals are written without their dtype and shape, which stand next to them in
+//! every language here. A literal is nested brackets, `[[1.0, 2.0], [3.0, 4.0]]`. If all elements
+//! have the same bits, it is that one element (a *splat*), whatever the rank. Without elements it
+//! is `[]`. Every bit survives, including NaN payloads.
 
 use super::cursor::Cursor;
 use super::lexer::{Kind, Token};
@@ -15,11 +16,12 @@ use crate::ty::TensorType;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Splats that are larger are printed in full, so that a reader need not expand a few characters to that much memory.
+/// Larger splats are printed in full, so that a few characters do not expand to that much memory
+/// when read.
 const MAX_PRINTED_SPLAT_BYTES: usize = 1 << 20;
 
 impl Cursor<'_> {
-    /// `f32`.
+    /// Parses `f32`.
     pub fn dtype(&mut self) -> Result<DType> {
         let token = self.peek();
         let name = self.expect_name("a dtype")?;
@@ -30,7 +32,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// `2*B+T+-1`, `B-1`, `7`: a sum of integers, variables, and integers times variables.
+    /// Parses `2*B+T+-1`, `B-1`, `7`: a sum of integers, variables, and integers times variables.
     pub fn dim(&mut self) -> Result<Dim> {
         let start = self.peek();
         let mut constant: i64 = 0;
@@ -60,23 +62,24 @@ impl Cursor<'_> {
         }
     }
 
-    /// `[B,784]`.
+    /// Parses `[B,784]`.
     pub fn shape(&mut self) -> Result<Vec<Dim>> {
         self.list("[", "]", Cursor::dim)
     }
 
-    /// `f32[B,784]`.
+    /// Parses `f32[B,784]`.
     pub fn tensor_type(&mut self) -> Result<TensorType> {
         let dtype = self.dtype()?;
         Ok(TensorType { dtype, shape: self.shape()? })
     }
 
-    /// `[64,10]`, each extent a number of at least 0.
+    /// Parses `[64,10]`. Each extent is a number of at least 0.
     pub fn extents(&mut self) -> Result<Vec<usize>> {
         self.list("[", "]", |c| c.expect_integer("an extent"))
     }
 
-    /// An element of `dtype`, as [`Scalar`] displays it. Floats may also be written as integers, integers as hexadecimal.
+    /// Parses an element of `dtype`, as [`Scalar`] displays it. Floats may also be written as
+    /// integers, integers as hexadecimal.
     pub fn scalar(&mut self, dtype: DType) -> Result<Scalar> {
         let token = self.peek();
         match dtype {
@@ -91,7 +94,8 @@ impl Cursor<'_> {
             d => {
                 let value = self.expect_wide_integer(&format!("an integer ({d})"))?;
                 let scalar = Scalar::from_bits(d, value as u64);
-                // Integers of 64 bits and fewer are exact in i128, so a value in range comes back as it went in.
+                // Integers of at most 64 bits are exact in i128, so a value in range is unchanged
+                // by the round trip.
                 let back = if d == DType::U64 {
                     Some(i128::from(scalar.bits()))
                 } else {
@@ -112,7 +116,8 @@ impl Cursor<'_> {
         let number = match self.peek().kind {
             Kind::Float(text) | Kind::Integer(text) if !text.starts_with("0x") => {
                 self.advance();
-                // Decimals round once: to f32 directly, to halves from a longer form that is exact for what is printed.
+                // Decimals round once to f32 or f64. A half is rounded from f64, which reads
+                // printed text back exactly.
                 let value = match dtype {
                     DType::F32 => text.parse::<f32>().ok().map(Scalar::of),
                     _ => text.parse::<f64>().ok().map(|v| Scalar::from_f64(dtype, v)),
@@ -137,7 +142,7 @@ impl Cursor<'_> {
         Ok(Scalar::from_bits(dtype, number.bits() ^ sign))
     }
 
-    /// `(0x7fc1)` after `nan`.
+    /// Parses `(0x7fc1)` after `nan`.
     fn nan_bits(&mut self, dtype: DType, token: Token<'_>) -> Result<Scalar> {
         self.expect("(")?;
         let bits: u64 = self.expect_integer("the bits of a NaN")?;
@@ -149,10 +154,11 @@ impl Cursor<'_> {
         Ok(scalar)
     }
 
-    /// A literal of that dtype and shape; see the module for its text.
+    /// Parses a literal of that dtype and shape. The module documentation has the syntax.
     pub fn literal(&mut self, dtype: DType, shape: &[usize]) -> Result<Literal> {
         let token = self.peek();
-        // Also an empty array's other extents must make a size: ndarray counts on it.
+        // The nonzero extents of an empty array must have a valid size too, since ndarray relies
+        // on it.
         let size = shape.iter().filter(|e| **e > 0).try_fold(dtype.size(), |n, e| n.checked_mul(*e));
         let Some(bytes) = size.filter(|n| isize::try_from(*n).is_ok()) else {
             return Err(self.error(token, format!("a literal of shape {shape:?} is beyond any memory")));
@@ -167,7 +173,7 @@ impl Cursor<'_> {
             return Ok(Literal::full(shape, self.scalar(dtype)?));
         }
         crate::with_native!(dtype, T => {
-            // Not reserved in advance: the text must be as long as it claims first.
+            // Not reserved in advance: memory must be bounded by the text read so far.
             let mut values: Vec<T> = Vec::new();
             self.rows(dtype, shape, &mut |s| values.push(s.get::<T>()))?;
             Literal::from_vec(shape, values).map_err(|e| self.error(token, e.message))
@@ -198,7 +204,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Appends the text of a literal, which [`Cursor::literal`] reads back bit for bit.
+/// Appends the text of a literal. [`Cursor::literal`] reads it back bit for bit.
 pub fn print_literal(out: &mut String, literal: &Literal) {
     let bytes = literal.len().saturating_mul(literal.dtype().size());
     match literal.splat() {
@@ -230,7 +236,7 @@ fn print_rows(out: &mut String, literal: &Literal, shape: &[usize], next: &mut u
     out.push(']');
 }
 
-/// Appends a string in quotes, with escapes; [`Cursor::expect_string`] reads it back.
+/// Appends a string in quotes, with escapes. [`Cursor::expect_string`] reads it back.
 pub fn print_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

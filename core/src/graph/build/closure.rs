@@ -1,4 +1,4 @@
-//! Finished scopes, and what they captured.
+//! Finished scopes and their captures.
 
 use crate::graph::Body;
 use crate::graph::tensor::Tensor;
@@ -6,14 +6,15 @@ use crate::graph::tensor::Tensor;
 /// A finished child scope.
 #[derive(Clone, Debug)]
 pub struct Closure {
-    /// The body; its inputs are the explicit ones, then one for each capture.
+    /// The body. Its inputs are the explicit ones, followed by one for each capture.
     pub body: Body,
-    /// The outer values that the last inputs stand for.
+    /// The outer values for which the last inputs stand.
     pub captures: Vec<Tensor>,
 }
 
 impl Closure {
-    /// Makes the closure capture exactly these tensors, in this order; those that it captures already must be among them.
+    /// Makes the closure capture exactly these tensors, in this order. They must include its
+    /// present captures.
     pub fn capture(&mut self, tensors: &[Tensor]) {
         let explicit = self.body.inputs.len() - self.captures.len();
         let captured = self.body.inputs.split_off(explicit);
@@ -27,7 +28,7 @@ impl Closure {
         self.captures = tensors.to_vec();
     }
 
-    /// What several closures capture, each once.
+    /// The captures of several closures, each once.
     pub fn captures_of(closures: &[Closure]) -> Vec<Tensor> {
         let mut all: Vec<Tensor> = Vec::new();
         for capture in closures.iter().flat_map(|c| &c.captures) {

@@ -1,15 +1,18 @@
-//! Constants of a function under construction, and scopes that make them again.
+//! Constants of a function under construction, and scopes that copy them.
 //!
-//! A value is **constant** if it depends on no input: a constant, an iota, what is computed of these. The linear program of a
-//! linearization captures its residuals; captured constants would be residuals too, so a loop would tape them step by step and
-//! a branch would return them. But both halves of a derivative know a constant. A [repeating](Scope::repeating) scope
-//! therefore makes a constant of an outer scope again instead of capturing it: the equations that make it are copied, once
-//! each. This is the rule of partial evaluation that what is known statically is known on both sides.
+//! A value is **constant** if it depends on no input: a constant, an iota, and every value
+//! computed from constants. The linear program of a linearization captures its residuals. A
+//! captured constant would be a residual too: a loop would store it for every step, and a branch
+//! would return it. But both halves of a derivative know a constant. A
+//! [repeating](Scope::repeating) scope therefore copies the equations that define a constant of
+//! an outer scope, once each, instead of capturing the constant. This is the rule of partial
+//! evaluation that a statically known value is known on both sides.
 //!
 //! Invariants:
-//! 1. A value that a scope captures is not constant in that scope, even if it is in the outer one.
-//! 2. A probe's result is not constant: a copy would report the value twice.
-//! 3. Copies keep the location of the equation that they repeat.
+//! 1. A captured value is not constant in the scope that captures it, even if it is in the outer
+//!    one.
+//! 2. A probe's result is not constant, since a copy would report the value twice.
+//! 3. A copy keeps the location of the original equation.
 
 use super::{Building, Scope};
 use crate::graph::{Equation, Region, ValueId};
@@ -24,7 +27,7 @@ impl Building {
     }
 }
 
-/// True if an equation reports a value to the run's observer. A region that is shared is searched once.
+/// True if an equation reports a value to the run's observer. A shared region is searched once.
 fn observes(equation: &Equation, seen: &mut HashSet<usize>) -> bool {
     let mut within = |region: &Region| {
         seen.insert(region.address()) && region.equations.iter().any(|inner| observes(inner, seen))
@@ -33,12 +36,12 @@ fn observes(equation: &Equation, seen: &mut HashSet<usize>) -> bool {
 }
 
 impl Scope {
-    /// A child scope that makes the constants of outer scopes again instead of capturing them.
+    /// A child scope that copies the constants of outer scopes instead of capturing them.
     pub fn repeating(&self) -> Self {
         Scope::with(Some(self.clone()), self.0.depth + 1, false, true, self.0.context.clone())
     }
 
-    /// A copy in this scope of a value of an outer one, if that is constant.
+    /// A copy in this scope of a value of an outer scope, if the value is constant.
     pub(super) fn repeated(&self, outer: &Scope, value: ValueId) -> Option<ValueId> {
         outer.building().constants[value]?;
         let key = |value: ValueId| (outer.0.depth, value);
@@ -63,7 +66,8 @@ impl Scope {
         self.building().captured.get(&key(value)).copied()
     }
 
-    /// Appends a copy of an equation of an outer scope whose operands have copies here.
+    /// Appends a copy of an equation of an outer scope. Its operands must already have copies
+    /// here.
     fn copy(&self, outer: &Scope, source: &Building, equation: &Equation) {
         let mut building = self.0.building.borrow_mut();
         let depth = outer.0.depth;

@@ -1,4 +1,4 @@
-//! One function: declared inputs and variables, named outputs, state that is updated.
+//! The builder of one function: declared inputs and variables, named outputs, updated state.
 
 use super::Scope;
 use crate::diagnostic::{Diagnostic, Result};
@@ -12,7 +12,7 @@ use crate::nearest::nearest;
 use crate::ty::TensorType;
 use std::collections::HashMap;
 
-/// What a name is made of.
+/// The help on valid names.
 const NAMES: &str = "use letters, digits, `_` and `.`, not starting with a digit";
 
 /// Builds one function: the `f` of `program.function("name", |f| …)`.
@@ -24,16 +24,17 @@ pub struct FunctionBuilder {
     states: Vec<(String, Tensor)>,
     variables: Vec<(String, Tensor)>,
     index: Index,
-    /// Where the function is built.
+    /// Source location of the function.
     location: Location,
 }
 
-/// What is known by name or value: a function may have thousands of variables. Looked up, never gone through.
+/// Maps by name or value, since a function may have thousands of variables. Only lookups, no
+/// iteration.
 #[derive(Default)]
 struct Index {
     /// Positions of inputs by name.
     inputs: HashMap<String, usize>,
-    /// Where each output is given.
+    /// Source location of each output.
     outputs: HashMap<(OutputRole, String), Location>,
     /// Positions of states by key path, and by value.
     states: HashMap<String, usize>,
@@ -64,11 +65,11 @@ impl FunctionBuilder {
         builder.finish()
     }
 
-    /// Runs `f` in the function's scope. If `f` panics after an error, [`finish`](Self::finish) reports the error, of which the panic
-    /// is a consequence; any other panic goes on.
+    /// Runs `f` in the function's scope. If `f` panics after an error, [`finish`](Self::finish)
+    /// reports the error, since the panic is its consequence. Any other panic is resumed.
     pub fn run(&mut self, f: impl FnOnce(&mut FunctionBuilder)) {
         let scope = self.scope.clone();
-        // The scope keeps the error, so `finish` returns it.
+        // The scope records the error, so `finish` returns it.
         let _ = scope.guarded(|| f(self));
     }
 
@@ -95,7 +96,7 @@ impl FunctionBuilder {
             return Tensor::poisoned(first.clone());
         }
         if let Err(mut d) = well_formed(&ty) {
-            // The name of the invariant is for readers of text.
+            // The invariant's number helps readers of text only.
             d.message = d.message.trim_start_matches("G6: ").into();
             return fail(d, None);
         }
@@ -113,7 +114,7 @@ impl FunctionBuilder {
         self.scope.input_at(ty, caller)
     }
 
-    /// An input given anew at each run.
+    /// An input passed to each run.
     #[track_caller]
     pub fn input(&mut self, name: &str, ty: impl IntoType) -> Tensor {
         self.declare(name, InputRole::Input, ty.into_type(), Location::caller())
@@ -126,14 +127,15 @@ impl FunctionBuilder {
         self.declare(name, InputRole::Key, Ok(ty), Location::caller())
     }
 
-    /// Variables that are only read: every tensor in `model` becomes a parameter named by its key path.
+    /// Variables that are only read. Every tensor in `model` becomes a parameter named by its key
+    /// path.
     #[track_caller]
     pub fn param<M: Differentiable>(&mut self, name: &str, model: M) -> M {
         self.variables_of(name, InputRole::Param, model)
     }
 
-    /// Variables that the function replaces: every tensor in `model` becomes state named by its key path. What is not
-    /// [updated](Self::update) stays as it is.
+    /// Variables that the function replaces. Every tensor in `model` becomes state named by its
+    /// key path. State that is not [updated](Self::update) does not change.
     #[track_caller]
     pub fn state<M: Differentiable>(&mut self, name: &str, model: M) -> M {
         self.variables_of(name, InputRole::State, model)
@@ -164,10 +166,10 @@ impl FunctionBuilder {
         state.is_same(tensor).then_some(path.as_str())
     }
 
-    /// Replaces the state of a key path when the run ends.
+    /// Replaces the state at a key path when the run ends.
     ///
-    /// Errors: the function has no state of that path (a new variable is made by [`create`](Self::create)); the value
-    /// has another type than the state.
+    /// Errors: the function has no state of that path ([`create`](Self::create) makes a new
+    /// variable); the type of the value is not that of the state.
     #[track_caller]
     pub fn update(&mut self, path: &str, value: &Tensor) {
         let is_known = self.index.states.contains_key(path) || self.read_only(path).is_some();
@@ -177,10 +179,10 @@ impl FunctionBuilder {
         self.give(path, OutputRole::State, value.clone());
     }
 
-    /// Makes a variable of this key path when the run ends, or replaces the one that the session has: what an `init`
-    /// function does. The function does not read it.
+    /// Creates or replaces the session's variable of this key path when the run ends, as an
+    /// `init` function does. The function does not read it.
     ///
-    /// Error: the function has a state of that path, which is [updated](Self::update).
+    /// Error: the function has a state of that path. Use [`update`](Self::update) for it.
     #[track_caller]
     pub fn create(&mut self, path: &str, value: &Tensor) {
         if self.index.states.contains_key(path) {
@@ -202,7 +204,7 @@ impl FunctionBuilder {
         })
     }
 
-    /// An output for the caller.
+    /// An output returned to the caller.
     #[track_caller]
     pub fn output(&mut self, name: &str, value: impl AsRef<Tensor>) {
         self.give(name, OutputRole::Output, value.as_ref().clone());
@@ -217,7 +219,7 @@ impl FunctionBuilder {
             OutputRole::Output => "output",
             OutputRole::State => "state",
         };
-        // A constant has no value in the function before it is closed.
+        // A constant becomes a value of the function only when the function is closed.
         let foreign = match value.literal() {
             Some(_) => None,
             None => self.scope.value_of(&value).err(),
@@ -255,14 +257,14 @@ impl FunctionBuilder {
         self.scope.fail(&error);
     }
 
-    /// The input of a name, unless it is state.
+    /// The input of that name, unless it is state.
     fn read_only(&self, name: &str) -> Option<&Input> {
         let input = &self.inputs[*self.index.inputs.get(name)?];
         (input.role != InputRole::State).then_some(input)
     }
 
-    /// The variables declared so far (parameters and state) with the tensors they were declared from, whose
-    /// [`Tensor::initializer`] says how to make them.
+    /// The variables declared so far (parameters and state), with the tensors they were declared
+    /// from. A tensor's [`Tensor::initializer`] says how to initialise the variable.
     pub fn variables(&self) -> &[(String, Tensor)] {
         &self.variables
     }
@@ -298,8 +300,9 @@ impl FunctionBuilder {
 }
 
 impl Program {
-    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. The first error while building is
-    /// returned, and so is a name that is taken.
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`.
+    ///
+    /// Errors: the first error while building; the name is taken.
     #[track_caller]
     pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
         let caller = Location::caller();
@@ -308,7 +311,7 @@ impl Program {
     }
 }
 
-/// What may be given where a type is wanted: a [`TensorType`], or a fallible description of one.
+/// Conversion to a tensor type, from a [`TensorType`] or a fallible description of one.
 pub trait IntoType {
     /// The type.
     fn into_type(self) -> Result<TensorType>;

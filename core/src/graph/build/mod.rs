@@ -1,18 +1,23 @@
 //! Building functions.
 //!
-//! A [`Scope`] is a body under construction. Scopes nest: a closure that is traced, a region of an op, or the linear program of
-//! a linearization is a child scope. An equation is emitted into the innermost scope among those of its operands; a value of
-//! an outer scope that an inner one uses becomes a **capture**: an extra input of the inner body, remembered with the outer
-//! value. Two things follow from this one rule:
+//! A [`Scope`] is a body under construction. Scopes nest: a traced closure, a region of an op,
+//! and the linear program of a linearization are child scopes. An equation is emitted into the
+//! innermost scope among those of its operands. A value of an outer scope that an inner scope
+//! uses becomes a **capture**: an extra input of the inner body, recorded with the outer value.
+//! Two things follow from this rule:
 //!
-//! - what a closure computes from captured values alone is computed once, outside;
-//! - *partial evaluation is free*: if tangents live in a child scope, then the equations among primal values land in the outer
-//!   scope, those that touch a tangent land in the child, and the child's captures are exactly the residuals.
+//! - Equations of a closure that depend on captured values alone are hoisted: they run once,
+//!   outside.
+//! - *Partial evaluation is free*: if tangents live in a child scope, equations among primal
+//!   values land in the outer scope and equations on a tangent land in the child. The child's
+//!   captures are exactly the residuals.
 //!
-//! A failing operation yields a poisoned tensor that carries the first error; [`FunctionBuilder::finish`] returns it, even if the
-//! user's code panics in between ([`Scope::guarded`]).
+//! A failing operation yields a poisoned tensor that carries the first error.
+//! [`FunctionBuilder::finish`] returns this error, even if the user's code panics in between
+//! ([`Scope::guarded`]).
 //!
-//! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as it is emitted.
+//! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as
+//! it is emitted.
 
 mod closure;
 mod constants;
@@ -40,29 +45,30 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A body under construction; a handle, cheap to clone.
+/// A body under construction. A handle: cloning copies a pointer.
 #[derive(Clone)]
 pub struct Scope(Rc<ScopeState>);
 
 struct ScopeState {
     parent: Option<Scope>,
     depth: usize,
-    /// Nothing leaves it: equations made while it is current stay in it even if all their operands are captured.
+    /// Equations emitted while this scope is current stay in it, even if all their operands are
+    /// captured.
     contains: bool,
-    /// Constants of outer scopes are made again in it instead of being captured.
+    /// Constants of outer scopes are copied into this scope instead of being captured.
     repeats: bool,
     context: Rc<Context>,
     building: RefCell<Building>,
 }
 
-/// What all scopes of one function share.
+/// State shared by all scopes of one function.
 struct Context {
     locations: RefCell<LocationTable>,
     derivation: RefCell<Vec<(LocationId, Arc<str>)>>,
     error: RefCell<Option<Diagnostic>>,
     /// See [`super::eager`].
     eager: bool,
-    /// Whether equations that are there already are taken instead of being emitted again.
+    /// Whether an existing equation is reused instead of being emitted again.
     reuses: Cell<bool>,
     names: Names,
     memory: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
@@ -71,13 +77,14 @@ struct Context {
 #[derive(Default)]
 pub(super) struct Building {
     pub(super) body: Body,
-    /// What is known in an eager scope.
+    /// Known values of an eager scope.
     pub(super) values: Values,
     defined_at: IdVec<ValueId, LocationId>,
-    /// The position of the equation that makes a value, if the value is constant: see [`constants`].
+    /// For a constant value, the index of the equation that defines it: see [`constants`].
     constants: IdVec<ValueId, Option<usize>>,
     captures: Vec<Tensor>,
-    /// The values that stand for captures, in their order: they ascend. (`captured` has several names for what was captured by way of the parent.)
+    /// The values that stand for `captures`, in the same order, so ascending. (`captured` has
+    /// several keys for a value captured through the parent.)
     captured_values: Vec<ValueId>,
     // Keyed by (depth, value) of the outer scope, which is unique along the chain of parents.
     captured: HashMap<(usize, ValueId), ValueId>,
@@ -87,7 +94,7 @@ thread_local! {
     static CURRENT: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A scope that has been entered, and is left when this is dropped.
+/// A guard for an entered scope. Dropping it leaves the scope.
 pub struct Entered(std::marker::PhantomData<*const ()>);
 
 impl Drop for Entered {
@@ -125,47 +132,53 @@ impl Scope {
         Scope(Rc::new(ScopeState { parent, depth, contains, repeats, context, building: RefCell::default() }))
     }
 
-    /// A scope within this one, whose equations move out where they can.
+    /// A scope within this one, whose equations are emitted outside it where possible.
     pub fn child(&self) -> Self {
         Scope::with(Some(self.clone()), self.0.depth + 1, false, false, self.0.context.clone())
     }
 
-    /// A scope within this one that keeps everything emitted while it is current: the region of an op.
+    /// A scope within this one that keeps every equation emitted while it is current: the region
+    /// of an op.
     pub fn region(&self) -> Self {
         Scope::with(Some(self.clone()), self.0.depth + 1, true, false, self.0.context.clone())
     }
 
-    /// The scope that is being built, if any.
+    /// The current scope, if any.
     pub fn current() -> Option<Scope> {
         CURRENT.with_borrow(|stack| stack.last().cloned())
     }
 
-    /// Makes this the current scope while `f` runs. Operations on constants alone are emitted here or, within a region, in the
-    /// innermost region: a child scope of a region captures them.
+    /// Makes this the current scope while `f` runs. Operations on constants alone are emitted
+    /// here or, within a region, in the innermost region. A child scope of a region captures
+    /// them.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
         let _entered = self.entered();
         f()
     }
 
-    /// [`enter`](Self::enter) with a closure of the user's, which may go on after an error with a poisoned tensor and panic.
+    /// [`enter`](Self::enter) for user code, which may continue after an error with a poisoned
+    /// tensor and then panic.
     ///
-    /// Error: the function's first error, if `f` panics after it; the panic is a consequence. Any other panic goes on.
+    /// Error: the function's first error, if `f` panics after it, since the panic is a
+    /// consequence. Any other panic is resumed.
     pub fn guarded<T>(&self, f: impl FnOnce() -> T) -> Result<T> {
-        // After a panic the function is given up, so a scope that is half changed is not seen.
+        // After a panic the function is abandoned, so a half-changed scope is never observed.
         panic::catch_unwind(AssertUnwindSafe(|| self.enter(f))).map_err(|payload| match self.error() {
             Some(error) => error,
             None => panic::resume_unwind(payload),
         })
     }
 
-    /// Makes this the current scope until what is returned is dropped, which must be in the reverse order of entering.
+    /// Enters this scope. Dropping the returned guard leaves it. Guards must be dropped in the
+    /// reverse order of entering.
     #[must_use = "the scope is left at once"]
     pub fn entered(&self) -> Entered {
         CURRENT.with_borrow_mut(|stack| stack.push(self.clone()));
         Entered(std::marker::PhantomData)
     }
 
-    /// While `f` runs, emitted equations say that `rule` derived them from the equation at `of`.
+    /// While `f` runs, emitted equations record that `rule` derived them from the equation at
+    /// `of`.
     pub fn derived<T>(&self, of: LocationId, rule: impl Into<Arc<str>>, f: impl FnOnce() -> T) -> T {
         self.0.context.derivation.borrow_mut().push((of, rule.into()));
         let result = f();
@@ -173,7 +186,8 @@ impl Scope {
         result
     }
 
-    /// [`derived`](Self::derived) from what is written at a place: how a composite tells the user's line from its own.
+    /// [`derived`](Self::derived) from a source location. A composite uses it to tell the user's
+    /// line from its own.
     pub fn derived_at<T>(&self, of: Location, rule: impl Into<Arc<str>>, f: impl FnOnce() -> T) -> T {
         let of = self.locate(of);
         self.derived(of, rule, f)
@@ -185,7 +199,7 @@ impl Scope {
         self.input_at(ty, Location::caller())
     }
 
-    /// Adds an input that stands for what was written at a given place.
+    /// Adds an input with a given source location.
     pub fn input_at(&self, ty: TensorType, location: Location) -> Tensor {
         let location = self.locate(location);
         let mut building = self.0.building.borrow_mut();
@@ -194,7 +208,8 @@ impl Scope {
         Tensor::traced(self.clone(), value, ty)
     }
 
-    /// Emits an equation in the innermost scope among those of the operands and the current containing one.
+    /// Emits an equation into the innermost scope among those of its operands and the innermost
+    /// containing scope around the current one.
     pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Region>, caller: Location) -> Result<Vec<Tensor>> {
         if let Some(error) = first_error(&op, operands) {
             return Err(error);
@@ -246,7 +261,7 @@ impl Scope {
         Ok(values.into_iter().zip(results).map(|(v, ty)| Tensor::traced(self.clone(), v, ty)).collect())
     }
 
-    /// Appends an equation on values of this scope; in an eager scope, evaluates it.
+    /// Appends an equation on values of this scope. An eager scope also evaluates it.
     fn append(
         &self,
         op: Op,
@@ -303,9 +318,9 @@ impl Scope {
         {
             return Ok(copy);
         }
-        // The parent captures it too if it comes from further out.
+        // The parent captures the tensor too if it comes from further out.
         let outer = Tensor::traced(parent.clone(), parent.value_of(tensor)?, tensor.ty().clone());
-        // The parent's name for it may have been captured already.
+        // The parent's value may have been captured already.
         let outer_key = (parent.0.depth, outer.traced_value()?.1);
         let known = self.0.building.borrow().captured.get(&outer_key).copied();
         if let Some(captured) = known {
@@ -322,11 +337,11 @@ impl Scope {
         building.captured_values.push(captured);
         building.captured.insert(key, captured);
         building.captured.insert(outer_key, captured);
-        // Captures follow all explicit inputs when the scope is closed.
+        // Closing the scope appends captures to the explicit inputs.
         Ok(captured)
     }
 
-    /// The innermost scope around this one, or itself, that nothing leaves.
+    /// The innermost scope, from this one outwards, that keeps its equations (`contains`).
     fn containing(&self) -> Option<Scope> {
         let mut scope = Some(self);
         while let Some(s) = scope {
@@ -338,7 +353,7 @@ impl Scope {
         None
     }
 
-    /// The tensor of an outer scope that a value of this scope stands for, if it is a capture.
+    /// If the tensor is a capture of this scope, the outer tensor that it stands for.
     pub fn captured(&self, tensor: &Tensor) -> Option<Tensor> {
         let (scope, value) = tensor.traced_value().ok()?;
         if !self.is_same(scope) {
@@ -349,7 +364,7 @@ impl Scope {
         Some(building.captures[index].clone())
     }
 
-    /// True if it is the very same scope.
+    /// True if both are the same scope.
     pub fn is_same(&self, other: &Scope) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
@@ -379,13 +394,13 @@ impl Scope {
         Ok(Closure { body: body.renumber(), captures })
     }
 
-    /// Where a tensor's value was made.
+    /// Source location of a value.
     pub(super) fn location_of(&self, value: ValueId) -> Location {
         let id = self.0.building.borrow().defined_at.get(value).copied().unwrap_or(LocationId(0));
         self.0.context.locations.borrow().origin(id).clone()
     }
 
-    /// The id of a location; within [`Scope::derived`], that of the derivation.
+    /// The id of a location. Within [`Scope::derived`] it is the id of the derivation.
     fn locate(&self, caller: Location) -> LocationId {
         let mut locations = self.0.context.locations.borrow_mut();
         match self.0.context.derivation.borrow().last() {
@@ -404,29 +419,31 @@ impl Scope {
         }
     }
 
-    /// What eager scopes need to see of each other.
+    /// Read access for other eager scopes.
     pub(super) fn building(&self) -> Ref<'_, Building> {
         self.0.building.borrow()
     }
 
-    /// Adds an input with its value.
+    /// Records the value of an input.
     pub(super) fn set_value(&self, value: ValueId, array: Array<f64>) {
         self.0.building.borrow_mut().values.set(value, array);
     }
 
-    /// True if this scope evaluates what it can: see [`super::eager`].
+    /// True if this scope evaluates its equations where it can: see [`super::eager`].
     pub fn is_eager(&self) -> bool {
         self.0.context.eager
     }
 
-    /// What somebody remembers for as long as the function is being built, by its type: derivatives of the functions that it calls, say.
+    /// A value that is kept while the function is being built, one for each type `T`: for example
+    /// the derivatives of the functions that it calls.
     pub fn remembered<T: Default + 'static>(&self) -> Rc<T> {
         let mut memory = self.0.context.memory.borrow_mut();
         let known = memory.entry(TypeId::of::<T>()).or_insert_with(|| Rc::new(T::default()));
         known.clone().downcast().expect("it is kept under its type")
     }
 
-    /// While `f` runs, an equation that an eager scope has already is not emitted again, unless it derives from another one.
+    /// While `f` runs, an eager scope reuses an existing equation instead of emitting it again,
+    /// except within [`derived`](Self::derived).
     pub fn reuse<T>(&self, f: impl FnOnce() -> T) -> T {
         let before = self.0.context.reuses.replace(true);
         let result = f();
@@ -434,7 +451,8 @@ impl Scope {
         result
     }
 
-    /// The same body with its locations taken over from the table of another function.
+    /// The same body with its locations moved from `locations`, the table of another function, to
+    /// the table of this one.
     pub fn adopt(&self, body: &Body, locations: &LocationTable) -> Body {
         let known = LocationTable::merge(&mut self.0.context.locations.borrow_mut(), locations);
         Relocation::new(&known).body(body)
@@ -445,17 +463,18 @@ impl Scope {
         self.0.context.locations.borrow().get(id).clone()
     }
 
-    /// A copy of the locations known so far.
+    /// A copy of the location table so far.
     pub fn locations(&self) -> LocationTable {
         self.0.context.locations.borrow().clone()
     }
 
-    /// The place a person wrote, from which the location of an id derives.
+    /// The source location that a person wrote, from which the location of an id derives.
     pub fn origin(&self, id: LocationId) -> Location {
         self.0.context.locations.borrow().origin(id).clone()
     }
 
-    /// Remembers the function's first error. Its places are those that a person wrote.
+    /// Records an error if it is the function's first. Derived places are replaced by the source
+    /// locations that a person wrote.
     pub fn fail(&self, error: &Diagnostic) {
         self.0.context.error.borrow_mut().get_or_insert_with(|| {
             let mut error = error.clone();
@@ -474,7 +493,8 @@ impl Scope {
     }
 }
 
-/// A help of an op's rule in the names of the builder: rules name ops and attributes as texts do.
+/// Rewrites the help of an op's rule with the names of the builder. Rules name ops and attributes
+/// as text does.
 fn method_names(mut error: Diagnostic) -> Diagnostic {
     const METHODS: [(&str, &str); 3] = [
         ("`convert_element_type`", "`.convert(…)`"),
@@ -489,14 +509,14 @@ fn method_names(mut error: Diagnostic) -> Diagnostic {
     error
 }
 
-/// The first error among the operands of an operation and the dimensions that it is asked for.
+/// The first error among the operands of an operation and the dimensions in its attributes.
 fn first_error(op: &Op, operands: &[Tensor]) -> Option<Diagnostic> {
     let mut first = operands.iter().find_map(Tensor::error).cloned();
     op.visit_dims(&mut |dim| first = first.take().or_else(|| dim.error().cloned()));
     first
 }
 
-/// A tensor of scope `other` is used in scope `scope`, which is not within that.
+/// The error for a tensor of scope `other` used in `scope`, which is not within `other`.
 fn outside(scope: &Scope, other: &Scope) -> Diagnostic {
     match Rc::ptr_eq(&scope.0.context, &other.0.context) {
         true => Diagnostic::new("a tensor is used outside of the closure that made it")
@@ -513,7 +533,7 @@ impl Building {
         self.body.values.push(ty)
     }
 
-    /// Adds an equation whose results are defined.
+    /// Adds an equation whose results are already defined.
     fn push(&mut self, equation: Equation, constant: bool) {
         let at = self.body.equations.len();
         equation.results.iter().for_each(|v| self.constants[*v] = constant.then_some(at));

@@ -1,13 +1,13 @@
-//! Bodies of one function in another.
+//! Moving bodies from one function to another.
 
 use crate::graph::{Body, Region};
 use crate::location::LocationId;
 use std::collections::HashMap;
 
-/// Locations of one table in the place of another's.
+/// Replaces the locations of one table by those of another.
 pub(in crate::graph) struct Relocation<'a> {
     known: &'a HashMap<LocationId, LocationId>,
-    /// Functions that are called, by the address of their body.
+    /// Moved callees, by the address of the original body.
     moved: HashMap<usize, Region>,
 }
 

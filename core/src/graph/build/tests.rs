@@ -1,4 +1,4 @@
-//! Where equations and captures go.
+//! Scopes of equations and captures.
 
 use super::*;
 use crate::dtype::DType;
@@ -14,7 +14,7 @@ fn equations_go_to_the_innermost_scope_of_their_operands() {
     let inner = outer.child();
     let (y, z) = inner.enter(|| {
         let t = inner.input(scalar());
-        // Does not depend on `t`: computed once, outside.
+        // Does not depend on `t`, so it is emitted outside.
         let outside = &x * &x;
         (&t * &outside, &t + &x)
     });

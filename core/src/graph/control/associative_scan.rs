@@ -1,7 +1,8 @@
-//! Running combinations by a tree: all prefixes of a series in about 2·log₂ n steps of whole tensors, where a scan takes n small ones.
+//! Prefix combinations by a tree: all prefixes of a series in about 2·log₂ n steps on whole
+//! tensors, where a scan takes n steps on slices.
 //!
-//! Neighbours are combined in pairs, the running combinations of the pairs are those at odd positions, and those at even positions are one
-//! combination away from them.
+//! Adjacent slices are combined in pairs. The prefixes of the pairs are the results at odd
+//! positions. A result at an even position is one combination of the preceding odd one.
 //!
 //! # References
 //!
@@ -15,12 +16,13 @@ use crate::graph::tensor::Tensor;
 use crate::location::Location;
 use crate::op::{Concatenate, Reverse, Slice};
 
-/// For each part of `xs` along the first axis, `combine` of all parts up to it.
+/// For each slice of `xs` along the first axis, `combine` of all slices up to it.
 ///
-/// `combine` is associative, and works on stacks of parts: its arguments have the structure of `xs`, with any number of parts, and part i of what
-/// it gives is made of parts i of its arguments. The number of parts is a constant.
+/// `combine` is associative and works on stacks of slices. Its arguments have the structure of
+/// `xs` with any number of slices, and slice i of its result depends on slices i of its
+/// arguments. The number of slices is a constant.
 ///
-/// Differentiable as the tensor operations that it consists of.
+/// Differentiable as the tensor operations of which it consists.
 ///
 /// ```
 /// # use wengert_core::{graph::{build::FunctionBuilder, control::associative_scan}, interpret, DType, Literal, Tensor, TensorType};
@@ -42,7 +44,8 @@ pub fn associative_scan<X: Differentiable>(xs: &X, combine: impl Fn(&X, &X) -> X
     finish(xs, prefixes(xs, &combine), &caller)
 }
 
-/// [`associative_scan`] from the last part: for each part, `combine` of it and all that follow, the last one first.
+/// [`associative_scan`] from the last slice: for each slice, `combine` of it and all that follow,
+/// the last one first.
 #[track_caller]
 pub fn associative_scan_reverse<X: Differentiable>(xs: &X, combine: impl Fn(&X, &X) -> X) -> X {
     let caller = Location::caller();
@@ -67,7 +70,7 @@ fn prefixes<X: Differentiable>(xs: &X, combine: &impl Fn(&X, &X) -> X) -> Result
     run(xs, leaves(xs), count, combine)
 }
 
-/// Running combinations of `count` parts.
+/// Prefix combinations of `count` slices.
 fn run<X: Differentiable>(
     like: &X,
     parts: Vec<Tensor>,
@@ -99,7 +102,7 @@ fn run<X: Differentiable>(
     let pairs = count / 2;
     let (evens, odds) = (strided(&parts, 0, 2 * pairs, 2)?, strided(&parts, 1, 2 * pairs, 2)?);
     let odd = run(like, combined(evens, odds, pairs)?, pairs, combine)?;
-    // Positions 2, 4, … are one combination away from 1, 3, …
+    // Position 2i is slice 2i combined with the result at position 2i − 1.
     let later = (count - 1) / 2;
     let first = strided(&parts, 0, 1, 1)?;
     let even = match later {
@@ -109,7 +112,7 @@ fn run<X: Differentiable>(
             joined(&first, &more, 0)?
         }
     };
-    // Even and odd positions in turn; of an odd number, the last is left.
+    // Interleaves even and odd positions. If the count is odd, the last slice is left over.
     let (head, tail) = (strided(&even, 0, pairs, 1)?, strided(&even, pairs, pairs + count % 2, 1)?);
     let mut turns = Vec::new();
     for (a, b) in head.iter().zip(&odd) {
@@ -130,7 +133,7 @@ fn one(tensor: Tensor) -> Result<Tensor> {
     tensor.error().map_or(Ok(tensor.clone()), |error| Err(error.clone()))
 }
 
-/// Parts `from`, `from + step`, … below `to`.
+/// Slices `from`, `from + step`, … below `to`.
 fn strided(tensors: &[Tensor], from: usize, to: usize, step: i64) -> Result<Vec<Tensor>> {
     let slice = |t: &Tensor| {
         let mut start = vec![Dim::constant(0); t.rank()];

@@ -1,4 +1,4 @@
-//! Steps, traced and put into a loop.
+//! Traces steps and emits loops.
 
 use super::unroll::{Unrolling, number_of_steps};
 use super::{current, finish, leaves, step_of, together, types_of};
@@ -11,13 +11,13 @@ use crate::location::Location;
 use crate::op::{Scan, While};
 use crate::ty::TensorType;
 
-/// How a scan runs.
+/// The parameters of a scan.
 pub(super) struct Loop<'a> {
     pub length: Result<Dim>,
     pub reverse: bool,
     pub count: Option<&'a Tensor>,
     pub checkpoints: usize,
-    /// How many steps are taken at a time, if it is to be unrolled.
+    /// Number of steps that one step of the loop runs, if it is unrolled.
     pub unroll: Option<usize>,
 }
 
@@ -39,7 +39,8 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
     let length = match (length, poison, current()) {
         (Ok(length), None, Ok(_)) => length,
         (Err(error), ..) | (_, Some(error), _) | (_, _, Err(error)) => {
-            // The closure is run for the structure of what it gives; the function learns of this error before any that follows.
+            // The closure is run only for the structure of its result. The error is recorded
+            // first, so that it precedes any error of the closure.
             let error = error.within(&caller, "the control flow is here");
             if let Some(scope) = Scope::current() {
                 scope.fail(&error);

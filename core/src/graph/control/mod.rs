@@ -1,11 +1,14 @@
-//! Control flow on closures: [`cond`], [`switch`], [`scan`], [`fori`], [`while_loop`], [`map`] and [`fold`].
+//! Control flow on closures: [`cond`], [`switch`], [`scan`], [`fori`], [`while_loop`], [`map`]
+//! and [`fold`].
 //!
-//! What a closure uses from outside becomes an operand of the construct (a capture), so closures are written as if nothing were
-//! special. Of a loop, what a step computes from captures alone is computed once, before the loop; the regions of a branch keep all that they
-//! compute, since they may not run at all.
+//! A value that a closure uses from outside becomes an operand of the construct (a capture), so
+//! closures need no special form. In a loop, equations that depend on captures alone are hoisted:
+//! they run once, before the loop. The region of a branch keeps all its equations, since it may
+//! not run at all.
 //!
-//! Carries, slices and results are anything that is [`Differentiable`]: tensors of any dtype, tuples, vectors, models. A carry has the same
-//! structure, dtypes and shapes before and after a step.
+//! Carries, slices and results are any [`Differentiable`] values: tensors of any dtype, tuples,
+//! vectors, models. A step returns a carry of the same structure, dtypes and shapes as it
+//! receives.
 
 mod associative_scan;
 mod loops;
@@ -27,9 +30,11 @@ use crate::location::Location;
 use crate::op::{Cond, Iota, Op, Switch};
 use crate::ty::TensorType;
 
-/// What `then` gives if `predicate`, a `bool[]`, is true, else what `otherwise` gives; only that one is computed.
+/// The result of `then` if `predicate`, a `bool[]`, is true, else that of `otherwise`. Only one
+/// of them runs.
 ///
-/// Both give values of the same structure, dtypes and shapes. The derivative is that of the way that is taken.
+/// Both return values of the same structure, dtypes and shapes. The derivative is that of the
+/// branch taken.
 ///
 /// ```
 /// # use wengert_core::{graph::{build::FunctionBuilder, control::cond}, interpret, DType, Literal, TensorType};
@@ -53,9 +58,10 @@ pub fn cond<O: Differentiable>(
     choose(Cond {}.into(), predicate, &output, [first, second].into_iter().collect(), caller)
 }
 
-/// What the branch of number `index`, an `i32[]`, gives; the number is clamped to the branches that there are. Only that one is computed.
+/// The result of branch `index`, an `i32[]`. The index is clamped to the range of `branches`.
+/// Only that branch runs.
 ///
-/// All give values of the same structure, dtypes and shapes.
+/// All branches return values of the same structure, dtypes and shapes.
 ///
 /// # Panics
 ///
@@ -74,8 +80,10 @@ pub fn switch<O: Differentiable>(index: &Tensor, branches: Vec<Box<dyn FnOnce() 
     choose(Switch {}.into(), index, &output, regions.into_iter().collect(), caller)
 }
 
-/// Runs `step` on `init` and the first part of `xs` along the first axis of each of its tensors, then on the carry that it gave and the second part,
-/// and so on. Gives the last carry, and what the steps gave beside it, stacked along a new first axis.
+/// Runs `step` once for each slice of `xs` along the first axis of each of its tensors, from the
+/// first to the last. A step receives the carry of the previous one, and the first step receives
+/// `init`. Returns the last carry, and the second results of the steps stacked along a new first
+/// axis.
 ///
 /// ```
 /// # use wengert_core::{graph::{build::FunctionBuilder, control::scan}, interpret, DType, Literal, TensorType};
@@ -101,7 +109,7 @@ pub fn scan<C: Differentiable, X: Differentiable, Y: Differentiable>(
     steps(Loop::of(length_of(xs)), init, xs, step, Location::caller())
 }
 
-/// [`scan`] from the last part to the first.
+/// [`scan`] from the last slice to the first.
 #[track_caller]
 pub fn scan_reverse<C: Differentiable, X: Differentiable, Y: Differentiable>(
     init: &C,
@@ -111,7 +119,7 @@ pub fn scan_reverse<C: Differentiable, X: Differentiable, Y: Differentiable>(
     steps(Loop { reverse: true, ..Loop::of(length_of(xs)) }, init, xs, step, Location::caller())
 }
 
-/// `step(i, carry)` for i from 0 to `count` − 1, an `i32[]`; the last carry.
+/// Runs `step(i, carry)` for i from 0 to `count` − 1, an `i32[]`. Returns the last carry.
 #[track_caller]
 pub fn fori<C: Differentiable>(count: impl Into<Dim>, init: &C, step: impl FnOnce(&Tensor, &C) -> C) -> C {
     let length = count.into();
@@ -120,7 +128,7 @@ pub fn fori<C: Differentiable>(count: impl Into<Dim>, init: &C, step: impl FnOnc
     steps(Loop::of(Ok(length)), init, &numbers, body, Location::caller()).0
 }
 
-/// `step(i, carry)` for i from 0 to `count` − 1, where `count`, an `i32[]`, is known at run time only; it is clamped to 0..=`limit`.
+/// [`fori`] whose `count`, an `i32[]`, is known at run time only. It is clamped to 0..=`limit`.
 #[track_caller]
 pub fn fori_upto<C: Differentiable>(
     count: &Tensor,
@@ -134,23 +142,25 @@ pub fn fori_upto<C: Differentiable>(
     steps(Loop { count: Some(count), ..Loop::of(Ok(length)) }, init, &numbers, body, Location::caller()).0
 }
 
-/// `f` of each part of `xs` along the first axis, stacked: one after another, in the memory of one.
+/// Applies `f` to each slice of `xs` along the first axis, and stacks the results. The slices run
+/// one after another and use the memory of one.
 #[track_caller]
 pub fn map<X: Differentiable, Y: Differentiable>(xs: &X, f: impl FnOnce(&X) -> Y) -> Y {
     let nothing = Vec::<Tensor>::new();
     steps(Loop::of(length_of(xs)), &nothing, xs, |_, x| (vec![], f(x)), Location::caller()).1
 }
 
-/// `f(…f(f(init, x₀), x₁)…, xₙ)` over the parts of `xs` along the first axis.
+/// `f(…f(f(init, x₀), x₁)…, xₙ)` over the slices of `xs` along the first axis.
 #[track_caller]
 pub fn fold<C: Differentiable, X: Differentiable>(init: &C, xs: &X, f: impl FnOnce(&C, &X) -> C) -> C {
     let body = |carry: &C, x: &X| (f(carry, x), Vec::<Tensor>::new());
     steps(Loop::of(length_of(xs)), init, xs, body, Location::caller()).0
 }
 
-/// `step` as long as `condition`, which gives a `bool[]`, holds for the carry: at most 2³¹ − 1 times.
+/// Runs `step` while `condition`, which returns a `bool[]`, holds for the carry: at most 2³¹ − 1
+/// times.
 ///
-/// Differentiable in forward mode. For reverse mode, give a bound: [`while_at_most`].
+/// Differentiable in forward mode. For reverse mode use [`while_at_most`], which has a bound.
 #[track_caller]
 pub fn while_loop<C: Differentiable>(
     init: &C,
@@ -160,8 +170,8 @@ pub fn while_loop<C: Differentiable>(
     repeat(None, 0, init, condition, step, Location::caller())
 }
 
-/// [`while_loop`] of at most `max_steps` steps: it ends there even if the condition holds. Differentiable in both modes; reverse mode keeps
-/// room for what that many steps have to remember.
+/// [`while_loop`] of at most `max_steps` steps: it ends there even if the condition holds.
+/// Differentiable in both modes. Reverse mode allocates the residuals of `max_steps` steps.
 #[track_caller]
 pub fn while_at_most<C: Differentiable>(
     max_steps: impl Into<Dim>,
@@ -172,12 +182,15 @@ pub fn while_at_most<C: Differentiable>(
     repeat(Some(max_steps.into()), 0, init, condition, step, Location::caller())
 }
 
-/// [`while_loop`], differentiable in both modes in the memory of `checkpoints` carries: reverse mode keeps the carries of so many steps and computes
-/// the others again from them, in the order that takes the fewest steps. The number of steps need not be known.
+/// [`while_loop`], differentiable in both modes in the memory of `checkpoints` carries. Reverse
+/// mode stores the carries of that many steps and recomputes the others from them, in the order
+/// with the fewest steps. The number of steps need not be known.
 ///
-/// For l steps and s checkpoints, the first carry among them, these are r·l − C(s + r, r − 1) steps, where r is the least number with C(s + r, s) ≥ l;
-/// then l steps, each of which is transposed; and l steps of the forward run. (Griewank, *Achieving logarithmic growth of temporal and spatial
-/// complexity in reverse automatic differentiation*, 1992.)
+/// For l steps and s checkpoints (the initial carry is one of them), reverse mode recomputes
+/// r·l − C(s + r, r − 1) steps, where r is the least number with C(s + r, s) ≥ l. It then runs
+/// the l steps that are transposed. The forward run adds l steps. (Griewank, *Achieving
+/// logarithmic growth of temporal and spatial complexity in reverse automatic differentiation*,
+/// 1992.)
 ///
 /// # Panics
 ///
@@ -193,7 +206,8 @@ pub fn while_checkpointed<C: Differentiable>(
     repeat(None, checkpoints, init, condition, step, Location::caller())
 }
 
-/// [`scan`] whose reverse mode keeps the carries of `checkpoints` steps only, and computes the others again as [`while_checkpointed`] does.
+/// [`scan`] whose reverse mode stores the carries of `checkpoints` steps only, and recomputes the
+/// others as [`while_checkpointed`] does.
 ///
 /// # Panics
 ///
@@ -226,7 +240,7 @@ fn numbers(length: &Dim) -> Tensor {
     Tensor::apply(Iota { dtype: DType::I32, shape: vec![length.clone()], axis: 0 }, &[])
 }
 
-/// The number of parts along the first axis.
+/// The number of slices along the first axis.
 fn length_of(xs: &impl Differentiable) -> Result<Dim> {
     let mut length: Option<Dim> = None;
     for tensor in leaves(xs) {
@@ -256,7 +270,7 @@ fn length_of(xs: &impl Differentiable) -> Result<Dim> {
     })
 }
 
-/// Runs a closure in a region that keeps all that it computes.
+/// Runs a closure in a region that keeps all its equations.
 fn branch<O: Differentiable>(way: impl FnOnce() -> O) -> (O, Result<Closure>) {
     match current() {
         Ok(scope) => {
@@ -276,7 +290,8 @@ fn close(scope: &Scope, outputs: &[Tensor]) -> Result<Closure> {
     }
 }
 
-/// What a step computes of inputs of these types; what does not depend on them is computed outside.
+/// The computation of a step on inputs of these types. Equations that do not depend on the inputs
+/// are emitted outside.
 fn step_of(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let scope = current()?.child();
     let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
@@ -288,7 +303,7 @@ fn types_of(tensors: &[Tensor]) -> Vec<TensorType> {
     tensors.iter().map(|t| t.ty().clone()).collect()
 }
 
-/// Regions that capture alike, and what they capture.
+/// Regions with the same captures, and the captures.
 fn together(mut closures: Vec<Closure>) -> (Vec<Region>, Vec<Tensor>) {
     let captures = Closure::captures_of(&closures);
     closures.iter_mut().for_each(|c| c.capture(&captures));

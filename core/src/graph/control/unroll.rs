@@ -1,8 +1,10 @@
-//! Loops whose steps do several of the user's.
+//! Unrolled loops: each step runs several steps of the user.
 //!
-//! A scan of T steps, `unroll` at a time, is a scan of ⌊T / unroll⌋ steps over slices of `unroll` parts each, whose step runs the user's on one
-//! part after the other; the rest is written out. Nothing else knows of it: derivatives, maps and plans see a loop. It pays where a step is so small that
-//! the loop's own work shows, and where a step can be fused with the next; its price is a graph `unroll` times as large.
+//! A scan of T steps, unrolled by `unroll`, is a scan of ⌊T / unroll⌋ steps over groups of
+//! `unroll` slices. Its step runs the user's step on each slice in order. The T mod `unroll`
+//! remaining steps are emitted without a loop. Derivatives, maps and plans see an ordinary loop.
+//! Unrolling pays if a step is so short that the loop's overhead shows, or if adjacent steps can
+//! be fused. The cost is a graph `unroll` times as large.
 
 use super::loops::{Loop, steps};
 use super::{length_of, step_of, types_of};
@@ -16,7 +18,7 @@ use crate::location::Location;
 use crate::op::Scan;
 use crate::ty::TensorType;
 
-/// [`scan`](super::scan) with `unroll` steps at a time: the same values, bit for bit.
+/// [`scan`](super::scan) unrolled by `unroll`. The bits are the same.
 ///
 /// Errors: those of `scan`; the number of steps is a dimension variable, or `unroll` is 0.
 ///
@@ -44,7 +46,7 @@ pub fn scan_unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
     steps(unrolled, init, xs, step, Location::caller())
 }
 
-/// [`scan_unrolled`] from the last part to the first.
+/// [`scan_unrolled`] from the last slice to the first.
 #[track_caller]
 pub fn scan_reverse_unrolled<C: Differentiable, X: Differentiable, Y: Differentiable>(
     unroll: usize,
@@ -67,7 +69,7 @@ pub(super) fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
 }
 
 pub(super) struct Unrolling<'a> {
-    /// One step: carries, parts, captures; then carries and what is stacked.
+    /// One step: takes carries, slices and captures; returns carries and results to stack.
     pub closure: &'a Closure,
     pub carries: usize,
     pub unroll: usize,
@@ -76,7 +78,7 @@ pub(super) struct Unrolling<'a> {
 }
 
 impl Unrolling<'_> {
-    /// Carries after all steps, and stacks.
+    /// The final carries, and the stacks.
     pub fn run(
         &self,
         init: Vec<Tensor>,
@@ -105,7 +107,7 @@ impl Unrolling<'_> {
         Ok((carried, joined.collect()))
     }
 
-    /// The steps on all parts, written out.
+    /// The steps on all slices, unrolled completely.
     fn steps(
         &self,
         mut carried: Vec<Tensor>,
@@ -138,7 +140,7 @@ impl Unrolling<'_> {
         Ok((carried, parts.into_iter().zip(&kinds).map(stacked).collect()))
     }
 
-    /// The loop, of `unroll` steps at a time; `count` is divisible by it.
+    /// The loop, whose step runs `unroll` steps. `unroll` divides `count`.
     fn looped(
         &self,
         init: Vec<Tensor>,

@@ -1,4 +1,4 @@
-//! Functions that are called, in text: `func` within the function that calls them, or an earlier one of the program.
+//! Callees in text: `func` within the calling function, or an earlier function of the program.
 
 use super::super::build::Relocation;
 use super::super::callees::check_extent;
@@ -9,23 +9,24 @@ use crate::location::{LocationId, LocationTable};
 use crate::text::{Cursor, Token};
 use std::collections::HashMap;
 
-/// A function that can be called.
+/// A function that may be called.
 pub(super) struct Callee<'a> {
     body: Region,
-    /// Where it is defined, or, if that is another function of the program, first called.
+    /// Its definition; for another function of the program, the first call.
     token: Token<'a>,
     /// The tokens of its own equations.
     equations: Vec<Token<'a>>,
 }
 
-/// The equations of a body and its regions, without those of called functions.
+/// The number of equations of a body and its regions, without those of callees.
 fn count(body: &Body) -> usize {
     let regions = body.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
     body.equations.len() + regions.map(|region| count(region)).sum::<usize>()
 }
 
 impl<'a> Reader<'a, '_> {
-    /// `func @name(inputs) { equations return … }` within a function, which may call it from there on.
+    /// Reads `func @name(inputs) { equations return … }` within a function, which may call it
+    /// from there on.
     pub(super) fn callee(&mut self, c: &mut Cursor<'a>) -> Result<()> {
         c.advance();
         let token = c.peek();
@@ -76,7 +77,7 @@ impl<'a> Reader<'a, '_> {
         Ok(self.take_in(at, function))
     }
 
-    /// An earlier function of the program, and what it calls, as functions of this one.
+    /// Copies an earlier function of the program, with its callees, into this function.
     fn take_in(&mut self, at: Token<'a>, function: &Function) -> Region {
         let known: HashMap<LocationId, LocationId> =
             LocationTable::merge(&mut self.locations, &function.locations);
@@ -89,7 +90,7 @@ impl<'a> Reader<'a, '_> {
         body
     }
 
-    /// The places of the function's parts, called functions in the order in which they are printed.
+    /// The places of the function's parts, with callees in the order in which they are printed.
     pub(super) fn places(mut self, c: &Cursor<'a>, body: &Body) -> Result<(Places<'a>, LocationTable)> {
         let mut equations = Vec::new();
         for callee in body.callees() {

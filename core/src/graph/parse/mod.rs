@@ -1,10 +1,12 @@
-//! Reads the text of the Graph stage; `docs/ir.md` has the grammar, [`super::print()`] writes it.
+//! Parser of the text of the Graph stage. `docs/ir.md` has the grammar; [`super::print()`] writes
+//! the text.
 //!
-//! The text is untrusted: work is linear in it (times the logarithm of its names), depth is bounded, and a literal takes
-//! memory only as its text pays for it. What is read has passed the verifier; an error stands at the guilty place of the text.
+//! The text is untrusted. Work is linear in its length (times the logarithm of the number of its
+//! names), depth is bounded, and the memory of a literal is bounded by its text. A parsed program
+//! has passed the verifier. An error has its place in the text.
 //!
-//! A function has locations of its own (`loc`) at all inputs and equations or at none. Without them equations are
-//! located in the text itself, so that later errors point there.
+//! A function has its own locations (`loc`) at all inputs and equations or at none. Without them
+//! equations are located in the text itself, so that later errors point there.
 
 mod callees;
 
@@ -20,7 +22,7 @@ use crate::text::{Cursor, Kind, Token};
 use crate::ty::TensorType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Reads a program and verifies it; `file_name` is what errors and locations name.
+/// Reads a program and verifies it. `file_name` appears in errors and locations.
 pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
     let mut c = Cursor::new(file_name, text);
     let mut functions = Vec::new();
@@ -47,7 +49,7 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
     Program::from_functions(functions)
 }
 
-/// An error that something without a place reported about `token`.
+/// Gives an error without a place the place `token`.
 fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
     let mut error = c.error(token, inner.message);
     error.help = inner.help;
@@ -55,7 +57,7 @@ fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnosti
     error
 }
 
-/// Reads one function, which is not verified yet. It may call `earlier` ones.
+/// Reads one function without verifying it. It may call `earlier` functions.
 fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Function, Places<'a>)> {
     if !c.is_keyword("func") {
         return Err(c
@@ -108,25 +110,25 @@ fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Functi
     Ok((Function { name, inputs, outputs, body, locations }, places))
 }
 
-/// The tokens at which a function's parts begin, for errors of the verifier.
+/// The first tokens of a function's parts, for errors of the verifier.
 struct Places<'a> {
     function: Token<'a>,
     inputs: Vec<Token<'a>>,
     outputs: Vec<Token<'a>>,
-    /// The functions that it calls, in the order of [`Body::callees`].
+    /// Callees, in the order of [`Body::callees`].
     callees: Vec<Token<'a>>,
     /// In the order of the printed text.
     equations: Vec<Token<'a>>,
 }
 
-/// How a function is located.
+/// Source of a function's locations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// No input or equation has been read yet.
     Open,
-    /// By its places in this text.
+    /// Places in this text.
     Text,
-    /// By its own `loc`s.
+    /// The function's own `loc`s.
     Own,
 }
 
@@ -136,11 +138,11 @@ struct Reader<'a, 'e> {
     earlier: &'e [Function],
     /// Names of the functions that are being read.
     open: Vec<String>,
-    /// Functions within the function, and earlier ones that it has called.
+    /// Nested functions, and the earlier ones called so far.
     callees: BTreeMap<String, Callee<'a>>,
     locations: LocationTable,
     mode: Mode,
-    /// Values by name, for each body from the outermost to the one that is being read.
+    /// Values by name, for each open body from the outermost to the innermost.
     scopes: Vec<HashMap<&'a str, ValueId>>,
 }
 
@@ -162,7 +164,7 @@ impl<'a> Reader<'a, '_> {
         Ok(Input { name: name.into(), role, location })
     }
 
-    /// `%name: type`, which gets the next number.
+    /// Reads `%name: type`. The value gets the next number.
     fn body_input(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<&'a str> {
         let token = c.peek();
         let name = c.expect_value("an input, such as `%x: f32[3]`")?;
@@ -183,7 +185,7 @@ impl<'a> Reader<'a, '_> {
     fn output(&mut self, c: &mut Cursor<'a>, position: usize) -> Result<(Output, TensorType)> {
         let mut token = c.advance();
         let mut role = OutputRole::Output;
-        // `state` is a role unless it is itself the name.
+        // `state` is a role unless it is the name.
         if token.kind == Kind::Name("state") && !c.is(":") {
             role = OutputRole::State;
             token = c.advance();
@@ -191,7 +193,7 @@ impl<'a> Reader<'a, '_> {
         self.places.outputs.push(token);
         let name = match token.kind {
             Kind::Name(name) | Kind::Integer(name) if c.is(":") => name,
-            // No name: this was the dtype.
+            // No name: the token is the dtype.
             Kind::Name(dtype) if role == OutputRole::Output => {
                 let dtype: DType = dtype.parse().map_err(|e| from_inside(c, token, e))?;
                 let ty = TensorType { dtype, shape: c.shape()? };
@@ -207,7 +209,8 @@ impl<'a> Reader<'a, '_> {
         Ok((Output { name: name.into(), role }, c.tensor_type()?))
     }
 
-    /// Equations and `return` of a body whose inputs are defined; the token of `return`.
+    /// Reads equations and `return` of a body whose inputs are defined. Returns the token of
+    /// `return`.
     fn equations(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<Token<'a>> {
         while !c.is_keyword("return") {
             if !matches!(c.peek().kind, Kind::Value(_)) {
@@ -246,7 +249,8 @@ impl<'a> Reader<'a, '_> {
         while c.eat_keyword("region") {
             regions.push(c.nested(|c| self.region(c))?.into());
         }
-        // Defined only now: an equation does not see its own results.
+        // Results are defined after the operands are read, since an equation does not see its own
+        // results.
         let mut results = Vec::with_capacity(names.len());
         for (token, name, ty) in names {
             let value = body.values.push(ty);
@@ -257,7 +261,8 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    /// `%a, %b` behind `head`; may be empty. The next line may begin with a value, too, so they begin on the line of `head`.
+    /// Reads `%a, %b` after `head`; the list may be empty. It begins on the line of `head`, since
+    /// the next line may begin with a value too.
     fn operands(&mut self, c: &mut Cursor<'a>, head: Token<'a>) -> Result<Vec<ValueId>> {
         let mut operands = Vec::new();
         if !matches!(c.peek().kind, Kind::Value(_)) || c.peek().line != head.line {
@@ -282,7 +287,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// `(inputs) { equations return … }`.
+    /// Reads `(inputs) { equations return … }`.
     fn region(&mut self, c: &mut Cursor<'a>) -> Result<Body> {
         self.scopes.push(HashMap::new());
         let mut body = Body::default();
@@ -295,7 +300,7 @@ impl<'a> Reader<'a, '_> {
         Ok(body)
     }
 
-    /// `loc 3`, or nothing and the place of `token`.
+    /// Reads `loc 3`. Without `loc` the location is the place of `token`.
     fn location(&mut self, c: &mut Cursor<'a>, token: Token<'a>) -> Result<LocationId> {
         const ALL_OR_NONE: &str =
             "a function has locations (`loc`) at all its inputs and equations or at none";
@@ -314,7 +319,7 @@ impl<'a> Reader<'a, '_> {
         Ok(LocationId(c.expect_integer("the number of a location")?))
     }
 
-    /// `loc 1 = "src/main.rs":3:7` and `loc 2 = "jvp(tanh)" of 1`, numbered in order.
+    /// Reads `loc 1 = "src/main.rs":3:7` and `loc 2 = "jvp(tanh)" of 1`, numbered in order.
     fn location_table(&mut self, c: &mut Cursor<'a>) -> Result<()> {
         while c.is_keyword("loc") {
             if self.mode == Mode::Text {
@@ -371,7 +376,7 @@ pub fn parse_attributes(c: &mut Cursor<'_>) -> Result<BTreeMap<String, Attribute
     Ok(map)
 }
 
-/// Reads the value of an attribute; the first token decides which kind it is.
+/// Reads the value of an attribute. The first token decides its kind.
 pub fn parse_attribute(c: &mut Cursor<'_>) -> Result<Attribute> {
     match c.peek().kind {
         Kind::Punct("[") => Ok(Attribute::List(c.nested(|c| c.list("[", "]", parse_attribute))?)),

@@ -1,4 +1,4 @@
-//! Attributes, regions and built functions, to text and back.
+//! Round trips of attributes, regions and built functions through text.
 
 use super::*;
 use crate::graph::print::{PrintOptions, print_attribute, print_function};
@@ -38,7 +38,7 @@ proptest! {
     }
 }
 
-/// Regions are read before the verifier asks whether the op takes any.
+/// Regions are parsed before the verifier checks whether the op takes any.
 #[test]
 fn regions_round_trip() {
     let text = "func @f(%x: f32[2]) -> (f32[2]) {\n  \
@@ -75,7 +75,7 @@ fn what_the_builder_makes_round_trips() {
     let function = crate::graph::build::FunctionBuilder::build("f", |f| {
         let x = f.input("x", TensorType::new(DType::F32, [2usize]));
         let scaled = &x * 2.0;
-        // Declared after an equation: values are numbered anew.
+        // Declared after an equation, so values are renumbered.
         let w = f.state("w", Tensor::variable(x.ty().clone(), crate::Initializer::Zeros));
         f.output("y", &(&w + &scaled));
         f.update("w", &scaled);

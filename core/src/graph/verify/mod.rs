@@ -1,28 +1,34 @@
 //! The verifier of the Graph stage.
 //!
-//! Every function is checked when it is built, parsed, read from a file, differentiated, and after every pass that
-//! changed it, so that whoever holds a function may count on these invariants:
+//! Every function is checked when it is built, parsed, read from a file or differentiated, and
+//! after every pass that changed it. So all code may rely on these invariants:
 //!
-//! - **G1 names.** The function and its inputs have names of the text language; an output has one, or a decimal number. No
-//!   two inputs, and no two outputs of one role, have the same name; no two functions of a program have.
+//! - **G1 names.** The function and its inputs have names of the text language. An output has
+//!   such a name or a decimal number. Names of inputs are unique, names of outputs of one role
+//!   are unique, and names of functions of a program are unique.
 //! - **G2 signature.** Inputs and outputs are parallel to those of the body.
-//! - **G3 numbering.** Values are numbered in the order of definition: the inputs of the body, then the results of each
-//!   equation in turn; the table of types has exactly these values. So each value is defined once.
-//!   ([`Body::renumber`](super::Body::renumber) establishes it after a pass.)
-//! - **G4 order.** An equation uses only values that are defined before it; an output of a body is defined in the body.
-//! - **G5 types.** The results of an equation have the types that the op's `infer` gives for its operands and regions. A body
-//!   never states a type that could not be inferred again.
-//! - **G6 shapes.** A type has at most [`MAX_RANK`] axes. Extents that are numbers are at least 0, and together they fit in
-//!   [`MAX_BYTES`]. A dimension has at most [`MAX_TERMS`] variables, whose names are names of the text language and mean nothing
-//!   else in it ([`is_variable`]).
-//! - **G7 regions.** An equation has as many regions as its op takes; each is a body that satisfies G3 to G6 by itself
-//!   (it is closed: values of the body around it are not visible), and regions nest at most [`MAX_DEPTH`] deep.
-//! - **G8 roles.** A key is `u32[2]`. Each state input has a state output of the same name and type. A state output does not
-//!   have the name of an input of another role: a session would write what the function believes to be constant.
-//! - **G10 calls.** Calls of one name run one body, whatever calls them; with all calls in their place a function has at most
-//!   [`MAX_EQUATIONS`](super::MAX_EQUATIONS) equations.
-//! - **G9 locations.** Location ids are in the table; entry 0 is "unknown"; a derived location refers to an earlier entry, so
-//!   that every chain of derivations ends.
+//! - **G3 numbering.** Values are numbered in the order of definition: the inputs of the body,
+//!   then the results of each equation in turn. The table of types has exactly these values. So
+//!   each value is defined once. ([`Body::renumber`](super::Body::renumber) establishes it after
+//!   a pass.)
+//! - **G4 order.** An equation uses only values that are defined before it. An output of a body
+//!   is defined in the body.
+//! - **G5 types.** The results of an equation have the types that the op's `infer` returns for
+//!   its operands and regions. A body never states a type that could not be inferred again.
+//! - **G6 shapes.** A type has at most [`MAX_RANK`] axes. Extents that are numbers are at least
+//!   0, and the value takes at most [`MAX_BYTES`]. A dimension has at most [`MAX_TERMS`]
+//!   variables, whose names are names of the text language without another meaning in it
+//!   ([`is_variable`]).
+//! - **G7 regions.** An equation has as many regions as its op takes. Each is a body that
+//!   satisfies G3 to G6 by itself (it is closed: values of the body around it are not visible).
+//!   Regions nest at most [`MAX_DEPTH`] deep.
+//! - **G8 roles.** A key is `u32[2]`. Each state input has a state output of the same name and
+//!   type. A state output does not have the name of an input of another role, since a session
+//!   would write a value that the function assumes constant.
+//! - **G10 calls.** All calls of one name run the same body. With all calls inlined, a function
+//!   has at most [`MAX_EQUATIONS`](super::MAX_EQUATIONS) equations.
+//! - **G9 locations.** Location ids are in the table. Entry 0 is "unknown". A derived location
+//!   refers to an earlier entry, so every chain of derivations ends.
 
 mod signature;
 
@@ -38,16 +44,18 @@ use crate::text::is_name;
 use crate::ty::TensorType;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Axes of a type: as many as users have, and few enough that a quadratic rule over axes is harmless.
+/// Most axes of a type: enough for every use, and few enough that a quadratic rule over axes is
+/// harmless.
 pub const MAX_RANK: usize = 32;
 
-/// Variables of one dimension.
+/// Most variables of one dimension.
 pub const MAX_TERMS: usize = 16;
 
-/// Bytes of one value, if its extents are numbers: beyond any memory, and far from overflowing 64 bits.
+/// Most bytes of one value, if its extents are numbers: larger than any memory, and far below the
+/// overflow of 64 bits.
 pub const MAX_BYTES: u64 = 1 << 48;
 
-/// Where in a function an invariant is violated.
+/// The part of a function that violates an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// The function as a whole.
@@ -56,26 +64,28 @@ pub(super) enum Place {
     Input(usize),
     /// An output, by its position.
     Output(usize),
-    /// A function that is called, by its position in [`Body::callees`](super::Body::callees).
+    /// A callee, by its position in [`Body::callees`](super::Body::callees).
     Callee(usize),
-    /// An equation, by its position in the text (called functions come first, regions after their equation).
+    /// An equation, by its position in the text (callees come first, regions after their
+    /// equation).
     Equation(usize),
 }
 
 /// A violated invariant.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Violation {
-    /// Where.
+    /// The violating part.
     pub place: Place,
-    /// The name that the place has in text, such as `%3`; empty for the function.
+    /// The name of that part in text, such as `%3`; empty for the function.
     pub name: String,
     /// The equation's location.
     pub location: LocationId,
-    /// What is wrong.
+    /// The violation.
     pub diagnostic: Diagnostic,
 }
 
-/// Checks all invariants; the first violated one is the error, with its number, place and source line.
+/// Checks all invariants. The error is the first violation, with its number, place and source
+/// line.
 pub fn verify(function: &Function) -> Result<()> {
     check(function).map_err(|violation| {
         let Violation { name, location, mut diagnostic, .. } = *violation;
@@ -84,7 +94,7 @@ pub fn verify(function: &Function) -> Result<()> {
             Location::Derived { .. } => function.locations.describe(location),
             _ => String::new(),
         };
-        // The guilty place comes first.
+        // The place of the violation comes first.
         let operands = std::mem::take(&mut diagnostic.places);
         let mut diagnostic = context(function, &name, diagnostic).at(origin, what);
         diagnostic.places.extend(operands);
@@ -92,13 +102,13 @@ pub fn verify(function: &Function) -> Result<()> {
     })
 }
 
-/// Puts function and place in front of a violation.
+/// Prefixes a violation with the names of the function and of the violating part.
 pub(super) fn context(function: &Function, name: &str, diagnostic: Diagnostic) -> Diagnostic {
     let diagnostic = if name.is_empty() { diagnostic } else { diagnostic.context(name) };
     diagnostic.context(format_args!("@{}", function.name))
 }
 
-/// Checks every function, and what spans functions.
+/// Checks every function, and the invariants between functions.
 pub fn verify_program(program: &Program) -> Result<()> {
     let mut names = BTreeSet::new();
     for function in program.functions() {
@@ -111,14 +121,15 @@ pub fn verify_program(program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// True if `name` may be a dimension variable: a name that is not a dtype or a word of attributes.
+/// True if `name` may be a dimension variable: a name that is neither a dtype nor a word of
+/// attributes.
 pub fn is_variable(name: &str) -> bool {
     is_name(name)
         && !["true", "false", "inf", "nan"].contains(&name)
         && DType::ALL.iter().all(|dtype| dtype.name() != name)
 }
 
-/// [`verify`] with the place in a form that the parser translates to its text.
+/// [`verify`] with the place in a form that the parser maps to its text.
 pub(super) fn check(function: &Function) -> Result<(), Box<Violation>> {
     let mut checker = Checker { function, equations: 0, next_name: 0 };
     checker.signature()?;
@@ -132,7 +143,7 @@ struct Checker<'a> {
     function: &'a Function,
     /// Equations seen so far, in the order of the text.
     equations: usize,
-    /// The number that the printer gives to the next value without a name.
+    /// The number that the printer gives to the next unnamed value.
     next_name: usize,
 }
 
@@ -177,7 +188,7 @@ impl Checker<'_> {
         Err(Diagnostic::new(format!("G9: location {id} of {}", self.function.locations.len())))
     }
 
-    /// Checks each function that is called, once.
+    /// Checks each callee once.
     fn callees(&mut self) -> Result<(), Box<Violation>> {
         let mut bodies: BTreeMap<&str, &Region> = BTreeMap::new();
         for (i, callee) in self.function.body.callees().into_iter().enumerate() {
@@ -210,7 +221,8 @@ impl Checker<'_> {
         }
     }
 
-    /// `owner` is where errors about the body as a whole are: the function, or the equation whose region it is.
+    /// `owner` is the place of errors about the body as a whole: the function, or the equation
+    /// with the region.
     fn body(&mut self, body: &Body, depth: u32, owner: Place) -> Result<(), Box<Violation>> {
         let types = body.values.as_slice();
         let mut next = 0;
@@ -240,7 +252,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The number of values that are defined after the equation.
+    /// Checks an equation. Returns the number of values defined after it.
     fn equation(
         &mut self,
         body: &Body,
@@ -292,7 +304,7 @@ impl Checker<'_> {
         if !equation.regions.is_empty() && depth >= MAX_DEPTH {
             return Err(wrong(Diagnostic::new(format!("G7: regions nest deeper than {MAX_DEPTH}"))));
         }
-        // A function that is called has been checked.
+        // Callees are already checked.
         let called = equation.op.callee().is_some();
         let inner = equation.regions.iter().map(|region| region.extent().depth).max().unwrap_or(0);
         if called && depth + inner >= MAX_DEPTH {
@@ -331,7 +343,7 @@ impl Checker<'_> {
         Ok(next)
     }
 
-    /// Says where the operands come from, as far as that helps a reader.
+    /// Adds the definitions of the first operands to an error.
     fn with_operands(
         &self,
         mut d: Diagnostic,
@@ -359,7 +371,7 @@ impl Checker<'_> {
     }
 }
 
-/// What a value is called in the text, written only where something is wrong.
+/// The name of a value in text, formatted only for an error.
 #[derive(Clone, Copy)]
 enum Name<'a> {
     Of(&'a str),
@@ -402,7 +414,8 @@ pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
                 ))
                 .help("an extent is 0 or more"));
             }
-            // An empty tensor's other extents must make a size too, since strides are computed from them.
+            // The nonzero extents of an empty tensor must satisfy the bound too, since strides
+            // are computed from them.
             Some(c) if c > 0 => {
                 bytes = bytes.checked_mul(c.unsigned_abs()).filter(|b| *b <= MAX_BYTES).ok_or_else(|| {
                     Diagnostic::new(format!("G6: {ty} is larger than any memory"))
