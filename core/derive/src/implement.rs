@@ -12,7 +12,8 @@ pub struct TangentForm {
     ty: TokenStream,
     /// Its type as the path of constructors and patterns.
     path: TokenStream,
-    /// Whether it is the type itself: then it has the marked fields too, and its fields must be their own tangent vectors.
+    /// Whether it is the type itself: then it has the marked fields too, and its fields must be
+    /// their own tangent vectors.
     is_itself: bool,
 }
 

@@ -69,7 +69,8 @@ impl Model {
         Ok(Model { root, name: input.ident.clone(), generics: input.generics.clone(), variants })
     }
 
-    /// Type parameters (and others) that occur in fields with a derivative, and those that occur in the other fields only.
+    /// Type parameters (and others) that occur in fields with a derivative, and those that occur
+    /// in the other fields only.
     pub fn occurrences(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let parameters: BTreeSet<String> = self.generics.params.iter().map(parameter_name).collect();
         let (mut varying, mut fixed) = (BTreeSet::new(), BTreeSet::new());

@@ -1,4 +1,5 @@
-//! Making a tangent vector type: the differentiable fields, each with the tangent vector of its type.
+//! Making a tangent vector type: the differentiable fields, each with the tangent vector of its
+//! type.
 
 use crate::implement::{implementation, members, own_form};
 use crate::model::{Field, Model, Variant, collect, parameter_name};
@@ -7,8 +8,8 @@ use quote::{ToTokens, format_ident, quote};
 use std::collections::BTreeSet;
 use syn::{DeriveInput, GenericParam, Generics, Member, parse_quote};
 
-/// The parameters that a synthesized type needs: those that occur in fields with a derivative, and the bounds that speak of no
-/// others.
+/// The parameters that a synthesized type needs: those that occur in fields with a derivative,
+/// and the bounds that speak of no others.
 pub fn kept_generics(model: &Model) -> Generics {
     let (varying, _) = model.occurrences();
     let mut kept = model.generics.clone();

@@ -20,13 +20,15 @@ use std::cmp::Ordering;
 const MAX_KEYS: usize = 64;
 
 attributes! {
-    /// `argsort %key0, %key1 {axis=0}`: along `axis`, the positions of the elements in their order, as i32.
+    /// `argsort %key0, %key1 {axis=0}`: along `axis`, the positions of the elements in their
+    /// order, as i32.
     ///
-    /// Keys of one shape are compared one after another: the first that differs decides. Of elements with equal keys, the one with the lower
-    /// position comes first, whichever the direction.
+    /// Keys of one shape are compared one after another: the first that differs decides. Of
+    /// elements with equal keys, the one with the lower position comes first, whichever the
+    /// direction.
     ///
-    /// Numbers are in their order, and `false < true`. −0 and +0 are equal; every NaN is equal to every other and greater than +∞: the order of
-    /// `jax.lax.sort` ([`call::compare`]).
+    /// Numbers are in their order, and `false < true`. −0 and +0 are equal; every NaN is equal to
+    /// every other and greater than +∞: the order of `jax.lax.sort` ([`call::compare`]).
     Argsort {
         /// The axis that is sorted.
         axis: usize,

@@ -1,7 +1,7 @@
 //! Attributes: what an op carries besides operands, in the one form that text and files share.
 //!
-//! Every op converts to and from a map of named [`Attribute`]s; nothing else about an op is ever written out, so that no
-//! internal type becomes a file format.
+//! Every op converts to and from a map of named [`Attribute`]s; nothing else about an op is ever
+//! written out, so that no internal type becomes a file format.
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -134,7 +134,8 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-/// Absent, or the value itself; nothing is written as an empty list where a default other than nothing makes it necessary.
+/// Absent, or the value itself; nothing is written as an empty list where a default other than
+/// nothing makes it necessary.
 impl<T: Field> Field for Option<T> {
     fn to_attribute(&self) -> Attribute {
         self.as_ref().map_or(Attribute::List(vec![]), Field::to_attribute)
@@ -175,8 +176,9 @@ pub fn take<T: Field>(
     }
 }
 
-/// Defines the struct of an op's attributes with its conversions. A field with `= default` is omitted in text and files where
-/// it equals the default, which may depend on earlier fields by closure-free expressions of constants only.
+/// Defines the struct of an op's attributes with its conversions. A field with `= default` is
+/// omitted in text and files where it equals the default, which may depend on earlier fields by
+/// closure-free expressions of constants only.
 macro_rules! attributes {
     ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $t:ty $(= $default:expr)?,)* }) => {
         $(#[$doc])*
@@ -222,7 +224,8 @@ macro_rules! attributes {
 }
 pub(crate) use attributes;
 
-/// The facets of an [`attributes!`] struct that follow from its attributes: name, attributes, parse, dimensions.
+/// The facets of an [`attributes!`] struct that follow from its attributes: name, attributes,
+/// parse, dimensions.
 macro_rules! named {
     ($name:literal) => {
         fn name(&self) -> &'static str {

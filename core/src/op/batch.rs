@@ -1,24 +1,30 @@
 //! The `batch` facet: how an op is mapped over an axis that it knows nothing of.
 //!
-//! `vmap` turns a function of one example into a function of many. Run example by example it would be a loop; but nearly every op has
-//! an axis to spare, and the loop disappears into it. `tanh` of a batch is `tanh`; a sum along axis 1 of one example is the sum along
-//! axis 2 of the batch; the product of a batch of vectors with one matrix is one matrix product. The rule of an op says which
-//! ordinary ops, once, do what the op, once for each example, would have done. Since it gives ordinary ops, what it gives can be
-//! differentiated, mapped again, and fused; and what is differentiated can be mapped.
+//! `vmap` turns a function of one example into a function of many. Run example by example it
+//! would be a loop; but nearly every op has an axis to spare, and the loop disappears into it.
+//! `tanh` of a batch is `tanh`; a sum along axis 1 of one example is the sum along axis 2 of the
+//! batch; the product of a batch of vectors with one matrix is one matrix product. The rule of an
+//! op says which ordinary ops, once, do what the op, once for each example, would have done.
+//! Since it gives ordinary ops, what it gives can be differentiated, mapped again, and fused; and
+//! what is differentiated can be mapped.
 //!
 //! # What a rule is asked
 //!
-//! A rule sees the operands of an equation, of which some are *batched*: they hold one value for each example, along a new axis in front.
-//! The others are *shared*: all examples have the same. At least one is batched, since an equation of shared operands is computed once
-//! and no rule is asked. It gives the results with the batch axis in front, whatever was batched. There is at least one example.
+//! A rule sees the operands of an equation, of which some are *batched*: they hold one value for
+//! each example, along a new axis in front. The others are *shared*: all examples have the same.
+//! At least one is batched, since an equation of shared operands is computed once and no rule is
+//! asked. It gives the results with the batch axis in front, whatever was batched. There is at
+//! least one example.
 //!
 //! # What a good rule does
 //!
-//! - It gives, example by example, the bits of the op itself: it changes what runs together, not what is computed.
-//! - It repeats a shared operand only where repeating is free, as `broadcast_in_dim` beside an elementwise op is. A shared weight
-//!   stays one matrix, and the batch becomes rows of the other operand.
-//! - It needs no number for the extent: the batch may be a dimension variable. Where an extent would have to be the product of two
-//!   variables, the error says so.
+//! - It gives, example by example, the bits of the op itself: it changes what runs together, not
+//!   what is computed.
+//! - It repeats a shared operand only where repeating is free, as `broadcast_in_dim` beside an
+//!   elementwise op is. A shared weight stays one matrix, and the batch becomes rows of the other
+//!   operand.
+//! - It needs no number for the extent: the batch may be a dimension variable. Where an extent
+//!   would have to be the product of two variables, the error says so.
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -38,8 +44,8 @@ pub enum RegionOutput {
     AsItIs,
 }
 
-/// Makes a region that runs on a batch: its inputs have the batch axis in front where the flags say so. It tells which of the outputs
-/// have it.
+/// Makes a region that runs on a batch: its inputs have the batch axis in front where the flags
+/// say so. It tells which of the outputs have it.
 pub type RegionMap<'a> = &'a dyn Fn(&Body, &[bool], &[RegionOutput]) -> Result<(Region, Vec<bool>)>;
 
 /// What a batching rule sees.
@@ -69,7 +75,8 @@ pub(super) fn in_front(axes: &[usize]) -> Vec<usize> {
     std::iter::once(0).chain(shifted(axes)).collect()
 }
 
-/// `entry` for the batch axis before the entries for the axes of one example; a list that is empty by default remains so.
+/// `entry` for the batch axis before the entries for the axes of one example; a list that is
+/// empty by default remains so.
 pub(super) fn prepended<T: Clone>(entry: T, entries: &[T], default: bool) -> Vec<T> {
     if default && entries.is_empty() {
         return vec![];
@@ -125,8 +132,9 @@ impl Batch<'_> {
         Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>())
     }
 
-    /// An elementwise op, which takes a batch as it takes an example. Where an operand may be a scalar beside others that are not, one
-    /// that all examples share stays a scalar, and a batch of them is repeated along the axes of the example.
+    /// An elementwise op, which takes a batch as it takes an example. Where an operand may be a
+    /// scalar beside others that are not, one that all examples share stays a scalar, and a batch
+    /// of them is repeated along the axes of the example.
     pub fn elementwise(&self, op: impl Into<Op>) -> Vec<Tensor> {
         let example = &self.results[0].shape;
         let operand = |i: usize| match (self.rank(i) == example.len(), self.batched[i]) {
@@ -138,7 +146,8 @@ impl Batch<'_> {
         Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>())
     }
 
-    /// `op` on the operands as they are, with regions that were mapped; all its results are batched.
+    /// `op` on the operands as they are, with regions that were mapped; all its results are
+    /// batched.
     pub(super) fn with_regions(&self, op: impl Into<Op>, regions: Result<Vec<Region>>) -> Vec<Tensor> {
         match regions {
             Ok(regions) => Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions),

@@ -1,10 +1,12 @@
 //! `bitcast_convert_type`: the same bits as another dtype.
 //!
-//! Between dtypes of one size nothing is done. Between sizes there is a further last axis, as in lax: the parts of a wide element, or the parts that
-//! make one. The order is *little-endian*, on every machine: part 0 has the lowest bits. That is computed by shifts and conversions of unsigned
-//! integers between two bitcasts of one size; so it fuses like any elementwise work. There are no integers of 16 bits, so the
-//! bits of a half are taken from, and put into, those of an f32 by arithmetic. That is exact but for NaN, whose sign and payload no operation keeps:
-//! a half that is NaN counts as the canonical one (`0x7e00`, bf16 `0x7fc0`) where the size changes.
+//! Between dtypes of one size nothing is done. Between sizes there is a further last axis, as in
+//! lax: the parts of a wide element, or the parts that make one. The order is *little-endian*, on
+//! every machine: part 0 has the lowest bits. That is computed by shifts and conversions of
+//! unsigned integers between two bitcasts of one size; so it fuses like any elementwise work.
+//! There are no integers of 16 bits, so the bits of a half are taken from, and put into, those of
+//! an f32 by arithmetic. That is exact but for NaN, whose sign and payload no operation keeps: a
+//! half that is NaN counts as the canonical one (`0x7e00`, bf16 `0x7fc0`) where the size changes.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -21,8 +23,10 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `bitcast_convert_type %x {dtype=u32}`: the bits of x, read as another dtype. To a dtype of 1/k of the size, each element becomes k along a
-    /// further last axis, the lowest bits first; to one of k times the size, the k elements along the last axis become one. Bool is none: not every byte is one.
+    /// `bitcast_convert_type %x {dtype=u32}`: the bits of x, read as another dtype. To a dtype of
+    /// 1/k of the size, each element becomes k along a further last axis, the lowest bits first;
+    /// to one of k times the size, the k elements along the last axis become one. Bool is none:
+    /// not every byte is one.
     BitcastConvertType {
         /// Dtype of the result.
         dtype: DType,
@@ -184,7 +188,8 @@ fn to_bits(x: &Tensor) -> Tensor {
     let number = if x.dtype() == DType::BF16 {
         bits.shift_right_logical(16i64)
     } else {
-        // Normal numbers have 13 bits more in f32, and an exponent that is larger by 112; subnormal ones are multiples of 2⁻²⁴.
+        // Normal numbers have 13 bits more in f32, and an exponent that is larger by 112;
+        // subnormal ones are multiples of 2⁻²⁴.
         let normal = (&size - (112i64 << 23)).shift_right_logical(13i64);
         let subnormal = (x.convert(DType::F32).abs() * 2f64.powi(24)).convert(DType::U32);
         let finite = size.lt(113i64 << 23).select(&subnormal, &normal);
@@ -204,7 +209,8 @@ fn from_bits(bits: &Tensor, dtype: DType) -> Tensor {
     let (number, infinity) = if dtype == DType::BF16 {
         (bits.shift_left(16i64), 0x7f80i64)
     } else {
-        // As bits of f32 the exponent is too small by 112, of subnormal numbers as well; the product is exact.
+        // As bits of f32 the exponent is too small by 112, of subnormal numbers as well; the
+        // product is exact.
         let moved = size.shift_left(13i64);
         let finite = (moved.bitcast(DType::F32) * 2f64.powi(112)).bitcast(DType::U32);
         let infinite = moved.or(0x7f80_0000i64);
@@ -216,7 +222,8 @@ fn from_bits(bits: &Tensor, dtype: DType) -> Tensor {
 
 fn samples() -> Vec<Sample> {
     let sample = |dtype, operand| Sample::new(BitcastConvertType { dtype }, vec![operand]);
-    // Zeros, a subnormal number, the least and the greatest normal ones, an infinity, and NaNs with a sign and a payload.
+    // Zeros, a subnormal number, the least and the greatest normal ones, an infinity, and NaNs
+    // with a sign and a payload.
     let f16s =
         || [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c01, 0xfbff, 0x7c00, 0xfc00, 0x7e01, 0xfd00, 0x4248];
     let bf16s =

@@ -1,8 +1,10 @@
-//! Names of the field that are no ops here but methods of [`Tensor`]: the distributions of `jax.random`, and what they share.
+//! Names of the field that are no ops here but methods of [`Tensor`]: the distributions of
+//! `jax.random`, and what they share.
 //!
-//! Each is made of ops of the catalogue when it is called, so a graph, its text and its files know the ops only, and every facet of a composite
-//! (batching, derivative, code for each machine) is that of its ops. This list exists so that they can be found: `graphrun ops` and `docs/ops.md` have it, and
-//! its examples are run on every device.
+//! Each is made of ops of the catalogue when it is called, so a graph, its text and its files
+//! know the ops only, and every facet of a composite (batching, derivative, code for each
+//! machine) is that of its ops. This list exists so that they can be found: `graphrun ops` and
+//! `docs/ops.md` have it, and its examples are run on every device.
 
 use crate::dtype::DType;
 use crate::graph::Function;

@@ -1,8 +1,9 @@
 //! The `compute` facet: an op as loops over scalar instructions, or as a call.
 //!
-//! An element of a result is described by *pulling*: the rule is asked for the element at an index, and asks its operands
-//! for theirs. Whether an operand's element is loaded from memory or computed on the spot from its own equation is the caller's
-//! affair; so one rule serves a kernel of one op as well as any fusion.
+//! An element of a result is described by *pulling*: the rule is asked for the element at an
+//! index, and asks its operands for theirs. Whether an operand's element is loaded from memory or
+//! computed on the spot from its own equation is the caller's affair; so one rule serves a kernel
+//! of one op as well as any fusion.
 
 use crate::call::Call;
 use crate::dtype::DType;
@@ -21,8 +22,9 @@ pub enum Compute<'a> {
         /// Operands that are accessed at indices from data; they must be in memory.
         indirect: Vec<usize>,
     },
-    /// Reduces a space of tuples along axes with a combine program; results have the remaining axes in order. There may be several
-    /// operands (a tuple) with as many results as the tuple's `project`ion has.
+    /// Reduces a space of tuples along axes with a combine program; results have the remaining
+    /// axes in order. There may be several operands (a tuple) with as many results as the tuple's
+    /// `project`ion has.
     Reduce {
         /// Extents of the space that is reduced: most often the operands' shape.
         extents: Vec<usize>,
@@ -32,11 +34,13 @@ pub enum Compute<'a> {
         values: TupleRule<'a>,
         /// Combines two tuples.
         combine: Combine,
-        /// For each result which element of the tuple it is, and its conversion is done by the consumer if dtypes differ.
+        /// For each result which element of the tuple it is, and its conversion is done by the
+        /// consumer if dtypes differ.
         project: Vec<usize>,
     },
-    /// Inclusive scan of the only operand along an axis. Where the combiner's dtype is not the operand's (halves are carried in f32),
-    /// elements are converted to it before and results back.
+    /// Inclusive scan of the only operand along an axis. Where the combiner's dtype is not the
+    /// operand's (halves are carried in f32), elements are converted to it before and results
+    /// back.
     Prefix {
         /// Along which axis.
         axis: usize,
@@ -70,11 +74,13 @@ pub trait ElementContext {
     /// The element at `index` where all guards hold, which then is in bounds; else `fill`.
     fn guarded(&mut self, operand: usize, index: &[Affine], guards: Vec<Guard>, fill: Reg) -> Reg;
 
-    /// The element at `index`, each index clamped to its dimension. Only for operands declared `indirect`.
+    /// The element at `index`, each index clamped to its dimension. Only for operands declared
+    /// `indirect`.
     fn clamped(&mut self, operand: usize, index: &[Affine]) -> Reg;
 
-    /// A scalar instruction whose result has the dtype of its last operand (bool for comparisons). Arithmetic on halves is
-    /// done here as conversion to f32, operation, conversion back.
+    /// A scalar instruction whose result has the dtype of its last operand (bool for
+    /// comparisons). Arithmetic on halves is done here as conversion to f32, operation,
+    /// conversion back.
     fn scalar(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg;
 
     /// `convert` to `dtype`.

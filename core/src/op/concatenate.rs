@@ -15,8 +15,9 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `concatenate %a, %b, … {axis=0}`: the operands one behind the other along `axis`; along the other axes they have the same extents. Linear: a
-    /// cotangent is cut into the operands' parts.
+    /// `concatenate %a, %b, … {axis=0}`: the operands one behind the other along `axis`; along
+    /// the other axes they have the same extents. Linear: a cotangent is cut into the operands'
+    /// parts.
     Concatenate {
         /// Along which axis.
         axis: usize,

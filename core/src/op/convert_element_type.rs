@@ -14,8 +14,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `convert_element_type %x {dtype=f16}`: to nearest even between floats and from integers; from float to integer truncated and
-    /// saturated, NaN to 0; integers wrap; to bool `x ≠ 0`.
+    /// `convert_element_type %x {dtype=f16}`: to nearest even between floats and from integers;
+    /// from float to integer truncated and saturated, NaN to 0; integers wrap; to bool `x ≠ 0`.
     ConvertElementType {
         /// Dtype of the result.
         dtype: DType,
@@ -28,7 +28,8 @@ fn rounded(value: i128, dtype: DType) -> f64 {
         DType::F64 => value as f64,
         DType::F32 => f64::from(value as f32),
         _ => {
-            // More bits than a half and its tie have are cut off; if any was set, the last one that is left is.
+            // More bits than a half and its tie have are cut off; if any was set, the last one
+            // that is left is.
             let cut = (128 - value.unsigned_abs().leading_zeros()).saturating_sub(40);
             let sticky = (value & ((1 << cut) - 1) != 0) as i128;
             Scalar::from_f64(dtype, ((value >> cut) | sticky) as f64 * f64::from(cut).exp2()).to_f64()
@@ -107,7 +108,8 @@ impl Operation for ConvertElementType {
                 let inf = f64::INFINITY;
                 [
                     sample(floats(&[3, 5], -3.0, 3.0)),
-                    // Saturating, NaN to 0, towards 0; halves and singles overflow and round to nearest even.
+                    // Saturating, NaN to 0, towards 0; halves and singles overflow and round to
+                    // nearest even.
                     sample(values(&[9], [f64::NAN, inf, -inf, -0.0, -0.9, 300.5, -1e10, 1e20, 65520.0])),
                     sample(values(&[5], [i64::MIN, -1, 255, (1 << 24) + 1, i64::MAX])),
                     sample(values(&[3], [u64::MAX, (1 << 53) + 1, 2])),

@@ -160,7 +160,8 @@ fn log_add_exp(a: f64, b: f64) -> f64 {
 
 /// log(eᵛ + eʷ) and the shares of v and w in its derivative.
 ///
-/// The value does not depend on the shift by m, so that the choice that m is has no part in derivatives of any order.
+/// The value does not depend on the shift by m, so that the choice that m is has no part in
+/// derivatives of any order.
 fn log_add_exp_shares(v: &Tensor, w: &Tensor) -> (Tensor, Tensor, Tensor) {
     let m = v.max(w);
     let m = m.is_finite().select(&m, &m.zeros_like());
@@ -172,8 +173,9 @@ fn log_add_exp_shares(v: &Tensor, w: &Tensor) -> (Tensor, Tensor, Tensor) {
     (value, share, other)
 }
 
-/// The tangent by doubling: after step s, (value, tangent) of element i covers the 2ˢ elements that end with it. Two neighbours
-/// combine as the product rule or the choice says; nothing is divided.
+/// The tangent by doubling: after step s, (value, tangent) of element i covers the 2ˢ elements
+/// that end with it. Two neighbours combine as the product rule or the choice says; nothing is
+/// divided.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Cumulative(op) = j.op else { unreachable!("the rule of the running reductions") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
@@ -187,7 +189,8 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let (mut value, mut tangent) = (x.clone(), tangent.clone());
     let mut distance = 1;
     while distance < extent {
-        // Elements that have a neighbour at the distance, those neighbours, and the rest, which is finished.
+        // Elements that have a neighbour at the distance, those neighbours, and the rest, which
+        // is finished.
         let (near, far, rest) = match op.reverse {
             false => ((distance, extent), (0, extent - distance), (0, distance)),
             true => ((0, extent - distance), (distance, extent), (extent - distance, extent)),

@@ -1,12 +1,15 @@
-//! The `derivative` facet: one rule per op, from which forward mode, reverse mode and every nesting of them come.
+//! The `derivative` facet: one rule per op, from which forward mode, reverse mode and every
+//! nesting of them come.
 //!
-//! Forward mode applies rules equation by equation. Reverse mode is transposition of the linear program that forward
-//! mode leaves behind: `vjp = transpose ∘ linearize`. So an op states *either* how tangents go forward
-//! (nonlinear ops) *or* how cotangents go back (linear ops), and only `mul_zero`, the strong product that jvp rules use to scale a
-//! tangent, and structural ops need the latter.
+//! Forward mode applies rules equation by equation. Reverse mode is transposition of the linear
+//! program that forward mode leaves behind: `vjp = transpose ∘ linearize`. So an op states
+//! *either* how tangents go forward (nonlinear ops) *or* how cotangents go back (linear ops), and
+//! only `mul_zero`, the strong product that jvp rules use to scale a tangent, and structural ops
+//! need the latter.
 //!
-//! Rules are written with [`Tensor`]s, so they read like the mathematics and can be differentiated again.
-//! A missing tangent (`None`) is a symbolic zero: it costs nothing and annihilates.
+//! Rules are written with [`Tensor`]s, so they read like the mathematics and can be
+//! differentiated again. A missing tangent (`None`) is a symbolic zero: it costs nothing and
+//! annihilates.
 
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
@@ -16,25 +19,31 @@ use crate::ty::TensorType;
 /// How an op is differentiated.
 #[derive(Clone, Copy)]
 pub enum Derivative {
-    /// The derivative is zero wherever it exists, or the result is not a float: compare, argmax, iota, floor, random bits.
+    /// The derivative is zero wherever it exists, or the result is not a float: compare, argmax,
+    /// iota, floor, random bits.
     Zero,
     /// Linear in all float operands together: sums, and all that moves elements about.
     Linear(TransposeRule),
-    /// The sum of the operands, each with a sign: add, sub, neg. The cotangent of an operand is the result's with that sign, so there
-    /// is no rule, and the driver that transposes may keep the sign aside until it knows where it costs nothing.
+    /// The sum of the operands, each with a sign: add, sub, neg. The cotangent of an operand is
+    /// the result's with that sign, so there is no rule, and the driver that transposes may keep
+    /// the sign aside until it knows where it costs nothing.
     SignedSum(&'static [Sign]),
-    /// Linear in each float operand with the others fixed: products. The jvp is the sum over operands.
+    /// Linear in each float operand with the others fixed: products. The jvp is the sum over
+    /// operands.
     Multilinear(TransposeRule),
     /// Anything else, by its jvp.
     Nonlinear(JvpRule),
-    /// Linear in each of the given operands with the others fixed, nonlinear in the rest: div in its numerator. Also products that
-    /// state their own jvp. The jvp serves all operands; the other rule transposes with respect to one of the given ones.
+    /// Linear in each of the given operands with the others fixed, nonlinear in the rest: div in
+    /// its numerator. Also products that state their own jvp. The jvp serves all operands; the
+    /// other rule transposes with respect to one of the given ones.
     LinearIn(&'static [usize], JvpRule, TransposeRule),
     /// By decomposition into other ops ([`crate::op::Compute::Decompose`]).
     Composite,
-    /// By a decomposition that is made for the derivative alone; the value without one is computed otherwise.
+    /// By a decomposition that is made for the derivative alone; the value without one is
+    /// computed otherwise.
     Decomposed(DecompositionRule),
-    /// That of an op which is the tangent of another: linear in its last operands together, with the others fixed.
+    /// That of an op which is the tangent of another: linear in its last operands together, with
+    /// the others fixed.
     Tangent(TangentRule),
     /// By a rule that the user gives in a region.
     Custom(Custom),
@@ -114,7 +123,8 @@ impl Derivative {
         matches!(self, Derivative::Control | Derivative::Checkpoint | Derivative::Function)
     }
 
-    /// How an op that is linear in all float operands together is transposed; `None` for all others.
+    /// How an op that is linear in all float operands together is transposed; `None` for all
+    /// others.
     pub fn linear(&self) -> Option<TransposeRule> {
         match self {
             Derivative::Linear(rule) => Some(*rule),

@@ -15,17 +15,19 @@ use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes, then the free axes of `a`,
-    /// then those of `b`, each in order: `c[n…, i…, j…] = Σ a[n…, i…, k…] · b[n…, j…, k…]` over k. Bilinear: `ā = Σ c̄ · b` over j, and
-    /// `b̄ = Σ c̄ · a` over i.
+    /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes,
+    /// then the free axes of `a`, then those of `b`, each in order:
+    /// `c[n…, i…, j…] = Σ a[n…, i…, k…] · b[n…, j…, k…]` over k. Bilinear: `ā = Σ c̄ · b` over j,
+    /// and `b̄ = Σ c̄ · a` over i.
     DotGeneral {
         /// Axes of `a` and of `b` over which products are summed, pairwise.
         contract: (Vec<usize>, Vec<usize>),
         /// Axes of `a` and of `b` that run together and remain, pairwise.
         batch: (Vec<usize>, Vec<usize>) = (vec![], vec![]),
-        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not narrower, to which operands are then converted first.
-        /// Of floats it is a float, of signed integers a signed one or a float, of unsigned integers and bools any number. Halves are accumulated
-        /// in f32 at least.
+        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not
+        /// narrower, to which operands are then converted first. Of floats it is a float, of
+        /// signed integers a signed one or a float, of unsigned integers and bools any number.
+        /// Halves are accumulated in f32 at least.
         result: Option<DType> = None,
     }
 }
@@ -85,7 +87,8 @@ pub(super) fn factor<R: Real>(x: &Array<R>, result: DType) -> Result<Array<R>> {
     Ok(converted.into_iter().next().expect("a conversion has one result"))
 }
 
-/// The permutation that brings batch, then free, then contracted axes (or contracted before free) in order.
+/// The permutation that brings batch, then free, then contracted axes (or contracted before free)
+/// in order.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let Op::DotGeneral(op) = t.op else { unreachable!("the rule of dot_general") };
     let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
@@ -260,7 +263,8 @@ impl Operation for DotGeneral {
                 epilogue: Epilogue::default(),
             }));
         }
-        // Axes do not merge into one stride: bring them in order first, as [batch, free, contracted] and [batch, contracted, free].
+        // Axes do not merge into one stride: bring them in order first, as [batch, free,
+        // contracted] and [batch, contracted, free].
         Compute::Decompose(Box::new(move |tensors| {
             let order = |p: &[usize], q: &[usize], r: &[usize]| {
                 p.iter().chain(q).chain(r).copied().collect::<Vec<_>>()
@@ -295,7 +299,8 @@ impl Operation for DotGeneral {
             op.batch = (in_front(&batch.0), in_front(&batch.1));
             return vec![Tensor::apply(op, &operands)];
         }
-        // The batch axis is the first free axis of its operand: more rows, or more columns, of one product.
+        // The batch axis is the first free axis of its operand: more rows, or more columns, of
+        // one product.
         let axis = if b.batched[0] { batch.0.len() } else { b.rank(0) - contract.0.len() };
         vec![to_front(&Tensor::apply(op, &operands), axis)]
     }
@@ -334,7 +339,8 @@ impl Operation for DotGeneral {
                 sample((&[1], &[3]), (&[0, 2], &[0, 1]), &[2, 5, 3, 4], &[2, 3, 6, 5]),
                 sample((&[0, 1], &[1, 0]), (&[], &[]), &[2, 3, 4], &[3, 2]),
                 sample((&[0], &[0]), (&[], &[]), &[7], &[7]),
-                // Free axes on both sides of the others, batch and contracting axes in other orders.
+                // Free axes on both sides of the others, batch and contracting axes in other
+                // orders.
                 sample((&[3, 0], &[1, 2]), (&[2, 4], &[3, 0]), &[2, 3, 2, 3, 1], &[1, 3, 2, 2, 4]),
                 // Nothing is summed; sums of nothing; no result.
                 sample((&[], &[]), (&[], &[]), &[2], &[3]),

@@ -18,11 +18,12 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dynamic_slice %x, %i, %j, … {slice_sizes=[…]}`: the elements `i, i + 1, …` of each axis, as many as `slice_sizes` says. There is
-    /// one start for each axis, an integer scalar of any dtype.
+    /// `dynamic_slice %x, %i, %j, … {slice_sizes=[…]}`: the elements `i, i + 1, …` of each axis,
+    /// as many as `slice_sizes` says. There is one start for each axis, an integer scalar of any
+    /// dtype.
     ///
-    /// A start at which the box does not lie within x is clamped: to 0, or to the last at which it does. So a negative one is 0, and does not
-    /// count from the end.
+    /// A start at which the box does not lie within x is clamped: to 0, or to the last at which
+    /// it does. So a negative one is 0, and does not count from the end.
     DynamicSlice {
         /// Extents of the result.
         slice_sizes: Vec<Dim>,

@@ -17,8 +17,9 @@ use crate::nest::{Affine, Guard};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dynamic_update_slice %x, %update, %i, %j, …`: x, of which the box of the update's extents that starts at `i, j, …` is the
-    /// update. There is one start for each axis, an integer scalar of any dtype, which is clamped as in `dynamic_slice`.
+    /// `dynamic_update_slice %x, %update, %i, %j, …`: x, of which the box of the update's extents
+    /// that starts at `i, j, …` is the update. There is one start for each axis, an integer
+    /// scalar of any dtype, which is clamped as in `dynamic_slice`.
     DynamicUpdateSlice {}
 }
 

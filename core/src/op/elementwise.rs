@@ -59,7 +59,8 @@ pub(super) fn compare_bits(x: i64, y: i64, dtype: DType) -> Ordering {
     if dtype == DType::U64 { (x as u64).cmp(&(y as u64)) } else { x.cmp(&y) }
 }
 
-/// Runs `f` on operands of one dtype; halves are widened to f32 before and the result is rounded after.
+/// Runs `f` on operands of one dtype; halves are widened to f32 before and the result is rounded
+/// after.
 pub(super) fn widened(
     c: &mut dyn ElementContext,
     operands: &[Reg],

@@ -16,9 +16,10 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `integer_pow %x {exponent=3}`: xⁿ. Products are made in a fixed order, that of repeated squaring: the powers x, x², x⁴, … are
-    /// multiplied, lowest first, where n has a bit. x⁻ⁿ is 1 / xⁿ, for floats only. x⁰ is 1, for NaN and 0 as well. Integers wrap.
-    /// The derivative is n·xⁿ⁻¹, and 0 for n = 0.
+    /// `integer_pow %x {exponent=3}`: xⁿ. Products are made in a fixed order, that of repeated
+    /// squaring: the powers x, x², x⁴, … are multiplied, lowest first, where n has a bit. x⁻ⁿ is
+    /// 1 / xⁿ, for floats only. x⁰ is 1, for NaN and 0 as well. Integers wrap. The derivative is
+    /// n·xⁿ⁻¹, and 0 for n = 0.
     IntegerPow {
         /// n.
         exponent: i64,

@@ -1,15 +1,18 @@
-//! The closed set of ops. One op, or one family of like ops, is one file with seven facets, in this order:
+//! The closed set of ops. One op, or one family of like ops, is one file with seven facets, in
+//! this order:
 //!
-//! 1. **documentation and attributes**: the formula, what ties and edge cases give, the attribute struct;
+//! 1. **documentation and attributes**: the formula, what ties and edge cases give, the attribute
+//!    struct;
 //! 2. **infer**: the shape and dtype rule, used by builder, parser and verifier alike;
 //! 3. **evaluate**: the meaning, over elements of any [`Real`] type (the graph interpreter);
-//! 4. **compute**: how it becomes loops over scalar instructions, or a [`crate::call::Call`] ([`compute`]);
+//! 4. **compute**: how it becomes loops over scalar instructions, or a [`crate::call::Call`]
+//!    ([`compute`]);
 //! 5. **derivative**: its one rule ([`derivative`]);
 //! 6. **batch**: how it is mapped over a further axis ([`batch`]);
 //! 7. **samples**: operands to test all of the above with ([`sample`]).
 //!
-//! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes never match on `Op`: they ask
-//! for facets and [`Traits`].
+//! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes
+//! never match on `Op`: they ask for facets and [`Traits`].
 
 pub mod attribute;
 pub mod batch;
@@ -140,8 +143,9 @@ use std::collections::BTreeMap;
 pub struct Traits {
     /// What one element of the result costs besides its operands' elements.
     pub cost: Cost,
-    /// Every operand is accessed at the index of the result's element, and has its shape (or is a scalar: `select`, `clamp`). Of
-    /// `bitcast_convert_type` that holds between dtypes of one size; between others the shapes differ and tell.
+    /// Every operand is accessed at the index of the result's element, and has its shape (or is a
+    /// scalar: `select`, `clamp`). Of `bitcast_convert_type` that holds between dtypes of one
+    /// size; between others the shapes differ and tell.
     pub elementwise: bool,
     /// The operands of a binary op may be swapped without changing a bit.
     pub commutative: bool,
@@ -150,7 +154,8 @@ pub struct Traits {
 /// Cost of an element.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cost {
-    /// Index arithmetic at most: broadcast, reshape, slice, iota. Recomputing it is never worse than storing it.
+    /// Index arithmetic at most: broadcast, reshape, slice, iota. Recomputing it is never worse
+    /// than storing it.
     Free,
     /// An instruction or a few: recomputing it is better than a trip to memory.
     Cheap,
@@ -181,7 +186,8 @@ pub trait Operation: Sized {
     /// The types of the results, or what is wrong with the operands.
     fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>>;
 
-    /// The results' elements. Operands and attributes have passed `infer`, without dimension variables; `results` are the types.
+    /// The results' elements. Operands and attributes have passed `infer`, without dimension
+    /// variables; `results` are the types.
     fn evaluate<R: Real>(
         &self,
         operands: &[Array<R>],
@@ -206,7 +212,8 @@ pub trait Operation: Sized {
     /// See [`Traits`].
     fn traits(&self) -> Traits;
 
-    /// The indices from data that it looks elements up by, if an index out of range is a mistake: see [`Lookup`].
+    /// The indices from data that it looks elements up by, if an index out of range is a mistake:
+    /// see [`Lookup`].
     fn lookup(&self, _operands: &[TensorType]) -> Option<Lookup> {
         None
     }
@@ -214,7 +221,8 @@ pub trait Operation: Sized {
     /// Attributes, defaults omitted.
     fn attributes(&self) -> Attributes;
 
-    /// The op of that name with these attributes, taken out of the map; nothing if the name is not known here.
+    /// The op of that name with these attributes, taken out of the map; nothing if the name is
+    /// not known here.
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>>;
 
     /// How many regions it runs.
@@ -261,7 +269,8 @@ macro_rules! ops {
 
             /// See [`Operation::infer`].
             pub fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-                // Whatever the attributes say, no op takes or makes a type that no memory could hold.
+                // Whatever the attributes say, no op takes or makes a type that no memory could
+                // hold.
                 let well_formed = |types: &[TensorType]| {
                     types.iter().try_for_each(crate::graph::verify::well_formed)
                 };

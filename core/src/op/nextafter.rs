@@ -17,13 +17,15 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `nextafter %x, %y`: the float of the dtype that comes next to x in the direction of y, subnormal numbers and infinities counted; y where
-    /// x = y (so −0 and 0 give y); NaN if one is NaN. The derivative with respect to x is 1, since the step is one of rounding; that with
-    /// respect to y is 0.
+    /// `nextafter %x, %y`: the float of the dtype that comes next to x in the direction of y,
+    /// subnormal numbers and infinities counted; y where x = y (so −0 and 0 give y); NaN if one
+    /// is NaN. The derivative with respect to x is 1, since the step is one of rounding; that
+    /// with respect to y is 0.
     NextAfter {}
 }
 
-/// The neighbour by its bits. A float without sign is an integer in the order of magnitudes, so its neighbours differ by 1.
+/// The neighbour by its bits. A float without sign is an integer in the order of magnitudes, so
+/// its neighbours differ by 1.
 fn neighbour(dtype: DType, x: f64, y: f64) -> f64 {
     let (x, y) = (Scalar::from_f64(dtype, x), Scalar::from_f64(dtype, y));
     let (from, to) = (x.to_f64(), y.to_f64());
@@ -44,7 +46,8 @@ fn neighbour(dtype: DType, x: f64, y: f64) -> f64 {
     Scalar::from_bits(dtype, bits).to_f64()
 }
 
-/// How the magnitudes of a dtype lie among those of the dtype that computes with them: f32 for halves.
+/// How the magnitudes of a dtype lie among those of the dtype that computes with them: f32 for
+/// halves.
 struct Layout {
     /// The dtype of the bits.
     bits: DType,
@@ -67,7 +70,8 @@ impl Layout {
     }
 }
 
-/// Emits the neighbour of `x`, which has dtype `dtype` widened to f32 if that is a half, as `y` has.
+/// Emits the neighbour of `x`, which has dtype `dtype` widened to f32 if that is a half, as `y`
+/// has.
 fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
     let (wide, layout) = (c.dtype(x), Layout::of(dtype));
     let integer = |value| Scalar::from_i64(layout.bits, value);
@@ -86,7 +90,8 @@ fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
     let less = c.scalar(ScalarOp::Sub, &[size_bits, step]);
     let mut next = c.scalar(ScalarOp::Select, &[away, more, less]);
     if dtype == DType::F16 {
-        // Below 2⁻¹⁴ neighbours are 2⁻²⁴ apart, as they are at 2⁻¹⁴ on the way to zero; and next to infinity is 65504.
+        // Below 2⁻¹⁴ neighbours are 2⁻²⁴ apart, as they are at 2⁻¹⁴ on the way to zero; and next
+        // to infinity is 65504.
         let number = |c: &mut dyn ElementContext, value| c.constant(Scalar::from_f64(wide, value));
         let (edge, spacing) = (number(c, 2f64.powi(-14)), number(c, 2f64.powi(-24)));
         let (greatest, infinity) = (number(c, 65504.0), number(c, f64::INFINITY));

@@ -17,8 +17,9 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `pad %x, %value {high=[…], interior=[…], low=[…]}`: `low` elements of `value` before each axis, `high` behind, and
-    /// `interior` between any two elements. Negative `low` and `high` crop (after the interior padding).
+    /// `pad %x, %value {high=[…], interior=[…], low=[…]}`: `low` elements of `value` before each
+    /// axis, `high` behind, and `interior` between any two elements. Negative `low` and `high`
+    /// crop (after the interior padding).
     Pad {
         /// Elements before, for each axis.
         low: Vec<Dim>,
@@ -157,7 +158,8 @@ impl Operation for Pad {
             let inside = unpadded(ct);
             let sum = |t: &Tensor| Tensor::apply(Reduce::new(ReduceKind::Sum, 0..rank), &[t]);
             let value = t.operands[1].is_linear().then(|| {
-                // Padding receives what does not go to the operand; picked by a mask, as a difference of sums would cancel.
+                // Padding receives what does not go to the operand; picked by a mask, as a
+                // difference of sums would cancel.
                 let constant = |b: bool| Tensor::constant(crate::Literal::from(b));
                 let operand = Tensor::full(&x.with_dtype(DType::Bool), Scalar::of(true));
                 let mask = Tensor::apply(op.clone(), &[&operand, &constant(false)]);

@@ -14,7 +14,8 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `permute %x {permutation=[…]}`: axis i of the result is axis `permutation[i]` of the operand.
+    /// `permute %x {permutation=[…]}`: axis i of the result is axis `permutation[i]` of the
+    /// operand.
     Permute {
         /// Each axis of the operand once.
         permutation: Vec<usize>,

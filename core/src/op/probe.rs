@@ -49,10 +49,12 @@ impl Field for ProbeKind {
 }
 
 attributes! {
-    /// `probe %x {kind="print", name="h"}` is the identity. It also reports x to the run's observer.
+    /// `probe %x {kind="print", name="h"}` is the identity. It also reports x to the run's
+    /// observer.
     ///
-    /// A probe has no side effect: compilation makes what it reports a further output, `probe.print.h`, which a run separates
-    /// from the function's own outputs. Its tangent is that of x, without a probe.
+    /// A probe has no side effect: compilation makes what it reports a further output,
+    /// `probe.print.h`, which a run separates from the function's own outputs. Its tangent is
+    /// that of x, without a probe.
     Probe {
         /// What it tells.
         kind: ProbeKind,

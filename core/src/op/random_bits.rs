@@ -1,8 +1,10 @@
-//! `random_bits`: Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (2011).
+//! `random_bits`: Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw
+//! (2011).
 //!
-//! An element depends on the key and on its position alone: the counter's lower two words are the element's index in row-major
-//! order, its upper two are 0. A u32 is word 0 of the block, a u64 has word 0 in its lower half and word 1 in its upper, a u8 is the
-//! lowest byte of word 0. So results are the same whatever computes which part, and in whatever order.
+//! An element depends on the key and on its position alone: the counter's lower two words are the
+//! element's index in row-major order, its upper two are 0. A u32 is word 0 of the block, a u64
+//! has word 0 in its lower half and word 1 in its upper, a u8 is the lowest byte of word 0. So
+//! results are the same whatever computes which part, and in whatever order.
 
 use super::attribute::{attributes, named};
 use super::compute::{Compute, ElementContext};
@@ -20,7 +22,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`; from keys `u32[…, 2]` bits of that shape for each.
+    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`; from keys
+    /// `u32[…, 2]` bits of that shape for each.
     RandomBits {
         /// u8, u32 or u64.
         dtype: DType,
@@ -57,7 +60,8 @@ fn emit(c: &mut dyn ElementContext, low: Reg, high: Reg, key: [Reg; 2]) -> [Reg;
     let multipliers = MULTIPLIERS.map(|m| c.constant(Scalar::of(m)));
     let mut counter = [low, high, zero, zero];
     for round in 0..ROUNDS {
-        // The key of a round depends on nothing but the key, so that a back end can compute it once.
+        // The key of a round depends on nothing but the key, so that a back end can compute it
+        // once.
         let mut word = |i: usize| match round {
             0 => key[i],
             _ => {
@@ -198,7 +202,8 @@ impl Operation for RandomBits {
 mod tests {
     use super::philox;
 
-    /// The known answers that the authors publish with their code (Random123, `kat_vectors`, philox4x32 with 10 rounds).
+    /// The known answers that the authors publish with their code (Random123, `kat_vectors`,
+    /// philox4x32 with 10 rounds).
     #[test]
     fn known_answers() {
         let cases = [

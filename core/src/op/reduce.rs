@@ -1,4 +1,5 @@
-//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`, `reduce_xor`: reductions of one operand.
+//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`,
+//! `reduce_xor`: reductions of one operand.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::batch::shifted;
@@ -26,11 +27,11 @@ pub enum ReduceKind {
     Sum,
     /// Product; halves are multiplied in f32 and rounded once. An empty product is 1.
     Prod,
-    /// Greatest element; NaN if one is NaN; of nothing −∞ or the least integer. The gradient goes in equal parts to all
-    /// elements that equal the maximum.
+    /// Greatest element; NaN if one is NaN; of nothing −∞ or the least integer. The gradient goes
+    /// in equal parts to all elements that equal the maximum.
     Max,
-    /// Least element; NaN if one is NaN; of nothing +∞ or the greatest integer. The gradient goes in equal parts to all
-    /// elements that equal the minimum.
+    /// Least element; NaN if one is NaN; of nothing +∞ or the greatest integer. The gradient goes
+    /// in equal parts to all elements that equal the minimum.
     Min,
     /// Conjunction of bools, or of the bits of integers.
     And,

@@ -17,12 +17,15 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `reduce_precision %x {exponent_bits=5, mantissa_bits=10}`: x rounded to a format with so many bits, as XLA has it: the significand to
-    /// nearest even; what is then too large becomes ±∞, and what lies below the format's least normal number ±0 (the narrow format has no
-    /// subnormal numbers). Where `exponent_bits` is not less than the dtype's, its range stays, subnormal numbers included;
-    /// where `mantissa_bits` is not less, significands stay. NaN stays.
+    /// `reduce_precision %x {exponent_bits=5, mantissa_bits=10}`: x rounded to a format with so
+    /// many bits, as XLA has it: the significand to nearest even; what is then too large becomes
+    /// ±∞, and what lies below the format's least normal number ±0 (the narrow format has no
+    /// subnormal numbers). Where `exponent_bits` is not less than the dtype's, its range stays,
+    /// subnormal numbers included; where `mantissa_bits` is not less, significands stay. NaN
+    /// stays.
     ///
-    /// As in lax the derivative is the op itself, applied to the tangent: derivatives have the reduced precision, too.
+    /// As in lax the derivative is the op itself, applied to the tangent: derivatives have the
+    /// reduced precision, too.
     ReducePrecision {
         /// Bits of the exponent, at least 1.
         exponent_bits: usize,
@@ -42,7 +45,8 @@ fn format(dtype: DType) -> (u32, u32) {
 }
 
 impl ReducePrecision {
-    /// The bits of the result by those of the operand: on the bits of any format, rounding is an addition.
+    /// The bits of the result by those of the operand: on the bits of any format, rounding is an
+    /// addition.
     fn reduced(&self, dtype: DType, x: Scalar) -> Scalar {
         let (exponent_bits, mantissa_bits) = format(dtype);
         let sign = x.bits() & (1 << (exponent_bits + mantissa_bits));
@@ -91,7 +95,8 @@ impl ReducePrecision {
             let kept = c.scalar(ScalarOp::And, &[sum, kept]);
             result = c.bitcast(kept, wide);
             if dtype == DType::F16 {
-                // Subnormal numbers of f16 are normal in f32, but their bits are those of a number with a fixed point.
+                // Subnormal numbers of f16 are normal in f32, but their bits are those of a
+                // number with a fixed point.
                 let unit = 2f64.powi(-14 - self.mantissa_bits as i32);
                 let (up, down) = (number(c, 1.0 / unit), number(c, unit));
                 let scaled = c.scalar(ScalarOp::Mul, &[size, up]);

@@ -1,11 +1,13 @@
 //! `reduce`: several operands reduced together by a combiner of the user's.
 //!
-//! The combiner is a region over scalars, n of the left and n of the right, with n results. It becomes the combine program of a nest's
-//! reduction: each of its ops is elementwise, so its `compute` facet, asked for the element of a scalar, is a piece of that program.
+//! The combiner is a region over scalars, n of the left and n of the right, with n results. It
+//! becomes the combine program of a nest's reduction: each of its ops is elementwise, so its
+//! `compute` facet, asked for the element of a scalar, is a piece of that program.
 //!
-//! **Derivative.** It is that of a tree: neighbours are combined until one is left, by the region's ops on whole tensors, and those are differentiated
-//! like any others. So every order and both modes are right for any combiner, without a division, at the cost of log₂ n steps whose values
-//! together are as large as the operands.
+//! **Derivative.** It is that of a tree: neighbours are combined until one is left, by the
+//! region's ops on whole tensors, and those are differentiated like any others. So every order
+//! and both modes are right for any combiner, without a division, at the cost of log₂ n steps
+//! whose values together are as large as the operands.
 
 use super::attribute::{attributes, named};
 use super::batch::shifted;
@@ -26,13 +28,17 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `reduce %x, %y {axes=[1], init=[f32(0.0), f32(1.0)]} region (%a: f32[], %b: f32[], %c: f32[], %d: f32[]) { … }`
+    /// `reduce %x, %y {axes=[1], init=[f32(0.0), f32(1.0)]} region (%a: f32[], %b: f32[], %c:
+    /// f32[], %d: f32[]) { … }`
     ///
-    /// Combines the tuples (x, y) along `axes`, which vanish; results are the combined tuple. The region gets one tuple, then another that is not before
-    /// it, and returns the two combined. It must be associative and commutative, since the order of combination is the target's (a tree);
-    /// `init` must be its identity. That it combines with itself to itself is checked, the rest is the user's promise.
+    /// Combines the tuples (x, y) along `axes`, which vanish; results are the combined tuple. The
+    /// region gets one tuple, then another that is not before it, and returns the two combined.
+    /// It must be associative and commutative, since the order of combination is the target's (a
+    /// tree); `init` must be its identity. That it combines with itself to itself is checked, the
+    /// rest is the user's promise.
     ///
-    /// The region's ops are elementwise ones and constants. On halves each of them rounds, as it does elsewhere.
+    /// The region's ops are elementwise ones and constants. On halves each of them rounds, as it
+    /// does elsewhere.
     ReduceWith {
         /// Axes that vanish, ascending.
         axes: Vec<usize>,
@@ -103,7 +109,8 @@ impl ReduceWith {
             .help("`init` is the identity of the combiner: what changes nothing, such as 0 for sums"))
     }
 
-    /// The region as the combine program of a reduction. Halves are carried in f32, whose values they are.
+    /// The region as the combine program of a reduction. Halves are carried in f32, whose values
+    /// they are.
     fn combine(&self, region: &Body) -> Combine {
         let wide = |s: &Scalar| match s.dtype() {
             d if d.is_half() => Scalar::from_f64(DType::F32, s.to_f64()),

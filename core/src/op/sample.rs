@@ -25,7 +25,8 @@ pub struct Sample {
 /// Makes an op's regions for operands of given types.
 pub type RegionRule = fn(&[TensorType]) -> Vec<Region>;
 
-/// A region for a sample: what `f` computes of inputs of these types. An empty body, which no op takes, where `f` does not take them.
+/// A region for a sample: what `f` computes of inputs of these types. An empty body, which no op
+/// takes, where `f` does not take them.
 pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Region {
     let built = FunctionBuilder::build("region", |b| {
         let inputs: Vec<Tensor> =
@@ -50,7 +51,8 @@ fn unlocate(body: &mut Body) {
 /// An operand of a sample.
 #[derive(Clone, Debug)]
 pub enum SampleOperand {
-    /// Random floats of any dtype, evenly from an interval on which the op is smooth; all distinct, so that there are no ties.
+    /// Random floats of any dtype, evenly from an interval on which the op is smooth; all
+    /// distinct, so that there are no ties.
     Float {
         /// Extents.
         shape: Vec<usize>,
@@ -59,7 +61,8 @@ pub enum SampleOperand {
         /// Greatest value.
         high: f64,
     },
-    /// The same, but f32 where the others are halves: what an op keeps in the dtype that it computes in.
+    /// The same, but f32 where the others are halves: what an op keeps in the dtype that it
+    /// computes in.
     Wide {
         /// Extents.
         shape: Vec<usize>,
@@ -100,8 +103,8 @@ impl Sample {
 }
 
 impl Sample {
-    /// A function `@f` that applies the op to inputs of the operands' types, `x0` and so on, and gives its results, `y0` and so on. Nothing where the op
-    /// does not take these types.
+    /// A function `@f` that applies the op to inputs of the operands' types, `x0` and so on, and
+    /// gives its results, `y0` and so on. Nothing where the op does not take these types.
     pub fn function(&self, operands: &[Literal]) -> Option<Function> {
         let types: Vec<_> = operands.iter().map(Literal::ty).collect();
         let regions = self.regions(&types);
@@ -200,7 +203,8 @@ impl SampleOperand {
             }
             SampleOperand::Float { shape, low, high } => {
                 let count = shape.iter().product::<usize>();
-                // A permuted, jittered grid: distinct values at distances that every float dtype can tell apart.
+                // A permuted, jittered grid: distinct values at distances that every float dtype
+                // can tell apart.
                 let mut order: Vec<usize> = (0..count).collect();
                 let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
                 let mut next = || {

@@ -16,13 +16,14 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 
 attributes! {
-    /// `select %pred, %on_true, %on_false`: element by element, the second operand's where the first is true, else the third's.
+    /// `select %pred, %on_true, %on_false`: element by element, the second operand's where the
+    /// first is true, else the third's.
     Select {}
 }
 
 attributes! {
-    /// `clamp %min, %x, %max`: `min(max(x, min), max)`. The gradient goes to the operand that the result comes from; to `x` where it
-    /// equals a bound.
+    /// `clamp %min, %x, %max`: `min(max(x, min), max)`. The gradient goes to the operand that the
+    /// result comes from; to `x` where it equals a bound.
     Clamp {}
 }
 

@@ -16,7 +16,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit` of each axis.
+    /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit`
+    /// of each axis.
     Slice {
         /// First index of each axis.
         start: Vec<Dim>,
@@ -128,7 +129,8 @@ impl Operation for Slice {
             let Op::Slice(op) = t.op else { unreachable!("the rule of slice") };
             let operand = t.operands[0].ty();
             let Some(ct) = &t.cotangents[0] else { return vec![None] };
-            // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the variables.
+            // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the
+            // variables.
             let high: Option<Vec<Dim>> = (0..operand.rank())
                 .map(|a| {
                     let span = ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;

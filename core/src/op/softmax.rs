@@ -1,11 +1,12 @@
 //! Composites over one axis: `softmax`, `log_softmax`, `logsumexp`.
 //!
-//! A composite stays one op through differentiation, so its derivative is stated in closed form and nothing has to be recognised
-//! in a differentiated graph; it is computed by the primitive ops that it decomposes into, which fuse into one nest. All of them
-//! share their first steps (maximum, shifted exponentials, their sum), so that a loss and its gradient share them too.
+//! A composite stays one op through differentiation, so its derivative is stated in closed form
+//! and nothing has to be recognised in a differentiated graph; it is computed by the primitive
+//! ops that it decomposes into, which fuse into one nest. All of them share their first steps
+//! (maximum, shifted exponentials, their sum), so that a loss and its gradient share them too.
 //!
-//! Halves are computed in f32 and rounded once at the end. The maximum is taken as 0 where it is infinite, so that a row of −∞
-//! alone has the logarithm −∞; its softmax is 0/0, NaN.
+//! Halves are computed in f32 and rounded once at the end. The maximum is taken as 0 where it is
+//! infinite, so that a row of −∞ alone has the logarithm −∞; its softmax is 0/0, NaN.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::binary::extremum;

@@ -1,7 +1,8 @@
 //! `sort`: several operands sorted along an axis by the first of them.
 //!
-//! A composite: [`Argsort`] of the keys gives the permutation, and every operand is taken at it. So its derivative is that of moving
-//! elements about: the tangents go where the elements go. Where keys are equal the order is that of the positions, which is what is taken for the
+//! A composite: [`Argsort`] of the keys gives the permutation, and every operand is taken at it.
+//! So its derivative is that of moving elements about: the tangents go where the elements go.
+//! Where keys are equal the order is that of the positions, which is what is taken for the
 //! derivative there, too.
 
 use super::argsort::{check_axis, order, rows};
@@ -19,7 +20,8 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 
 attributes! {
-    /// `sort %a, %b {axis=0, num_keys=2}`: all operands in the order of the first `num_keys`, ascending and stable, in the order that [`Argsort`] describes.
+    /// `sort %a, %b {axis=0, num_keys=2}`: all operands in the order of the first `num_keys`,
+    /// ascending and stable, in the order that [`Argsort`] describes.
     Sort {
         /// The axis that is sorted.
         axis: usize,

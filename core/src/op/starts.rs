@@ -1,7 +1,8 @@
 //! Where windows start, from data: what gathers, scatters and dynamic slices have in common.
 //!
-//! An index may be of any integer dtype. Loops take signed ones of 32 or 64 bits, so that others are converted first; a u64 beyond the
-//! greatest i64 becomes that, which is as far out of bounds.
+//! An index may be of any integer dtype. Loops take signed ones of 32 or 64 bits, so that others
+//! are converted first; a u64 beyond the greatest i64 becomes that, which is as far out of
+//! bounds.
 
 use super::compute::ElementContext;
 use super::{Cost, Traits, distinct_axes};
@@ -50,7 +51,8 @@ pub(super) struct Batching<'a> {
     pub operand: &'a [usize],
     /// Of the indices, pairwise; their name.
     pub indices: (&'a str, &'a [usize]),
-    /// Axes of the operand that are not for batching: those that start somewhere, and those that the window lacks; with their name.
+    /// Axes of the operand that are not for batching: those that start somewhere, and those that
+    /// the window lacks; with their name.
     pub others: [(&'a str, &'a [usize]); 2],
 }
 

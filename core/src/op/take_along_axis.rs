@@ -1,7 +1,8 @@
 //! `take_along_axis`: one element of a row for each element of a tensor of indices.
 //!
-//! It is what moves values to where sorting wants them: `sort` and `top_k` are made of indices and of this op. `jax.numpy` has it under this name;
-//! `jax.lax` spells it as a `gather` whose index vectors name every axis, which is what its transpose uses here.
+//! It is what moves values to where sorting wants them: `sort` and `top_k` are made of indices
+//! and of this op. `jax.numpy` has it under this name; `jax.lax` spells it as a `gather` whose
+//! index vectors name every axis, which is what its transpose uses here.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -21,12 +22,14 @@ use crate::ty::TensorType;
 attributes! {
     /// `take_along_axis %x, %indices {axis=1}`: `result[…, i, …] = x[…, indices[…, i, …], …]`.
     ///
-    /// The indices, of any integer dtype, have the operand's shape but along `axis`. An index out of bounds is clamped.
+    /// The indices, of any integer dtype, have the operand's shape but along `axis`. An index out
+    /// of bounds is clamped.
     TakeAlongAxis {
         /// The axis that is indexed.
         axis: usize,
-        /// Promises that along `axis` the indices are a permutation of all positions: then the transpose is again a `take_along_axis`, by the
-        /// inverse permutation, instead of a scatter. Nothing checks it.
+        /// Promises that along `axis` the indices are a permutation of all positions: then the
+        /// transpose is again a `take_along_axis`, by the inverse permutation, instead of a
+        /// scatter. Nothing checks it.
         permutation: bool = false,
     }
 }

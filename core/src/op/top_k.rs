@@ -17,9 +17,11 @@ use crate::op::batch::Batch;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `top_k %x {axis=1, k=3}`: along `axis`, the k greatest elements, the greatest first, and their positions, as i32.
+    /// `top_k %x {axis=1, k=3}`: along `axis`, the k greatest elements, the greatest first, and
+    /// their positions, as i32.
     ///
-    /// The order is [`super::Argsort`]'s, so a NaN counts as greatest; of equal elements, the one with the lower position comes first.
+    /// The order is [`super::Argsort`]'s, so a NaN counts as greatest; of equal elements, the one
+    /// with the lower position comes first.
     TopK {
         /// The axis along which elements are compared.
         axis: usize,
@@ -29,8 +31,9 @@ attributes! {
 }
 
 attributes! {
-    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements, the greatest first, as i32: the beginning of a
-    /// descending `argsort`, made without sorting what is not asked for.
+    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements,
+    /// the greatest first, as i32: the beginning of a descending `argsort`, made without sorting
+    /// what is not asked for.
     TopKIndices {
         /// How many are wanted; at most the extent of the last axis.
         k: usize,
@@ -49,7 +52,8 @@ fn infer(x: &TensorType, axis: usize, k: usize) -> Result<TensorType> {
     Ok(x.with_shape(shape))
 }
 
-/// For each result of `rows(result, axis)`, the flat position in `x` of each of its elements, and its rank in the row.
+/// For each result of `rows(result, axis)`, the flat position in `x` of each of its elements, and
+/// its rank in the row.
 fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Result<Vec<(usize, usize)>> {
     if k == 0 {
         return Ok(vec![]);

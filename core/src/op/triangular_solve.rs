@@ -1,8 +1,10 @@
 //! `triangular_solve`: linear equations with a triangular matrix, a composite.
 //!
-//! It is what the derivatives of factorizations are made of, and it is linear in its right-hand side; so it is an op, whose rule gives the op again,
-//! to any order. It runs as forward substitution: whatever side, triangle or transpose is asked for, a lower triangle on the left is made of it by
-//! moving elements. Row after row is found in a loop. Of a large matrix, a block of rows is prepared by one product with all that is known.
+//! It is what the derivatives of factorizations are made of, and it is linear in its right-hand
+//! side; so it is an op, whose rule gives the op again, to any order. It runs as forward
+//! substitution: whatever side, triangle or transpose is asked for, a lower triangle on the left
+//! is made of it by moving elements. Row after row is found in a loop. Of a large matrix, a block
+//! of rows is prepared by one product with all that is known.
 
 use super::attribute::{attributes, named};
 use super::batch::moved;
@@ -22,13 +24,16 @@ use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true, unit_diagonal=true}`: x with op(a)·x = b, or with x·op(a) = b; op(a) is a, or aᵀ.
+    /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true,
+    /// unit_diagonal=true}`: x with op(a)·x = b, or with x·op(a) = b; op(a) is a, or aᵀ.
     ///
-    /// a has type `[…, n, n]`, b has `[…, n, m]` on the right of a, and `[…, m, n]` on its left; leading axes are a batch. One triangle of a is read
-    /// only. A zero on its diagonal divides: the result has infinities and NaNs. Halves are computed in f32 and rounded once.
+    /// a has type `[…, n, n]`, b has `[…, n, m]` on the right of a, and `[…, m, n]` on its left;
+    /// leading axes are a batch. One triangle of a is read only. A zero on its diagonal divides:
+    /// the result has infinities and NaNs. Halves are computed in f32 and rounded once.
     ///
-    /// dx = op(a)⁻¹·(db − op(da)·x), where da is of the triangle that is read; b̄ = op(a)⁻ᵀ·x̄ (M. Giles, *Collected matrix derivative results for forward and
-    /// reverse mode algorithmic differentiation*, 2008).
+    /// dx = op(a)⁻¹·(db − op(da)·x), where da is of the triangle that is read; b̄ = op(a)⁻ᵀ·x̄
+    /// (M. Giles, *Collected matrix derivative results for forward and reverse mode algorithmic
+    /// differentiation*, 2008).
     #[derive(Copy, Default)]
     TriangularSolve {
         /// Whether a stands on the left of x, else on its right.
@@ -73,7 +78,8 @@ impl TriangularSolve {
         if self.left_side { rank - 2 } else { rank - 1 }
     }
 
-    /// What is read of a, or of its tangent: without the diagonal if that is not read, or not wanted.
+    /// What is read of a, or of its tangent: without the diagonal if that is not read, or not
+    /// wanted.
     fn triangle(&self, a: &Tensor, diagonal: bool) -> Tensor {
         let (row, column) = positions(a.shape());
         let mask = match (self.lower, diagonal && !self.unit_diagonal) {
@@ -150,7 +156,8 @@ fn blocks(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     if n <= BLOCK {
         return substitution(l, d, b);
     }
-    // Rows that fill up the last block are those of the unit matrix, and their right-hand sides are zero.
+    // Rows that fill up the last block are those of the unit matrix, and their right-hand sides
+    // are zero.
     let more = (n.next_multiple_of(BLOCK) - n) as i64;
     let padded = |x: &Tensor, axes: &[usize], value: f64| {
         let padding: Vec<_> = (0..x.rank()).map(|a| (0, if axes.contains(&a) { more } else { 0 })).collect();

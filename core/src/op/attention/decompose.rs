@@ -1,7 +1,7 @@
 //! Attention and its derivatives by other ops.
 //!
-//! Products of halves are added in f32, where everything else is computed too; what weighs halves is rounded to halves first, so that products are of halves, and results are
-//! rounded once.
+//! Products of halves are added in f32, where everything else is computed too; what weighs halves
+//! is rounded to halves first, so that products are of halves, and results are rounded once.
 
 use super::super::softmax::{Shifted, restore, wide};
 use super::super::{Concatenate, DotGeneral};
@@ -52,7 +52,8 @@ fn scores(x: &Tensor, y: &Tensor) -> Tensor {
     product(x, y, 3, 3, [0, 2], [0, 2])
 }
 
-/// `[B, T, N, H]`: rows of `[B, S, N, H]` weighed by `[B, N, T, S]`, with sums over the axis `along` of the weights.
+/// `[B, T, N, H]`: rows of `[B, S, N, H]` weighed by `[B, N, T, S]`, with sums over the axis
+/// `along` of the weights.
 fn weigh(weights: &Tensor, along: usize, rows: &Tensor) -> Tensor {
     product(&weights.convert(rows.dtype()), rows, along, 1, [0, 1], [0, 2]).permute(&[0, 2, 1, 3])
 }

@@ -1,5 +1,6 @@
-//! Scaled dot-product attention: `dot_product_attention`, its tangent `dot_product_attention_jvp` and its cotangents
-//! `dot_product_attention_vjp` (Vaswani and others, *Attention is all you need*, 2017; the name is `jax.nn`'s).
+//! Scaled dot-product attention: `dot_product_attention`, its tangent `dot_product_attention_jvp`
+//! and its cotangents `dot_product_attention_vjp` (Vaswani and others, *Attention is all you
+//! need*, 2017; the name is `jax.nn`'s).
 //!
 //! For each example and each head, with queries q `[T, H]`, keys k and values v `[S, H]`,
 //!
@@ -8,23 +9,29 @@
 //! l = ln Σ exp(s)     p = exp(s − l)      out = p·v
 //! ```
 //!
-//! with sums along the keys. A network computes it in every block, and spelt out it would keep `[T, S]` scores for every head: the largest thing in its
-//! memory, though all that anybody wants is `out`. So it is one op, and so are its derivatives, which make `p` again from `l` instead of keeping it
-//! (Dao and others, *FlashAttention*, 2022):
+//! with sums along the keys. A network computes it in every block, and spelt out it would keep
+//! `[T, S]` scores for every head: the largest thing in its memory, though all that anybody wants
+//! is `out`. So it is one op, and so are its derivatives, which make `p` again from `l` instead
+//! of keeping it (Dao and others, *FlashAttention*, 2022):
 //!
 //! ```text
 //! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ) + dbias       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
 //! cotangents:  m = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − m)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
 //! ```
 //!
-//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv together, and the cotangents are its transpose: m is made by ordinary ops, the rest by one.
-//! Derivatives of these two come from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves on CPUs, heads that are too wide for GPUs, and nothing to attend to.
+//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv
+//! together, and the cotangents are its transpose: m is made by ordinary ops, the rest by one.
+//! Derivatives of these two come from what they decompose into. What a target's
+//! [call](crate::call::Attention) does not do is decomposed as well: halves on CPUs, heads that
+//! are too wide for GPUs, and nothing to attend to.
 //!
-//! Queries, keys and values are three operands, or one that holds them side by side, `[B, T, 3, N, H]`, as one matrix product makes them: then their
-//! cotangents are one result too, and nothing is cut or put together.
+//! Queries, keys and values are three operands, or one that holds them side by side,
+//! `[B, T, 3, N, H]`, as one matrix product makes them: then their cotangents are one result too,
+//! and nothing is cut or put together.
 //!
-//! The bias is there or not. It is most often a mask, or distances, and no variable; so its cotangent, p∘(c̄·vᵀ − m) summed to its shape, is made by ordinary ops
-//! where it is asked for, and then there are scores in memory.
+//! The bias is there or not. It is most often a mask, or distances, and no variable; so its
+//! cotangent, p∘(c̄·vᵀ − m) summed to its shape, is made by ordinary ops where it is asked for,
+//! and then there are scores in memory.
 
 mod decompose;
 mod evaluate;
@@ -52,7 +59,8 @@ use std::collections::BTreeMap;
 pub enum AttentionKind {
     /// `out` and `l` from queries, keys and values.
     Value,
-    /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the tangents of the first three.
+    /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the
+    /// tangents of the first three.
     Jvp,
     /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and m.
     Vjp,
@@ -362,7 +370,8 @@ impl Operation for Attention {
                     .help("a number in place of one of the two dimension variables decides it"),
             );
         };
-        // The bias, and behind everything its tangent; they stay as they are if all examples have one.
+        // The bias, and behind everything its tangent; they stay as they are if all examples have
+        // one.
         let bias = if b.rank(0) == 5 { 1 } else { 3 };
         let tangent = (self.kind == AttentionKind::Jvp).then(|| b.operands.len() - 1);
         let biases: Vec<usize> =

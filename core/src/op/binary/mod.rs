@@ -1,5 +1,5 @@
-//! Elementwise ops of two operands of one type: one row of the table ([`table`]) is one op, with all its facets and its method
-//! of [`Tensor`].
+//! Elementwise ops of two operands of one type: one row of the table ([`table`]) is one op, with
+//! all its facets and its method of [`Tensor`].
 
 mod table;
 
@@ -134,8 +134,8 @@ fn zero_extended(x: i64, dtype: DType) -> u64 {
     Scalar::from_i64(dtype, x).bits()
 }
 
-/// The tangent of an op that picks one of its operands, one side's part: all of `tangent` where `wins`, half of it where both
-/// are equal, nothing where `loses`.
+/// The tangent of an op that picks one of its operands, one side's part: all of `tangent` where
+/// `wins`, half of it where both are equal, nothing where `loses`.
 fn picked(tangent: Option<&Tensor>, loses: Tensor, ties: &Tensor) -> Option<Tensor> {
     tangent.map(|t| {
         let half = t * 0.5;

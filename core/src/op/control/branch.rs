@@ -16,14 +16,16 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: what the first region gives for `%k…` if `%p` is true, else what the second gives.
+    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: what the first region gives for `%k…`
+    /// if `%p` is true, else what the second gives.
     ///
     /// Only the region that is chosen runs.
     Cond {}
 }
 
 attributes! {
-    /// `switch %i, %k… region (%k) { … } …`: what region i gives for `%k…`, where i, an i32, is clamped to the regions that there are.
+    /// `switch %i, %k… region (%k) { … } …`: what region i gives for `%k…`, where i, an i32, is
+    /// clamped to the regions that there are.
     ///
     /// Only the region that is chosen runs.
     Switch {}
@@ -62,7 +64,8 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result
     Ok(results)
 }
 
-/// A batch in which all examples choose alike takes one region; one in which they may differ runs all, and selects.
+/// A batch in which all examples choose alike takes one region; one in which they may differ runs
+/// all, and selects.
 fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
     let wanted = vec![RegionOutput::Batched; b.results.len()];
     let map = |region: &Region| Ok((b.map_region)(region, &b.batched[1..], &wanted)?.0);

@@ -1,22 +1,25 @@
 //! Control flow: ops that run a region some number of times.
 //!
-//! A static graph need not freeze control flow out. Three constructs keep it in the graph, where it is typed, differentiated, mapped and
-//! planned like everything else:
+//! A static graph need not freeze control flow out. Three constructs keep it in the graph, where
+//! it is typed, differentiated, mapped and planned like everything else:
 //!
 //! - [`Cond`] and [`Switch`] run one of several regions;
-//! - [`Scan`] runs a region a number of times that is known beforehand, handing *carries* from step to step, taking *slices* of stacked
-//!   operands and giving stacks of results;
+//! - [`Scan`] runs a region a number of times that is known beforehand, handing *carries* from
+//!   step to step, taking *slices* of stacked operands and giving stacks of results;
 //! - [`While`] runs a region as long as a condition holds.
 //!
-//! A region is closed: what it uses from outside is passed to it as an operand, behind all others, and the same at every step: a
-//! *capture*. The Rust API ([`crate::graph::control`]) makes captures of whatever a closure uses.
+//! A region is closed: what it uses from outside is passed to it as an operand, behind all
+//! others, and the same at every step: a *capture*. The Rust API ([`crate::graph::control`])
+//! makes captures of whatever a closure uses.
 //!
-//! Loops that are written in other terms are made of these: a counted loop is a scan over the numbers of its steps, `map` a scan
-//! without carries, `fold` a scan without stacks.
+//! Loops that are written in other terms are made of these: a counted loop is a scan over the
+//! numbers of its steps, `map` a scan without carries, `fold` a scan without stacks.
 //!
-//! Passes and drivers that have to know what a region is to its equation ask [`super::Op::control`].
+//! Passes and drivers that have to know what a region is to its equation ask
+//! [`super::Op::control`].
 
-/// The facets that all constructs have alike: they are run, differentiated and mapped by way of their regions.
+/// The facets that all constructs have alike: they are run, differentiated and mapped by way of
+/// their regions.
 macro_rules! by_regions {
     ($regions:expr) => {
         fn compute<'a>(
@@ -90,12 +93,14 @@ impl Op {
 pub enum RegionInput {
     /// The operand of this number.
     Operand(usize),
-    /// What the operand of this number is at a step: its part, or what the steps before have made of it.
+    /// What the operand of this number is at a step: its part, or what the steps before have made
+    /// of it.
     AtStep(usize),
 }
 
 impl Op {
-    /// What input number `input` of region number `region` is, if that is the same whenever it runs.
+    /// What input number `input` of region number `region` is, if that is the same whenever it
+    /// runs.
     pub fn region_input(&self, operands: usize, region: usize, input: usize) -> Option<RegionInput> {
         let (first, steps) = match self {
             Op::Cond(_) | Op::Switch(_) => (1, 0),

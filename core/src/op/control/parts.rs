@@ -78,7 +78,8 @@ pub(super) fn part_of(whole: &TensorType, length: &Dim) -> Result<TensorType> {
     }
 }
 
-/// Checks a region's types: of its inputs, and of the outputs that are handed on. Gives the types of the other outputs.
+/// Checks a region's types: of its inputs, and of the outputs that are handed on. Gives the types
+/// of the other outputs.
 pub(super) fn check_step(
     what: &str,
     region: &Body,

@@ -21,18 +21,20 @@ use crate::ty::TensorType;
 attributes! {
     /// `while %c…, %k… {captures=1, max_steps=100} region (%c, %k) -> bool[] region (%c, %k) { … }`
     ///
-    /// As long as the first region, the condition, gives true for the carries and the captures, the second takes a step: it gives the next carries,
-    /// and parts of stacks. Results are the carries when the condition fails, or `max_steps` steps have been taken; then the stacks, which are 0
-    /// behind the last step.
+    /// As long as the first region, the condition, gives true for the carries and the captures,
+    /// the second takes a step: it gives the next carries, and parts of stacks. Results are the
+    /// carries when the condition fails, or `max_steps` steps have been taken; then the stacks,
+    /// which are 0 behind the last step.
     ///
-    /// Reverse mode needs to keep something of each step, so it needs `max_steps`, or `checkpoints`; stacks need `max_steps`.
+    /// Reverse mode needs to keep something of each step, so it needs `max_steps`, or
+    /// `checkpoints`; stacks need `max_steps`.
     While {
         /// How many of the last operands every step sees.
         captures: usize = 0,
         /// At most so many steps are taken; without it, 2³¹ − 1.
         max_steps: Option<Dim> = None,
-        /// Reverse mode keeps the carries of at most so many steps, and computes the others again from them, as seldom as can be; 0: it keeps
-        /// what each step has to remember.
+        /// Reverse mode keeps the carries of at most so many steps, and computes the others again
+        /// from them, as seldom as can be; 0: it keeps what each step has to remember.
         checkpoints: usize = 0,
     }
 }
@@ -138,7 +140,8 @@ impl While {
         Ok(self.results(b, count, &results, &made))
     }
 
-    /// Where examples stop at different steps, steps are taken until the last one stops, and change only those that go on.
+    /// Where examples stop at different steps, steps are taken until the last one stops, and
+    /// change only those that go on.
     fn batched_condition(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
         let flags = self.parts(b.batched)?;
         let count = flags.carries.len();

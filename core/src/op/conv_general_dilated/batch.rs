@@ -1,9 +1,11 @@
 //! Convolutions of a batch: the batch axis becomes part of an axis that a convolution has anyway.
 //!
-//! Images for one filter are more images: the axis joins that of the batch. Filters for one image are more filters: it joins the output
-//! features. Of both, each example is a group of its own: a *grouped* convolution has no product between groups. Axes are joined with
-//! the examples outside, so that groups of features are those of the examples, in order. Where the convolution itself has groups and the
-//! examples share an operand, the examples stand within each group, since groups of one operand meet those of the other.
+//! Images for one filter are more images: the axis joins that of the batch. Filters for one image
+//! are more filters: it joins the output features. Of both, each example is a group of its own: a
+//! *grouped* convolution has no product between groups. Axes are joined with the examples
+//! outside, so that groups of features are those of the examples, in order. Where the convolution
+//! itself has groups and the examples share an operand, the examples stand within each group,
+//! since groups of one operand meet those of the other.
 
 use super::{ConvGeneralDilated, group_of};
 use crate::diagnostic::Diagnostic;
@@ -11,7 +13,8 @@ use crate::dim::Dim;
 use crate::graph::tensor::Tensor;
 use crate::op::batch::{Batch, moved, to_front};
 
-/// Joins the batch axis of `x`, which is in front, with axis `axis` of an example, within each of `groups` of it.
+/// Joins the batch axis of `x`, which is in front, with axis `axis` of an example, within each of
+/// `groups` of it.
 fn join(x: &Tensor, axis: usize, groups: &Dim, size: &Dim) -> Option<Tensor> {
     let mut shape = x.shape()[1..].to_vec();
     let one_group = group_of(&shape[axis], groups)?;
@@ -43,7 +46,8 @@ fn grouped(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
     part(&Tensor::apply(op, &[&x, &w]), specs.out[1], &one, b.size, &b.results[0].shape)
 }
 
-/// One operand for all, within the groups that there are. Images of a batch in groups come out with the examples outside.
+/// One operand for all, within the groups that there are. Images of a batch in groups come out
+/// with the examples outside.
 fn shared(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
     let (specs, one) = (op.specs(), Dim::constant(1));
     let (x, w, example) = (&b.operands[0], &b.operands[1], &b.results[0].shape);

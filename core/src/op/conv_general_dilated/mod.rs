@@ -1,9 +1,12 @@
-//! `conv_general_dilated`: convolutions over 1 to 3 axes, with strides, paddings, dilations of both operands and groups.
+//! `conv_general_dilated`: convolutions over 1 to 3 axes, with strides, paddings, dilations of
+//! both operands and groups.
 //!
-//! The three layouts are permutations as in `jax.lax`: of the left operand (batch, feature, spatial…), of the right one (output
-//! feature, input feature, spatial…), and of the result (batch, feature, spatial…); each says on which axis of the array what lies.
-//! Without them all three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`] wants them. The cotangent of a
-//! filter of that layout is such a call too, of another [`Direction`]; all other layouts are permuted.
+//! The three layouts are permutations as in `jax.lax`: of the left operand (batch, feature,
+//! spatial…), of the right one (output feature, input feature, spatial…), and of the result
+//! (batch, feature, spatial…); each says on which axis of the array what lies. Without them all
+//! three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`]
+//! wants them. The cotangent of a filter of that layout is such a call too, of another
+//! [`Direction`]; all other layouts are permuted.
 
 mod batch;
 mod samples;
@@ -27,12 +30,14 @@ use crate::ty::TensorType;
 attributes! {
     /// `conv_general_dilated %x, %w {padding=[[1,1]], stride=[2]}`:
     ///
-    /// `result[b, o, c] = Σ_{k, i} x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, c]`, where a term counts only if
-    /// the division is exact and the position lies in the operand. Halves are accumulated in f32.
+    /// `result[b, o, c] = Σ_{k, i} x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] ·
+    /// w[k, i, c]`, where a term counts only if the division is exact and the position lies in
+    /// the operand. Halves are accumulated in f32.
     ConvGeneralDilated {
         /// Distance of windows, for each spatial axis.
         stride: Vec<usize>,
-        /// Padding before and behind, for each spatial axis; negative crops. It counts in the dilated operand.
+        /// Padding before and behind, for each spatial axis; negative crops. It counts in the
+        /// dilated operand.
         padding: Vec<(Dim, Dim)>,
         /// Distance of neighbours of the left operand, for each spatial axis; empty: 1.
         lhs_dilation: Vec<usize> = vec![],
@@ -44,12 +49,15 @@ attributes! {
         batch_group_count: Dim = Dim::constant(1),
         /// Axes of the left operand: batch, feature, spatial…; empty: channels last.
         lhs_spec: Vec<usize> = vec![],
-        /// Axes of the right operand: output feature, input feature, spatial…; empty: channels last.
+        /// Axes of the right operand: output feature, input feature, spatial…; empty: channels
+        /// last.
         rhs_spec: Vec<usize> = vec![],
         /// Axes of the result: batch, feature, spatial…; empty: channels last.
         out_spec: Vec<usize> = vec![],
-        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not narrower, to which operands are then converted first.
-        /// Of floats it is a float, of signed integers a signed one or a float, of unsigned integers and bools any number; bools must have one.
+        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not
+        /// narrower, to which operands are then converted first. Of floats it is a float, of
+        /// signed integers a signed one or a float, of unsigned integers and bools any number;
+        /// bools must have one.
         result: Option<DType> = None,
     }
 }
@@ -70,7 +78,8 @@ impl Specs {
         Specs { lhs: image.clone(), rhs, out: image }
     }
 
-    /// Those of the cotangent of a filter, where image, filter and result have their channels last: see [`transpose`].
+    /// Those of the cotangent of a filter, where image, filter and result have their channels
+    /// last: see [`transpose`].
     fn of_filter_gradient(spatial: usize) -> Self {
         let Specs { lhs, rhs, out } = Specs::canonical(spatial);
         let swapped = |spec: Vec<usize>| transpose::swapped(&spec);
@@ -92,7 +101,8 @@ fn group_of(dim: &Dim, groups: &Dim) -> Option<Dim> {
     dim.checked_exact_div(groups)
 }
 
-/// Splits axis `from` into `groups` and the rest, and merges the groups, as the outer part, into axis `into`.
+/// Splits axis `from` into `groups` and the rest, and merges the groups, as the outer part, into
+/// axis `into`.
 fn regroup(x: &Tensor, from: usize, into: usize, groups: &Dim) -> Tensor {
     if x.error().is_some() {
         return x.clone();
@@ -353,7 +363,8 @@ impl Operation for ConvGeneralDilated {
             return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
         }
         Compute::Decompose(Box::new(move |tensors| {
-            // From the given axes to (batch, spatial…, feature) and (spatial…, input feature, output feature).
+            // From the given axes to (batch, spatial…, feature) and (spatial…, input feature,
+            // output feature).
             let image = |s: &[usize]| [&s[..1], &s[2..], &s[1..2]].concat();
             let mut x = tensors[0].permute(&image(&specs.lhs));
             let w = tensors[1].permute(&[&specs.rhs[2..], &specs.rhs[1..2], &specs.rhs[..1]].concat());
@@ -401,7 +412,8 @@ impl Operation for ConvGeneralDilated {
 }
 
 impl ConvGeneralDilated {
-    /// The call, for operands that are brought to channels last and to groups of features; nothing if a dimension is variable.
+    /// The call, for operands that are brought to channels last and to groups of features;
+    /// nothing if a dimension is variable.
     fn call(&self, x: &TensorType, w: &TensorType, y: &TensorType) -> Option<call::Convolution> {
         let specs = self.specs();
         let extent = |ty: &TensorType, axis: usize| ty.shape[axis].as_extent();
@@ -430,8 +442,9 @@ impl ConvGeneralDilated {
     }
 }
 
-/// A convolution with the layouts of a filter's cotangent as the call that says so. What it calls its batch are the image's channels, its
-/// input channels are the images, and its filter is the result's cotangent, whose holes are the strides.
+/// A convolution with the layouts of a filter's cotangent as the call that says so. What it calls
+/// its batch are the image's channels, its input channels are the images, and its filter is the
+/// result's cotangent, whose holes are the strides.
 fn of_filter_gradient(found: call::Convolution) -> call::Convolution {
     let turned = |w: Window| Window {
         filter: w.output,

@@ -1,14 +1,18 @@
 //! The transposed convolutions, which are convolutions again.
 //!
-//! Along one axis, with everything counted in dilated positions, `y[o] = Σ_k x̂[o·s + k·r − low] · w[k]` for x̂ = x with holes of
-//! `d`. A position p of x meets output o under tap k if `p·d = o·s + k·r − low`. With the taps in reverse, `k = K − 1 − k'`, that is
-//! `o·s = p·d + k'·r − ((K − 1)·r − low)`: x's cotangent is y's cotangent with holes of `s`, convolved in steps of `d` with the reversed
-//! filter, whose holes are `r`, and padded by `(K − 1)·r − low` before. And for a tap k, `Σ_o x̂[k·r + o·s − low] · ct[o]`: the filter's
-//! cotangent is x with holes of `d` convolved in steps of `r` with y's cotangent as the filter, whose holes are `s`, and padded by
-//! `low` before; batch and features change places. Padding behind is what makes the extents come out.
+//! Along one axis, with everything counted in dilated positions,
+//! `y[o] = Σ_k x̂[o·s + k·r − low] · w[k]` for x̂ = x with holes of `d`. A position p of x meets
+//! output o under tap k if `p·d = o·s + k·r − low`. With the taps in reverse, `k = K − 1 − k'`,
+//! that is `o·s = p·d + k'·r − ((K − 1)·r − low)`: x's cotangent is y's cotangent with holes of
+//! `s`, convolved in steps of `d` with the reversed filter, whose holes are `r`, and padded by
+//! `(K − 1)·r − low` before. And for a tap k, `Σ_o x̂[k·r + o·s − low] · ct[o]`: the filter's
+//! cotangent is x with holes of `d` convolved in steps of `r` with y's cotangent as the filter,
+//! whose holes are `s`, and padded by `low` before; batch and features change places. Padding
+//! behind is what makes the extents come out.
 //!
-//! Groups of features are groups of features of x's transposed convolution, and groups of the batch in the filter's; groups of the
-//! batch are groups of features in both, after which x's features are taken apart into the batch.
+//! Groups of features are groups of features of x's transposed convolution, and groups of the
+//! batch in the filter's; groups of the batch are groups of features in both, after which x's
+//! features are taken apart into the batch.
 
 use super::{ConvGeneralDilated, dilated, regroup};
 use crate::diagnostic::Diagnostic;
@@ -22,7 +26,8 @@ pub(super) fn swapped(spec: &[usize]) -> Vec<usize> {
     [&spec[1..2], &spec[..1], &spec[2..]].concat()
 }
 
-/// The padding behind with which a convolution's result has extent `output`: what is missing from `(output − 1)·step + window`.
+/// The padding behind with which a convolution's result has extent `output`: what is missing from
+/// `(output − 1)·step + window`.
 fn behind(output: &Dim, step: usize, window: &Dim, input: &Dim, before: &Dim) -> Option<Dim> {
     dilated(output, step)?
         .checked_add(window)?

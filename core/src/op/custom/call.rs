@@ -17,8 +17,8 @@ use crate::ty::TensorType;
 attributes! {
     /// `call %x… {function=@f} region`: the results of the region for the operands.
     ///
-    /// An opaque function has no derivative: differentiating through it is an error, and a result that depends on it must be cut off by
-    /// `stop_gradient`, or the function be given a rule.
+    /// An opaque function has no derivative: differentiating through it is an error, and a result
+    /// that depends on it must be cut off by `stop_gradient`, or the function be given a rule.
     FunctionCall {
         /// The function's name.
         function: FunctionName,

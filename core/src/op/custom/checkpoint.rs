@@ -62,7 +62,8 @@ impl Field for Keep {
 attributes! {
     /// `checkpoint %x… {keep="dots"} region`: the results of the region for the operands.
     ///
-    /// A derivative in reverse mode keeps the operands and what `keep` says, and computes all else again when it is needed.
+    /// A derivative in reverse mode keeps the operands and what `keep` says, and computes all
+    /// else again when it is needed.
     Checkpoint {
         /// What is kept of what the region computes.
         keep: Keep = Keep::Nothing,
@@ -99,7 +100,8 @@ impl Checkpoint {
         Self::policy(Keep::AllButNames, names)
     }
 
-    /// The values of the region that are kept, as far as a derivative needs them; each once, in the order of their definition.
+    /// The values of the region that are kept, as far as a derivative needs them; each once, in
+    /// the order of their definition.
     pub fn kept(&self, region: &Body) -> Vec<ValueId> {
         // What is named is the value itself; the named one is a copy, which is made again.
         let named = |equation: &Equation| match &equation.op {
@@ -204,7 +206,8 @@ attributes! {
 attributes! {
     /// `optimization_barrier %x`: x, of which no pass knows that it is x.
     ///
-    /// What is computed from it is not taken for what is computed from x, so a value that is computed again on purpose stays so.
+    /// What is computed from it is not taken for what is computed from x, so a value that is
+    /// computed again on purpose stays so.
     OptimizationBarrier {}
 }
 

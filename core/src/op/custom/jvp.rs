@@ -15,10 +15,12 @@ use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `custom_jvp %x…, %c… {captures=…, function=@f} region region`: results y = f(x, c) by the first region; their tangents by the second.
+    /// `custom_jvp %x…, %c… {captures=…, function=@f} region region`: results y = f(x, c) by the
+    /// first region; their tangents by the second.
     ///
-    /// The second region takes x, c, the results y, and a tangent for each float among x; it gives a tangent for each float among y. It
-    /// must be linear in the tangents for reverse mode to exist.
+    /// The second region takes x, c, the results y, and a tangent for each float among x; it
+    /// gives a tangent for each float among y. It must be linear in the tangents for reverse mode
+    /// to exist.
     CustomJvp {
         /// How many of the last operands are captured values, constant to the rule.
         captures: usize = 0,
@@ -71,7 +73,8 @@ impl Operation for CustomJvp {
             let outputs = vec![RegionOutput::Batched; region.outputs.len()];
             (b.map_region)(region, inputs, &outputs).map(|(region, _)| region)
         };
-        // The rule takes the operands, the results, and a tangent for each float among the arguments, batched as it is.
+        // The rule takes the operands, the results, and a tangent for each float among the
+        // arguments, batched as it is.
         let arguments = b.operands.len() - self.captures;
         let tangents = (0..arguments).filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]);
         let results = std::iter::repeat_n(true, b.results.len());

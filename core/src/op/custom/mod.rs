@@ -1,17 +1,22 @@
-//! Ops that run a function of the user's, in a region, and the rules by which the user has it differentiated.
+//! Ops that run a function of the user's, in a region, and the rules by which the user has it
+//! differentiated.
 //!
-//! - [`FunctionCall`] is the function and nothing else; it is differentiated by differentiating the region, unless it is *opaque*.
+//! - [`FunctionCall`] is the function and nothing else; it is differentiated by differentiating
+//!   the region, unless it is *opaque*.
 //! - [`CustomJvp`] comes with its tangent rule, [`CustomVjp`] with its forward and backward half.
 //! - [`CustomLinearSolve`] comes with a solver, whose derivative is that of the system it solves.
-//! - [`Transposed`] exists in linear programs only: what the forward mode of a `custom_vjp` has to be, until it is transposed.
+//! - [`Transposed`] exists in linear programs only: what the forward mode of a `custom_vjp` has
+//!   to be, until it is transposed.
 //! - [`Checkpoint`] is a function like any other, of which a derivative keeps little.
 //!
-//! When a function is compiled, all of them are replaced by their first region (a system by its solver), and nothing remains of the rules; until then, in files
-//! above all, a function keeps the derivative that its author gave it.
+//! When a function is compiled, all of them are replaced by their first region (a system by its
+//! solver), and nothing remains of the rules; until then, in files above all, a function keeps
+//! the derivative that its author gave it.
 //!
-//! Operands are the function's arguments, then `captures` values that its closures use. A rule gives no derivatives for captures, so
-//! they must be constants to whatever is differentiated; the drivers refuse them otherwise. (Systems are differentiated in their captures,
-//! which are the coefficients.)
+//! Operands are the function's arguments, then `captures` values that its closures use. A rule
+//! gives no derivatives for captures, so they must be constants to whatever is differentiated;
+//! the drivers refuse them otherwise. (Systems are differentiated in their captures, which are
+//! the coefficients.)
 
 mod call;
 mod checkpoint;

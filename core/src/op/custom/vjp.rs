@@ -15,11 +15,13 @@ use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `custom_vjp %x…, %c… {captures=…, function=@f, residuals=r} region region`: the first region takes x and c and gives the results y,
-    /// then r residuals; the second takes the residuals and a cotangent for each float among y, and gives a cotangent for each float
+    /// `custom_vjp %x…, %c… {captures=…, function=@f, residuals=r} region region`: the first
+    /// region takes x and c and gives the results y, then r residuals; the second takes the
+    /// residuals and a cotangent for each float among y, and gives a cotangent for each float
     /// among x.
     ///
-    /// Its forward mode is the transpose of the second region, which then has to be linear in the cotangents.
+    /// Its forward mode is the transpose of the second region, which then has to be linear in the
+    /// cotangents.
     CustomVjp {
         /// How many of the last operands are captured values, constant to the rule.
         captures: usize = 0,
@@ -84,8 +86,8 @@ impl Operation for CustomVjp {
             .map(|i| wanted(i < b.results.len(), RegionOutput::AsItIs))
             .collect();
         let regions = (b.map_region)(&b.regions[0], b.batched, &forward).and_then(|(forward, batched)| {
-            // The backward half takes the residuals as the forward half leaves them, and cotangents of batches. What all examples share
-            // gets the sum of their cotangents.
+            // The backward half takes the residuals as the forward half leaves them, and
+            // cotangents of batches. What all examples share gets the sum of their cotangents.
             let cotangents = b.results.iter().filter(|ty| ty.dtype.is_float()).map(|_| true);
             let taken: Vec<bool> = batched[b.results.len()..].iter().copied().chain(cotangents).collect();
             let given: Vec<RegionOutput> = (0..b.operands.len() - self.captures)

@@ -1,6 +1,7 @@
 //! `gather`: windows of a tensor at positions from data.
 //!
-//! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index vector.
+//! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index
+//! vector.
 
 mod samples;
 
@@ -21,17 +22,21 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `gather %x, %indices {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,8], start_index_map=[0]}`.
+    /// `gather %x, %indices {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,8],
+    /// start_index_map=[0]}`.
     ///
-    /// For each index vector `v` a window of `slice_sizes` is taken out of the operand, starting at `v[k]` along axis
-    /// `start_index_map[k]` and at 0 along others. Axes in `collapsed_slice_dims` (of window extent 1) are dropped; the others
-    /// become the axes `offset_dims` of the result, in order; its remaining axes are those of the indices. Axes in
-    /// `operand_batching_dims` (of window extent 1) are dropped, too: there the window lies where the index vector lies along the axes
-    /// `start_indices_batching_dims` of the indices, pairwise.
+    /// For each index vector `v` a window of `slice_sizes` is taken out of the operand, starting
+    /// at `v[k]` along axis `start_index_map[k]` and at 0 along others. Axes in
+    /// `collapsed_slice_dims` (of window extent 1) are dropped; the others become the axes
+    /// `offset_dims` of the result, in order; its remaining axes are those of the indices. Axes
+    /// in `operand_batching_dims` (of window extent 1) are dropped, too: there the window lies
+    /// where the index vector lies along the axes `start_indices_batching_dims` of the indices,
+    /// pairwise.
     ///
-    /// A window that does not lie within the operand is moved to where it does (each start is clamped: lax' mode `clip`), or, if `fill`
-    /// is given, yields `fill` throughout (`fill`). Lax' `promise_in_bounds` has no mode of its own: who keeps the promise gets the same
-    /// from `clip`, and nothing is undefined for who does not. Indices are of any integer dtype.
+    /// A window that does not lie within the operand is moved to where it does (each start is
+    /// clamped: lax' mode `clip`), or, if `fill` is given, yields `fill` throughout (`fill`).
+    /// Lax' `promise_in_bounds` has no mode of its own: who keeps the promise gets the same from
+    /// `clip`, and nothing is undefined for who does not. Indices are of any integer dtype.
     Gather {
         /// Axes of the result that are window axes, ascending.
         offset_dims: Vec<usize>,
@@ -51,8 +56,8 @@ attributes! {
 }
 
 impl Gather {
-    /// Rows of a table: axis 0 of an operand of type `table` is looked up by each element of indices of rank `rank` (without the
-    /// index vector axis).
+    /// Rows of a table: axis 0 of an operand of type `table` is looked up by each element of
+    /// indices of rank `rank` (without the index vector axis).
     pub fn rows(table: &TensorType, rank: usize) -> Self {
         let mut slice_sizes = table.shape.clone();
         if let Some(first) = slice_sizes.first_mut() {
@@ -79,7 +84,8 @@ impl Gather {
         (0..self.slice_sizes.len()).filter(|a| !self.drops(*a)).collect()
     }
 
-    /// A result's index apart: that of the index vector, and that in the operand of a window that starts at 0.
+    /// A result's index apart: that of the index vector, and that in the operand of a window that
+    /// starts at 0.
     fn split<T: Clone>(&self, index: &[T], zero: T) -> (Vec<T>, Vec<T>) {
         let mut window = vec![zero; self.slice_sizes.len()];
         for (axis, offset) in self.kept().into_iter().zip(&self.offset_dims) {

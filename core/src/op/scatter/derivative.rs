@@ -1,12 +1,15 @@
 //! The derivatives of scatters.
 //!
-//! *Add* and *replace* are linear in operand and updates together. What an update that is replaced by a later one gets is nothing: the
-//! transpose finds the winners by scattering the numbers of the positions and looking who is found.
+//! *Add* and *replace* are linear in operand and updates together. What an update that is
+//! replaced by a later one gets is nothing: the transpose finds the winners by scattering the
+//! numbers of the positions and looking who is found.
 //!
-//! *Mul*: the tangent of an element x · Πuᵢ is dx · Πuᵢ + Σⱼ duⱼ · x · Π_{i≠j} uᵢ. The products without one factor are made without dividing, so that
-//! zeros are harmless to every order; where elements get one update at most, the coefficient of duⱼ is x itself.
+//! *Mul*: the tangent of an element x · Πuᵢ is dx · Πuᵢ + Σⱼ duⱼ · x · Π_{i≠j} uᵢ. The products
+//! without one factor are made without dividing, so that zeros are harmless to every order; where
+//! elements get one update at most, the coefficient of duⱼ is x itself.
 //!
-//! *Min* and *max*: whatever equals the extremum, of the element and its updates, shares the gradient in equal parts, as in `reduce_max`.
+//! *Min* and *max*: whatever equals the extremum, of the element and its updates, shares the
+//! gradient in equal parts, as in `reduce_max`.
 
 use super::Scatter;
 use crate::call::ScatterKind;
@@ -37,7 +40,8 @@ fn scatter(op: &Op) -> &Scatter {
 }
 
 impl Scatter {
-    /// For each update the element that it meets, of a tensor of the operand's type but for the dtype; 0 where it meets none.
+    /// For each update the element that it meets, of a tensor of the operand's type but for the
+    /// dtype; 0 where it meets none.
     fn met(&self, x: &Tensor, indices: &Tensor, updates: &TensorType) -> Tensor {
         let gather = Gather {
             offset_dims: self.update_window_dims.clone(),
@@ -80,9 +84,9 @@ impl Scatter {
 impl Scatter {
     /// For each update the product of all other updates of the same element.
     ///
-    /// Updates are sorted by their elements, so that those of one element follow each other. Then products of what comes before in the
-    /// same element, and of what comes behind, are made in log₂ n rounds (Hillis and Steele's scan), in which each looks twice as far as
-    /// in the last.
+    /// Updates are sorted by their elements, so that those of one element follow each other. Then
+    /// products of what comes before in the same element, and of what comes behind, are made in
+    /// log₂ n rounds (Hillis and Steele's scan), in which each looks twice as far as in the last.
     fn products_of_others(&self, x: &TensorType, indices: &Tensor, updates: &Tensor) -> Tensor {
         let all = updates.flatten(0);
         if all.error().is_some() {
@@ -97,7 +101,8 @@ impl Scatter {
                 .help("give the axes numbers instead of dimension variables, or promise `unique_indices` if no element gets two updates"),
             );
         };
-        // Elements have numbers from 1 on; 0 is outside, where it does not matter what is multiplied.
+        // Elements have numbers from 1 on; 0 is outside, where it does not matter what is
+        // multiplied.
         let elements = x.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d));
         let Some(elements) = elements else {
             return updates.fail(
@@ -118,7 +123,8 @@ impl Scatter {
     }
 }
 
-/// For each of `count` factors the product of those before it that have the same key; equal keys follow each other.
+/// For each of `count` factors the product of those before it that have the same key; equal keys
+/// follow each other.
 fn products_before(keys: &Tensor, factors: &Tensor, count: usize) -> Tensor {
     let one = |shape: usize| {
         Tensor::full(&factors.ty().with_shape(vec![Dim::from(shape)]), Scalar::one(factors.dtype()))

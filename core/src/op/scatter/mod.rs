@@ -1,7 +1,9 @@
-//! `scatter`, `scatter_add`, `scatter_mul`, `scatter_min`, `scatter_max`: windows combined with a tensor at positions from data.
+//! `scatter`, `scatter_add`, `scatter_mul`, `scatter_min`, `scatter_max`: windows combined with a
+//! tensor at positions from data.
 //!
-//! The dimension numbers are those of `jax.lax.scatter_add`; the last axis of the indices is the index vector. All kinds are one op and
-//! one call, and the order in which updates meet an element is fixed: so `scatter` (which replaces) keeps the last update of an element on every
+//! The dimension numbers are those of `jax.lax.scatter_add`; the last axis of the indices is the
+//! index vector. All kinds are one op and one call, and the order in which updates meet an
+//! element is fixed: so `scatter` (which replaces) keeps the last update of an element on every
 //! device, and sums have one right value to the bit.
 
 mod derivative;
@@ -29,17 +31,21 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 attributes! {
-    /// `scatter_add %x, %indices, %updates {inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], update_window_dims=[1]}`.
+    /// `scatter_add %x, %indices, %updates {inserted_window_dims=[0],
+    /// scatter_dims_to_operand_dims=[0], update_window_dims=[1]}`.
     ///
-    /// The result is the operand, with which each window of the updates is combined where the index vector `v` of its position says:
-    /// starting at `v[k]` along axis `scatter_dims_to_operand_dims[k]` and at 0 along others. The axes `update_window_dims` of the
-    /// updates are window axes; along the operand's axes in `inserted_window_dims` the window has extent 1, and so it has along
-    /// `operand_batching_dims`, where it lies where its position lies along the axes `scatter_indices_batching_dims` of the indices,
-    /// pairwise. What happens to one element happens in the row-major order of the positions, one rounding for each step; `scatter`
-    /// replaces, so that the last update wins.
+    /// The result is the operand, with which each window of the updates is combined where the
+    /// index vector `v` of its position says: starting at `v[k]` along axis
+    /// `scatter_dims_to_operand_dims[k]` and at 0 along others. The axes `update_window_dims` of
+    /// the updates are window axes; along the operand's axes in `inserted_window_dims` the window
+    /// has extent 1, and so it has along `operand_batching_dims`, where it lies where its
+    /// position lies along the axes `scatter_indices_batching_dims` of the indices, pairwise.
+    /// What happens to one element happens in the row-major order of the positions, one rounding
+    /// for each step; `scatter` replaces, so that the last update wins.
     ///
-    /// A window that does not lie within the operand is skipped (lax' mode `fill_or_drop`), or, with `clip`, moved to where it does (each
-    /// start is clamped). Who keeps the promise of lax' `promise_in_bounds` gets the same from either. Indices are of any integer dtype.
+    /// A window that does not lie within the operand is skipped (lax' mode `fill_or_drop`), or,
+    /// with `clip`, moved to where it does (each start is clamped). Who keeps the promise of lax'
+    /// `promise_in_bounds` gets the same from either. Indices are of any integer dtype.
     Scatter {
         /// How an update changes an element; text has it in the op's name.
         kind: ScatterKind = ScatterKind::Add,
@@ -55,7 +61,8 @@ attributes! {
         scatter_indices_batching_dims: Vec<usize> = vec![],
         /// Starts are clamped instead of windows being skipped.
         clip: bool = false,
-        /// A promise that no element gets two updates. It changes no result; derivatives are shorter with it, and wrong if it is broken.
+        /// A promise that no element gets two updates. It changes no result; derivatives are
+        /// shorter with it, and wrong if it is broken.
         unique_indices: bool = false,
     }
 }
@@ -188,7 +195,8 @@ impl Operation for Scatter {
             .collect();
         let kept: Vec<usize> = (0..x.shape.len()).filter(|a| !self.lacks(*a)).collect();
         let mut cells = Cells::copied(&x.cells)?;
-        // One window after the other: wherever window axes stand in the updates, positions are the outer ones.
+        // One window after the other: wherever window axes stand in the updates, positions are
+        // the outer ones.
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
         let positions = (0..updates.shape.len()).filter(outside);
         let order: Vec<usize> = positions.chain(self.update_window_dims.iter().copied()).collect();
@@ -246,7 +254,8 @@ impl Operation for Scatter {
                 index,
             }));
         }
-        // The call takes signed indices, skips windows that are outside, and knows no batches: these are components of the index vector, too.
+        // The call takes signed indices, skips windows that are outside, and knows no batches:
+        // these are components of the index vector, too.
         Compute::Decompose(Box::new(move |tensors| {
             let mut starts = starts::signed_tensor(&tensors[1]);
             if self.clip {

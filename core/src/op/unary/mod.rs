@@ -1,6 +1,8 @@
-//! Elementwise ops of one operand: one row of the table ([`table`]) is one op, with all its facets and its method of [`Tensor`].
+//! Elementwise ops of one operand: one row of the table ([`table`]) is one op, with all its
+//! facets and its method of [`Tensor`].
 //!
-//! The result has the operand's shape and dtype. Halves are computed in f32 and rounded once at the end.
+//! The result has the operand's shape and dtype. Halves are computed in f32 and rounded once at
+//! the end.
 
 mod table;
 

@@ -18,8 +18,9 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// `reduce_window_argmax %x {window=[2]}`: for each window the position of its extremum among the elements of the window in row-major
-/// order, as i32: the first of equals, the first NaN if there is one, and the greatest i32 if the window has no element. See [`Windows`].
+/// `reduce_window_argmax %x {window=[2]}`: for each window the position of its extremum among the
+/// elements of the window in row-major order, as i32: the first of equals, the first NaN if there
+/// is one, and the greatest i32 if the window has no element. See [`Windows`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WindowArgument {
     /// Which extremum.

@@ -1,17 +1,21 @@
-//! Windows that slide over a tensor: `reduce_window_sum`, `_max`, `_min`, where the extremum of each window is, and the two linear ops that move
-//! elements between windows and operand.
+//! Windows that slide over a tensor: `reduce_window_sum`, `_max`, `_min`, where the extremum of
+//! each window is, and the two linear ops that move elements between windows and operand.
 //!
-//! Every op here has one geometry, [`Windows`]. Element k of window o lies at position `o·stride + k·window_dilation − low` of the operand with
-//! its holes: that of element j is `j·base_dilation`. Positions that are no element's (padding and holes) count for nothing.
+//! Every op here has one geometry, [`Windows`]. Element k of window o lies at position
+//! `o·stride + k·window_dilation − low` of the operand with its holes: that of element j is
+//! `j·base_dilation`. Positions that are no element's (padding and holes) count for nothing.
 //!
-//! **Derivatives.** A sum is linear, and its transpose is a sum of windows again, with stride and base dilation swapped. The tangent of a
-//! maximum is the tangent of the element that is the maximum: `reduce_window_argmax` says once which that is, as its position in the window;
-//! `window_gather` takes one element of each window, and `window_scatter_add`, its transpose, gives each element the sum of what the windows
-//! that cover it have for it. Nothing as large as the operand times the window is ever made, and all of it are loops over scalars that fuse.
+//! **Derivatives.** A sum is linear, and its transpose is a sum of windows again, with stride and
+//! base dilation swapped. The tangent of a maximum is the tangent of the element that is the
+//! maximum: `reduce_window_argmax` says once which that is, as its position in the window;
+//! `window_gather` takes one element of each window, and `window_scatter_add`, its transpose,
+//! gives each element the sum of what the windows that cover it have for it. Nothing as large as
+//! the operand times the window is ever made, and all of it are loops over scalars that fuse.
 //!
-//! **Loops.** For a given element only so many terms can count: of a window with holes in the operand, every `base_dilation`-th; of the
-//! windows that cover an element, one for each `stride`. [`Terms`] enumerates just those. A few are written out, which vectorises over the results;
-//! more are a reduction.
+//! **Loops.** For a given element only so many terms can count: of a window with holes in the
+//! operand, every `base_dilation`-th; of the windows that cover an element, one for each
+//! `stride`. [`Terms`] enumerates just those. A few are written out, which vectorises over the
+//! results; more are a reduction.
 
 mod argument;
 mod gather;
@@ -45,7 +49,8 @@ attributes! {
         window: Vec<usize>,
         /// Distance of neighbouring windows; empty: 1.
         stride: Vec<usize> = vec![],
-        /// Padding before and behind, which counts in the operand with its holes; negative crops; empty: none.
+        /// Padding before and behind, which counts in the operand with its holes; negative crops;
+        /// empty: none.
         padding: Vec<(Dim, Dim)> = vec![],
         /// Distance of neighbouring elements of the operand; empty: 1.
         base_dilation: Vec<usize> = vec![],
@@ -226,7 +231,8 @@ impl Axis {
     }
 }
 
-/// Calls `f` for each element of a window that is one of the operand's, in order: its number in the window and its position in the operand.
+/// Calls `f` for each element of a window that is one of the operand's, in order: its number in
+/// the window and its position in the operand.
 fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize])) {
     let shape: Vec<usize> = axes.iter().map(|a| a.window as usize).collect();
     let (mut k, mut at) = (vec![0; axes.len()], vec![0; axes.len()]);
@@ -243,7 +249,8 @@ fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize]))
     }
 }
 
-/// One axis' share of a term: which element of which window it is, where that is, and when it counts.
+/// One axis' share of a term: which element of which window it is, where that is, and when it
+/// counts.
 struct Term {
     /// Position in the window.
     k: Affine,

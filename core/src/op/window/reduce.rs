@@ -90,8 +90,9 @@ impl WindowKind {
     }
 }
 
-/// The windows of the transposed sum: element j of the operand is covered by position `w − 1 − k` of window `j`, if the cotangent has
-/// `stride − 1` holes between neighbours. Nothing if extents are no linear expressions.
+/// The windows of the transposed sum: element j of the operand is covered by position `w − 1 − k`
+/// of window `j`, if the cotangent has `stride − 1` holes between neighbours. Nothing if extents
+/// are no linear expressions.
 fn transposed(windows: &Windows, operand: &[Dim], result: &[Dim]) -> Option<Windows> {
     let rank = operand.len();
     let mut padding = Vec::with_capacity(rank);

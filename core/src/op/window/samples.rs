@@ -1,5 +1,5 @@
-//! Windows of every kind to test with: strides, paddings of both signs, both dilations, windows that are written out and windows that are
-//! not, and such without elements.
+//! Windows of every kind to test with: strides, paddings of both signs, both dilations, windows
+//! that are written out and windows that are not, and such without elements.
 
 use super::super::sample::{Sample, SampleOperand, floats, values};
 use super::Windows;
@@ -70,8 +70,8 @@ pub(super) fn of(op: impl Fn(Windows) -> Op) -> Vec<Sample> {
     samples
 }
 
-/// Samples of an op that takes a position in each window; `whole` if its other operand is what the windows lie over, else it has an element for
-/// each window.
+/// Samples of an op that takes a position in each window; `whole` if its other operand is what
+/// the windows lie over, else it has an element for each window.
 pub(super) fn with_positions(op: impl Fn(Windows, Vec<Dim>) -> Op, whole: bool) -> Vec<Sample> {
     let sample = |(shape, windows): (Vec<usize>, Windows)| {
         let dims: Vec<Dim> = shape.iter().map(|e| Dim::from(*e)).collect();

@@ -25,8 +25,9 @@ attributes! {
     }
 }
 
-/// `window_scatter_add %x, %positions {shape=[4], stride=[2], window=[2]}`: the transpose of [`WindowGather`]: element j of the result is the sum of
-/// `x[o]` over the windows o of a tensor of that shape whose position `positions[o]` is element j. See [`Windows`].
+/// `window_scatter_add %x, %positions {shape=[4], stride=[2], window=[2]}`: the transpose of
+/// [`WindowGather`]: element j of the result is the sum of `x[o]` over the windows o of a tensor
+/// of that shape whose position `positions[o]` is element j. See [`Windows`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WindowScatterAdd {
     /// Shape of the result.
