@@ -21,15 +21,15 @@ attributes! {
     BroadcastInDim {
         /// Shape of the result.
         shape: Vec<Dim>,
-        /// For each axis of the operand the axis of the result; strictly ascending. Its extent is
-        /// the result's, or 1.
+        /// For each axis of the operand, the axis of the result; strictly ascending. Its extent
+        /// is the result's, or 1.
         dims: Vec<usize> = vec![],
     }
 }
 
 impl BroadcastInDim {
     /// Axes of the result along which the operand is repeated: those not in `dims`, and those
-    /// whose operand has extent 1.
+    /// where the operand has extent 1.
     fn repeated(&self, operand: &TensorType) -> Vec<usize> {
         (0..self.shape.len())
             .filter(|axis| match self.dims.iter().position(|d| d == axis) {

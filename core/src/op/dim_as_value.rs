@@ -1,4 +1,4 @@
-//! `dim_as_value`: a dimension as a number, for means over variable extents.
+//! `dim_as_value`: a dimension as a number, used by means over variable extents.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;

@@ -1,4 +1,4 @@
-//! `integer_pow`: xⁿ for a fixed integer n, by multiplications only.
+//! `integer_pow`: xⁿ for a constant integer n, by multiplications only.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -26,10 +26,10 @@ attributes! {
     }
 }
 
-/// Exponents up to here are taken: all of i32, and as many derivatives of each as anybody can form.
+/// Largest magnitude of an exponent: all of i32, with room for repeated derivatives.
 const MOST: i64 = 1 << 40;
 
-/// x to a positive power, from a product.
+/// x to a positive power, with `multiply` as the product.
 fn power<T: Clone>(x: T, exponent: u64, mut multiply: impl FnMut(&T, &T) -> T) -> T {
     let (mut square, mut rest) = (x, exponent);
     let mut product: Option<T> = None;

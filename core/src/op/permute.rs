@@ -23,7 +23,7 @@ attributes! {
 }
 
 impl Permute {
-    /// The permutation that undoes this one.
+    /// The inverse permutation.
     pub fn inverse(&self) -> Permute {
         let mut permutation = vec![0; self.permutation.len()];
         self.permutation.iter().enumerate().for_each(|(i, axis)| permutation[*axis] = i);

@@ -21,14 +21,14 @@ attributes! {
     /// the polygamma function of the next order.
     ///
     /// On f64 the error is below 2n + 6 ULP for positive x, and below as many units of the
-    /// nearest pole's term on the left; f32 and halves are that, rounded.
+    /// nearest pole's term for negative x. For f32 and halves that result is rounded.
     Polygamma {
         /// n.
         order: usize,
     }
 }
 
-/// Orders up to here are taken; the derivative of any order in use is far below.
+/// Largest order.
 const MOST: usize = 10_000;
 
 impl Operation for Polygamma {

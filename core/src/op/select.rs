@@ -32,7 +32,7 @@ fn aligned(scalar: bool, index: &[Affine]) -> &[Affine] {
     if scalar { &[] } else { index }
 }
 
-/// The flat position in such an operand.
+/// The element at a flat position of such an operand.
 fn position<R>(array: &Array<R>, flat: usize) -> &Cell<R> {
     if array.shape.is_empty() { &array.cells[0] } else { &array.cells[flat] }
 }
@@ -186,7 +186,7 @@ impl Operation for Clamp {
             let (low, x, high) = (&j.operands[0], &j.operands[1], &j.operands[2]);
             let above = x.max(low).gt(high);
             let below = x.lt(low);
-            // A bound may be a scalar: its tangent is repeated.
+            // A bound may be a scalar; its tangent is then repeated.
             let tangent = |i: usize| match &j.tangents[i] {
                 Some(t) => t.broadcast_to(x.shape()),
                 None => x.zeros_like(),

@@ -23,7 +23,7 @@ attributes! {
     SelectN {}
 }
 
-/// Where the case `case` of `count` is taken.
+/// Where case number `case` of `count` is selected.
 fn taken(which: &Tensor, case: usize, count: usize) -> Tensor {
     let number = case as i64;
     match (which.dtype(), case) {

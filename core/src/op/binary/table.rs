@@ -81,7 +81,7 @@ binary! {
         derivative: Derivative::Nonlinear(|j| scaled(
             j,
             |x, _, _| x.ones_like(),
-            // x = q · y + z with a whole q.
+            // x = q · y + z with an integer q.
             |x, y, z| -((x - z) / y).round(),
         )),
         samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
@@ -100,8 +100,8 @@ binary! {
         },
         derivative: Derivative::LinearIn(
             &[0, 1],
-            // In the coefficient it is linear too, and constant where the tangent is zero: hence
-            // scaled twice.
+            // The op is linear in the coefficient, too, and constant where the tangent is zero.
+            // So both products are strong.
             |j| {
                 let (c, t) = (&j.operands[0], &j.operands[1]);
                 let first = j.tangents[0].as_ref().map(|dc| t.scaled_by(dc));

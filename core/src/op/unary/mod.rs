@@ -31,7 +31,7 @@ fn bits_only<R: Real>(_: &R) -> Result<R> {
     unreachable!("infer admits integers and bool only")
 }
 
-/// A unary op by the scalar instruction of the same meaning.
+/// Emits the scalar instruction of the same meaning.
 fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg) -> Reg {
     move |c, x| c.scalar(op, &[x])
 }
@@ -42,7 +42,7 @@ fn scaled(j: &Jvp<'_>, coefficient: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> 
     vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&coefficient))]
 }
 
-/// 1 − x² without the cancellation at ±1.
+/// 1 − x², without cancellation at ±1.
 fn one_less_square(x: &Tensor) -> Tensor {
     let less: Tensor = 1.0 - x;
     less * (x + 1.0)

@@ -129,7 +129,7 @@ unary! {
             let one = c.constant(Scalar::one(c.dtype(x)));
             c.scalar(ScalarOp::Div, &[one, root])
         },
-        // By the result alone, which is kept anyway; y² leaves the dtype's range only where the
+        // From the result, which is a residual anyway. y² exceeds the dtype's range only if the
         // whole does.
         derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| (y * -0.5) * y.square())),
         samples: [floats(&[3, 5], 0.2, 5.0)],
@@ -158,7 +158,7 @@ unary! {
         real: |x| x.apply("expm1", libm::expm1),
         bits: floats_only,
         compute: instruction(ScalarOp::Expm1),
-        // Not y + 1, which cancels where x is very negative.
+        // Not y + 1, which cancels for large negative x.
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.exp())),
         samples: [floats(&[3, 5], -2.0, 2.0)],
     }
@@ -188,7 +188,7 @@ unary! {
         compute: |c, x| {
             let dtype = c.dtype(x);
             let (zero, one) = (c.constant(Scalar::zero(dtype)), c.constant(Scalar::one(dtype)));
-            // e never overflows, and its small values are kept on the negative side.
+            // e never overflows, and small results on the negative side stay accurate.
             let size = c.scalar(ScalarOp::Abs, &[x]);
             let minus = c.scalar(ScalarOp::Neg, &[size]);
             let e = c.scalar(ScalarOp::Exp, &[minus]);
