@@ -91,8 +91,8 @@ impl Variant {
 }
 
 impl Field {
-    /// The span for generated code of the field: errors point at the field's type, with the
-    /// hygiene of generated code.
+    /// The span for generated code of the field: errors point at the field's type, and the span
+    /// still counts as generated.
     pub fn span(&self) -> Span {
         Span::mixed_site().located_at(self.ty.span())
     }

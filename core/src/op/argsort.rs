@@ -61,7 +61,7 @@ pub(super) fn check_axis(x: &TensorType, axis: usize) -> Result<()> {
 
 /// For each row of an array along `axis`, the flat positions of its elements.
 pub(super) fn rows(shape: &[usize], axis: usize) -> impl Iterator<Item = Vec<usize>> {
-    // If one extent is 0, the product of the others may overflow.
+    // With an extent of 0 there are no elements, but the product of the others may be huge.
     let empty = shape.contains(&0);
     let product = |extents: &[usize]| if empty { 0 } else { extents.iter().product::<usize>() };
     let (length, inner) = (shape[axis], product(&shape[axis + 1..]));

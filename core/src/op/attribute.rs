@@ -165,7 +165,7 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-/// Removes attribute `name` and converts it. If it is absent, the result is the default. Errors: the
+/// Removes attribute `name` and converts it. An absent attribute has its default. Errors: the
 /// attribute has another form, or it is absent and has no default.
 pub fn take<T: Field>(
     attributes: &mut BTreeMap<String, Attribute>,

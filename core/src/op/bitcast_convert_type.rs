@@ -26,8 +26,8 @@ use crate::ty::TensorType;
 attributes! {
     /// `bitcast_convert_type %x {dtype=u32}`: the bits of x, read as another dtype. To a dtype of
     /// 1/k of the size, each element becomes k along a further last axis, the lowest bits first;
-    /// to one of k times the size, the k elements along the last axis become one. Bool is none:
-    /// not every byte is one.
+    /// to one of k times the size, the k elements along the last axis become one. Bool is
+    /// excluded: not every byte is a bool.
     BitcastConvertType {
         /// Dtype of the result.
         dtype: DType,

@@ -14,7 +14,7 @@ use crate::literal::Literal;
 use crate::ty::TensorType;
 use std::collections::BTreeSet;
 
-/// A name that stands for several ops.
+/// A name for a composition of several ops.
 #[derive(Clone, Copy, Debug)]
 pub struct Composite {
     /// Name in `jax.random` if it has one.

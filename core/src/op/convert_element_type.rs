@@ -60,7 +60,8 @@ impl Operation for ConvertElementType {
                 Cell::Real(R::from_f64(rounded(value, self.dtype)))
             }
             Cell::Bits(b) if self.dtype.is_float() => Cell::Real(match x.dtype {
-                // Converts both halves, since an exact number is made from an i64.
+                // Converts the upper 63 bits and the lowest one, since an exact number is made
+                // from an i64.
                 DType::U64 => R::from_i64(b >> 1 & i64::MAX).mul(&R::from_i64(2)).add(&R::from_i64(b & 1)),
                 _ => R::from_i64(*b),
             }),

@@ -269,7 +269,7 @@ macro_rules! ops {
 
             /// See [`Operation::infer`].
             pub fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-                // No op takes or makes a type larger than memory, whatever its attributes.
+                // Types too large for any memory are errors, whatever the op and its attributes.
                 let well_formed = |types: &[TensorType]| {
                     types.iter().try_for_each(crate::graph::verify::well_formed)
                 };

@@ -52,7 +52,7 @@ attributes! {
     /// `probe %x {kind="print", name="h"}` is the identity. It also reports x to the run's
     /// observer.
     ///
-    /// A probe has no side effect: compilation makes what it reports a further output,
+    /// A probe has no side effect: compilation adds its report as a further output,
     /// `probe.print.h`, which a run separates from the function's own outputs. Its tangent is
     /// that of x, without a probe.
     Probe {

@@ -18,8 +18,8 @@ use crate::ty::TensorType;
 
 attributes! {
     /// `reduce_precision %x {exponent_bits=5, mantissa_bits=10}`: x rounded to a format with so
-    /// many bits, as XLA has it: the significand to nearest even; what is then too large becomes
-    /// ±∞, and what lies below the format's least normal number ±0 (the narrow format has no
+    /// many bits, as XLA has it: the significand to nearest even; numbers above the format's
+    /// range become ±∞, and those below its least normal number ±0 (the narrow format has no
     /// subnormal numbers). Where `exponent_bits` is not less than the dtype's, its range stays,
     /// subnormal numbers included; where `mantissa_bits` is not less, significands stay. NaN
     /// stays.

@@ -32,7 +32,7 @@ fn aligned(scalar: bool, index: &[Affine]) -> &[Affine] {
     if scalar { &[] } else { index }
 }
 
-/// The element at a flat position of such an operand.
+/// The element at a flat position of an operand that is a scalar or has the result's shape.
 fn position<R>(array: &Array<R>, flat: usize) -> &Cell<R> {
     if array.shape.is_empty() { &array.cells[0] } else { &array.cells[flat] }
 }

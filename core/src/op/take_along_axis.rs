@@ -141,7 +141,7 @@ impl Operation for TakeAlongAxis {
         Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
     }
 
-    /// The indices of a permutation come from a sort, so they are in range.
+    /// Permutations come from the op itself or from a sort, so their indices are in range.
     fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
         (!self.permutation).then(|| Lookup::elements(1, &operands[0].shape[self.axis]))
     }

@@ -32,8 +32,8 @@ attributes! {
 
 attributes! {
     /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements,
-    /// the greatest first, as i32: the beginning of a descending `argsort`, made without sorting
-    /// what is not asked for.
+    /// the greatest first, as i32: the beginning of a descending `argsort`, computed without a
+    /// full sort.
     TopKIndices {
         /// Number of elements; at most the extent of the last axis.
         k: usize,

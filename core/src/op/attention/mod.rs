@@ -9,8 +9,8 @@
 //! l = ln Σ exp(s)     p = exp(s − l)      out = p·v
 //! ```
 //!
-//! with sums along the keys. Composed of other ops, it would keep `[T, S]` scores for every head:
-//! the largest tensors of a network, of which only `out` is used. So attention is one op, and so
+//! with sums along the keys. Composed of other ops, it would keep `[T, S]` scores for every head,
+//! the largest tensors of a network, though only `out` is used. So attention is one op, and so
 //! are its derivatives, which recompute `p` from `l` (Dao and others, *FlashAttention*, 2022):
 //!
 //! ```text

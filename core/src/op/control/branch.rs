@@ -16,16 +16,16 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: what the first region gives for `%k…`
-    /// if `%p` is true, else what the second gives.
+    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: the results of the first region for
+    /// `%k…` if `%p` is true, else those of the second.
     ///
     /// Only the chosen region runs.
     Cond {}
 }
 
 attributes! {
-    /// `switch %i, %k… region (%k) { … } …`: what region i gives for `%k…`, where i, an i32, is
-    /// clamped to the regions that there are.
+    /// `switch %i, %k… region (%k) { … } …`: the results of region i for `%k…`, where i, an i32,
+    /// is clamped to the existing regions.
     ///
     /// Only the chosen region runs.
     Switch {}

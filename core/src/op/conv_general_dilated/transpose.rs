@@ -25,7 +25,7 @@ pub(super) fn swapped(spec: &[usize]) -> Vec<usize> {
     [&spec[1..2], &spec[..1], &spec[2..]].concat()
 }
 
-/// The padding after with which a convolution's result has extent `output`: what is missing from
+/// The padding after with which a convolution's result has extent `output`: the rest up to
 /// `(output − 1)·step + window`.
 fn behind(output: &Dim, step: usize, window: &Dim, input: &Dim, before: &Dim) -> Option<Dim> {
     dilated(output, step)?

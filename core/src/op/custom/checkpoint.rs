@@ -198,8 +198,7 @@ impl Operation for Checkpoint {
 }
 
 attributes! {
-    /// `checkpoint_name %x {name="h"}`: x, under a name that a `checkpoint` around it may speak
-    /// of.
+    /// `checkpoint_name %x {name="h"}`: x, under a name that an enclosing `checkpoint` may use.
     CheckpointName {
         /// The name.
         name: String,
@@ -207,7 +206,7 @@ attributes! {
 }
 
 attributes! {
-    /// `optimization_barrier %x`: x, of which no pass knows that it is x.
+    /// `optimization_barrier %x`: x, but no pass treats it as equal to x.
     ///
     /// Values computed from the result are not merged with values computed from x, so a
     /// deliberately recomputed value stays recomputed.

@@ -15,8 +15,8 @@
 //!
 //! **Loops.** Only some terms can contribute: in a window over a dilated operand, every
 //! `base_dilation`-th; of the windows that cover an element, one for each `stride`. [`Terms`]
-//! enumerates exactly those. Up to 16 terms are unrolled, which vectorises over the results; more
-//! are a reduction.
+//! enumerates exactly those. Up to `WRITTEN_OUT` terms are unrolled, which vectorises over the
+//! results; more are a reduction.
 
 mod argument;
 mod gather;

@@ -70,8 +70,8 @@ pub(super) fn of(op: impl Fn(Windows) -> Op) -> Vec<Sample> {
     samples
 }
 
-/// Samples of an op that takes a position in each window. If `whole`, the other operand has the
-/// shape that the windows lie over, else one element for each window.
+/// Samples of an op that takes a position in each window. If `whole`, the other operand is the
+/// tensor under the windows, else it has one element for each window.
 pub(super) fn with_positions(op: impl Fn(Windows, Vec<Dim>) -> Op, whole: bool) -> Vec<Sample> {
     let sample = |(shape, windows): (Vec<usize>, Windows)| {
         let dims: Vec<Dim> = shape.iter().map(|e| Dim::from(*e)).collect();
