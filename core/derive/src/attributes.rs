@@ -5,9 +5,9 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Ident, Path, Result};
 
-/// What stands in `#[differentiable(…)]` on a type.
+/// The contents of `#[differentiable(…)]` on a type.
 pub struct Attributes {
-    /// The crate that has the trait.
+    /// The path of the crate that has the trait.
     pub root: TokenStream,
     /// The tangent vector.
     pub tangent: Tangent,
@@ -17,9 +17,9 @@ pub struct Attributes {
 pub enum Tangent {
     /// The type itself.
     Itself,
-    /// A type that the user has written.
+    /// A user-defined type.
     Given(Path),
-    /// A type of this name, to be made.
+    /// A type of this name, to be generated.
     Synthesized(Ident),
 }
 
@@ -94,7 +94,7 @@ pub fn is_marked(attributes: &[Attribute]) -> Result<bool> {
     Ok(marked)
 }
 
-/// A variant of an enum has no attributes of its own.
+/// Checks that a variant of an enum has no attributes of its own.
 pub fn check_variant(attributes: &[Attribute]) -> Result<()> {
     for attribute in attributes {
         if attribute.path().is_ident("no_derivative") || attribute.path().is_ident("differentiable") {

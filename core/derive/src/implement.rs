@@ -6,13 +6,14 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Index, Member, Path, PathArguments, parse_quote};
 
-/// How a tangent vector is written.
+/// The form of a tangent vector in generated code.
 pub struct TangentForm {
     /// Its type.
     ty: TokenStream,
     /// Its type as the path of constructors and patterns.
     path: TokenStream,
-    /// Whether it is the type itself: then it has the marked fields too, and its fields must be their own tangent vectors.
+    /// Whether it is the type itself. Then it has the marked fields too, and each field must be
+    /// its own tangent vector.
     is_itself: bool,
 }
 
@@ -47,7 +48,7 @@ pub fn implement(model: &Model, tangent: &Tangent) -> TokenStream {
     implementation(model, &generics, &form)
 }
 
-/// The implementation under given bounds.
+/// The implementation with the given bounds.
 pub fn implementation(model: &Model, generics: &syn::Generics, form: &TangentForm) -> TokenStream {
     let (root, name) = (&model.root, &model.name);
     let arms = |make: &dyn Fn(&Variant) -> TokenStream| -> TokenStream {
@@ -136,7 +137,7 @@ pub fn implementation(model: &Model, generics: &syn::Generics, form: &TangentFor
     }
 }
 
-/// The form of a synthesized tangent vector, which is its own.
+/// The form of a synthesized tangent vector, which is its own tangent vector.
 pub fn own_form() -> TangentForm {
     TangentForm { ty: quote!(Self), path: quote!(Self), is_itself: true }
 }
@@ -151,7 +152,8 @@ fn path_of(root: &TokenStream, field: &Field) -> TokenStream {
     quote!(&#root::KeyPath::child(path, #key))
 }
 
-/// A field's tangent vector as a value of the field's type, where that is what it must be.
+/// A field's tangent vector, converted to the field's type if the tangent vector is the type
+/// itself.
 fn itself(root: &TokenStream, field: &Field, form: &TangentForm, tangent: TokenStream) -> TokenStream {
     if !form.is_itself {
         return tangent;
@@ -189,7 +191,7 @@ fn visit_arm(model: &Model, variant: &Variant) -> TokenStream {
     quote!(#pattern => { #(#visits)* })
 }
 
-/// A value of the type `of` made field by field; marked fields are cloned, or left out.
+/// An arm that builds a value of type `of` field by field; marked fields are cloned or omitted.
 fn rebuild_arm(
     variant: &Variant,
     of: &TokenStream,
@@ -219,7 +221,7 @@ fn clone_of(field: &Field) -> TokenStream {
     quote_spanned!(field.span()=> <#ty as ::core::clone::Clone>::clone(#binding))
 }
 
-/// Fields with their place in a type that has the marked ones, or leaves them out.
+/// Fields with their member in a type that includes or omits the marked ones.
 pub fn members<'v>(variant: &'v Variant, with_marked: bool) -> Vec<(&'v Field, Member)> {
     let kept = variant.fields.iter().filter(|f| with_marked || !f.is_marked);
     let member = |(i, field): (usize, &'v Field)| match &field.member {
@@ -229,7 +231,8 @@ pub fn members<'v>(variant: &'v Variant, with_marked: bool) -> Vec<(&'v Field, M
     kept.enumerate().map(member).collect()
 }
 
-/// Arms for a value and a tangent vector of the same variant, and one for different variants.
+/// A match with an arm for a value and a tangent vector of the same variant, and one for
+/// different variants.
 fn pairs(
     model: &Model,
     form: &TangentForm,
@@ -271,7 +274,7 @@ fn move_arm(model: &Model, variant: &Variant, form: &TangentForm) -> TokenStream
     })
 }
 
-/// The path of a type as constructors have it: `Tangent` of `Tangent<T>`.
+/// The path of a type in constructors: `Tangent` for `Tangent<T>`.
 fn without_arguments(path: &Path) -> TokenStream {
     let mut path = path.clone();
     path.segments.iter_mut().for_each(|s| s.arguments = PathArguments::None);

@@ -1,4 +1,4 @@
-//! The type that is derived for, as far as the derive needs to know it.
+//! The input type of the derive, reduced to the parts that it needs.
 
 use crate::attributes::{check_variant, is_marked};
 use proc_macro2::{Span, TokenStream, TokenTree};
@@ -11,21 +11,21 @@ use syn::{
 
 /// A struct or an enum.
 pub struct Model {
-    /// The crate that has the trait.
+    /// The path of the crate that has the trait.
     pub root: TokenStream,
-    /// Its name.
+    /// Name of the type.
     pub name: Ident,
-    /// Its parameters and bounds.
+    /// Parameters and bounds of the type.
     pub generics: Generics,
-    /// One for a struct.
+    /// The variants; one for a struct.
     pub variants: Vec<Variant>,
 }
 
-/// A variant of an enum, or what a struct consists of.
+/// A variant of an enum, or the fields of a struct.
 pub struct Variant {
-    /// Nothing for a struct.
+    /// `None` for a struct.
     pub name: Option<Ident>,
-    /// In their order.
+    /// The fields in order.
     pub fields: Vec<Field>,
 }
 
@@ -33,22 +33,22 @@ pub struct Variant {
 pub struct Field {
     /// Name or index.
     pub member: Member,
-    /// Its name in key paths.
+    /// Name in key paths.
     pub key: String,
-    /// Its type.
+    /// Type of the field.
     pub ty: Type,
-    /// Who sees it.
+    /// Visibility of the field.
     pub visibility: Visibility,
-    /// Marked `#[no_derivative]`.
+    /// Whether it is marked `#[no_derivative]`.
     pub is_marked: bool,
-    /// What its value is called in generated code.
+    /// The variable of its value in generated code.
     pub binding: Ident,
-    /// What the part of a tangent vector that belongs to it is called.
+    /// The variable of its part of a tangent vector in generated code.
     pub tangent: Ident,
 }
 
 impl Model {
-    /// Reads a type, with the marks of its fields.
+    /// Reads a type and the marks of its fields.
     pub fn parse(input: &DeriveInput, root: TokenStream) -> Result<Self> {
         let variants = match &input.data {
             Data::Struct(data) => vec![Variant { name: None, fields: fields(&data.fields)? }],
@@ -69,7 +69,8 @@ impl Model {
         Ok(Model { root, name: input.ident.clone(), generics: input.generics.clone(), variants })
     }
 
-    /// Type parameters (and others) that occur in fields with a derivative, and those that occur in the other fields only.
+    /// The parameters that occur in fields with a derivative, and those that occur in the other
+    /// fields only.
     pub fn occurrences(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let parameters: BTreeSet<String> = self.generics.params.iter().map(parameter_name).collect();
         let (mut varying, mut fixed) = (BTreeSet::new(), BTreeSet::new());
@@ -90,7 +91,8 @@ impl Variant {
 }
 
 impl Field {
-    /// Errors about the field's type point at it, and still count as generated code.
+    /// The span for generated code of the field: errors point at the field's type, and the span
+    /// still counts as generated.
     pub fn span(&self) -> Span {
         Span::mixed_site().located_at(self.ty.span())
     }
@@ -105,7 +107,7 @@ pub fn parameter_name(parameter: &GenericParam) -> String {
     }
 }
 
-/// Which of the names occur in tokens.
+/// Adds the names that occur in the tokens to `found`.
 pub fn collect(tokens: TokenStream, names: &BTreeSet<String>, found: &mut BTreeSet<String>) {
     for token in tokens {
         match token {
@@ -137,7 +139,7 @@ fn fields(fields: &Fields) -> Result<Vec<Field>> {
     fields.iter().enumerate().map(field).collect()
 }
 
-/// The name as it is written in key paths: `r#type` is `type`.
+/// The name in key paths: `r#type` is `type`.
 fn unraw(name: &Ident) -> String {
     let name = name.to_string();
     name.strip_prefix("r#").map(str::to_owned).unwrap_or(name)

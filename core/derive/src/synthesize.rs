@@ -1,4 +1,5 @@
-//! Making a tangent vector type: the differentiable fields, each with the tangent vector of its type.
+//! Generation of a tangent vector type: the differentiable fields, each with the tangent vector
+//! of its type.
 
 use crate::implement::{implementation, members, own_form};
 use crate::model::{Field, Model, Variant, collect, parameter_name};
@@ -7,8 +8,8 @@ use quote::{ToTokens, format_ident, quote};
 use std::collections::BTreeSet;
 use syn::{DeriveInput, GenericParam, Generics, Member, parse_quote};
 
-/// The parameters that a synthesized type needs: those that occur in fields with a derivative, and the bounds that speak of no
-/// others.
+/// The parameters of a synthesized type: those that occur in fields with a derivative, and the
+/// bounds that mention no others.
 pub fn kept_generics(model: &Model) -> Generics {
     let (varying, _) = model.occurrences();
     let mut kept = model.generics.clone();
@@ -32,7 +33,7 @@ pub fn kept_generics(model: &Model) -> Generics {
     bounds.predicates.extend(
         types.iter().map(|name| -> syn::WherePredicate { parse_quote!(#name: #root::Differentiable) }),
     );
-    // A type has defaults of its own.
+    // Defaults belong to the original type.
     for parameter in &mut kept.params {
         match parameter {
             GenericParam::Type(p) => (p.eq_token, p.default) = (None, None),
@@ -43,7 +44,7 @@ pub fn kept_generics(model: &Model) -> Generics {
     kept
 }
 
-/// The type, and its implementation: it is its own tangent vector.
+/// The type, and its implementation as its own tangent vector.
 pub fn synthesize(model: &Model, name: &Ident, input: &DeriveInput) -> TokenStream {
     let root = &model.root;
     let generics = kept_generics(model);
@@ -97,7 +98,7 @@ fn tangent_field(root: &TokenStream, field: &Field, member: Member) -> Field {
     }
 }
 
-/// `{ a: A, … }` or `(A, …)`; the fields of a struct are as visible as those they belong to.
+/// `{ a: A, … }` or `(A, …)`. A field of a struct has the visibility of the original field.
 fn body(variant: &Variant, is_enum: bool) -> TokenStream {
     let fields = variant.fields.iter().map(|field| {
         let (doc, ty) = (format!("The tangent of `{}`.", field.key), &field.ty);

@@ -1,4 +1,4 @@
-//! `argsort`: the permutation that sorts, which is a call.
+//! `argsort`: the permutation that sorts, computed by a call.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -16,19 +16,20 @@ use crate::op::batch::Batch;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 
-/// Keys at most, as [`call::Sort`] has it.
+/// Maximal number of keys, that of [`call::Sort`].
 const MAX_KEYS: usize = 64;
 
 attributes! {
-    /// `argsort %key0, %key1 {axis=0}`: along `axis`, the positions of the elements in their order, as i32.
+    /// `argsort %key0, %key1 {axis=0}`: along `axis`, the positions of the elements in their
+    /// order, as i32.
     ///
-    /// Keys of one shape are compared one after another: the first that differs decides. Of elements with equal keys, the one with the lower
-    /// position comes first, whichever the direction.
+    /// Keys have one shape and are compared in order: the first that differs decides. Of elements
+    /// with equal keys, the one with the lower position comes first, in both directions.
     ///
-    /// Numbers are in their order, and `false < true`. −0 and +0 are equal; every NaN is equal to every other and greater than +∞: the order of
-    /// `jax.lax.sort` ([`call::compare`]).
+    /// Numbers are in ascending order, and `false < true`. −0 and +0 are equal; every NaN is
+    /// equal to every other and greater than +∞: the order of `jax.lax.sort` ([`call::compare`]).
     Argsort {
-        /// The axis that is sorted.
+        /// The sorted axis.
         axis: usize,
         /// Whether the greatest come first.
         descending: bool = false,
@@ -46,7 +47,7 @@ pub(super) fn order<R: Real>(x: &Cell<R>, y: &Cell<R>, dtype: DType) -> Ordering
     }
 }
 
-/// An error if i32 cannot count the elements along the axis.
+/// Errors: i32 cannot count the elements along the axis.
 pub(super) fn check_axis(x: &TensorType, axis: usize) -> Result<()> {
     let Some(extent) = x.shape.get(axis) else {
         return Err(Diagnostic::new(format!("axis {axis} of an operand of type {x}"))
@@ -60,7 +61,7 @@ pub(super) fn check_axis(x: &TensorType, axis: usize) -> Result<()> {
 
 /// For each row of an array along `axis`, the flat positions of its elements.
 pub(super) fn rows(shape: &[usize], axis: usize) -> impl Iterator<Item = Vec<usize>> {
-    // Of extents one of which is 0, others may be beyond any patience.
+    // With an extent of 0 there are no elements, but the product of the others may be huge.
     let empty = shape.contains(&0);
     let product = |extents: &[usize]| if empty { 0 } else { extents.iter().product::<usize>() };
     let (length, inner) = (shape[axis], product(&shape[axis + 1..]));

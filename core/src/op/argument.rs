@@ -1,4 +1,4 @@
-//! `argmax` and `argmin`: where the extremum of an axis is.
+//! `argmax` and `argmin`: the index of the extremum along an axis.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::compute::Compute;
@@ -16,7 +16,7 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Which extremum is looked for.
+/// Maximum or minimum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Extremum {
     /// The greatest element.
@@ -26,7 +26,7 @@ pub enum Extremum {
 }
 
 impl Extremum {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Extremum; 2] = [Extremum::Max, Extremum::Min];
 
     const fn name(self) -> &'static str {
@@ -53,7 +53,7 @@ mod attribute_struct {
     attributes! {
         /// Attributes of `argmax` and `argmin`.
         AxisAndIndex {
-            /// The axis that vanishes.
+            /// The axis that is reduced.
             axis: usize,
             /// Dtype of the result.
             index: DType = DType::I32,
@@ -65,9 +65,9 @@ use attribute_struct::AxisAndIndex;
 /// `argmax %x {axis=1, index=i64}`: the index of the extremum along `axis`, which vanishes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Argument {
-    /// Which extremum.
+    /// Maximum or minimum.
     pub extremum: Extremum,
-    /// The axis that vanishes.
+    /// The axis that is reduced.
     pub axis: usize,
     /// Dtype of the result: an integer that can count the axis.
     pub index: DType,
@@ -92,7 +92,7 @@ impl Operation for Argument {
             return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
                 .help("nothing has no extremum: give it at least one element"));
         }
-        // Of u64 it is what an i64 can hold, which no extent exceeds.
+        // The greatest u64 is taken as the greatest i64, which no extent exceeds.
         let most = crate::Scalar::highest(self.index)
             .to_i64()
             .map_or(i64::MAX, |m| if m < 0 { i64::MAX } else { m });
@@ -152,7 +152,7 @@ impl Operation for Argument {
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         if self.index.size() == 1 {
-            // Reductions count in 32 bits at least.
+            // Reductions count in 32 bits or more.
             return Compute::Decompose(Box::new(move |tensors| {
                 let wide = Argument { index: DType::I32, ..self.clone() };
                 vec![Tensor::apply(wide, &[&tensors[0]]).convert(self.index)]

@@ -1,7 +1,7 @@
-//! Attributes: what an op carries besides operands, in the one form that text and files share.
+//! Attributes: the data of an op besides operands, in the one form shared by text and files.
 //!
-//! Every op converts to and from a map of named [`Attribute`]s; nothing else about an op is ever written out, so that no
-//! internal type becomes a file format.
+//! Every op converts to and from a map of named [`Attribute`]s. Text and files hold no other data
+//! of an op, so no internal type becomes a file format.
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
@@ -34,15 +34,16 @@ pub enum Attribute {
 /// Attributes by name, sorted.
 pub type Attributes = BTreeMap<&'static str, Attribute>;
 
-/// Rust types that attributes are made of.
+/// A Rust type that attributes are made of.
 pub trait Field: Sized {
-    /// As an attribute.
+    /// The value as an attribute.
     fn to_attribute(&self) -> Attribute;
-    /// From an attribute; an error says what was expected.
+    /// The value of an attribute. Errors: the attribute has another form; the error says which is
+    /// expected.
     fn from_attribute(attribute: Attribute) -> Result<Self>;
-    /// Every dimension inside.
+    /// Visits every dimension inside.
     fn visit_dims(&self, _visit: &mut dyn FnMut(&Dim)) {}
-    /// Every dimension inside, to change.
+    /// Replaces every dimension inside by its image.
     fn map_dims(&mut self, _map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
         Ok(())
     }
@@ -134,7 +135,8 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-/// Absent, or the value itself; nothing is written as an empty list where a default other than nothing makes it necessary.
+/// `None` is written as an empty list where it is not the default; otherwise it is absent. `Some`
+/// is written as the value.
 impl<T: Field> Field for Option<T> {
     fn to_attribute(&self) -> Attribute {
         self.as_ref().map_or(Attribute::List(vec![]), Field::to_attribute)
@@ -163,7 +165,8 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-/// Removes attribute `name` and converts it; the default serves where it is absent.
+/// Removes attribute `name` and converts it. An absent attribute has its default. Errors: the
+/// attribute has another form, or it is absent and has no default.
 pub fn take<T: Field>(
     attributes: &mut BTreeMap<String, Attribute>,
     name: &str,
@@ -175,8 +178,9 @@ pub fn take<T: Field>(
     }
 }
 
-/// Defines the struct of an op's attributes with its conversions. A field with `= default` is omitted in text and files where
-/// it equals the default, which may depend on earlier fields by closure-free expressions of constants only.
+/// Defines the struct of an op's attributes with its conversions. A field with `= default` is
+/// omitted in text and files if it equals the default. The default may depend on earlier fields,
+/// by closure-free expressions of constants only.
 macro_rules! attributes {
     ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $t:ty $(= $default:expr)?,)* }) => {
         $(#[$doc])*
@@ -222,7 +226,7 @@ macro_rules! attributes {
 }
 pub(crate) use attributes;
 
-/// The facets of an [`attributes!`] struct that follow from its attributes: name, attributes, parse, dimensions.
+/// The facets that follow from an [`attributes!`] struct: name, attributes, parse, dimensions.
 macro_rules! named {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -254,14 +258,14 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// What `attributes!` implements.
+/// The conversions that `attributes!` implements.
 pub trait AttributeStruct: Sized {
-    /// As a map, defaults omitted.
+    /// The attributes as a map; those equal to their default are omitted.
     fn to_attributes(&self) -> Attributes;
-    /// From a map, out of which the known attributes are taken.
+    /// Takes the struct's attributes out of the map.
     fn from_attributes(map: &mut BTreeMap<String, Attribute>) -> Result<Self>;
-    /// Every dimension inside.
+    /// Visits every dimension inside.
     fn visit_dims(&self, visit: &mut dyn FnMut(&Dim));
-    /// Every dimension inside, to change.
+    /// Replaces every dimension inside by its image.
     fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()>;
 }

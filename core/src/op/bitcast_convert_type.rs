@@ -1,10 +1,13 @@
 //! `bitcast_convert_type`: the same bits as another dtype.
 //!
-//! Between dtypes of one size nothing is done. Between sizes there is a further last axis, as in lax: the parts of a wide element, or the parts that
-//! make one. The order is *little-endian*, on every machine: part 0 has the lowest bits. That is computed by shifts and conversions of unsigned
-//! integers between two bitcasts of one size; so it fuses like any elementwise work. There are no integers of 16 bits, so the
-//! bits of a half are taken from, and put into, those of an f32 by arithmetic. That is exact but for NaN, whose sign and payload no operation keeps:
-//! a half that is NaN counts as the canonical one (`0x7e00`, bf16 `0x7fc0`) where the size changes.
+//! Between dtypes of one size it is the identity on bits. Between sizes there is one more last
+//! axis, as in lax: the parts of a wide element, or the parts that make one. The order is
+//! *little-endian* on every machine: part 0 has the lowest bits. The parts are computed by shifts
+//! and conversions of unsigned integers between two bitcasts of one size, so they fuse like any
+//! elementwise op. There are no integers of 16 bits, so the bits of a half are extracted from,
+//! and inserted into, those of an f32 by arithmetic. This is exact except for NaN, whose sign and
+//! payload no operation keeps. Where the size changes, a half that is NaN becomes the canonical
+//! one (`0x7e00`, bf16 `0x7fc0`).
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -21,8 +24,10 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `bitcast_convert_type %x {dtype=u32}`: the bits of x, read as another dtype. To a dtype of 1/k of the size, each element becomes k along a
-    /// further last axis, the lowest bits first; to one of k times the size, the k elements along the last axis become one. Bool is none: not every byte is one.
+    /// `bitcast_convert_type %x {dtype=u32}`: the bits of x, read as another dtype. To a dtype of
+    /// 1/k of the size, each element becomes k along a further last axis, the lowest bits first;
+    /// to one of k times the size, the k elements along the last axis become one. Bool is
+    /// excluded: not every byte is a bool.
     BitcastConvertType {
         /// Dtype of the result.
         dtype: DType,
@@ -113,7 +118,7 @@ impl Operation for BitcastConvertType {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        // The axis of the parts is the last one, with a batch in front or without.
+        // The axis of the parts is the last one, with and without a batch axis.
         b.unary(self.clone())
     }
 
@@ -132,7 +137,7 @@ impl Operation for BitcastConvertType {
     }
 }
 
-/// The NaN that a half is taken for.
+/// The NaN that replaces every NaN of a half.
 fn canonical_nan(dtype: DType) -> Option<Scalar> {
     match dtype {
         DType::F16 => Some(Scalar::from_bits(dtype, 0x7e00)),
@@ -141,7 +146,8 @@ fn canonical_nan(dtype: DType) -> Option<Scalar> {
     }
 }
 
-/// The unsigned integer that holds the bits of a dtype of a size; those of a half are its low ones.
+/// The unsigned integer that holds the bits of a dtype of this size; the bits of a half are its
+/// low ones.
 fn container(size: usize) -> DType {
     match size {
         1 => DType::U8,
@@ -157,12 +163,13 @@ fn parts(x: &Tensor, dtype: DType, count: usize) -> Tensor {
     let axes: Vec<usize> = (0..x.rank()).collect();
     let shifts = Tensor::iota(bits.dtype(), shape.clone(), x.rank()) * (dtype.bits() as i64);
     let part = bits.broadcast_in_dim(shape, &axes).shift_right_logical(shifts);
-    // A conversion drops the upper bits; where there is no integer so narrow, a mask does.
+    // A conversion drops the upper bits; for parts of 2 bytes, which have no integer dtype, a
+    // mask does.
     let part = if dtype.size() == 2 { part.and(0xffffi64) } else { part };
     from_bits(&part.convert(container(dtype.size())), dtype)
 }
 
-/// Elements of a wider dtype, each of the `count` parts along the last axis.
+/// Elements of a wider dtype, each from the `count` parts along the last axis.
 fn whole(x: &Tensor, dtype: DType, count: usize) -> Tensor {
     let wide = container(dtype.size());
     let bits = to_bits(x).convert(wide);
@@ -174,7 +181,7 @@ fn whole(x: &Tensor, dtype: DType, count: usize) -> Tensor {
     from_bits(&(1..count as i64).fold(part(0), |whole, i| whole.or(part(i))), dtype)
 }
 
-/// The bits as an unsigned integer, which the dtype's container holds.
+/// The bits as an unsigned integer, the container of the dtype.
 fn to_bits(x: &Tensor) -> Tensor {
     if !x.dtype().is_half() {
         return x.bitcast(container(x.dtype().size()));
@@ -184,7 +191,8 @@ fn to_bits(x: &Tensor) -> Tensor {
     let number = if x.dtype() == DType::BF16 {
         bits.shift_right_logical(16i64)
     } else {
-        // Normal numbers have 13 bits more in f32, and an exponent that is larger by 112; subnormal ones are multiples of 2⁻²⁴.
+        // Normal numbers have 13 more bits in f32, and an exponent larger by 112. Subnormal ones
+        // are multiples of 2⁻²⁴.
         let normal = (&size - (112i64 << 23)).shift_right_logical(13i64);
         let subnormal = (x.convert(DType::F32).abs() * 2f64.powi(24)).convert(DType::U32);
         let finite = size.lt(113i64 << 23).select(&subnormal, &normal);
@@ -195,7 +203,7 @@ fn to_bits(x: &Tensor) -> Tensor {
     size.gt(0x7f80_0000i64).select(&size.splat(Scalar::from_i64(DType::U32, nan as i64)), &number)
 }
 
-/// What has these bits, which are a container's.
+/// The elements with these bits, given in the container of the dtype.
 fn from_bits(bits: &Tensor, dtype: DType) -> Tensor {
     if !dtype.is_half() {
         return bits.bitcast(dtype);
@@ -204,7 +212,8 @@ fn from_bits(bits: &Tensor, dtype: DType) -> Tensor {
     let (number, infinity) = if dtype == DType::BF16 {
         (bits.shift_left(16i64), 0x7f80i64)
     } else {
-        // As bits of f32 the exponent is too small by 112, of subnormal numbers as well; the product is exact.
+        // Read as bits of f32, the exponent is too small by 112, for subnormal numbers too. The
+        // product is exact.
         let moved = size.shift_left(13i64);
         let finite = (moved.bitcast(DType::F32) * 2f64.powi(112)).bitcast(DType::U32);
         let infinite = moved.or(0x7f80_0000i64);
@@ -216,7 +225,8 @@ fn from_bits(bits: &Tensor, dtype: DType) -> Tensor {
 
 fn samples() -> Vec<Sample> {
     let sample = |dtype, operand| Sample::new(BitcastConvertType { dtype }, vec![operand]);
-    // Zeros, a subnormal number, the least and the greatest normal ones, an infinity, and NaNs with a sign and a payload.
+    // Zeros, a subnormal number, the least and the greatest normal ones, an infinity, and NaNs
+    // with a sign and a payload.
     let f16s =
         || [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c01, 0xfbff, 0x7c00, 0xfc00, 0x7e01, 0xfd00, 0x4248];
     let bf16s =
@@ -235,7 +245,7 @@ fn samples() -> Vec<Sample> {
         sample(DType::I32, values(&[2], [u32::MAX, 5])),
         sample(DType::U64, values(&[2], [-1i64, 5])),
         sample(DType::BF16, values(&[2], [half::f16::from_bits(0x3c00), half::f16::from_bits(0x4200)])),
-        // Parts of an element: of 4, 8 and 2 bytes; of scalars, several axes and nothing.
+        // Parts of an element: of 4, 8 and 2 bytes; of scalars, several axes and no elements.
         sample(DType::U8, values(&[3], [1.5f32, -0.0, f32::NEG_INFINITY])),
         sample(DType::I8, values(&[], [0x80ff_7f01u32])),
         sample(DType::U8, values(&[2, 3], [1.5f64, -0.0, 5e-324, f64::MAX, -std::f64::consts::PI, 0.1])),
@@ -248,7 +258,7 @@ fn samples() -> Vec<Sample> {
         sample(DType::U8, f16(&[12])),
         sample(DType::I8, bf16(&[3, 4])),
         sample(DType::U8, values(&[0, 3], [0.0f32; 0])),
-        // Elements of parts.
+        // Elements from parts.
         sample(DType::F32, values(&[4, 4], bytes)),
         sample(DType::I64, values(&[2, 8], bytes)),
         sample(DType::F64, values(&[2, 1, 8], bytes)),

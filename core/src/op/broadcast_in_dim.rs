@@ -16,17 +16,20 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `broadcast_in_dim %x {dims=[…], shape=[…]}`: axis i of the operand becomes axis `dims[i]` of the result.
+    /// `broadcast_in_dim %x {dims=[…], shape=[…]}`: axis i of the operand becomes axis `dims[i]`
+    /// of the result.
     BroadcastInDim {
         /// Shape of the result.
         shape: Vec<Dim>,
-        /// For each axis of the operand the axis of the result; strictly ascending. Its extent is the result's, or 1.
+        /// For each axis of the operand, the axis of the result; strictly ascending. Its extent
+        /// is the result's, or 1.
         dims: Vec<usize> = vec![],
     }
 }
 
 impl BroadcastInDim {
-    /// Axes of the result along which the operand is repeated: those not in `dims`, and those whose operand has extent 1.
+    /// Axes of the result along which the operand is repeated: those not in `dims`, and those
+    /// where the operand has extent 1.
     fn repeated(&self, operand: &TensorType) -> Vec<usize> {
         (0..self.shape.len())
             .filter(|axis| match self.dims.iter().position(|d| d == axis) {

@@ -1,4 +1,4 @@
-//! The catalogue as a document: `docs/ops.md` is what [`markdown`] says, and a test keeps it so.
+//! The catalogue as a document: `docs/ops.md` is the output of [`markdown`]. A test checks it.
 
 use super::{COMPOSITES, Entry, Op};
 use crate::dtype::DType;
@@ -45,12 +45,13 @@ pub fn markdown() -> String {
     text
 }
 
-/// Names of the attributes that the samples use.
+/// Names of the attributes that occur in the samples.
 fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
     entry.samples.iter().flat_map(|s| s.op.attributes().into_keys()).collect()
 }
 
-/// The dtypes that the op accepts in its first operand, other operands of that dtype changed along.
+/// The dtypes that the op accepts for its first operand, if all operands of that dtype change
+/// with it.
 fn dtypes(entry: &Entry) -> String {
     let accepts = |dtype: DType| {
         entry.samples.iter().any(|sample| {

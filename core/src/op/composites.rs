@@ -1,8 +1,10 @@
-//! Names of the field that are no ops here but methods of [`Tensor`]: the distributions of `jax.random`, and what they share.
+//! Names of the field that are not ops but methods of [`Tensor`]: the distributions of
+//! `jax.random`, and their common parts.
 //!
-//! Each is made of ops of the catalogue when it is called, so a graph, its text and its files know the ops only, and every facet of a composite
-//! (batching, derivative, code for each machine) is that of its ops. This list exists so that they can be found: `graphrun ops` and `docs/ops.md` have it, and
-//! its examples are run on every device.
+//! A call of the method emits ops of the catalogue. So a graph, its text and its files have only
+//! ops, and every facet of a composite (batching, derivative, code for each machine) is that of
+//! its ops. This list serves `graphrun ops` and `docs/ops.md`, and its examples run on every
+//! device.
 
 use crate::dtype::DType;
 use crate::graph::Function;
@@ -12,20 +14,20 @@ use crate::literal::Literal;
 use crate::ty::TensorType;
 use std::collections::BTreeSet;
 
-/// A name that stands for several ops.
+/// A name for a composition of several ops.
 #[derive(Clone, Copy, Debug)]
 pub struct Composite {
-    /// Name in `jax.random` where it has one.
+    /// Name in `jax.random` if it has one.
     pub name: &'static str,
-    /// How the method of [`Tensor`] is called, with a key for `self`.
+    /// The call of the method of [`Tensor`], with a key for `self`.
     pub method: &'static str,
-    /// What it gives.
+    /// The meaning of the result.
     pub doc: &'static str,
     example: fn(&Tensor, DType) -> Tensor,
 }
 
 impl Composite {
-    /// A function `@f` of a `key` that gives an example of it, in `dtype` where it has floats.
+    /// A function `@f` of a `key` that returns an example of it, in `dtype` if it has floats.
     pub fn function(&self, dtype: DType) -> Function {
         let built = FunctionBuilder::build("f", |b| {
             let key = b.input("key", TensorType::new(DType::U32, [2usize]));
@@ -34,7 +36,7 @@ impl Composite {
         built.expect("an example has no mistakes")
     }
 
-    /// The ops that it is made of.
+    /// The ops that it emits.
     pub fn ops(&self) -> BTreeSet<&'static str> {
         self.function(DType::F32).body.equations.iter().map(|e| e.op.name()).collect()
     }

@@ -1,8 +1,9 @@
 //! The `compute` facet: an op as loops over scalar instructions, or as a call.
 //!
-//! An element of a result is described by *pulling*: the rule is asked for the element at an index, and asks its operands
-//! for theirs. Whether an operand's element is loaded from memory or computed on the spot from its own equation is the caller's
-//! affair; so one rule serves a kernel of one op as well as any fusion.
+//! A rule describes an element of a result by *pulling*: it is asked for the element at an index
+//! and asks for elements of its operands. The caller decides whether an operand's element is
+//! loaded from memory or computed in place from its own equation. So one rule serves the kernel
+//! of one op and any fusion.
 
 use crate::call::Call;
 use crate::dtype::DType;
@@ -14,67 +15,72 @@ use crate::scalar::Scalar;
 
 /// How an op is computed.
 pub enum Compute<'a> {
-    /// Each element of the (only) result is an expression of elements of the operands.
+    /// Each element of the only result is an expression of operand elements.
     Element {
         /// Emits instructions for the element at an index.
         rule: ElementRule<'a>,
         /// Operands that are accessed at indices from data; they must be in memory.
         indirect: Vec<usize>,
     },
-    /// Reduces a space of tuples along axes with a combine program; results have the remaining axes in order. There may be several
-    /// operands (a tuple) with as many results as the tuple's `project`ion has.
+    /// Reduces a space of tuples along axes with a combine program. Results have the remaining
+    /// axes in order. There may be several operands (a tuple); there are as many results as
+    /// entries of `project`.
     Reduce {
-        /// Extents of the space that is reduced: most often the operands' shape.
+        /// Extents of the reduced space: usually the operands' shape.
         extents: Vec<usize>,
-        /// Axes of the space that vanish, ascending.
+        /// Axes of the space that are reduced, ascending.
         axes: Vec<usize>,
-        /// Emits, for an index into the space, the tuple to be reduced.
+        /// Emits the tuple at an index into the space.
         values: TupleRule<'a>,
         /// Combines two tuples.
         combine: Combine,
-        /// For each result which element of the tuple it is, and its conversion is done by the consumer if dtypes differ.
+        /// For each result, the element of the tuple that it is. The consumer converts it if
+        /// dtypes differ.
         project: Vec<usize>,
     },
-    /// Inclusive scan of the only operand along an axis. Where the combiner's dtype is not the operand's (halves are carried in f32),
-    /// elements are converted to it before and results back.
+    /// Inclusive scan of the only operand along an axis. Elements are converted to the combiner's
+    /// dtype and results back, where it differs from the operand's (halves are carried in f32).
     Prefix {
-        /// Along which axis.
+        /// The axis of the scan.
         axis: usize,
-        /// From the last element to the first.
+        /// Scans from the last element to the first.
         reverse: bool,
         /// Combines two elements.
         combine: Combine,
     },
     /// A call over whole operands, in the order that the call documents.
     Call(Call),
-    /// A call over whole operands where the target claims it; else by other ops.
+    /// A call over whole operands where the target supports it; else by other ops.
     CallOrDecompose(Call, DecomposeRule<'a>),
     /// By running its regions: [`crate::op::Op::control`] says how.
     Control,
-    /// By other ops: called with the operands as tensors, gives the results.
+    /// By other ops: maps the operands, as tensors, to the results.
     Decompose(DecomposeRule<'a>),
 }
 
 /// Emits the element of the result at an index.
 pub type ElementRule<'a> = Box<dyn Fn(&mut dyn ElementContext, &[Affine]) -> Reg + 'a>;
-/// Emits the tuple to be reduced at an index into the space.
+/// Emits the tuple at an index into the reduced space.
 pub type TupleRule<'a> = Box<dyn Fn(&mut dyn ElementContext, &[Affine]) -> Vec<Reg> + 'a>;
-/// Results of a composite from its operands.
+/// Maps the operands of a composite to its results.
 pub type DecomposeRule<'a> = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a>;
 
-/// What an element rule may use: elements of the operands and scalar instructions.
+/// The operations available to an element rule: elements of the operands and scalar instructions.
 pub trait ElementContext {
     /// The element of operand `operand` at `index`, which is in bounds.
     fn operand(&mut self, operand: usize, index: &[Affine]) -> Reg;
 
-    /// The element at `index` where all guards hold, which then is in bounds; else `fill`.
+    /// The element at `index` if all guards hold, else `fill`. The guards imply that the index is
+    /// in bounds.
     fn guarded(&mut self, operand: usize, index: &[Affine], guards: Vec<Guard>, fill: Reg) -> Reg;
 
-    /// The element at `index`, each index clamped to its dimension. Only for operands declared `indirect`.
+    /// The element at `index`, each index clamped to its dimension. Only for operands declared
+    /// `indirect`.
     fn clamped(&mut self, operand: usize, index: &[Affine]) -> Reg;
 
-    /// A scalar instruction whose result has the dtype of its last operand (bool for comparisons). Arithmetic on halves is
-    /// done here as conversion to f32, operation, conversion back.
+    /// A scalar instruction whose result has the dtype of its last operand (bool for
+    /// comparisons). Arithmetic on halves is done as conversion to f32, operation, conversion
+    /// back.
     fn scalar(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg;
 
     /// `convert` to `dtype`.
@@ -96,7 +102,7 @@ pub trait ElementContext {
     fn dtype(&self, reg: Reg) -> DType;
 }
 
-/// Emits the instructions of a function's program; the operands have its dtype.
+/// Emits the instructions of a function's program, on operands of its dtype.
 pub(super) fn replay(c: &mut dyn ElementContext, program: &MathProgram, operands: &[Reg]) -> Reg {
     let mut registers = operands.to_vec();
     for instr in &program.body {

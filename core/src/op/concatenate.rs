@@ -1,4 +1,4 @@
-//! `concatenate`: tensors one behind the other along an axis.
+//! `concatenate`: joins tensors along an axis.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -15,10 +15,11 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `concatenate %a, %b, … {axis=0}`: the operands one behind the other along `axis`; along the other axes they have the same extents. Linear: a
-    /// cotangent is cut into the operands' parts.
+    /// `concatenate %a, %b, … {axis=0}`: the operands one behind the other along `axis`; along
+    /// the other axes they have the same extents. Linear: a cotangent is cut into the operands'
+    /// parts.
     Concatenate {
-        /// Along which axis.
+        /// The axis of concatenation.
         axis: usize,
     }
 }
@@ -97,7 +98,7 @@ impl Operation for Concatenate {
                             let zero = c.constant(Scalar::zero(dtype));
                             c.guarded(i, &at, vec![guard], zero)
                         }
-                        // Where the guard fails the fill is what the earlier operands gave.
+                        // Where the guard fails, the fill is the element of an earlier operand.
                         Some(earlier) => c.guarded(i, &at, vec![guard], earlier),
                     });
                     start += extent;

@@ -37,7 +37,8 @@ impl Operation for Constant {
         Ok(vec![Array::from_literal(&self.value)?])
     }
 
-    /// A constant of one repeated element becomes an instruction; others live in memory, so the compiler never asks.
+    /// A constant of one repeated element becomes an instruction. Others are stored in memory, so
+    /// the compiler never lowers them.
     fn compute<'a>(
         &'a self,
         _operands: &[TensorType],

@@ -14,8 +14,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `convert_element_type %x {dtype=f16}`: to nearest even between floats and from integers; from float to integer truncated and
-    /// saturated, NaN to 0; integers wrap; to bool `x ≠ 0`.
+    /// `convert_element_type %x {dtype=f16}`: to nearest even between floats and from integers;
+    /// from float to integer truncated and saturated, NaN to 0; integers wrap; to bool `x ≠ 0`.
     ConvertElementType {
         /// Dtype of the result.
         dtype: DType,
@@ -28,7 +28,8 @@ fn rounded(value: i128, dtype: DType) -> f64 {
         DType::F64 => value as f64,
         DType::F32 => f64::from(value as f32),
         _ => {
-            // More bits than a half and its tie have are cut off; if any was set, the last one that is left is.
+            // Cuts off more bits than a half and its tie have. If any cut bit was set, sets the
+            // last remaining one.
             let cut = (128 - value.unsigned_abs().leading_zeros()).saturating_sub(40);
             let sticky = (value & ((1 << cut) - 1) != 0) as i128;
             Scalar::from_f64(dtype, ((value >> cut) | sticky) as f64 * f64::from(cut).exp2()).to_f64()
@@ -59,7 +60,8 @@ impl Operation for ConvertElementType {
                 Cell::Real(R::from_f64(rounded(value, self.dtype)))
             }
             Cell::Bits(b) if self.dtype.is_float() => Cell::Real(match x.dtype {
-                // The upper half and the lower half, since an exact number is made of an i64.
+                // Converts the upper 63 bits and the lowest one, since an exact number is made
+                // from an i64.
                 DType::U64 => R::from_i64(b >> 1 & i64::MAX).mul(&R::from_i64(2)).add(&R::from_i64(b & 1)),
                 _ => R::from_i64(*b),
             }),
@@ -87,7 +89,7 @@ impl Operation for ConvertElementType {
         if !self.dtype.is_float() {
             return Derivative::Zero;
         }
-        // An integer operand has no tangent, so the rule is asked between floats only.
+        // An integer operand has no tangent, so the rule applies between floats only.
         Derivative::Linear(|t| vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))])
     }
 
@@ -107,7 +109,8 @@ impl Operation for ConvertElementType {
                 let inf = f64::INFINITY;
                 [
                     sample(floats(&[3, 5], -3.0, 3.0)),
-                    // Saturating, NaN to 0, towards 0; halves and singles overflow and round to nearest even.
+                    // Saturating, NaN to 0, truncated towards 0; halves and singles overflow and
+                    // round to nearest even.
                     sample(values(&[9], [f64::NAN, inf, -inf, -0.0, -0.9, 300.5, -1e10, 1e20, 65520.0])),
                     sample(values(&[5], [i64::MIN, -1, 255, (1 << 24) + 1, i64::MAX])),
                     sample(values(&[3], [u64::MAX, (1 << 53) + 1, 2])),

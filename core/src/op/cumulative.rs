@@ -17,7 +17,7 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// What runs along the axis.
+/// The operation that runs along the axis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum CumulativeKind {
     /// Sum.
@@ -79,7 +79,7 @@ impl CumulativeKind {
         }
     }
 
-    /// Two neighbours combined.
+    /// Combines two neighbours.
     fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
         let kind = match self {
             CumulativeKind::Sum => ReduceKind::Sum,
@@ -93,7 +93,7 @@ impl CumulativeKind {
         Ok(kind.combine(a, b, dtype))
     }
 
-    /// The same as the program of a nest.
+    /// The same as a combine program of a nest.
     fn program(self, dtype: DType) -> Combine {
         match self {
             CumulativeKind::Sum => Combine::sum(dtype),
@@ -111,7 +111,7 @@ impl CumulativeKind {
                 let more = p.emit(Log1p, &[ratio]);
                 let greater = p.emit(Max, &[a, b]);
                 let sum = p.emit(Add, &[greater, more]);
-                // Of equal infinities the distance is not a number.
+                // The distance of equal infinities is NaN.
                 let ln2 = p.constant(Scalar::from_f64(dtype, std::f64::consts::LN_2));
                 let double = p.emit(Add, &[a, ln2]);
                 let equal = p.emit(Eq, &[a, b]);
@@ -127,9 +127,9 @@ mod attribute_struct {
     attributes! {
         /// Attributes of the running reductions.
         Along {
-            /// Along which axis.
+            /// The axis of the scan.
             axis: usize,
-            /// From the last element to the first.
+            /// Scans from the last element to the first.
             reverse: bool = false,
         }
     }
@@ -139,41 +139,43 @@ use attribute_struct::Along;
 /// `cumsum %x {axis=0, reverse=true}`: inclusive running reduction along `axis`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumulative {
-    /// What runs.
+    /// The operation.
     pub kind: CumulativeKind,
-    /// Along which axis.
+    /// The axis of the scan.
     pub axis: usize,
-    /// From the last element to the first.
+    /// Scans from the last element to the first.
     pub reverse: bool,
 }
 
 /// log(eᵃ + eᵇ)
 fn log_add_exp(a: f64, b: f64) -> f64 {
     if a == b {
-        // Infinities, too.
+        // Includes infinities.
         return a + std::f64::consts::LN_2;
     }
-    // NaN where one is.
+    // NaN if either is.
     let greater = if a > b || a.is_nan() { a } else { b };
     greater + libm::log1p(libm::exp(-(a - b).abs()))
 }
 
 /// log(eᵛ + eʷ) and the shares of v and w in its derivative.
 ///
-/// The value does not depend on the shift by m, so that the choice that m is has no part in derivatives of any order.
+/// The value does not depend on the shift m, so the choice of m does not enter derivatives of any
+/// order.
 fn log_add_exp_shares(v: &Tensor, w: &Tensor) -> (Tensor, Tensor, Tensor) {
     let m = v.max(w);
     let m = m.is_finite().select(&m, &m.zeros_like());
     let value = &m + ((v - &m).exp() + (w - &m).exp()).log();
-    // Equal infinities share in equal parts.
+    // Equal infinities have equal shares.
     let apart = v.is_finite().or(w.is_finite()).or(v.ne(w));
     let distance = apart.select(&(v - w), &v.zeros_like());
     let (share, other) = (distance.logistic(), (-&distance).logistic());
     (value, share, other)
 }
 
-/// The tangent by doubling: after step s, (value, tangent) of element i covers the 2ˢ elements that end with it. Two neighbours
-/// combine as the product rule or the choice says; nothing is divided.
+/// The tangent by doubling: after step s, the (value, tangent) of element i covers the 2ˢ
+/// elements that end with it. Two neighbours are combined by the product rule or by selection,
+/// without division.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Cumulative(op) = j.op else { unreachable!("the rule of the running reductions") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
@@ -187,7 +189,8 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let (mut value, mut tangent) = (x.clone(), tangent.clone());
     let mut distance = 1;
     while distance < extent {
-        // Elements that have a neighbour at the distance, those neighbours, and the rest, which is finished.
+        // Elements with a neighbour at this distance, those neighbours, and the remaining
+        // elements, which are finished.
         let (near, far, rest) = match op.reverse {
             false => ((distance, extent), (0, extent - distance), (0, distance)),
             true => ((0, extent - distance), (distance, extent), (extent - distance, extent)),

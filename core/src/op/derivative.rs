@@ -1,12 +1,14 @@
-//! The `derivative` facet: one rule per op, from which forward mode, reverse mode and every nesting of them come.
+//! The `derivative` facet: one rule per op. Forward mode, reverse mode and every nesting of them
+//! follow from it.
 //!
-//! Forward mode applies rules equation by equation. Reverse mode is transposition of the linear program that forward
-//! mode leaves behind: `vjp = transpose ∘ linearize`. So an op states *either* how tangents go forward
-//! (nonlinear ops) *or* how cotangents go back (linear ops), and only `mul_zero`, the strong product that jvp rules use to scale a
-//! tangent, and structural ops need the latter.
+//! Forward mode applies rules equation by equation. Reverse mode transposes the linear program
+//! that forward mode produces: `vjp = transpose ∘ linearize`. So an op states *either* its
+//! tangent rule (nonlinear ops) *or* its transpose rule (linear ops). Only structural ops and
+//! `mul_zero`, the strong product by which jvp rules scale a tangent, need a transpose rule.
 //!
-//! Rules are written with [`Tensor`]s, so they read like the mathematics and can be differentiated again.
-//! A missing tangent (`None`) is a symbolic zero: it costs nothing and annihilates.
+//! Rules are written with [`Tensor`]s, so they read like the mathematics and can be
+//! differentiated again. A missing tangent (`None`) is a symbolic zero: it costs nothing, and its
+//! product with anything is zero.
 
 use crate::graph::Region;
 use crate::graph::tensor::Tensor;
@@ -16,35 +18,40 @@ use crate::ty::TensorType;
 /// How an op is differentiated.
 #[derive(Clone, Copy)]
 pub enum Derivative {
-    /// The derivative is zero wherever it exists, or the result is not a float: compare, argmax, iota, floor, random bits.
+    /// The derivative is zero wherever it exists, or the result is not a float: compare, argmax,
+    /// iota, floor, random bits.
     Zero,
-    /// Linear in all float operands together: sums, and all that moves elements about.
+    /// Linear in all float operands together: sums, and ops that move elements.
     Linear(TransposeRule),
-    /// The sum of the operands, each with a sign: add, sub, neg. The cotangent of an operand is the result's with that sign, so there
-    /// is no rule, and the driver that transposes may keep the sign aside until it knows where it costs nothing.
+    /// The sum of the operands, each with a sign: add, sub, neg. The cotangent of an operand is
+    /// the result's with that sign, so there is no rule. The transposing driver may defer the
+    /// sign until it is free to apply.
     SignedSum(&'static [Sign]),
-    /// Linear in each float operand with the others fixed: products. The jvp is the sum over operands.
+    /// Linear in each float operand with the others fixed: products. The jvp is the sum over
+    /// operands.
     Multilinear(TransposeRule),
-    /// Anything else, by its jvp.
+    /// Everything else, by its jvp.
     Nonlinear(JvpRule),
-    /// Linear in each of the given operands with the others fixed, nonlinear in the rest: div in its numerator. Also products that
-    /// state their own jvp. The jvp serves all operands; the other rule transposes with respect to one of the given ones.
+    /// Linear in each of the listed operands with the others fixed, nonlinear in the rest: div in
+    /// its numerator. Also products that state their own jvp. The jvp covers all operands; the
+    /// transpose rule is with respect to one listed operand.
     LinearIn(&'static [usize], JvpRule, TransposeRule),
     /// By decomposition into other ops ([`crate::op::Compute::Decompose`]).
     Composite,
-    /// By a decomposition that is made for the derivative alone; the value without one is computed otherwise.
+    /// By a decomposition used for the derivative only; the value is computed otherwise.
     Decomposed(DecompositionRule),
-    /// That of an op which is the tangent of another: linear in its last operands together, with the others fixed.
+    /// The rule of an op that is itself a tangent: linear in its last operands together, with the
+    /// others fixed.
     Tangent(TangentRule),
     /// By a rule that the user gives in a region.
     Custom(Custom),
-    /// By differentiating its regions: [`crate::op::Op::control`] says what they are to it.
+    /// By differentiating its regions. [`crate::op::Op::control`] gives their roles.
     Control,
-    /// By its region, of which little is kept: [`crate::op::Checkpoint`].
+    /// By its region, whose values are mostly recomputed: [`crate::op::Checkpoint`].
     Checkpoint,
-    /// By the bundle of the function that it calls, made once: [`crate::op::FunctionCall`].
+    /// By the derivative bundle of the called function, built once: [`crate::op::FunctionCall`].
     Function,
-    /// Not at all: a function that nobody may look into.
+    /// None: the function is opaque.
     Opaque,
 }
 
@@ -64,33 +71,33 @@ impl std::ops::Mul for Sign {
     }
 }
 
-/// Which rule the regions of an op have.
+/// The rule that the regions of an op give.
 #[derive(Clone, Copy)]
 pub enum Custom {
     /// [`crate::op::CustomJvp`]
     Jvp {
-        /// How many of the last operands are constants to the rule.
+        /// Number of last operands that are constants to the rule.
         captures: usize,
     },
     /// [`crate::op::CustomVjp`]
     Vjp {
-        /// How many of the last operands are constants to the rule.
+        /// Number of last operands that are constants to the rule.
         captures: usize,
     },
     /// [`crate::op::CustomLinearSolve`]: linear in the right-hand side.
     LinearSolve {
-        /// How many of the last operands are what the map and the solvers use.
+        /// Number of last operands that are captures of the map and the solvers.
         captures: usize,
     },
     /// [`crate::op::Transposed`]: linear in its tangents together.
     Transposed {
-        /// How many of the last operands are tangents.
+        /// Number of last operands that are tangents.
         tangents: usize,
     },
 }
 
 impl Derivative {
-    /// The kind, in a word, for the catalogue.
+    /// The name of the kind in the catalogue.
     pub const fn kind(&self) -> &'static str {
         match self {
             Derivative::Zero => "zero",
@@ -114,7 +121,8 @@ impl Derivative {
         matches!(self, Derivative::Control | Derivative::Checkpoint | Derivative::Function)
     }
 
-    /// How an op that is linear in all float operands together is transposed; `None` for all others.
+    /// The transpose rule of an op that is linear in all float operands together; `None` for all
+    /// others.
     pub fn linear(&self) -> Option<TransposeRule> {
         match self {
             Derivative::Linear(rule) => Some(*rule),
@@ -124,7 +132,7 @@ impl Derivative {
     }
 }
 
-/// The cotangent of a signed sum for each of its terms, with the term's sign.
+/// The transpose rule of signed sums: each term gets the cotangent with its sign.
 fn transpose_signed_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let Derivative::SignedSum(signs) = t.op.derivative() else { unreachable!("the rule of signed sums") };
     let ct = t.cotangents[0].as_ref().expect("a transpose rule is called with a cotangent");
@@ -142,7 +150,7 @@ impl std::fmt::Debug for Derivative {
     }
 }
 
-/// What a jvp rule sees.
+/// The arguments of a jvp rule.
 pub struct Jvp<'a> {
     /// The op.
     pub op: &'a Op,
@@ -152,14 +160,14 @@ pub struct Jvp<'a> {
     pub results: &'a [Tensor],
     /// The operands' tangents; `None` is zero. At least one is present.
     pub tangents: &'a [Option<Tensor>],
-    /// What the op runs.
+    /// The regions of the op.
     pub regions: &'a [Region],
 }
 
-/// Gives the tangent of each result, linear in the given tangents.
+/// Returns the tangent of each result, linear in the given tangents.
 pub type JvpRule = fn(&Jvp<'_>) -> Vec<Option<Tensor>>;
 
-/// What a transpose rule sees.
+/// The arguments of a transpose rule.
 pub struct Transpose<'a> {
     /// The op.
     pub op: &'a Op,
@@ -171,12 +179,12 @@ pub struct Transpose<'a> {
     pub cotangents: &'a [Option<Tensor>],
 }
 
-/// An operand of an equation that is transposed.
+/// An operand of an equation being transposed.
 #[derive(Clone)]
 pub enum TransposeOperand {
-    /// The equation is linear in it: a cotangent is wanted.
+    /// The equation is linear in it, and its cotangent is wanted.
     Linear(TensorType),
-    /// A value that does not depend on what the program is linear in.
+    /// A value that does not depend on the linear inputs of the program.
     Known(Tensor),
 }
 
@@ -205,19 +213,19 @@ impl TransposeOperand {
     }
 }
 
-/// Gives the results of an op with its regions on operands, by other ops.
+/// Returns the results of an op with its regions, expressed by other ops.
 pub type DecompositionRule = fn(&Op, &[Region], &[Tensor]) -> Vec<Tensor>;
 
-/// How an op that is a tangent is differentiated.
+/// The derivative of an op that is itself a tangent.
 #[derive(Clone, Copy)]
 pub struct TangentRule {
-    /// In how many of its last operands, of so many in all, it is linear together.
+    /// Maps the operand count to the number of last operands in which it is linear together.
     pub linear: fn(usize) -> usize,
-    /// What stands for it where any operand has a tangent.
+    /// Replaces the op where any operand has a tangent.
     pub decomposition: DecompositionRule,
-    /// How it is transposed with respect to those operands; the others are known.
+    /// The transpose with respect to those operands; the others are known.
     pub transpose: TransposeRule,
 }
 
-/// Gives the cotangent of each operand; `None` for known operands and for zero.
+/// Returns the cotangent of each operand; `None` for known operands and for zero.
 pub type TransposeRule = fn(&Transpose<'_>) -> Vec<Option<Tensor>>;

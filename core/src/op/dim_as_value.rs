@@ -1,4 +1,4 @@
-//! `dim_as_value`: a dimension as a number, for means over variable extents.
+//! `dim_as_value`: a dimension as a number, used by means over variable extents.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -15,8 +15,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dim_as_value {dim=2*B+1, dtype=f32}`: no operands; the dimension as a scalar, rounded to a float dtype, wrapped to an integer
-    /// one. Binding the variables makes it a constant.
+    /// `dim_as_value {dim=2*B+1, dtype=f32}`: no operands; the dimension as a scalar, rounded to
+    /// a float dtype, wrapped to an integer one. Binding the variables makes it a constant.
     DimAsValue {
         /// The dimension.
         dim: Dim,

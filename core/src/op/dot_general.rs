@@ -15,17 +15,19 @@ use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes, then the free axes of `a`,
-    /// then those of `b`, each in order: `c[n…, i…, j…] = Σ a[n…, i…, k…] · b[n…, j…, k…]` over k. Bilinear: `ā = Σ c̄ · b` over j, and
-    /// `b̄ = Σ c̄ · a` over i.
+    /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes,
+    /// then the free axes of `a`, then those of `b`, each in order:
+    /// `c[n…, i…, j…] = Σ a[n…, i…, k…] · b[n…, j…, k…]` over k. Bilinear: `ā = Σ c̄ · b` over j,
+    /// and `b̄ = Σ c̄ · a` over i.
     DotGeneral {
         /// Axes of `a` and of `b` over which products are summed, pairwise.
         contract: (Vec<usize>, Vec<usize>),
-        /// Axes of `a` and of `b` that run together and remain, pairwise.
+        /// Batch axes of `a` and of `b`, pairwise. They remain in the result.
         batch: (Vec<usize>, Vec<usize>) = (vec![], vec![]),
-        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not narrower, to which operands are then converted first.
-        /// Of floats it is a float, of signed integers a signed one or a float, of unsigned integers and bools any number. Halves are accumulated
-        /// in f32 at least.
+        /// Dtype of the result, lax' `preferred_element_type`. The operands are converted to it
+        /// first. It is by default the operands' dtype and is never narrower: for floats a float,
+        /// for signed integers a signed integer or a float, for unsigned integers and bools any
+        /// number. Halves are accumulated in f32 or wider.
         result: Option<DType> = None,
     }
 }
@@ -42,7 +44,8 @@ impl DotGeneral {
     }
 }
 
-/// Distance of neighbours if `axes` of a dense tensor are run through as one, in the given order.
+/// The stride between neighbours if `axes` of a dense tensor, in this order, are merged into one;
+/// `None` if there is no single stride.
 fn merged_stride(extents: &[usize], axes: &[usize]) -> Option<usize> {
     let stride = |axis: usize| extents[axis + 1..].iter().product::<usize>();
     let wide: Vec<usize> = axes.iter().copied().filter(|a| extents[*a] != 1).collect();
@@ -71,7 +74,8 @@ pub(super) fn check_result(operand: DType, result: DType) -> Result<()> {
     ))
 }
 
-/// An operand as what is multiplied: integers and bools as floats, where such is the result.
+/// An operand in the dtype of multiplication: integers and bools become floats if the result is a
+/// float.
 pub(super) fn factor<R: Real>(x: &Array<R>, result: DType) -> Result<Array<R>> {
     if x.dtype.is_float() || !result.is_float() {
         return Ok(x.clone());
@@ -85,7 +89,8 @@ pub(super) fn factor<R: Real>(x: &Array<R>, result: DType) -> Result<Array<R>> {
     Ok(converted.into_iter().next().expect("a conversion has one result"))
 }
 
-/// The permutation that brings batch, then free, then contracted axes (or contracted before free) in order.
+/// The transpose rule. The cotangent of an operand is the product of the result's cotangent and
+/// the other operand, permuted to the operand's axes.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let Op::DotGeneral(op) = t.op else { unreachable!("the rule of dot_general") };
     let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
@@ -101,13 +106,13 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         let (contract_y, batch_y) = (pick(&op.contract, other), pick(&op.batch, other));
         let free = DotGeneral::free(&contract, &batch, x.rank());
         let free_y = DotGeneral::free(&contract_y, &batch_y, y.rank());
-        // In the cotangent the axes are batch, then free of lhs, then free of rhs.
+        // The axes of the cotangent are batch, then free of lhs, then free of rhs.
         let free_ct =
             |count: usize, skip: usize| (batch.len() + skip..batch.len() + skip + count).collect::<Vec<_>>();
         let ct_y = if this == 0 { free_ct(free_y.len(), free.len()) } else { free_ct(free_y.len(), 0) };
         let ct_batch: Vec<usize> = (0..batch.len()).collect();
         let dot = DotGeneral { contract: (ct_y, free_y), batch: (ct_batch, batch_y.clone()), result: None };
-        // A wider result has a wider cotangent: widen the known operand, narrow what comes out.
+        // A wider result has a wider cotangent: widen the known operand, narrow the product.
         let y = y.convert(ct.dtype());
         let product = Tensor::apply(dot, &[ct, &y]);
         // Axes of the product: batch, free of x, then contracted axes in the order of y's.
@@ -219,7 +224,7 @@ impl Operation for DotGeneral {
     ) -> Compute<'a> {
         let (operand, result) = (operands[0].dtype, results[0].dtype);
         if result == DType::Bool {
-            // Whether any pair is true twice: how many are.
+            // Whether both elements of any pair are true: count such pairs.
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, y] = [0, 1].map(|i| tensors[i].convert(DType::I32));
                 vec![Tensor::apply(DotGeneral { result: None, ..self.clone() }, &[&x, &y]).ne(0)]
@@ -260,7 +265,8 @@ impl Operation for DotGeneral {
                 epilogue: Epilogue::default(),
             }));
         }
-        // Axes do not merge into one stride: bring them in order first, as [batch, free, contracted] and [batch, contracted, free].
+        // Some axes do not merge into one stride. Permute the operands to [batch, free,
+        // contracted] and [batch, contracted, free].
         Compute::Decompose(Box::new(move |tensors| {
             let order = |p: &[usize], q: &[usize], r: &[usize]| {
                 p.iter().chain(q).chain(r).copied().collect::<Vec<_>>()
@@ -295,7 +301,8 @@ impl Operation for DotGeneral {
             op.batch = (in_front(&batch.0), in_front(&batch.1));
             return vec![Tensor::apply(op, &operands)];
         }
-        // The batch axis is the first free axis of its operand: more rows, or more columns, of one product.
+        // The batch axis is the first free axis of its operand: more rows, or more columns, of
+        // one product.
         let axis = if b.batched[0] { batch.0.len() } else { b.rank(0) - contract.0.len() };
         vec![to_front(&Tensor::apply(op, &operands), axis)]
     }
@@ -314,7 +321,7 @@ impl Operation for DotGeneral {
             };
             Sample::new(op, vec![floats(a, -1.0, 1.0), floats(b, -1.0, 1.0)])
         };
-        // Results of other dtypes than the operands'.
+        // Results of a dtype other than the operands'.
         let to = |result, operands: [SampleOperand; 2]| {
             Sample::new(DotGeneral { result: Some(result), ..DotGeneral::matmul(2) }, operands.to_vec())
         };
@@ -334,9 +341,10 @@ impl Operation for DotGeneral {
                 sample((&[1], &[3]), (&[0, 2], &[0, 1]), &[2, 5, 3, 4], &[2, 3, 6, 5]),
                 sample((&[0, 1], &[1, 0]), (&[], &[]), &[2, 3, 4], &[3, 2]),
                 sample((&[0], &[0]), (&[], &[]), &[7], &[7]),
-                // Free axes on both sides of the others, batch and contracting axes in other orders.
+                // Free axes on both sides of the others, batch and contracting axes in other
+                // orders.
                 sample((&[3, 0], &[1, 2]), (&[2, 4], &[3, 0]), &[2, 3, 2, 3, 1], &[1, 3, 2, 2, 4]),
-                // Nothing is summed; sums of nothing; no result.
+                // Nothing is contracted; empty sums; an empty result.
                 sample((&[], &[]), (&[], &[]), &[2], &[3]),
                 sample((&[], &[]), (&[0], &[0]), &[3, 2], &[3]),
                 sample((&[1], &[0]), (&[], &[]), &[2, 0], &[0, 3]),
@@ -349,11 +357,11 @@ impl Operation for DotGeneral {
                 to(DType::I32, [values(&[1, 3], [127i8, -128, 5]), values(&[3, 1], [127i8, -128, 1])]),
                 to(DType::I64, [values(&[1, 2], [i32::MAX, -7]), values(&[2, 1], [i32::MAX, 9])]),
                 to(DType::I32, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [255u8, 9])]),
-                // Of another sign; wrapping where the wider integer is too narrow.
+                // A result of another sign; products that wrap in the wider integer.
                 to(DType::I8, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [2u8, 9])]),
                 to(DType::U32, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [3u32, 9])]),
                 to(DType::U64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
-                // Integers as floats: exactly, rounded, and beyond an f16.
+                // Integers as floats: exact, rounded, and beyond the range of f16.
                 to(DType::F32, [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 2], [127i8, -128, 1, 0])]),
                 to(DType::BF16, [values(&[1, 3], [255u8, 7, 129]), values(&[3, 1], [255u8, 9, 3])]),
                 to(DType::F16, [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 1], [127i8, -128])]),
@@ -362,7 +370,7 @@ impl Operation for DotGeneral {
                 to(DType::F64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
                 to(DType::F64, [values(&[1, 2], [i64::MAX, (1 << 53) + 1]), values(&[2, 1], [3i64, 1])]),
                 to(DType::F64, [values(&[1, 2], [u64::MAX, 5]), values(&[2, 1], [3u64, 1])]),
-                // Bools as numbers: how many pairs are true.
+                // Bools as numbers: the number of true pairs.
                 to(DType::I32, [values(&[1, 3], [true, true, false]), values(&[3, 1], [true, true, true])]),
                 to(DType::U8, [values(&[1, 2], [true, true]), values(&[2, 2], [true, true, false, true])]),
                 to(DType::F16, [values(&[1, 2], [true, true]), values(&[2, 1], [true, true])]),

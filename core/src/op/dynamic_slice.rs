@@ -1,4 +1,4 @@
-//! `dynamic_slice`: a box out of a tensor, at a place from data.
+//! `dynamic_slice`: a box of a tensor, with starts from data.
 
 use super::attribute::{attributes, named};
 use super::batch::{prepended, shifted};
@@ -18,11 +18,12 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dynamic_slice %x, %i, %j, … {slice_sizes=[…]}`: the elements `i, i + 1, …` of each axis, as many as `slice_sizes` says. There is
-    /// one start for each axis, an integer scalar of any dtype.
+    /// `dynamic_slice %x, %i, %j, … {slice_sizes=[…]}`: the elements `i, i + 1, …` of each axis,
+    /// as many as `slice_sizes` says. There is one start for each axis, an integer scalar of any
+    /// dtype.
     ///
-    /// A start at which the box does not lie within x is clamped: to 0, or to the last at which it does. So a negative one is 0, and does not
-    /// count from the end.
+    /// A start at which the box does not lie within x is clamped to 0 or to the last one at which
+    /// it does. So a negative start is 0; it does not count from the end.
     DynamicSlice {
         /// Extents of the result.
         slice_sizes: Vec<Dim>,
@@ -44,7 +45,7 @@ pub(super) fn check_starts(x: &TensorType, starts: &[TensorType]) -> Result<()> 
     Ok(())
 }
 
-/// Where a box of extents `sizes` starts in `x`, clamped.
+/// The start of a box of extents `sizes` in `x`, clamped.
 pub(super) fn starts_of<R: Real>(x: &Array<R>, sizes: &[usize], starts: &[Array<R>]) -> Vec<usize> {
     let start = |axis: usize| {
         let start = starts::number(starts[axis].cells[0].bits(), starts[axis].dtype);
@@ -53,7 +54,7 @@ pub(super) fn starts_of<R: Real>(x: &Array<R>, sizes: &[usize], starts: &[Array<
     (0..x.shape.len()).map(start).collect()
 }
 
-/// The starts of a batch, operands from `first` on, as index vectors `[size, rank]`.
+/// The starts of a batch, the operands from `first` on, as index vectors `[size, rank]`.
 pub(super) fn start_vectors(b: &Batch<'_>, first: usize) -> Tensor {
     let component = |i: usize| {
         let start = starts::signed_tensor(&b.operand(i)).convert(DType::I64);
@@ -112,11 +113,11 @@ impl Operation for DynamicSlice {
         Compute::Element {
             rule: Box::new(move |c, index| {
                 if x.contains(&0) {
-                    // There is no element to be asked for.
+                    // The operand has no element to load.
                     return c.constant(zero);
                 }
                 let mut at = index.to_vec();
-                // Along an axis that is taken whole the start is 0, whatever is given.
+                // If the slice covers an axis, its start is 0 for every operand.
                 for axis in (0..x.len()).filter(|a| sizes[*a] < x[*a]) {
                     let start = c.operand(1 + axis, &[]);
                     let start = starts::clamped(c, start, (x[axis] - sizes[axis]) as i64);
@@ -144,7 +145,7 @@ impl Operation for DynamicSlice {
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let rank = self.slice_sizes.len();
         if !b.batched[1..].contains(&true) {
-            // The slice reaches over all examples.
+            // Each slice covers all examples.
             let zero = Tensor::constant(0i32);
             let starts = b.operands[1..].iter();
             let operands: Vec<&Tensor> = [&b.operands[0], &zero].into_iter().chain(starts).collect();
@@ -198,7 +199,7 @@ impl Operation for DynamicSlice {
                 sample(&[], vec![floats(&[], -2.0, 2.0)]),
                 sample(&[2], vec![values(&[4], [3i8, -5, 9, 1]), values(&[], [2i32])]),
                 sample(&[2], vec![values(&[4], [true, false, true, true]), values(&[], [i64::MIN])]),
-                // More extent than the index dtype counts.
+                // An extent larger than the index dtype can count.
                 sample(
                     &[3],
                     vec![

@@ -1,4 +1,4 @@
-//! `dynamic_update_slice`: a tensor with a box of it replaced, at a place from data.
+//! `dynamic_update_slice`: a tensor with a box replaced, with starts from data.
 
 use super::attribute::{attributes, named};
 use super::batch::shifted;
@@ -17,8 +17,9 @@ use crate::nest::{Affine, Guard};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `dynamic_update_slice %x, %update, %i, %j, …`: x, of which the box of the update's extents that starts at `i, j, …` is the
-    /// update. There is one start for each axis, an integer scalar of any dtype, which is clamped as in `dynamic_slice`.
+    /// `dynamic_update_slice %x, %update, %i, %j, …`: x, of which the box of the update's extents
+    /// that starts at `i, j, …` is the update. There is one start for each axis, an integer
+    /// scalar of any dtype, which is clamped as in `dynamic_slice`.
     DynamicUpdateSlice {}
 }
 
@@ -76,7 +77,7 @@ impl Operation for DynamicUpdateSlice {
                     return c.operand(0, index);
                 }
                 let (mut at, mut guards) = (index.to_vec(), vec![]);
-                // Along an axis that is replaced whole the start is 0, whatever is given.
+                // If the update covers an axis, its start is 0 for every operand.
                 for axis in (0..x.len()).filter(|a| sizes[*a] < x[*a]) {
                     let start = c.operand(2 + axis, &[]);
                     let start = starts::clamped(c, start, (x[axis] - sizes[axis]) as i64);
@@ -116,7 +117,7 @@ impl Operation for DynamicUpdateSlice {
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let (x, update) = (b.operand(0), b.operand(1));
         if !b.batched[2..].contains(&true) {
-            // The update reaches over all examples.
+            // Each update covers all examples.
             let zero = Tensor::constant(0i32);
             let starts = b.operands[2..].iter();
             let operands: Vec<&Tensor> = [&x, &update, &zero].into_iter().chain(starts).collect();

@@ -1,4 +1,4 @@
-//! What elementwise ops share: the dtypes they take, and the arithmetic of halves.
+//! The common part of elementwise ops: their dtypes, and the arithmetic of halves.
 
 use super::compute::ElementContext;
 use crate::diagnostic::{Diagnostic, Result};
@@ -49,17 +49,18 @@ impl Domain {
     }
 }
 
-/// Wraps an integer to its dtype, as [`Cell::Bits`] keeps it.
+/// Wraps an integer to its dtype, in the form of [`Cell::Bits`].
 pub(super) fn wrap(value: i64, dtype: DType) -> i64 {
     Scalar::from_i64(dtype, value).to_i64().expect("called for integers and bool")
 }
 
-/// Order of two integers as [`Cell::Bits`](crate::interpret::Cell::Bits) keeps them.
+/// Compares two integers in the form of [`Cell::Bits`](crate::interpret::Cell::Bits).
 pub(super) fn compare_bits(x: i64, y: i64, dtype: DType) -> Ordering {
     if dtype == DType::U64 { (x as u64).cmp(&(y as u64)) } else { x.cmp(&y) }
 }
 
-/// Runs `f` on operands of one dtype; halves are widened to f32 before and the result is rounded after.
+/// Runs `f` on operands of one dtype. Halves are widened to f32 before, and the result is
+/// rounded.
 pub(super) fn widened(
     c: &mut dyn ElementContext,
     operands: &[Reg],

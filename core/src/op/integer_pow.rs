@@ -1,4 +1,4 @@
-//! `integer_pow`: xⁿ for a fixed integer n, by multiplications only.
+//! `integer_pow`: xⁿ for a constant integer n, by multiplications only.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -16,19 +16,20 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `integer_pow %x {exponent=3}`: xⁿ. Products are made in a fixed order, that of repeated squaring: the powers x, x², x⁴, … are
-    /// multiplied, lowest first, where n has a bit. x⁻ⁿ is 1 / xⁿ, for floats only. x⁰ is 1, for NaN and 0 as well. Integers wrap.
-    /// The derivative is n·xⁿ⁻¹, and 0 for n = 0.
+    /// `integer_pow %x {exponent=3}`: xⁿ. Products are made in a fixed order, that of repeated
+    /// squaring: the powers x, x², x⁴, … are multiplied, lowest first, where n has a bit. x⁻ⁿ is
+    /// 1 / xⁿ, for floats only. x⁰ is 1, for NaN and 0 as well. Integers wrap. The derivative is
+    /// n·xⁿ⁻¹, and 0 for n = 0.
     IntegerPow {
         /// n.
         exponent: i64,
     }
 }
 
-/// Exponents up to here are taken: all of i32, and as many derivatives of each as anybody can form.
+/// Largest magnitude of an exponent: all of i32, with room for repeated derivatives.
 const MOST: i64 = 1 << 40;
 
-/// x to a positive power, from a product.
+/// x to a positive power, with `multiply` as the product.
 fn power<T: Clone>(x: T, exponent: u64, mut multiply: impl FnMut(&T, &T) -> T) -> T {
     let (mut square, mut rest) = (x, exponent);
     let mut product: Option<T> = None;

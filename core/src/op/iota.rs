@@ -1,4 +1,4 @@
-//! `iota`: counts along an axis.
+//! `iota`: the index along an axis.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -20,7 +20,7 @@ attributes! {
         dtype: DType,
         /// Shape of the result.
         shape: Vec<Dim>,
-        /// Along which axis.
+        /// The axis of the index.
         axis: usize = 0,
     }
 }

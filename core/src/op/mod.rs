@@ -1,15 +1,18 @@
-//! The closed set of ops. One op, or one family of like ops, is one file with seven facets, in this order:
+//! The closed set of ops. One op, or one family of similar ops, is one file with seven facets, in
+//! this order:
 //!
-//! 1. **documentation and attributes**: the formula, what ties and edge cases give, the attribute struct;
-//! 2. **infer**: the shape and dtype rule, used by builder, parser and verifier alike;
+//! 1. **documentation and attributes**: the formula, the results of ties and edge cases, the
+//!    attribute struct;
+//! 2. **infer**: the shape and dtype rule, shared by builder, parser and verifier;
 //! 3. **evaluate**: the meaning, over elements of any [`Real`] type (the graph interpreter);
-//! 4. **compute**: how it becomes loops over scalar instructions, or a [`crate::call::Call`] ([`compute`]);
+//! 4. **compute**: the lowering to loops over scalar instructions, or to a [`crate::call::Call`]
+//!    ([`compute`]);
 //! 5. **derivative**: its one rule ([`derivative`]);
-//! 6. **batch**: how it is mapped over a further axis ([`batch`]);
+//! 6. **batch**: the op mapped over one more axis ([`batch`]);
 //! 7. **samples**: operands to test all of the above with ([`sample`]).
 //!
-//! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes never match on `Op`: they ask
-//! for facets and [`Traits`].
+//! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes
+//! never match on `Op`: they ask for facets and [`Traits`].
 
 pub mod attribute;
 pub mod batch;
@@ -135,24 +138,26 @@ use crate::interpret::{Array, Real, Regions};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// What passes may ask about an op, so that they need not know it.
+/// Properties of an op that passes may query, so that they need not match on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traits {
-    /// What one element of the result costs besides its operands' elements.
+    /// Cost of one element of the result, without the cost of its operands' elements.
     pub cost: Cost,
-    /// Every operand is accessed at the index of the result's element, and has its shape (or is a scalar: `select`, `clamp`). Of
-    /// `bitcast_convert_type` that holds between dtypes of one size; between others the shapes differ and tell.
+    /// Every operand is accessed at the index of the result's element and has the result's shape,
+    /// or is a scalar (`select`, `clamp`). For `bitcast_convert_type` this holds only between
+    /// dtypes of one size; passes see the other case by the differing shapes.
     pub elementwise: bool,
-    /// The operands of a binary op may be swapped without changing a bit.
+    /// Swapping the operands of a binary op changes no bit of the result.
     pub commutative: bool,
 }
 
 /// Cost of an element.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cost {
-    /// Index arithmetic at most: broadcast, reshape, slice, iota. Recomputing it is never worse than storing it.
+    /// At most index arithmetic: broadcast, reshape, slice, iota. Recomputing it never costs more
+    /// than storing it.
     Free,
-    /// An instruction or a few: recomputing it is better than a trip to memory.
+    /// One or a few instructions: recomputing it costs less than a store and a load.
     Cheap,
     /// Transcendental functions, random bits, divisions.
     Expensive,
@@ -178,10 +183,11 @@ pub trait Operation: Sized {
     /// Name in text and files.
     fn name(&self) -> &'static str;
 
-    /// The types of the results, or what is wrong with the operands.
+    /// The types of the results. Errors: the operands do not fit the op.
     fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>>;
 
-    /// The results' elements. Operands and attributes have passed `infer`, without dimension variables; `results` are the types.
+    /// The results' elements. Operands and attributes have passed `infer` and hold no dimension
+    /// variables; `results` are the result types.
     fn evaluate<R: Real>(
         &self,
         operands: &[Array<R>],
@@ -189,7 +195,7 @@ pub trait Operation: Sized {
         regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>>;
 
-    /// How to compute it, for operand and result types without dimension variables.
+    /// The lowering, for operand and result types without dimension variables.
     fn compute<'a>(
         &'a self,
         operands: &[TensorType],
@@ -206,31 +212,33 @@ pub trait Operation: Sized {
     /// See [`Traits`].
     fn traits(&self) -> Traits;
 
-    /// The indices from data that it looks elements up by, if an index out of range is a mistake: see [`Lookup`].
+    /// The operands that hold indices, if an index out of range is a mistake of the user's: see
+    /// [`Lookup`].
     fn lookup(&self, _operands: &[TensorType]) -> Option<Lookup> {
         None
     }
 
-    /// Attributes, defaults omitted.
+    /// The attributes; those equal to their default are omitted.
     fn attributes(&self) -> Attributes;
 
-    /// The op of that name with these attributes, taken out of the map; nothing if the name is not known here.
+    /// The op of that name. Its attributes are taken out of the map. `None` if the name is not
+    /// one of this family.
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>>;
 
-    /// How many regions it runs.
+    /// Number of regions.
     fn region_count(&self) -> std::ops::RangeInclusive<usize> {
         0..=0
     }
 
-    /// Every dimension in the attributes.
+    /// Visits every dimension in the attributes.
     fn visit_dims(&self, _visit: &mut dyn FnMut(&Dim)) {}
 
-    /// Every dimension in the attributes, to change.
+    /// Replaces every dimension in the attributes by its image.
     fn map_dims(&mut self, _map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
         Ok(())
     }
 
-    /// The catalogue's entries of this file.
+    /// The catalogue entries of this family.
     fn entries() -> Vec<Entry>;
 }
 
@@ -261,7 +269,7 @@ macro_rules! ops {
 
             /// See [`Operation::infer`].
             pub fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-                // Whatever the attributes say, no op takes or makes a type that no memory could hold.
+                // Types too large for any memory are errors, whatever the op and its attributes.
                 let well_formed = |types: &[TensorType]| {
                     types.iter().try_for_each(crate::graph::verify::well_formed)
                 };
@@ -306,17 +314,17 @@ macro_rules! ops {
                 match self { $(Op::$variant(op) => op.attributes(),)* }
             }
 
-            /// How many regions it runs.
+            /// Number of regions.
             pub fn region_count(&self) -> std::ops::RangeInclusive<usize> {
                 match self { $(Op::$variant(op) => op.region_count(),)* }
             }
 
-            /// Every dimension in the attributes.
+            /// Visits every dimension in the attributes.
             pub fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
                 match self { $(Op::$variant(op) => Operation::visit_dims(op, visit),)* }
             }
 
-            /// Every dimension in the attributes, to change.
+            /// Replaces every dimension in the attributes by its image.
             pub fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
                 match self { $(Op::$variant(op) => Operation::map_dims(op, map),)* }
             }
@@ -410,7 +418,7 @@ impl Op {
 
 fn unknown(name: &str) -> Diagnostic {
     let mut names: Vec<_> = Op::catalogue().iter().map(|e| e.name).collect();
-    // The closest names first: those that share the longest prefix.
+    // The closest names first: those with the longest common prefix.
     names.sort_by_key(|n| std::cmp::Reverse(n.chars().zip(name.chars()).take_while(|(a, b)| a == b).count()));
     names.truncate(3);
     Diagnostic::new(format!("unknown op `{name}`"))
@@ -437,7 +445,7 @@ pub(crate) fn has_axis(x: &TensorType, axis: usize) -> Result<()> {
     }
 }
 
-/// The axes of a tensor of this rank, as a help.
+/// The axes of a tensor of this rank, as a help text.
 pub(crate) fn axes_of(rank: usize) -> String {
     match rank {
         0 => "a scalar has no axes".into(),
@@ -462,7 +470,7 @@ pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<(
     Ok(())
 }
 
-/// The next index in row-major order; after the last, the first.
+/// Advances to the next index in row-major order; the last wraps to the first.
 pub(crate) fn advance(index: &mut [usize], shape: &[usize]) {
     for axis in (0..index.len()).rev() {
         index[axis] += 1;

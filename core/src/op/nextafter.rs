@@ -17,13 +17,15 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `nextafter %x, %y`: the float of the dtype that comes next to x in the direction of y, subnormal numbers and infinities counted; y where
-    /// x = y (so −0 and 0 give y); NaN if one is NaN. The derivative with respect to x is 1, since the step is one of rounding; that with
-    /// respect to y is 0.
+    /// `nextafter %x, %y`: the float of the dtype that comes next to x in the direction of y,
+    /// subnormal numbers and infinities counted; y where x = y (so −0 and 0 give y); NaN if one
+    /// is NaN. The derivative with respect to x is 1, since the step is one of rounding; that
+    /// with respect to y is 0.
     NextAfter {}
 }
 
-/// The neighbour by its bits. A float without sign is an integer in the order of magnitudes, so its neighbours differ by 1.
+/// The neighbour, computed on bits. A float without its sign is an integer in the order of
+/// magnitudes, so neighbours differ by 1.
 fn neighbour(dtype: DType, x: f64, y: f64) -> f64 {
     let (x, y) = (Scalar::from_f64(dtype, x), Scalar::from_f64(dtype, y));
     let (from, to) = (x.to_f64(), y.to_f64());
@@ -44,11 +46,11 @@ fn neighbour(dtype: DType, x: f64, y: f64) -> f64 {
     Scalar::from_bits(dtype, bits).to_f64()
 }
 
-/// How the magnitudes of a dtype lie among those of the dtype that computes with them: f32 for halves.
+/// The spacing of a dtype's magnitudes in the bits of the dtype of computation: f32 for halves.
 struct Layout {
     /// The dtype of the bits.
     bits: DType,
-    /// Distance of neighbours, as a difference of bits.
+    /// Difference between the bits of neighbours.
     step: i64,
     /// Bits of the least magnitude above 0.
     least: i64,
@@ -59,15 +61,15 @@ impl Layout {
         match dtype {
             DType::F64 => Layout { bits: DType::U64, step: 1, least: 1 },
             DType::F32 => Layout { bits: DType::U32, step: 1, least: 1 },
-            // The bits of bf16 are the upper ones of f32.
+            // A bf16 is the upper half of an f32.
             DType::BF16 => Layout { bits: DType::U32, step: 1 << 16, least: 1 << 16 },
-            // 10 bits of the significand instead of 23; the least is 2⁻²⁴.
+            // 10 bits of the significand instead of 23; the least magnitude is 2⁻²⁴.
             _ => Layout { bits: DType::U32, step: 1 << 13, least: (127 - 24) << 23 },
         }
     }
 }
 
-/// Emits the neighbour of `x`, which has dtype `dtype` widened to f32 if that is a half, as `y` has.
+/// Emits the neighbour of `x`. `x` and `y` have dtype `dtype`, widened to f32 if it is a half.
 fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
     let (wide, layout) = (c.dtype(x), Layout::of(dtype));
     let integer = |value| Scalar::from_i64(layout.bits, value);
@@ -76,7 +78,7 @@ fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
     let (step, least) = (c.constant(integer(layout.step)), c.constant(integer(layout.least)));
     let (x_bits, y_bits) = (c.bitcast(x, layout.bits), c.bitcast(y, layout.bits));
 
-    // Away from zero, or towards it.
+    // Whether the step is away from zero.
     let rises = c.scalar(ScalarOp::Lt, &[x, y]);
     let positive = c.scalar(ScalarOp::Lt, &[zero, x]);
     let away = c.scalar(ScalarOp::Eq, &[rises, positive]);
@@ -86,7 +88,8 @@ fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
     let less = c.scalar(ScalarOp::Sub, &[size_bits, step]);
     let mut next = c.scalar(ScalarOp::Select, &[away, more, less]);
     if dtype == DType::F16 {
-        // Below 2⁻¹⁴ neighbours are 2⁻²⁴ apart, as they are at 2⁻¹⁴ on the way to zero; and next to infinity is 65504.
+        // Below 2⁻¹⁴, and from 2⁻¹⁴ towards zero, neighbours are 2⁻²⁴ apart. The neighbour of
+        // infinity is 65504.
         let number = |c: &mut dyn ElementContext, value| c.constant(Scalar::from_f64(wide, value));
         let (edge, spacing) = (number(c, 2f64.powi(-14)), number(c, 2f64.powi(-24)));
         let (greatest, infinity) = (number(c, 65504.0), number(c, f64::INFINITY));
@@ -112,7 +115,7 @@ fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
     let next = c.bitcast(next, wide);
     let equal = c.scalar(ScalarOp::Eq, &[x, y]);
     let next = c.scalar(ScalarOp::Select, &[equal, y, next]);
-    // The sum of two numbers that can be compared is no NaN here: only one that is NaN makes it so.
+    // The result is NaN if and only if an operand is.
     let ordered = c.scalar(ScalarOp::Eq, &[x, x]);
     let other = c.scalar(ScalarOp::Eq, &[y, y]);
     let ordered = c.scalar(ScalarOp::And, &[ordered, other]);
@@ -187,7 +190,7 @@ impl Operation for NextAfter {
         let ends: [f32; 12] =
             [0.0, -0.0, 0.0, 1.0, 1.0, -1.0, f32::MAX, infinity, -infinity, nan, 1.0, f32::MIN_POSITIVE];
         let towards: [f32; 12] = [1.0, -1.0, -0.0, 2.0, 0.0, 0.0, infinity, 0.0, infinity, 1.0, nan, 0.0];
-        // What matters of halves is where their spacing changes: 2⁻¹⁴, the greatest, infinity.
+        // For halves, the values where the spacing changes: 2⁻¹⁴, the greatest number, infinity.
         let halves: [f64; 12] = [
             0.0,
             2f64.powi(-24),

@@ -1,17 +1,19 @@
-//! Composites that bring what lies along one axis to unit size: `standardize`, `rms_normalize`.
+//! Composites that normalise along one axis: `standardize`, `rms_normalize`.
 //!
-//! They are what a layer norm and an RMS norm do before scale and bias. With y the result, r the reciprocal root and n the extent,
+//! They are the layer norm and the RMS norm without scale and bias. With y the result, r the
+//! reciprocal root and n the extent,
 //!
 //! - `standardize`: y = r·(x − mean x), r = 1/√(mean (x − mean x)² + ε);
 //! - `rms_normalize`: y = r·x, r = 1/√(mean x² + ε).
 //!
-//! A composite stays one op through differentiation (see [`super::softmax`]), which matters here: the chain rule over mean, difference,
-//! square and root does not see that Σ (x − mean x) is 0, nor that the size of y is known. The derivative in closed form does,
+//! A composite stays one op through differentiation (see [`super::softmax`]), which matters here:
+//! the chain rule over mean, difference, square and root does not use that Σ (x − mean x) is 0,
+//! nor that the size of y is known. The derivative in closed form does,
 //!
 //!   J = r·(1 − 1·1ᵀ/n − y·yᵀ/n) and J = r·(1 − y·yᵀ/n),
 //!
-//! and keeps nothing but y and r. J is symmetric, so forward and reverse mode are the same few equations. Halves are computed in f32
-//! and rounded once at the end.
+//! and keeps only y and r. J is symmetric, so forward and reverse mode are the same few
+//! equations. Halves are computed in f32 and rounded once at the end.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::compute::Compute;
@@ -29,7 +31,7 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// Which composite.
+/// The kind of composite.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum NormalizeKind {
     /// Mean 0, mean square 1.
@@ -64,7 +66,7 @@ mod attribute_struct {
     attributes! {
         /// Attributes of the composites.
         Along {
-            /// Along which axis.
+            /// The axis of normalisation.
             axis: usize,
             /// ε, an f64.
             epsilon: Scalar,
@@ -76,17 +78,17 @@ use attribute_struct::Along;
 /// `standardize %x {axis=1, epsilon=f64(1e-05)}` and its like.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Normalize {
-    /// Which composite.
+    /// The kind of composite.
     pub kind: NormalizeKind,
-    /// Along which axis.
+    /// The axis of normalisation.
     pub axis: usize,
-    /// What is added to the mean square: a finite f64 of at least 0.
+    /// ε, added to the mean square: a finite f64 of at least 0.
     pub epsilon: Scalar,
 }
 
-/// The steps for `x` of a wide dtype.
+/// The intermediate values for `x` of a wide dtype.
 struct Steps {
-    /// x, less its mean if that is to be 0.
+    /// x, less its mean in `standardize`.
     centred: Tensor,
     /// 1/√(mean square + ε), repeated along the axis.
     inverse: Tensor,
@@ -105,7 +107,8 @@ impl Normalize {
     }
 }
 
-/// J·t = s − mean s − y · mean(y∘s) with s = r·t, without the middle if the mean stays; its transpose is r·(c − mean c − y · mean(y∘c)).
+/// J·t = s − mean s − y · mean(y∘s) with s = r·t; `rms_normalize` has no term mean s. The
+/// transpose is r·(c − mean c − y · mean(y∘c)).
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Normalize(op) = j.op else { unreachable!("the rule of normalize") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };

@@ -1,4 +1,4 @@
-//! `pad`: puts padding around and between elements, or crops.
+//! `pad`: adds padding around and between elements, or crops.
 
 use super::attribute::{attributes, named};
 use super::batch::prepended;
@@ -17,20 +17,21 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `pad %x, %value {high=[…], interior=[…], low=[…]}`: `low` elements of `value` before each axis, `high` behind, and
-    /// `interior` between any two elements. Negative `low` and `high` crop (after the interior padding).
+    /// `pad %x, %value {high=[…], interior=[…], low=[…]}`: `low` elements of `value` before each
+    /// axis, `high` behind, and `interior` between any two elements. Negative `low` and `high`
+    /// crop (after the interior padding).
     Pad {
-        /// Elements before, for each axis.
+        /// Number of elements before, for each axis.
         low: Vec<Dim>,
-        /// Elements behind, for each axis.
+        /// Number of elements behind, for each axis.
         high: Vec<Dim>,
-        /// Elements between neighbours, for each axis; at least 0; empty: all 0.
+        /// Number of elements between neighbours, for each axis; at least 0; empty: all 0.
         interior: Vec<i64> = vec![],
     }
 }
 
 impl Pad {
-    /// Distance of neighbours of an axis in the result.
+    /// Distance in the result between neighbours along an axis.
     fn step(&self, axis: usize) -> i64 {
         self.interior.get(axis).copied().unwrap_or(0).saturating_add(1)
     }
@@ -146,7 +147,7 @@ impl Operation for Pad {
                     .map(|d| d.checked_scale(-1).expect("infer has added this dimension"))
                     .collect::<Vec<_>>()
             };
-            // Undo low and high with a pad of opposite sign, then take every step-th element.
+            // Undoes low and high with a pad of opposite sign, then takes every step-th element.
             let unpadded = |ct: &Tensor| {
                 let undo = Pad { low: negate(&op.low), high: negate(&op.high), interior: vec![] };
                 let inner = Tensor::apply(undo, &[ct, &zero]);
@@ -157,7 +158,8 @@ impl Operation for Pad {
             let inside = unpadded(ct);
             let sum = |t: &Tensor| Tensor::apply(Reduce::new(ReduceKind::Sum, 0..rank), &[t]);
             let value = t.operands[1].is_linear().then(|| {
-                // Padding receives what does not go to the operand; picked by a mask, as a difference of sums would cancel.
+                // The cotangent of the value is the sum over the padding, selected by a mask. A
+                // difference of sums would cancel.
                 let constant = |b: bool| Tensor::constant(crate::Literal::from(b));
                 let operand = Tensor::full(&x.with_dtype(DType::Bool), Scalar::of(true));
                 let mask = Tensor::apply(op.clone(), &[&operand, &constant(false)]);
@@ -177,7 +179,7 @@ impl Operation for Pad {
         if !b.batched[1] {
             return vec![Tensor::apply(op, &[&b.operands[0], &b.operands[1]])];
         }
-        // A value for each example: pad with zeros, and put the value where there is padding.
+        // If each example has a value, pads with zeros and then selects the value in the padding.
         let example = |t: &Tensor, i: usize| t.shape()[usize::from(b.batched[i])..].to_vec();
         let x = &b.operands[0];
         let constant = |s: Scalar| Tensor::constant(crate::Literal::full(&[], s));
@@ -211,10 +213,10 @@ impl Operation for Pad {
                 sample(&[1, 0], &[0, 2], &[]),
                 sample(&[-1, 2], &[1, -2], &[]),
                 sample(&[1, -1], &[0, 2], &[1, 2]),
-                // Cropped within the interior padding, on both sides.
+                // Cropped within the interior padding on both sides.
                 sample(&[-2, -4], &[-1, -3], &[2, 3]),
                 sample(&[-1, 1], &[-3, -2], &[1, 0]),
-                // Only padding remains; nothing remains; there was nothing.
+                // Only padding remains; nothing remains; the operand is empty.
                 sample(&[-3, 0], &[2, 0], &[]),
                 sample(&[-1, 0], &[-2, 0], &[]),
                 Sample::new(

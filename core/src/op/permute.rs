@@ -14,7 +14,8 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `permute %x {permutation=[…]}`: axis i of the result is axis `permutation[i]` of the operand.
+    /// `permute %x {permutation=[…]}`: axis i of the result is axis `permutation[i]` of the
+    /// operand.
     Permute {
         /// Each axis of the operand once.
         permutation: Vec<usize>,
@@ -22,7 +23,7 @@ attributes! {
 }
 
 impl Permute {
-    /// The permutation that undoes this one.
+    /// The inverse permutation.
     pub fn inverse(&self) -> Permute {
         let mut permutation = vec![0; self.permutation.len()];
         self.permutation.iter().enumerate().for_each(|(i, axis)| permutation[*axis] = i);

@@ -15,19 +15,20 @@ use crate::nest::ScalarOp;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `polygamma %x {order=1}`: ψ⁽ⁿ⁾(x), the n-th derivative of ψ = (ln Γ)′: ψ itself for n = 0, and (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹ over k ≥ 0 for
-    /// n ≥ 1. At the poles 0, −1, −2, … it is +∞ for odd n and NaN for even n, whose sides have different signs, as in jax. The derivative is the
-    /// polygamma function of the next order.
+    /// `polygamma %x {order=1}`: ψ⁽ⁿ⁾(x), the n-th derivative of ψ = (ln Γ)′: ψ itself for n = 0,
+    /// and (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹ over k ≥ 0 for n ≥ 1. At the poles 0, −1, −2, … it is +∞ for
+    /// odd n and NaN for even n, whose sides have different signs, as in jax. The derivative is
+    /// the polygamma function of the next order.
     ///
-    /// On f64 the error is below 2n + 6 ULP for positive x, and below as many units of the nearest pole's term on the left; f32 and halves are that,
-    /// rounded.
+    /// On f64 the error is below 2n + 6 ULP for positive x, and below as many units of the
+    /// nearest pole's term for negative x. For f32 and halves that result is rounded.
     Polygamma {
         /// n.
         order: usize,
     }
 }
 
-/// Orders up to here are taken; the derivative of any order in use is far below.
+/// Largest order.
 const MOST: usize = 10_000;
 
 impl Operation for Polygamma {

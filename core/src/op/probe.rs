@@ -1,4 +1,4 @@
-//! `probe`: a value that is watched.
+//! `probe`: an identity that reports its operand.
 
 use super::attribute::{Attribute, Field, attributes, named};
 use super::compute::Compute;
@@ -13,12 +13,12 @@ use crate::interpret::{Array, Real, Regions};
 use crate::op::batch::Batch;
 use crate::ty::TensorType;
 
-/// What a probe tells.
+/// The report of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ProbeKind {
     /// The value.
     Print,
-    /// Whether it holds a NaN or an infinity.
+    /// Whether the value holds a NaN or an infinity.
     Finite,
 }
 
@@ -49,14 +49,16 @@ impl Field for ProbeKind {
 }
 
 attributes! {
-    /// `probe %x {kind="print", name="h"}` is the identity. It also reports x to the run's observer.
+    /// `probe %x {kind="print", name="h"}` is the identity. It also reports x to the run's
+    /// observer.
     ///
-    /// A probe has no side effect: compilation makes what it reports a further output, `probe.print.h`, which a run separates
-    /// from the function's own outputs. Its tangent is that of x, without a probe.
+    /// A probe has no side effect: compilation adds its report as a further output,
+    /// `probe.print.h`, which a run separates from the function's own outputs. Its tangent is
+    /// that of x, without a probe.
     Probe {
-        /// What it tells.
+        /// The report.
         kind: ProbeKind,
-        /// What it is called; letters, digits, `_` and `.`.
+        /// The name of the report; letters, digits, `_` and `.`.
         name: String,
     }
 }
@@ -128,7 +130,7 @@ impl Tensor {
         Tensor::apply(Probe { kind: ProbeKind::Print, name: name.into() }, &[self])
     }
 
-    /// The same value; the run's observer is told whether it is finite.
+    /// The same value. It also reports to the run's observer whether the value is finite.
     #[track_caller]
     pub fn probe_finite(&self, name: &str) -> Tensor {
         Tensor::apply(Probe { kind: ProbeKind::Finite, name: name.into() }, &[self])

@@ -1,8 +1,10 @@
-//! `random_bits`: Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (2011).
+//! `random_bits`: Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw
+//! (2011).
 //!
-//! An element depends on the key and on its position alone: the counter's lower two words are the element's index in row-major
-//! order, its upper two are 0. A u32 is word 0 of the block, a u64 has word 0 in its lower half and word 1 in its upper, a u8 is the
-//! lowest byte of word 0. So results are the same whatever computes which part, and in whatever order.
+//! An element depends only on the key and on its position: the counter's lower two words are the
+//! element's index in row-major order, its upper two are 0. A u32 is word 0 of the block. A u64
+//! has word 0 in its lower half and word 1 in its upper, a u8 is the lowest byte of word 0. So
+//! results do not depend on how the work is divided or ordered.
 
 use super::attribute::{attributes, named};
 use super::compute::{Compute, ElementContext};
@@ -20,7 +22,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`; from keys `u32[…, 2]` bits of that shape for each.
+    /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`; from keys
+    /// `u32[…, 2]` bits of that shape for each.
     RandomBits {
         /// u8, u32 or u64.
         dtype: DType,
@@ -33,7 +36,7 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 
-/// The block of a counter under a key.
+/// The block for a counter and a key.
 pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for round in 0..ROUNDS {
         if round > 0 {
@@ -51,13 +54,13 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Words 0 and 1 of the block of counter (low, high, 0, 0), in instructions.
+/// Emits words 0 and 1 of the block of counter (low, high, 0, 0).
 fn emit(c: &mut dyn ElementContext, low: Reg, high: Reg, key: [Reg; 2]) -> [Reg; 2] {
     let zero = c.constant(Scalar::of(0u32));
     let multipliers = MULTIPLIERS.map(|m| c.constant(Scalar::of(m)));
     let mut counter = [low, high, zero, zero];
     for round in 0..ROUNDS {
-        // The key of a round depends on nothing but the key, so that a back end can compute it once.
+        // The key of a round depends only on the key, so a back end can compute it once.
         let mut word = |i: usize| match round {
             0 => key[i],
             _ => {
@@ -198,7 +201,8 @@ impl Operation for RandomBits {
 mod tests {
     use super::philox;
 
-    /// The known answers that the authors publish with their code (Random123, `kat_vectors`, philox4x32 with 10 rounds).
+    /// The known answers that the authors publish with their code (Random123, `kat_vectors`,
+    /// philox4x32 with 10 rounds).
     #[test]
     fn known_answers() {
         let cases = [

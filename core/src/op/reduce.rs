@@ -1,4 +1,5 @@
-//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`, `reduce_xor`: reductions of one operand.
+//! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`,
+//! `reduce_xor`: reductions of one operand.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::batch::shifted;
@@ -19,18 +20,18 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// What a reduction computes.
+/// The kind of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ReduceKind {
     /// Sum; halves are added in f32 and rounded once. It begins with +0, which is the empty sum.
     Sum,
     /// Product; halves are multiplied in f32 and rounded once. An empty product is 1.
     Prod,
-    /// Greatest element; NaN if one is NaN; of nothing −∞ or the least integer. The gradient goes in equal parts to all
-    /// elements that equal the maximum.
+    /// Greatest element; NaN if one is NaN; −∞ or the least integer for no elements. All elements
+    /// that equal the maximum share the gradient in equal parts.
     Max,
-    /// Least element; NaN if one is NaN; of nothing +∞ or the greatest integer. The gradient goes in equal parts to all
-    /// elements that equal the minimum.
+    /// Least element; NaN if one is NaN; +∞ or the greatest integer for no elements. All elements
+    /// that equal the minimum share the gradient in equal parts.
     Min,
     /// Conjunction of bools, or of the bits of integers.
     And,
@@ -45,7 +46,7 @@ mod attribute_struct {
     attributes! {
         /// Attributes of every reduction.
         Axes {
-            /// Axes that vanish, ascending.
+            /// Axes that are reduced, ascending.
             axes: Vec<usize>,
         }
     }
@@ -54,9 +55,9 @@ mod attribute_struct {
 /// `reduce_… %x {axes=[…]}`: combines all elements along `axes`, which vanish.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
-    /// What is computed.
+    /// The kind of reduction.
     pub kind: ReduceKind,
-    /// Axes that vanish, ascending.
+    /// Axes that are reduced, ascending.
     pub axes: Vec<usize>,
 }
 
@@ -129,10 +130,10 @@ impl ReduceKind {
         }
     }
 
-    /// Two partial results combined.
+    /// Combines two partial results.
     pub(super) fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Cell<R> {
         let pick = |order: Option<Ordering>, wanted: Ordering| match order {
-            // NaN wins; of equal ones (zeros of two signs) the interpreter does not tell.
+            // NaN wins. The interpreter does not distinguish zeros of two signs.
             None => {
                 if a.real().compare(a.real()).is_none() {
                     a.clone()
@@ -181,7 +182,7 @@ impl ReduceKind {
 }
 
 impl Reduce {
-    /// A reduction; `axes` in any order.
+    /// A reduction; `axes` may be in any order.
     pub fn new(kind: ReduceKind, axes: impl IntoIterator<Item = usize>) -> Self {
         let mut axes: Vec<usize> = axes.into_iter().collect();
         axes.sort();
@@ -193,7 +194,7 @@ impl Reduce {
         (0..rank).filter(|axis| !self.axes.contains(axis)).collect()
     }
 
-    /// A reduced tensor repeated along the vanished axes, to the operand's shape.
+    /// Broadcasts a reduced tensor along the reduced axes to the operand's shape.
     fn restore(&self, reduced: &Tensor, operand: &TensorType) -> Tensor {
         let op = BroadcastInDim { shape: operand.shape.clone(), dims: self.kept(operand.rank()) };
         Tensor::apply(op, &[reduced])
@@ -205,13 +206,13 @@ fn transpose_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     vec![t.cotangents[0].as_ref().map(|ct| op.restore(ct, t.operands[0].ty()))]
 }
 
-/// The tangents of the elements that equal the extremum, divided by their number.
+/// The mean of the tangents of the elements that equal the extremum.
 fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Reduce(op) = j.op else { unreachable!("the rule of reduce") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let x = &j.operands[0];
     let chosen = x.eq(op.restore(&j.results[0], x.ty()));
-    // A half cannot count far.
+    // A half holds consecutive integers only up to a small bound, so counts are f32.
     let counter = if x.dtype().is_half() { DType::F32 } else { x.dtype() };
     let sum = |t: &Tensor| Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[t]);
     let share = sum(&chosen.convert(counter)).reciprocal().convert(x.dtype());
@@ -289,7 +290,7 @@ impl Operation for Reduce {
         let kept = self.kept(x.shape.len());
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
         let count = shape.iter().product();
-        // Which results a term has reached.
+        // Whether each result has a term yet.
         let mut begun: Vec<bool> = reserved(count)?;
         begun.resize(count, false);
         let zero = if x.dtype.is_float() { Cell::Real(R::from_i64(0)) } else { Cell::Bits(0) };
@@ -299,7 +300,7 @@ impl Operation for Reduce {
             let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
             cells[flat] = match (std::mem::replace(&mut begun[flat], true), cell) {
                 (true, _) => self.kind.combine(&cells[flat], cell, x.dtype),
-                // A sum begins with +0: that of −0.0 alone is 0.0, as of −0.0 and −0.0.
+                // A sum begins with +0: the sum of a single −0.0 is 0.0, and so is that of two.
                 (false, Cell::Real(_)) if self.kind == ReduceKind::Sum => {
                     self.kind.combine(&Cell::Real(R::from_i64(0)), cell, x.dtype)
                 }
@@ -307,7 +308,7 @@ impl Operation for Reduce {
             };
             super::advance(&mut index, &x.shape);
         }
-        // The identity may be no number of the system: −∞ is no rational.
+        // The number system may lack the identity: −∞ is not a rational.
         for (cell, _) in cells.iter_mut().zip(&begun).filter(|(_, begun)| !**begun) {
             *cell = Cell::from_scalar(self.kind.identity(x.dtype));
         }

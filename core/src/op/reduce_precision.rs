@@ -1,4 +1,4 @@
-//! `reduce_precision`: rounding to a float format of fewer bits, kept in the dtype.
+//! `reduce_precision`: rounding to a float format of fewer bits, stored in the dtype.
 
 use super::attribute::{attributes, named};
 use super::compute::{Compute, ElementContext};
@@ -17,16 +17,19 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `reduce_precision %x {exponent_bits=5, mantissa_bits=10}`: x rounded to a format with so many bits, as XLA has it: the significand to
-    /// nearest even; what is then too large becomes ±∞, and what lies below the format's least normal number ±0 (the narrow format has no
-    /// subnormal numbers). Where `exponent_bits` is not less than the dtype's, its range stays, subnormal numbers included;
-    /// where `mantissa_bits` is not less, significands stay. NaN stays.
+    /// `reduce_precision %x {exponent_bits=5, mantissa_bits=10}`: x rounded to a format with so
+    /// many bits, as XLA has it: the significand to nearest even; numbers above the format's
+    /// range become ±∞, and those below its least normal number ±0 (the narrow format has no
+    /// subnormal numbers). Where `exponent_bits` is not less than the dtype's, its range stays,
+    /// subnormal numbers included; where `mantissa_bits` is not less, significands stay. NaN
+    /// stays.
     ///
-    /// As in lax the derivative is the op itself, applied to the tangent: derivatives have the reduced precision, too.
+    /// As in lax the derivative is the op itself, applied to the tangent: derivatives have the
+    /// reduced precision, too.
     ReducePrecision {
         /// Bits of the exponent, at least 1.
         exponent_bits: usize,
-        /// Bits of the significand that are stored.
+        /// Stored bits of the significand.
         mantissa_bits: usize,
     }
 }
@@ -42,7 +45,8 @@ fn format(dtype: DType) -> (u32, u32) {
 }
 
 impl ReducePrecision {
-    /// The bits of the result by those of the operand: on the bits of any format, rounding is an addition.
+    /// The bits of the result from those of the operand. On the bits of any format, rounding is
+    /// an addition.
     fn reduced(&self, dtype: DType, x: Scalar) -> Scalar {
         let (exponent_bits, mantissa_bits) = format(dtype);
         let sign = x.bits() & (1 << (exponent_bits + mantissa_bits));
@@ -57,7 +61,7 @@ impl ReducePrecision {
             size = (size + (1 << (cut - 1)) - 1 + last) >> cut << cut;
         }
         if (self.exponent_bits as u64) < u64::from(exponent_bits) {
-            // The exponents that both formats have normal numbers for.
+            // The exponents of numbers that are normal in both formats.
             let (bias, reduced) = ((1 << (exponent_bits - 1)) - 1, (1 << (self.exponent_bits - 1)) - 1);
             let exponent = size >> mantissa_bits;
             if exponent > bias + reduced {
@@ -69,7 +73,7 @@ impl ReducePrecision {
         Scalar::from_bits(dtype, sign | size)
     }
 
-    /// Emits the result for an operand of `dtype`, which has been widened to f32 if it is a half.
+    /// Emits the result for an operand of `dtype`, widened to f32 if it is a half.
     fn emit(&self, c: &mut dyn ElementContext, dtype: DType, x: Reg) -> Reg {
         let wide = c.dtype(x);
         let bits = if wide == DType::F64 { DType::U64 } else { DType::U32 };
@@ -91,7 +95,8 @@ impl ReducePrecision {
             let kept = c.scalar(ScalarOp::And, &[sum, kept]);
             result = c.bitcast(kept, wide);
             if dtype == DType::F16 {
-                // Subnormal numbers of f16 are normal in f32, but their bits are those of a number with a fixed point.
+                // Subnormal numbers of f16 are normal in f32, but are spaced like fixed-point
+                // numbers.
                 let unit = 2f64.powi(-14 - self.mantissa_bits as i32);
                 let (up, down) = (number(c, 1.0 / unit), number(c, unit));
                 let scaled = c.scalar(ScalarOp::Mul, &[size, up]);
@@ -193,7 +198,7 @@ impl Operation for ReducePrecision {
         };
         let formats =
             [(5, 10), (8, 7), (4, 3), (5, 2), (1, 0), (8, 23), (11, 52), (20, 60), (11, 5), (3, 40)];
-        // Ties, both sides of the limits of small formats, subnormal numbers, and what is none.
+        // Ties, both sides of the limits of small formats, subnormal numbers, infinities and NaN.
         let edges: [f64; 16] = [
             0.0,
             -0.0,

@@ -1,11 +1,13 @@
-//! `reduce`: several operands reduced together by a combiner of the user's.
+//! `reduce`: several operands reduced together by a user-defined combiner.
 //!
-//! The combiner is a region over scalars, n of the left and n of the right, with n results. It becomes the combine program of a nest's
-//! reduction: each of its ops is elementwise, so its `compute` facet, asked for the element of a scalar, is a piece of that program.
+//! The combiner is a region over scalars: n left inputs and n right inputs, n results. It becomes
+//! the combine program of a nest's reduction: each of its ops is elementwise, so its `compute`
+//! facet for a scalar emits a piece of that program.
 //!
-//! **Derivative.** It is that of a tree: neighbours are combined until one is left, by the region's ops on whole tensors, and those are differentiated
-//! like any others. So every order and both modes are right for any combiner, without a division, at the cost of log₂ n steps whose values
-//! together are as large as the operands.
+//! **Derivative.** A tree combines neighbours until one is left, by the region's ops on whole
+//! tensors, and these ops are differentiated like any others. So every order and both modes are
+//! right for any combiner, without a division. The cost is log₂ n steps, whose values together
+//! are as large as the operands.
 
 use super::attribute::{attributes, named};
 use super::batch::shifted;
@@ -26,15 +28,19 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `reduce %x, %y {axes=[1], init=[f32(0.0), f32(1.0)]} region (%a: f32[], %b: f32[], %c: f32[], %d: f32[]) { … }`
+    /// `reduce %x, %y {axes=[1], init=[f32(0.0), f32(1.0)]} region (%a: f32[], %b: f32[], %c:
+    /// f32[], %d: f32[]) { … }`
     ///
-    /// Combines the tuples (x, y) along `axes`, which vanish; results are the combined tuple. The region gets one tuple, then another that is not before
-    /// it, and returns the two combined. It must be associative and commutative, since the order of combination is the target's (a tree);
-    /// `init` must be its identity. That it combines with itself to itself is checked, the rest is the user's promise.
+    /// Combines the tuples (x, y) along `axes`, which vanish; results are the combined tuple. The
+    /// region gets one tuple, then another that is not before it, and returns the two combined.
+    /// It must be associative and commutative, since the target chooses the order of combination
+    /// (a tree). `init` must be its identity. Only that `init` combined with itself gives itself
+    /// is checked.
     ///
-    /// The region's ops are elementwise ones and constants. On halves each of them rounds, as it does elsewhere.
+    /// The region's ops are elementwise ones and constants. On halves each of them rounds, as it
+    /// does elsewhere.
     ReduceWith {
-        /// Axes that vanish, ascending.
+        /// Axes that are reduced, ascending.
         axes: Vec<usize>,
         /// The identity of the combiner, an element for each operand.
         init: Vec<Scalar>,
@@ -71,7 +77,7 @@ impl ReduceWith {
             let is_scalar = results.iter().chain(&operands).all(|ty| ty.rank() == 0);
             let fits = match op {
                 Op::Constant(_) => true,
-                // It would be called in no particular order, on parts of the data.
+                // It would run in no fixed order, on parts of the data.
                 Op::Probe(_) => false,
                 _ => {
                     op.traits().elementwise
@@ -103,7 +109,8 @@ impl ReduceWith {
             .help("`init` is the identity of the combiner: what changes nothing, such as 0 for sums"))
     }
 
-    /// The region as the combine program of a reduction. Halves are carried in f32, whose values they are.
+    /// The region as the combine program of a reduction. Halves are carried in f32, which holds
+    /// every half.
     fn combine(&self, region: &Body) -> Combine {
         let wide = |s: &Scalar| match s.dtype() {
             d if d.is_half() => Scalar::from_f64(DType::F32, s.to_f64()),
@@ -147,7 +154,7 @@ impl ReduceWith {
     }
 }
 
-/// What the element rules of a combiner's ops see.
+/// The context of the element rules of a combiner's ops.
 struct Context<'b> {
     builder: &'b mut CombineBuilder,
     operands: Vec<Reg>,
@@ -186,7 +193,7 @@ impl ElementContext for Context<'_> {
     }
 }
 
-/// The region on whole tensors of one shape.
+/// The region, applied to whole tensors of one shape.
 fn elementwise(region: &Body, operands: &[Tensor], shape: &[Dim]) -> Vec<Tensor> {
     let mut tensors: Vec<Option<Tensor>> = vec![None; region.values.len()];
     region.inputs.iter().zip(operands).for_each(|(v, t)| tensors[v.index()] = Some(t.clone()));
@@ -210,7 +217,7 @@ fn elementwise(region: &Body, operands: &[Tensor], shape: &[Dim]) -> Vec<Tensor>
     region.outputs.iter().map(output).collect()
 }
 
-/// The same by a tree of ops, as it is differentiated.
+/// The reduction as a tree of ops, for differentiation.
 fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
     let Op::ReduceWith(op) = op else { unreachable!("the rule of reduce") };
     let x = &operands[0];
@@ -350,7 +357,7 @@ impl Operation for ReduceWith {
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let operands: Vec<Tensor> = (0..b.operands.len()).map(|i| b.operand(i)).collect();
         let op = ReduceWith { axes: shifted(&self.axes), init: self.init.clone() };
-        // The combiner is of scalars, in a batch as in an example.
+        // The combiner takes scalars, in a batch as in an example.
         Tensor::apply_with(op, &operands.iter().collect::<Vec<_>>(), b.regions.to_vec())
     }
 
@@ -377,14 +384,14 @@ fn samples() -> Vec<Sample> {
     let op = |axes: &[usize], init: Vec<Scalar>| ReduceWith { axes: axes.to_vec(), init };
     // a + b + a·b = (1 + a)(1 + b) − 1
     let compound: RegionRule = |types| vec![region(&twice(types), |x| vec![&x[0] + &x[1] + &x[0] * &x[1]])];
-    // Products of numbers a + b·ε with ε² = −1/2: complex ones of another length.
+    // Products of numbers a + b·ε with ε² = −1/2: scaled complex numbers.
     let complex: RegionRule = |types| {
         vec![region(&twice(types), |x| {
             let (a, b, c, d) = (&x[0], &x[1], &x[2], &x[3]);
             vec![a * c - (b * d) * 0.5, a * d + b * c]
         })]
     };
-    // The greater by the first, with what belongs to it; of equals the lower label.
+    // The pair with the greater first component; of equals the lower label.
     let labelled: RegionRule = |types| {
         vec![region(&twice(types), |x| {
             let (a, i, b, j) = (&x[0], &x[1], &x[2], &x[3]);

@@ -14,16 +14,16 @@ use crate::nest::Affine;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `reshape %x {shape=[…]}`: the elements in row-major order (the last axis runs fastest), in another shape of as many. Linear: a cotangent is
-    /// reshaped back.
+    /// `reshape %x {shape=[…]}`: the elements in row-major order (the last axis runs fastest), in
+    /// another shape of as many. Linear: a cotangent is reshaped back.
     Reshape {
-        /// Shape of the result, with as many elements.
+        /// Shape of the result, with the same number of elements.
         shape: Vec<Dim>,
     }
 }
 
-/// True if both shapes have the same number of elements whatever the variables: equal dims cancel, the constants' products and
-/// what variables remain must agree.
+/// True if both shapes have the same number of elements for all values of the variables. Equal
+/// dimensions cancel; the products of the remaining ones must agree.
 fn same_elements(a: &[Dim], b: &[Dim]) -> bool {
     let empty = |dims: &[Dim]| dims.iter().any(|d| d.as_constant() == Some(0));
     if empty(a) && empty(b) {
@@ -45,7 +45,8 @@ fn same_elements(a: &[Dim], b: &[Dim]) -> bool {
     }
 }
 
-/// The smallest groups of consecutive axes with equal numbers of elements, as (axes of `a`, axes of `b`).
+/// The smallest groups of consecutive axes with equal numbers of elements, as (axes of `a`, axes
+/// of `b`).
 fn groups(a: &[usize], b: &[usize]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let (mut i, mut j) = (0, 0);
     let mut groups = Vec::new();
@@ -117,7 +118,7 @@ impl Operation for Reshape {
         Compute::Element {
             rule: Box::new(move |c, index| {
                 if empty {
-                    // There is no element to be asked for; any index of the right rank will do.
+                    // The operand has no elements; any index of the right rank is valid.
                     return c.operand(0, &vec![Affine::constant(0); from.len()]);
                 }
                 let mut at = vec![Affine::constant(0); from.len()];
@@ -129,7 +130,8 @@ impl Operation for Reshape {
                     let wide: Vec<usize> = source.filter(|axis| from[*axis] != 1).collect();
                     for (i, axis) in wide.iter().enumerate().rev() {
                         let quotient = flat.floor_div(stride);
-                        // The outermost axis of a group needs no remainder: the quotient is within its extent.
+                        // The outermost axis of a group needs no remainder: the quotient is
+                        // within its extent.
                         at[*axis] = if i == 0 { quotient } else { quotient.modulo(from[*axis] as i64) };
                         stride *= from[*axis] as i64;
                     }

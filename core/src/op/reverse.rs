@@ -1,4 +1,4 @@
-//! `reverse`: turns axes around (`rev` of `jax.lax`).
+//! `reverse`: reverses axes (`rev` of `jax.lax`).
 
 use super::attribute::{attributes, named};
 use super::batch::shifted;
@@ -16,7 +16,7 @@ use crate::ty::TensorType;
 attributes! {
     /// `reverse %x {axes=[…]}`: the last element of each of `axes` comes first.
     Reverse {
-        /// Which axes, each once.
+        /// The reversed axes, each once.
         axes: Vec<usize>,
     }
 }

@@ -1,4 +1,4 @@
-//! The `samples` facet: operands on which an op is tested everywhere.
+//! The `samples` facet: operands for the tests of every facet of an op.
 
 use crate::diagnostic::Result;
 use crate::dtype::DType;
@@ -12,7 +12,7 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// An op with attributes, and what to feed it with.
+/// An op with attributes, and operands to test it with.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The op.
@@ -22,10 +22,11 @@ pub struct Sample {
     regions: RegionRule,
 }
 
-/// Makes an op's regions for operands of given types.
+/// Makes the regions of an op for operands of given types.
 pub type RegionRule = fn(&[TensorType]) -> Vec<Region>;
 
-/// A region for a sample: what `f` computes of inputs of these types. An empty body, which no op takes, where `f` does not take them.
+/// A region for a sample: `f` applied to inputs of these types. If `f` does not take these types,
+/// the region is an empty body, which no op takes.
 pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Region {
     let built = FunctionBuilder::build("region", |b| {
         let inputs: Vec<Tensor> =
@@ -39,7 +40,7 @@ pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -
     function.body.into()
 }
 
-/// The locations are those of another function.
+/// Clears the locations, which refer to another function.
 fn unlocate(body: &mut Body) {
     for equation in &mut body.equations {
         equation.location = LocationId(0);
@@ -50,7 +51,8 @@ fn unlocate(body: &mut Body) {
 /// An operand of a sample.
 #[derive(Clone, Debug)]
 pub enum SampleOperand {
-    /// Random floats of any dtype, evenly from an interval on which the op is smooth; all distinct, so that there are no ties.
+    /// Random floats of any dtype, evenly distributed over an interval on which the op is smooth.
+    /// All are distinct, so there are no ties.
     Float {
         /// Extents.
         shape: Vec<usize>,
@@ -59,7 +61,8 @@ pub enum SampleOperand {
         /// Greatest value.
         high: f64,
     },
-    /// The same, but f32 where the others are halves: what an op keeps in the dtype that it computes in.
+    /// The same, but f32 if the other floats are halves: for values that an op keeps in the dtype
+    /// it computes in.
     Wide {
         /// Extents.
         shape: Vec<usize>,
@@ -78,7 +81,7 @@ impl Sample {
         Sample::with_regions(op, operands, |_| vec![])
     }
 
-    /// A sample of an op that runs regions, which are made for the types of the operands.
+    /// A sample of an op with regions, which are made for the types of the operands.
     pub fn with_regions(op: impl Into<Op>, operands: Vec<SampleOperand>, regions: RegionRule) -> Self {
         Sample { op: op.into(), operands, regions }
     }
@@ -88,20 +91,20 @@ impl Sample {
         self.op.infer(operands, &self.regions(operands))
     }
 
-    /// What the op runs on operands of these types; nothing for most ops.
+    /// The regions for operands of these types; empty for most ops.
     pub fn regions(&self, operands: &[TensorType]) -> Vec<Region> {
         (self.regions)(operands)
     }
 
-    /// The operands with `dtype` for the floats.
+    /// The operands, with `dtype` for the floats.
     pub fn literals(&self, dtype: DType, seed: u64) -> Vec<Literal> {
         self.operands.iter().enumerate().map(|(i, o)| o.literal(dtype, seed ^ (i as u64) << 32)).collect()
     }
 }
 
 impl Sample {
-    /// A function `@f` that applies the op to inputs of the operands' types, `x0` and so on, and gives its results, `y0` and so on. Nothing where the op
-    /// does not take these types.
+    /// A function `@f` that applies the op to inputs of the operands' types, `x0` and so on, and
+    /// outputs its results, `y0` and so on. `None` if the op does not take these types.
     pub fn function(&self, operands: &[Literal]) -> Option<Function> {
         let types: Vec<_> = operands.iter().map(Literal::ty).collect();
         let regions = self.regions(&types);
@@ -119,11 +122,11 @@ impl Sample {
 }
 
 /// Several samples as one function, so that a device compiles them as one module. Sample n's
-/// operands are the inputs `sn.x0` and so on, its results the outputs `sn.y0` and so on. They share
-/// nothing.
+/// operands are the inputs `sn.x0` and so on, its results the outputs `sn.y0` and so on. Samples
+/// share no values.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// What each sample is: `softmax sample 2 in f16`.
+    /// A name for each sample: `softmax sample 2 in f16`.
     pub names: Vec<String>,
     /// The function, `@f`.
     pub function: Function,
@@ -131,8 +134,9 @@ pub struct Batch {
     pub operands: Vec<Literal>,
 }
 
-/// All samples of the catalogue that an op takes with `dtype` for the floats, at most `most` in a
-/// batch; only samples of one `kind` (of the function of the sample by itself) are in one batch.
+/// All samples of the catalogue that are valid with `dtype` for the floats, at most `most` in a
+/// batch. A batch holds samples of one `kind` only, where `kind` is applied to the function of
+/// the sample by itself.
 pub fn batches<K: Ord + Clone>(
     dtype: DType,
     most: usize,
@@ -178,7 +182,7 @@ pub fn floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
     SampleOperand::Float { shape: shape.to_vec(), low, high }
 }
 
-/// Random floats, f32 where the others are halves.
+/// Random floats, f32 if the other floats are halves.
 pub fn wide_floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
     SampleOperand::Wide { shape: shape.to_vec(), low, high }
 }
@@ -200,7 +204,7 @@ impl SampleOperand {
             }
             SampleOperand::Float { shape, low, high } => {
                 let count = shape.iter().product::<usize>();
-                // A permuted, jittered grid: distinct values at distances that every float dtype can tell apart.
+                // A permuted, jittered grid: the values are distinct in every float dtype.
                 let mut order: Vec<usize> = (0..count).collect();
                 let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
                 let mut next = || {

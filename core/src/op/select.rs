@@ -16,13 +16,14 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 
 attributes! {
-    /// `select %pred, %on_true, %on_false`: element by element, the second operand's where the first is true, else the third's.
+    /// `select %pred, %on_true, %on_false`: element by element, the second operand's where the
+    /// first is true, else the third's.
     Select {}
 }
 
 attributes! {
-    /// `clamp %min, %x, %max`: `min(max(x, min), max)`. The gradient goes to the operand that the result comes from; to `x` where it
-    /// equals a bound.
+    /// `clamp %min, %x, %max`: `min(max(x, min), max)`. The gradient goes to the operand that the
+    /// result comes from; to `x` where it equals a bound.
     Clamp {}
 }
 
@@ -31,7 +32,7 @@ fn aligned(scalar: bool, index: &[Affine]) -> &[Affine] {
     if scalar { &[] } else { index }
 }
 
-/// The flat position in such an operand.
+/// The element at a flat position of an operand that is a scalar or has the result's shape.
 fn position<R>(array: &Array<R>, flat: usize) -> &Cell<R> {
     if array.shape.is_empty() { &array.cells[0] } else { &array.cells[flat] }
 }
@@ -185,7 +186,7 @@ impl Operation for Clamp {
             let (low, x, high) = (&j.operands[0], &j.operands[1], &j.operands[2]);
             let above = x.max(low).gt(high);
             let below = x.lt(low);
-            // A bound may be a scalar: its tangent is repeated.
+            // A bound may be a scalar; its tangent is then repeated.
             let tangent = |i: usize| match &j.tangents[i] {
                 Some(t) => t.broadcast_to(x.shape()),
                 None => x.zeros_like(),

@@ -16,13 +16,14 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `select_n %which, %case_0, %case_1, …`: element by element, that of the case with number `which`. `which` is bool (one or two cases,
-    /// false is the first) or i32, a scalar or of the cases' shape. A number below 0 counts as 0, one beyond the last case as the last.
-    /// The gradient goes to the case that is taken.
+    /// `select_n %which, %case_0, %case_1, …`: element by element, that of the case with number
+    /// `which`. `which` is bool (one or two cases, false is the first) or i32, a scalar or of the
+    /// cases' shape. A number below 0 counts as 0, one beyond the last case as the last. The
+    /// gradient goes to the case that is taken.
     SelectN {}
 }
 
-/// Where the case `case` of `count` is taken.
+/// Where case number `case` of `count` is selected.
 fn taken(which: &Tensor, case: usize, count: usize) -> Tensor {
     let number = case as i64;
     match (which.dtype(), case) {

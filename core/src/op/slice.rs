@@ -1,4 +1,4 @@
-//! `slice`: a box out of a tensor, with steps.
+//! `slice`: a box of a tensor, with steps.
 
 use super::attribute::{attributes, named};
 use super::batch::prepended;
@@ -16,11 +16,12 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit` of each axis.
+    /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit`
+    /// of each axis.
     Slice {
         /// First index of each axis.
         start: Vec<Dim>,
-        /// Least index beyond, of each axis; at most the extent.
+        /// Least excluded index of each axis; at most the extent.
         limit: Vec<Dim>,
         /// Step of each axis, at least 1; empty: all 1.
         stride: Vec<i64> = vec![],
@@ -34,7 +35,8 @@ impl Slice {
 }
 
 impl Op {
-    /// Which part of its only operand the result is, if it is a box of neighbouring elements.
+    /// The slice that the result is of the op's only operand, if it is a box of neighbouring
+    /// elements.
     pub fn part(&self) -> Option<&Slice> {
         match self {
             Op::Slice(slice) if slice.stride.iter().all(|step| *step == 1) => Some(slice),
@@ -128,7 +130,8 @@ impl Operation for Slice {
             let Op::Slice(op) = t.op else { unreachable!("the rule of slice") };
             let operand = t.operands[0].ty();
             let Some(ct) = &t.cotangents[0] else { return vec![None] };
-            // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the variables.
+            // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the
+            // variables.
             let high: Option<Vec<Dim>> = (0..operand.rank())
                 .map(|a| {
                     let span = ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;
@@ -144,7 +147,7 @@ impl Operation for Slice {
             let interior = (0..operand.rank()).map(|a| op.step(a) - 1).collect();
             let zero = Tensor::constant(crate::Literal::full(&[], Scalar::zero(operand.dtype)));
             let pad = Pad { low: op.start.clone(), high, interior };
-            // An empty slice has no last element, from which `high` counts.
+            // `high` counts from the last element, which an empty slice lacks.
             if ct.shape().iter().any(|d| d.as_constant() == Some(0)) {
                 return vec![None];
             }
@@ -177,7 +180,7 @@ impl Operation for Slice {
             samples: vec![
                 sample(&[1, 0], &[4, 7], &[]),
                 sample(&[0, 1], &[5, 7], &[2, 3]),
-                // The last step falls short of the limit; a step beyond it; nothing.
+                // The last step falls short of the limit; a step beyond it; an empty result.
                 sample(&[1, 0], &[5, 6], &[3, 9]),
                 sample(&[2, 3], &[2, 7], &[1, 2]),
                 sample(&[5, 7], &[5, 7], &[]),

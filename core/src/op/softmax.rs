@@ -1,11 +1,12 @@
 //! Composites over one axis: `softmax`, `log_softmax`, `logsumexp`.
 //!
-//! A composite stays one op through differentiation, so its derivative is stated in closed form and nothing has to be recognised
-//! in a differentiated graph; it is computed by the primitive ops that it decomposes into, which fuse into one nest. All of them
-//! share their first steps (maximum, shifted exponentials, their sum), so that a loss and its gradient share them too.
+//! A composite stays one op through differentiation, so its derivative is stated in closed form
+//! and no pattern has to be recognised in a differentiated graph. It is computed by its
+//! decomposition into primitive ops, which fuse into one nest. All of them share their first
+//! steps (maximum, shifted exponentials, their sum), so a loss and its gradient share them too.
 //!
-//! Halves are computed in f32 and rounded once at the end. The maximum is taken as 0 where it is infinite, so that a row of −∞
-//! alone has the logarithm −∞; its softmax is 0/0, NaN.
+//! Halves are computed in f32 and rounded once at the end. A maximum that is infinite is replaced
+//! by 0, so that the logarithm of a row of −∞ is −∞; its softmax is 0/0, NaN.
 
 use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::binary::extremum;
@@ -23,14 +24,14 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Which composite.
+/// The kind of composite.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum SoftmaxKind {
     /// exp(x) / Σ exp(x).
     Softmax,
     /// x − ln Σ exp(x).
     LogSoftmax,
-    /// ln Σ exp(x); the axis vanishes.
+    /// ln Σ exp(x); the axis is reduced.
     LogSumExp,
 }
 
@@ -62,7 +63,7 @@ mod attribute_struct {
     attributes! {
         /// Attributes of the composites over one axis.
         Along {
-            /// Along which axis.
+            /// The axis of the reduction.
             axis: usize,
         }
     }
@@ -72,18 +73,18 @@ use attribute_struct::Along;
 /// `softmax %x {axis=1}` and its like.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Softmax {
-    /// Which composite.
+    /// The kind of composite.
     pub kind: SoftmaxKind,
-    /// Along which axis.
+    /// The axis of the reduction.
     pub axis: usize,
 }
 
-/// The dtype in which a composite computes.
+/// The dtype of a composite's computation.
 pub(super) const fn wide(dtype: DType) -> DType {
     if dtype.is_half() { DType::F32 } else { dtype }
 }
 
-/// `reduced`, which lacks `axis`, repeated along it to `shape`.
+/// `reduced`, which lacks `axis`, broadcast along it to `shape`.
 pub(super) fn restore(reduced: &Tensor, shape: &[crate::Dim], axis: usize) -> Tensor {
     let dims = (0..shape.len()).filter(|a| *a != axis).collect();
     Tensor::apply(BroadcastInDim { shape: shape.to_vec(), dims }, &[reduced])

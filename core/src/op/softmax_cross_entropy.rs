@@ -15,14 +15,16 @@ use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `softmax_cross_entropy %logits, %labels`: −ln softmax(logits) at the label, along the last axis, which vanishes.
+    /// `softmax_cross_entropy %logits, %labels`: −ln softmax(logits) at the label, along the last
+    /// axis, which vanishes.
     ///
-    /// The loss of half-precision logits is f32. The loss of a label that is no class is NaN. The gradient with respect to the logits
-    /// is softmax(logits) − onehot(label), and is computed as that.
+    /// The loss of half-precision logits is f32. The loss of a label out of range is NaN. The
+    /// gradient with respect to the logits is computed as softmax(logits) − onehot(label).
     SoftmaxCrossEntropy {}
 }
 
-/// Labels in a dtype that holds every class, and the mask of the label's class in the shape of the logits.
+/// Labels in a dtype that holds every class, and the one-hot mask of the label in the shape of
+/// the logits.
 fn mask(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let dtype = match labels.dtype() {
         DType::I8 | DType::U8 | DType::I32 => DType::I32,

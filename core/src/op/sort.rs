@@ -1,8 +1,8 @@
-//! `sort`: several operands sorted along an axis by the first of them.
+//! `sort`: sorts several operands along an axis by the first of them.
 //!
-//! A composite: [`Argsort`] of the keys gives the permutation, and every operand is taken at it. So its derivative is that of moving
-//! elements about: the tangents go where the elements go. Where keys are equal the order is that of the positions, which is what is taken for the
-//! derivative there, too.
+//! A composite: [`Argsort`] of the keys gives the permutation, and every operand is permuted by
+//! it. So its derivative permutes the tangents in the same way. Elements with equal keys are
+//! ordered by position, in the derivative too.
 
 use super::argsort::{check_axis, order, rows};
 use super::attribute::{attributes, named};
@@ -19,11 +19,12 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 
 attributes! {
-    /// `sort %a, %b {axis=0, num_keys=2}`: all operands in the order of the first `num_keys`, ascending and stable, in the order that [`Argsort`] describes.
+    /// `sort %a, %b {axis=0, num_keys=2}`: all operands in the order of the first `num_keys`,
+    /// ascending and stable, in the order that [`Argsort`] describes.
     Sort {
-        /// The axis that is sorted.
+        /// The sorted axis.
         axis: usize,
-        /// How many of the operands, from the first on, are compared.
+        /// Number of operands, from the first on, that are keys.
         num_keys: usize = 1,
     }
 }
@@ -44,7 +45,7 @@ impl Operation for Sort {
             return Err(Diagnostic::new(format!("{} keys among {} operands", self.num_keys, operands.len()))
                 .help("the keys are the first operands, at least one"));
         }
-        // As many keys as the call takes.
+        // Checks the number of keys, as the call does.
         let argsort = Argsort { axis: self.axis, descending: false };
         argsort.infer(&operands[..self.num_keys], &[])?;
         Ok(operands.to_vec())

@@ -1,7 +1,7 @@
-//! Where windows start, from data: what gathers, scatters and dynamic slices have in common.
+//! Starts of windows from data: the common part of gathers, scatters and dynamic slices.
 //!
-//! An index may be of any integer dtype. Loops take signed ones of 32 or 64 bits, so that others are converted first; a u64 beyond the
-//! greatest i64 becomes that, which is as far out of bounds.
+//! An index may be of any integer dtype. Loops take i32 and i64, so other dtypes are converted
+//! first. A u64 above the greatest i64 becomes that i64, which is out of bounds as well.
 
 use super::compute::ElementContext;
 use super::{Cost, Traits, distinct_axes};
@@ -13,7 +13,7 @@ use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
-/// Traits of what reads elements at indices from data.
+/// Traits of ops that read elements at indices from data.
 pub(super) const LOOKUP: Traits = Traits { cost: Cost::Cheap, elementwise: false, commutative: false };
 
 /// Checks that axes ascend and exist.
@@ -30,7 +30,8 @@ pub(super) fn check_dtype(indices: &TensorType) -> Result<()> {
     Err(Diagnostic::new(format!("indices of type {indices}")).help("indices are integers: convert them"))
 }
 
-/// Checks index vectors, which lie along the last axis, against the axes they start.
+/// Checks index vectors, which are along the last axis, against the operand's axes of their
+/// components.
 pub(super) fn check_indices(what: &str, indices: &TensorType, map: &[usize], rank: usize) -> Result<()> {
     check_dtype(indices)?;
     distinct_axes(what, map, rank)?;
@@ -44,13 +45,14 @@ pub(super) fn check_indices(what: &str, indices: &TensorType, map: &[usize], ran
     Ok(())
 }
 
-/// Axes of an operand that run together with axes of the indices.
+/// Axes of an operand that are paired with axes of the indices.
 pub(super) struct Batching<'a> {
-    /// Of the operand, ascending.
+    /// Axes of the operand, ascending.
     pub operand: &'a [usize],
-    /// Of the indices, pairwise; their name.
+    /// The name of the indices' attribute, and the paired axes of the indices.
     pub indices: (&'a str, &'a [usize]),
-    /// Axes of the operand that are not for batching: those that start somewhere, and those that the window lacks; with their name.
+    /// The other axes of the operand, which must not be batching axes: those with a start, and
+    /// those that the window lacks; each with the attribute's name.
     pub others: [(&'a str, &'a [usize]); 2],
 }
 
@@ -86,7 +88,7 @@ impl Batching<'_> {
     }
 }
 
-/// The greatest start that an index dtype can hold.
+/// The lesser of `last` and the greatest start that the index dtype can hold.
 pub(super) fn greatest(last: i64, dtype: DType) -> i64 {
     let most = match dtype {
         DType::U64 => i64::MAX,
@@ -95,12 +97,12 @@ pub(super) fn greatest(last: i64, dtype: DType) -> i64 {
     last.min(most)
 }
 
-/// An index as [`Cell::Bits`](crate::interpret::Cell::Bits) keeps it, as a number.
+/// The index that a [`Cell::Bits`](crate::interpret::Cell::Bits) holds, as a number.
 pub(super) fn number(bits: i64, dtype: DType) -> i64 {
     if dtype == DType::U64 && bits < 0 { i64::MAX } else { bits }
 }
 
-/// An index as a register that index expressions take: i32 or i64.
+/// An index as a register of a dtype that index expressions take: i32 or i64.
 pub(super) fn signed(c: &mut dyn ElementContext, index: Reg) -> Reg {
     match c.dtype(index) {
         DType::I32 | DType::I64 => index,

@@ -1,7 +1,8 @@
 //! `take_along_axis`: one element of a row for each element of a tensor of indices.
 //!
-//! It is what moves values to where sorting wants them: `sort` and `top_k` are made of indices and of this op. `jax.numpy` has it under this name;
-//! `jax.lax` spells it as a `gather` whose index vectors name every axis, which is what its transpose uses here.
+//! `sort` and `top_k` are made of indices and of this op, which moves the values to their sorted
+//! positions. The name is `jax.numpy`'s; `jax.lax` expresses it as a `gather` whose index vectors
+//! have a component for every axis.
 
 use super::attribute::{attributes, named};
 use super::compute::Compute;
@@ -21,12 +22,14 @@ use crate::ty::TensorType;
 attributes! {
     /// `take_along_axis %x, %indices {axis=1}`: `result[…, i, …] = x[…, indices[…, i, …], …]`.
     ///
-    /// The indices, of any integer dtype, have the operand's shape but along `axis`. An index out of bounds is clamped.
+    /// The indices, of any integer dtype, have the operand's shape but along `axis`. An index out
+    /// of bounds is clamped.
     TakeAlongAxis {
-        /// The axis that is indexed.
+        /// The indexed axis.
         axis: usize,
-        /// Promises that along `axis` the indices are a permutation of all positions: then the transpose is again a `take_along_axis`, by the
-        /// inverse permutation, instead of a scatter. Nothing checks it.
+        /// A promise that along `axis` the indices are a permutation of all positions. The
+        /// transpose is then a `take_along_axis` by the inverse permutation instead of a scatter.
+        /// It is not checked.
         permutation: bool = false,
     }
 }
@@ -36,7 +39,7 @@ impl TakeAlongAxis {
         let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
         let indices = t.operands[1].known();
         if self.permutation {
-            // The positions sorted by where they go: where each came from.
+            // Sorting the targets gives the source of each position.
             let inverse = indices.argsort(self.axis);
             return vec![Some(Tensor::apply(self.clone(), &[ct, &inverse])), None];
         }
@@ -111,7 +114,7 @@ impl Operation for TakeAlongAxis {
         Compute::Element {
             rule: Box::new(move |c, index| {
                 if empty {
-                    // There is no element to load, and no result either.
+                    // The operand is empty, and so is the result.
                     return c.constant(Scalar::zero(dtype));
                 }
                 let mut at: Vec<Affine> = index.to_vec();
@@ -138,7 +141,7 @@ impl Operation for TakeAlongAxis {
         Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
     }
 
-    /// A permutation is made by the op itself or by a sort, so it is in range.
+    /// Permutations come from the op itself or from a sort, so their indices are in range.
     fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
         (!self.permutation).then(|| Lookup::elements(1, &operands[0].shape[self.axis]))
     }

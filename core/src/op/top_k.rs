@@ -1,4 +1,4 @@
-//! `top_k`: the greatest elements and where they are; and the call behind it, `top_k_indices`.
+//! `top_k`: the greatest elements and their positions; and the call behind it, `top_k_indices`.
 
 use super::argsort::{check_axis, order, rows};
 use super::attribute::{attributes, named};
@@ -17,22 +17,25 @@ use crate::op::batch::Batch;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `top_k %x {axis=1, k=3}`: along `axis`, the k greatest elements, the greatest first, and their positions, as i32.
+    /// `top_k %x {axis=1, k=3}`: along `axis`, the k greatest elements, the greatest first, and
+    /// their positions, as i32.
     ///
-    /// The order is [`super::Argsort`]'s, so a NaN counts as greatest; of equal elements, the one with the lower position comes first.
+    /// The order is that of [`super::Argsort`], so a NaN is greater than every number. Of equal
+    /// elements, the one with the lower position comes first.
     TopK {
         /// The axis along which elements are compared.
         axis: usize,
-        /// How many are wanted; at most the extent of the axis.
+        /// Number of elements; at most the extent of the axis.
         k: usize,
     }
 }
 
 attributes! {
-    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements, the greatest first, as i32: the beginning of a
-    /// descending `argsort`, made without sorting what is not asked for.
+    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements,
+    /// the greatest first, as i32: the beginning of a descending `argsort`, computed without a
+    /// full sort.
     TopKIndices {
-        /// How many are wanted; at most the extent of the last axis.
+        /// Number of elements; at most the extent of the last axis.
         k: usize,
     }
 }
@@ -49,7 +52,8 @@ fn infer(x: &TensorType, axis: usize, k: usize) -> Result<TensorType> {
     Ok(x.with_shape(shape))
 }
 
-/// For each result of `rows(result, axis)`, the flat position in `x` of each of its elements, and its rank in the row.
+/// For each row of the result, in the order of `rows(result, axis)`, and each of its elements:
+/// the flat position in `x`, and the position in the row.
 fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Result<Vec<(usize, usize)>> {
     if k == 0 {
         return Ok(vec![]);
@@ -169,7 +173,7 @@ impl Operation for TopK {
     ) -> Compute<'a> {
         Compute::Decompose(Box::new(move |tensors| {
             let x = &tensors[0];
-            // The call wants the axis last.
+            // The call takes the last axis.
             let last = x.rank() - 1;
             let mut order: Vec<usize> = (0..x.rank()).collect();
             order.swap(self.axis, last);

@@ -1,8 +1,10 @@
 //! `triangular_solve`: linear equations with a triangular matrix, a composite.
 //!
-//! It is what the derivatives of factorizations are made of, and it is linear in its right-hand side; so it is an op, whose rule gives the op again,
-//! to any order. It runs as forward substitution: whatever side, triangle or transpose is asked for, a lower triangle on the left is made of it by
-//! moving elements. Row after row is found in a loop. Of a large matrix, a block of rows is prepared by one product with all that is known.
+//! The derivatives of factorizations consist of triangular solves, and the op is linear in its
+//! right-hand side; so it is an op, whose rule gives the op again, to any order. It is computed
+//! by forward substitution: every side, triangle and transpose is reduced to a lower triangle on
+//! the left by moving elements. A loop solves row after row. In a large matrix, one product with
+//! all solved rows prepares each block of rows.
 
 use super::attribute::{attributes, named};
 use super::batch::moved;
@@ -22,34 +24,37 @@ use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true, unit_diagonal=true}`: x with op(a)·x = b, or with x·op(a) = b; op(a) is a, or aᵀ.
+    /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true,
+    /// unit_diagonal=true}`: x with op(a)·x = b, or with x·op(a) = b; op(a) is a, or aᵀ.
     ///
-    /// a has type `[…, n, n]`, b has `[…, n, m]` on the right of a, and `[…, m, n]` on its left; leading axes are a batch. One triangle of a is read
-    /// only. A zero on its diagonal divides: the result has infinities and NaNs. Halves are computed in f32 and rounded once.
+    /// a has type `[…, n, n]`, b has `[…, n, m]` on the right of a, and `[…, m, n]` on its left;
+    /// leading axes are a batch. Only one triangle of a is read. A zero on its diagonal divides:
+    /// the result has infinities and NaNs. Halves are computed in f32 and rounded once.
     ///
-    /// dx = op(a)⁻¹·(db − op(da)·x), where da is of the triangle that is read; b̄ = op(a)⁻ᵀ·x̄ (M. Giles, *Collected matrix derivative results for forward and
-    /// reverse mode algorithmic differentiation*, 2008).
+    /// dx = op(a)⁻¹·(db − op(da)·x), where da is the triangle that is read; b̄ = op(a)⁻ᵀ·x̄ (M.
+    /// Giles, *Collected matrix derivative results for forward and reverse mode algorithmic
+    /// differentiation*, 2008).
     #[derive(Copy, Default)]
     TriangularSolve {
-        /// Whether a stands on the left of x, else on its right.
+        /// Whether a is on the left of x, else on its right.
         left_side: bool = false,
         /// Whether a's lower triangle is read, else the upper one.
         lower: bool = false,
         /// Whether op(a) is aᵀ.
         transpose_a: bool = false,
-        /// Whether a's diagonal counts as ones and is not read.
+        /// Whether a's diagonal is taken as ones and is not read.
         unit_diagonal: bool = false,
     }
 }
 
-/// How many rows are found one by one before a product prepares the next ones.
+/// Number of rows that substitution solves between two products.
 const BLOCK: usize = 32;
 
 fn extent(dim: &Dim) -> usize {
     dim.as_extent().expect("compute is asked for bound types only")
 }
 
-/// Numbers of rows, and of columns, of matrices.
+/// The row and the column number of each element.
 fn positions(shape: &[Dim]) -> (Tensor, Tensor) {
     let along = |axis| Tensor::iota(DType::I32, shape.to_vec(), axis);
     (along(shape.len() - 2), along(shape.len() - 1))
@@ -59,7 +64,7 @@ fn only(mask: &Tensor, x: &Tensor) -> Tensor {
     mask.select(x, &x.zeros_like())
 }
 
-/// A product of matrices along the given axes, for each of the leading ones.
+/// A product of matrices along the given axes, batched over the leading axes.
 fn product(x: &Tensor, along_x: usize, y: &Tensor, along_y: usize) -> Tensor {
     let batch: Vec<usize> = (0..x.rank() - 2).collect();
     let dot =
@@ -73,7 +78,8 @@ impl TriangularSolve {
         if self.left_side { rank - 2 } else { rank - 1 }
     }
 
-    /// What is read of a, or of its tangent: without the diagonal if that is not read, or not wanted.
+    /// The triangle of a, or of its tangent, that is read. It excludes a unit diagonal, and the
+    /// diagonal if `diagonal` is false.
     fn triangle(&self, a: &Tensor, diagonal: bool) -> Tensor {
         let (row, column) = positions(a.shape());
         let mask = match (self.lower, diagonal && !self.unit_diagonal) {
@@ -110,7 +116,7 @@ impl TriangularSolve {
         vec![None, Some(Tensor::apply(op, &[t.operands[0].known(), ct]))]
     }
 
-    /// The result by other ops.
+    /// The result, expressed by other ops.
     fn decompose(&self, a: &Tensor, b: &Tensor) -> Tensor {
         if b.ty().elements() == Some(0) {
             return b.clone();
@@ -127,7 +133,7 @@ impl TriangularSolve {
         if transposed {
             l = l.matrix_transpose();
         }
-        // An upper triangle is a lower one, seen from its other end.
+        // An upper triangle with rows and columns reversed is a lower one.
         let upper = self.lower == transposed;
         if upper {
             l = l.reverse(&[rank - 2, rank - 1]);
@@ -143,14 +149,14 @@ impl TriangularSolve {
     }
 }
 
-/// x with (l + d)·x = b, where l is below the diagonal d, which is one if there is none.
+/// x with (l + d)·x = b, where l is below the diagonal d; without d the diagonal is ones.
 fn blocks(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     let (first, second) = (l.rank() - 2, l.rank() - 1);
     let n = extent(&l.shape()[first]);
     if n <= BLOCK {
         return substitution(l, d, b);
     }
-    // Rows that fill up the last block are those of the unit matrix, and their right-hand sides are zero.
+    // The last block is padded with rows of the unit matrix and right-hand sides of 0.
     let more = (n.next_multiple_of(BLOCK) - n) as i64;
     let padded = |x: &Tensor, axes: &[usize], value: f64| {
         let padding: Vec<_> = (0..x.rank()).map(|a| (0, if axes.contains(&a) { more } else { 0 })).collect();
@@ -162,7 +168,7 @@ fn blocks(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     let x = fori(n.div_ceil(BLOCK), &b.zeros_like(), |i, x| {
         let start = i * BLOCK as i64;
         let rows = l.dynamic_slice_in_dim(&start, BLOCK, first);
-        // What is not known yet is zero in x.
+        // Rows that are not solved yet are zero in x.
         let known = product(&rows, second, x, first);
         let right = b.dynamic_slice_in_dim(&start, BLOCK, first) - known;
         let d = d.as_ref().map(|d| d.dynamic_slice_in_dim(&start, BLOCK, first));
@@ -176,7 +182,7 @@ fn blocks(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
 fn substitution(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     let rank = l.rank();
     let first = rank - 2;
-    // Rows of l as columns, so that they lie as x does.
+    // Rows of l as columns, aligned with x.
     let columns: Vec<usize> = (0..rank - 1).collect();
     fori(l.shape()[first].clone(), &b.zeros_like(), |i, x| {
         let row = l.dynamic_index_in_dim(i, first).broadcast_in_dim(x.shape().to_vec(), &columns);
@@ -278,7 +284,7 @@ impl Operation for TriangularSolve {
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let rank = b.rank(0);
-        // Of one matrix, all examples are right-hand sides together.
+        // If all examples share a, their right-hand sides are more columns (or rows) of b.
         let other = if self.left_side { rank - 1 } else { rank - 2 };
         let merged = b.size.checked_mul(&b.results[0].shape[other]);
         if let (false, Some(merged)) = (b.batched[0], merged) {
@@ -316,7 +322,7 @@ impl Operation for TriangularSolve {
             Sample::new(left, vec![floats(&[1, 1], 0.5, 1.5), floats(&[1, 1], -1.0, 1.0)]),
             Sample::new(left, vec![floats(&[0, 0], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
             Sample::new(right, vec![floats(&[2, 2], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
-            // What is not read may be anything.
+            // Elements outside the triangle may have any value.
             Sample::new(
                 TriangularSolve { unit_diagonal: true, ..left },
                 vec![

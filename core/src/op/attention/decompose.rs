@@ -1,7 +1,7 @@
-//! Attention and its derivatives by other ops.
+//! Decomposition of attention and its derivatives into other ops.
 //!
-//! Products of halves are added in f32, where everything else is computed too; what weighs halves is rounded to halves first, so that products are of halves, and results are
-//! rounded once.
+//! Everything is computed in f32 if operands are halves, and results are rounded once. Products
+//! of halves accumulate in f32; weights are rounded to halves before they multiply halves.
 
 use super::super::softmax::{Shifted, restore, wide};
 use super::super::{Concatenate, DotGeneral};
@@ -21,7 +21,7 @@ struct Three {
 }
 
 impl Three {
-    /// Apart, whether they lie side by side or not.
+    /// Three tensors; a packed operand is split.
     fn of(operands: &[Tensor]) -> Self {
         let [q, k, v] = match operands {
             [one] => [0, 1, 2].map(|part| {
@@ -34,7 +34,7 @@ impl Three {
         Three { q, k, v }
     }
 
-    /// As the operands are: side by side, if those were one.
+    /// The inverse of `of`: one packed tensor if there is one operand.
     fn like(self, operands: &[Tensor]) -> Vec<Tensor> {
         let parts = [self.q, self.k, self.v];
         if operands.len() == 3 {
@@ -47,12 +47,13 @@ impl Three {
     }
 }
 
-/// `[B, N, T, S]`: sums over the width of the products of `[B, T, N, H]` and `[B, S, N, H]`.
+/// `[B, N, T, S]`: products of `[B, T, N, H]` and `[B, S, N, H]`, summed over the width.
 fn scores(x: &Tensor, y: &Tensor) -> Tensor {
     product(x, y, 3, 3, [0, 2], [0, 2])
 }
 
-/// `[B, T, N, H]`: rows of `[B, S, N, H]` weighed by `[B, N, T, S]`, with sums over the axis `along` of the weights.
+/// `[B, T, N, H]`: rows of `[B, S, N, H]` weighted by `[B, N, T, S]` and summed over the axis
+/// `along` of the weights.
 fn weigh(weights: &Tensor, along: usize, rows: &Tensor) -> Tensor {
     product(&weights.convert(rows.dtype()), rows, along, 1, [0, 1], [0, 2]).permute(&[0, 2, 1, 3])
 }
@@ -63,7 +64,7 @@ fn product(x: &Tensor, y: &Tensor, along_x: usize, along_y: usize, a: [usize; 2]
     Tensor::apply(DotGeneral { contract, batch: (a.to_vec(), b.to_vec()), result }, &[x, y])
 }
 
-/// Scores of queries and keys, as far as they are seen.
+/// Scores of queries and keys, masked.
 fn scored(op: &Attention, x: &Three, bias: Option<&Tensor>) -> Tensor {
     let products = scores(&x.q, &x.k) * op.scale.to_f64();
     seen(
@@ -75,19 +76,19 @@ fn scored(op: &Attention, x: &Three, bias: Option<&Tensor>) -> Tensor {
     )
 }
 
-/// Scores and their bias.
+/// Scores plus bias.
 fn biased(scores: &Tensor, bias: &Tensor) -> Tensor {
     scores + repeated(bias, scores.shape())
 }
 
-/// A bias, or its tangent, in the shape of scores.
+/// A bias, or its tangent, broadcast to the shape of scores.
 fn repeated(bias: &Tensor, shape: &[Dim]) -> Tensor {
     let axes: Vec<usize> = (0..4).filter(|axis| bias.shape()[*axis] == shape[*axis]).collect();
     let extents: Vec<Dim> = axes.iter().map(|axis| shape[*axis].clone()).collect();
     bias.reshape(extents).broadcast_in_dim(shape.to_vec(), &axes)
 }
 
-/// The cotangent of the bias from the operands of the op that makes the others.
+/// The cotangent of the bias, from the operands of the op that computes the other cotangents.
 pub(super) fn cotangent_of_bias(op: &Attention, operands: &[&Tensor]) -> Tensor {
     let [given @ .., l, c, m] = operands else { unreachable!("infer has counted the operands") };
     let (bias, primals) = given.split_last().expect("infer has found the bias");
@@ -134,7 +135,7 @@ pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
             let ds = if op.bias { biased(&ds, &rest[2 + primals.len()]) } else { ds };
             let moved = ds.scaled_by(&p);
             let dl = moved.sum_axes(&[KEYS]);
-            // [B, N, T] beside [B, T, N, H].
+            // [B, N, T] to [B, T, N, H].
             let shift = dl.permute(&[0, 2, 1]).broadcast_in_dim(out.shape().to_vec(), &[0, 1, 2]);
             let dout = weigh(&moved, KEYS, &x.v) - shift.scaled_by(out) + weigh(&p, KEYS, &d.v);
             vec![dout.convert(dtype), dl]

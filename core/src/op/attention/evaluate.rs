@@ -1,4 +1,4 @@
-//! The meaning of attention and its derivatives, one query at a time.
+//! The interpreter's evaluation of attention and its derivatives, one query at a time.
 
 use super::super::softmax::shifted_row;
 use super::{Attention, AttentionKind};
@@ -20,7 +20,7 @@ impl<R> Clone for Heads<'_, R> {
 impl<R> Copy for Heads<'_, R> {}
 
 impl<'a, R: Real> Heads<'a, R> {
-    /// Position of the first number of a head.
+    /// Flat index of the first element of a head.
     fn row(&self, [b, n]: [usize; 2], t: usize) -> usize {
         match self.part {
             Some(part) => self.array.flat(&[b, t, part, n, 0]),
@@ -28,7 +28,7 @@ impl<'a, R: Real> Heads<'a, R> {
         }
     }
 
-    /// What a head is at a position.
+    /// The elements of a head at a position.
     fn get(self, head: [usize; 2], t: usize, width: usize) -> impl Iterator<Item = &'a R> {
         let row = self.row(head, t);
         self.array.cells[row..row + width].iter().map(Cell::real)
@@ -42,7 +42,7 @@ fn three<R>(operands: &[Array<R>]) -> [Heads<'_, R>; 3] {
     }
 }
 
-/// What is added to a score.
+/// The bias of a score.
 fn of_bias<R: Real>(bias: &Array<R>, position: [usize; 4]) -> &R {
     let at = |axis: usize| if bias.shape[axis] == 1 { 0 } else { position[axis] };
     bias.cells[bias.flat(&[0, 1, 2, 3].map(at))].real()
@@ -82,7 +82,8 @@ pub(super) fn evaluate<R: Real>(
         sum.resize(count, zero());
         sums.push(sum);
     }
-    // Where a part of a result begins, as in an operand.
+    // The result and the flat index in it at which a row begins; a packed result has the layout
+    // of a packed operand.
     let place = |part: usize, [b, n]: [usize; 2], t: usize, length: usize| match extents.len() {
         1 => (0, (((b * length + t) * 3 + part) * heads + n) * width),
         _ => (part, ((b * length + t) * heads + n) * width),
@@ -106,7 +107,7 @@ pub(super) fn evaluate<R: Real>(
                 for (s, e) in exponentials.iter().enumerate() {
                     add_scaled(&mut sums[0][out.clone()], &e.div(&sum)?, v.get(head, s, width));
                 }
-                // Of nothing, as it is spelt with maxima and sums: the maximum is −∞, taken as 0.
+                // Without keys the maximum is −∞, replaced by 0, as in the decomposition.
                 sums[1][logarithm] = max.add(&sum.apply("log", libm::log)?);
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Scaled dot-product attention: `dot_product_attention`, its tangent `dot_product_attention_jvp` and its cotangents
-//! `dot_product_attention_vjp` (Vaswani and others, *Attention is all you need*, 2017; the name is `jax.nn`'s).
+//! Scaled dot-product attention: `dot_product_attention`, its tangent `dot_product_attention_jvp`
+//! and its cotangents `dot_product_attention_vjp` (Vaswani and others, *Attention is all you
+//! need*, 2017; the name is `jax.nn`'s).
 //!
 //! For each example and each head, with queries q `[T, H]`, keys k and values v `[S, H]`,
 //!
@@ -8,23 +9,28 @@
 //! l = ln Σ exp(s)     p = exp(s − l)      out = p·v
 //! ```
 //!
-//! with sums along the keys. A network computes it in every block, and spelt out it would keep `[T, S]` scores for every head: the largest thing in its
-//! memory, though all that anybody wants is `out`. So it is one op, and so are its derivatives, which make `p` again from `l` instead of keeping it
-//! (Dao and others, *FlashAttention*, 2022):
+//! with sums along the keys. Composed of other ops, it would keep `[T, S]` scores for every head,
+//! the largest tensors of a network, though only `out` is used. So attention is one op, and so
+//! are its derivatives, which recompute `p` from `l` (Dao and others, *FlashAttention*, 2022):
 //!
 //! ```text
 //! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ) + dbias       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
 //! cotangents:  m = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − m)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
 //! ```
 //!
-//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv together, and the cotangents are its transpose: m is made by ordinary ops, the rest by one.
-//! Derivatives of these two come from what they decompose into. What a target's [call](crate::call::Attention) does not do is decomposed as well: halves on CPUs, heads that are too wide for GPUs, and nothing to attend to.
+//! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv
+//! together, and the cotangents are its transpose: ordinary ops compute m, one op the rest. The
+//! derivatives of these two come from their decompositions. An attention that a target's
+//! [call](crate::call::Attention) does not support is decomposed too: halves on CPUs, heads too
+//! wide for GPUs, and extents of 0.
 //!
-//! Queries, keys and values are three operands, or one that holds them side by side, `[B, T, 3, N, H]`, as one matrix product makes them: then their
-//! cotangents are one result too, and nothing is cut or put together.
+//! Queries, keys and values are three operands, or one *packed* operand `[B, T, 3, N, H]`, the
+//! result of one matrix product. The cotangents of a packed operand are one result too, without
+//! slices or concatenations.
 //!
-//! The bias is there or not. It is most often a mask, or distances, and no variable; so its cotangent, p∘(c̄·vᵀ − m) summed to its shape, is made by ordinary ops
-//! where it is asked for, and then there are scores in memory.
+//! The bias is optional. It is usually a constant: a mask or distances. So its cotangent,
+//! p∘(c̄·vᵀ − m) summed to its shape, is computed by ordinary ops only where it is wanted; this
+//! stores the scores.
 
 mod decompose;
 mod evaluate;
@@ -47,12 +53,13 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// Which of the family.
+/// The members of the family.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum AttentionKind {
     /// `out` and `l` from queries, keys and values.
     Value,
-    /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the tangents of the first three.
+    /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the
+    /// tangents of the first three.
     Jvp,
     /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and m.
     Vjp,
@@ -95,11 +102,11 @@ mod attribute_struct {
     attributes! {
         /// Attributes of the family.
         Scores {
-            /// Whether a position sees those before it, and itself, only.
+            /// Whether a position sees only earlier positions and itself.
             causal: bool = false,
             /// Whether there is a bias.
             bias: bool = false,
-            /// What scores are multiplied by, a finite f64.
+            /// The factor of the scores, a finite f64.
             scale: Scalar,
         }
     }
@@ -109,13 +116,13 @@ use attribute_struct::Scores;
 /// `dot_product_attention` and its derivatives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Attention {
-    /// Which of the family.
+    /// The member of the family.
     pub kind: AttentionKind,
-    /// Whether a position sees those before it, and itself, only.
+    /// Whether a position sees only earlier positions and itself.
     pub causal: bool,
     /// Whether the operand after queries, keys and values is added to the scores.
     pub bias: bool,
-    /// What scores are multiplied by, a finite f64.
+    /// The factor of the scores, a finite f64.
     pub scale: Scalar,
 }
 
@@ -130,13 +137,13 @@ struct Sizes {
     packed: bool,
 }
 
-/// How many operands are queries, keys and values: 1 if they lie side by side.
+/// Number of operands that hold queries, keys and values: 1 if they are packed.
 fn primals(operands: &[TensorType]) -> usize {
     if operands.first().is_some_and(|ty| ty.rank() == 5) { 1 } else { 3 }
 }
 
 impl Sizes {
-    /// Those of the first operands of all ops of the family.
+    /// The extents, from the first operands of any op of the family.
     fn of(operands: &[TensorType]) -> Result<Self> {
         let help = "queries are [batch, positions, heads, width], keys and values alike; or all in one [batch, positions, 3, heads, width]";
         let packed = primals(operands) == 1;
@@ -190,17 +197,17 @@ impl Sizes {
 }
 
 impl Attention {
-    /// How many operands are queries, keys, values and the bias.
+    /// Number of operands that hold queries, keys, values and the bias.
     fn primals(&self, operands: &[TensorType]) -> usize {
         primals(operands) + usize::from(self.bias)
     }
 
-    /// The same attention's value or derivative.
+    /// The value or a derivative of the same attention.
     fn of_kind(self, kind: AttentionKind) -> Self {
         Attention { kind, ..self }
     }
 
-    /// The call that computes it, where there is one.
+    /// The call that computes it; `None` if there is none.
     fn call(&self, operands: &[TensorType]) -> Option<Call> {
         let sizes = Sizes::of(operands).expect("compute is asked for what infer takes");
         let backward = match self.kind {
@@ -237,7 +244,7 @@ fn op(op: &Op) -> Attention {
     *op
 }
 
-/// The tangent, an op of its own, in which tangents that are zero are zeros.
+/// The tangent, computed by an op of its own; absent tangents are materialised as zeros.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let tangents: Vec<Tensor> = (j.operands.iter().zip(j.tangents))
         .map(|(x, tangent)| tangent.clone().unwrap_or_else(|| x.zeros_like()))
@@ -246,14 +253,14 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     op(j.op).of_kind(AttentionKind::Jvp).apply(&operands).into_iter().map(Some).collect()
 }
 
-/// The cotangents, the other op.
+/// The cotangents: `vjp`, after ordinary ops for m.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let op = op(t.op);
     let primals = (t.operands.len() - 2) / 2;
     let known: Vec<&Tensor> = t.operands[..primals + 2].iter().map(|operand| operand.known()).collect();
     let (out, l) = (known[primals], known[primals + 1]);
     let c = t.cotangents[0].clone().unwrap_or_else(|| out.zeros_like());
-    // [B, T, N] as [B, N, T].
+    // [B, T, N] to [B, N, T].
     let weighed = c.convert(l.dtype()).scaled_by(&out.convert(l.dtype())).sum_axes(&[3]).permute(&[0, 2, 1]);
     let m = match &t.cotangents[1] {
         Some(cotangent) => weighed - cotangent,
@@ -354,7 +361,7 @@ impl Operation for Attention {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        // Examples of examples are examples.
+        // The batch axis is merged into the axis of examples.
         let example = &b.results[0].shape[0];
         let Some(merged) = b.size.checked_mul(example) else {
             return b.fail(
@@ -362,7 +369,8 @@ impl Operation for Attention {
                     .help("a number in place of one of the two dimension variables decides it"),
             );
         };
-        // The bias, and behind everything its tangent; they stay as they are if all examples have one.
+        // The operand numbers of the bias and of its tangent, which is the last operand. Both
+        // stay unbatched if all examples share them.
         let bias = if b.rank(0) == 5 { 1 } else { 3 };
         let tangent = (self.kind == AttentionKind::Jvp).then(|| b.operands.len() - 1);
         let biases: Vec<usize> =

@@ -1,5 +1,5 @@
-//! Elementwise ops of two operands of one type: one row of the table ([`table`]) is one op, with all its facets and its method
-//! of [`Tensor`].
+//! Elementwise ops of two operands of one type: one row of the table ([`table`]) is one op, with
+//! all its facets and its method of [`Tensor`].
 
 mod table;
 
@@ -114,7 +114,7 @@ fn bits_only<R: Real>(_: &R, _: &R) -> Result<R> {
     unreachable!("infer admits integers and bool only")
 }
 
-/// The one of two reals that comes `wanted` in order: NaN wins, and −0 is below +0.
+/// The lesser or greater of two reals, by `wanted`. NaN wins, and −0 is below +0.
 pub(super) fn extremum<R: Real>(x: &R, y: &R, wanted: Ordering) -> R {
     let first = match x.compare(y) {
         None => x.compare(x).is_none(),
@@ -124,7 +124,7 @@ pub(super) fn extremum<R: Real>(x: &R, y: &R, wanted: Ordering) -> R {
     if first { x.clone() } else { y.clone() }
 }
 
-/// `x` shifted by `by(x, y)`, or what `beyond` gives where y is no number of bits of the dtype.
+/// `by(y)` if y is a valid shift of the dtype, else `beyond`.
 fn shift(y: i64, dtype: DType, by: impl Fn(u32) -> i64, beyond: i64) -> i64 {
     u32::try_from(y).ok().filter(|y| *y < dtype.bits()).map_or(beyond, by)
 }
@@ -134,8 +134,8 @@ fn zero_extended(x: i64, dtype: DType) -> u64 {
     Scalar::from_i64(dtype, x).bits()
 }
 
-/// The tangent of an op that picks one of its operands, one side's part: all of `tangent` where `wins`, half of it where both
-/// are equal, nothing where `loses`.
+/// The part of one operand in the tangent of an op that picks an operand: zero where `loses`,
+/// half of `tangent` where `ties`, else `tangent`.
 fn picked(tangent: Option<&Tensor>, loses: Tensor, ties: &Tensor) -> Option<Tensor> {
     tangent.map(|t| {
         let half = t * 0.5;
@@ -143,7 +143,7 @@ fn picked(tangent: Option<&Tensor>, loses: Tensor, ties: &Tensor) -> Option<Tens
     })
 }
 
-/// The sum of those that are not zero.
+/// The sum; `None` is zero.
 pub(super) fn sum(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
@@ -151,7 +151,7 @@ pub(super) fn sum(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
     }
 }
 
-/// The cotangent `ct` for each operand that wants one, through `f(operand, ct)`.
+/// `f(operand, ct)` for each operand whose cotangent is wanted.
 fn each(t: &Transpose<'_>, f: impl Fn(usize, &Tensor) -> Tensor) -> Vec<Option<Tensor>> {
     let ct = t.cotangents[0].as_ref().expect("a transpose rule is called with a cotangent");
     t.operands.iter().enumerate().map(|(i, o)| o.is_linear().then(|| f(i, ct))).collect()

@@ -59,7 +59,8 @@ binary! {
         ),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], 0.5, 2.0))],
     }
-    /// The remainder of the division truncated towards zero, with the sign of x. Integers: x rem 0 is x.
+    /// The remainder of the division truncated towards zero, with the sign of x. Integers: x rem
+    /// 0 is x.
     Rem rem Number Expensive false {
         real: |x, y| {
             if x.compare(x).is_none() || y.is_zero() || y.compare(y).is_none() {
@@ -80,13 +81,14 @@ binary! {
         derivative: Derivative::Nonlinear(|j| scaled(
             j,
             |x, _, _| x.ones_like(),
-            // x = q · y + z with a whole q.
+            // x = q · y + z with an integer q.
             |x, y, z| -((x - z) / y).round(),
         )),
         samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
     }
-    /// The strong product: coefficient · tangent, but +0 wherever the tangent (the second operand) is zero, even against
-    /// an infinite or NaN coefficient. All jvp rules of elementwise ops scale tangents with it.
+    /// The strong product: coefficient · tangent, but +0 wherever the tangent (the second
+    /// operand) is zero, even against an infinite or NaN coefficient. All jvp rules of
+    /// elementwise ops scale tangents with it.
     MulZero mul_zero Float Cheap false {
         real: |x, y| Ok(if y.is_zero() { Real::from_i64(0) } else { x.mul(y) }),
         bits: floats_only,
@@ -98,7 +100,8 @@ binary! {
         },
         derivative: Derivative::LinearIn(
             &[0, 1],
-            // In the coefficient it is linear too, and constant where the tangent is zero: hence scaled twice.
+            // The op is linear in the coefficient, too, and constant where the tangent is zero.
+            // So both products are strong.
             |j| {
                 let (c, t) = (&j.operands[0], &j.operands[1]);
                 let first = j.tangents[0].as_ref().map(|dc| t.scaled_by(dc));
@@ -112,7 +115,8 @@ binary! {
         ),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
-    /// The greater; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the gradient.
+    /// The greater; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the
+    /// gradient.
     Max max Number Cheap true {
         real: |x, y| Ok(extremum(x, y, Ordering::Greater)),
         bits: |x, y, d| if compare_bits(x, y, d) == Ordering::Less { y } else { x },
@@ -128,7 +132,8 @@ binary! {
             (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
         ],
     }
-    /// The smaller; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the gradient.
+    /// The smaller; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the
+    /// gradient.
     Min min Number Cheap true {
         real: |x, y| Ok(extremum(x, y, Ordering::Less)),
         bits: |x, y, d| if compare_bits(x, y, d) == Ordering::Greater { y } else { x },
@@ -144,7 +149,8 @@ binary! {
             (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
         ],
     }
-    /// xʸ. The derivative with respect to x is 0 where y = 0, that with respect to y is 0 where x = 0 (0⁰ = 1 among them).
+    /// xʸ. The derivative with respect to x is 0 where y = 0, that with respect to y is 0 where x
+    /// = 0 (0⁰ = 1 among them).
     Pow pow Float Expensive false {
         real: |x, y| x.apply2(y, "pow", libm::pow),
         bits: floats_only,
@@ -228,7 +234,8 @@ binary! {
             (values(&[4], [-1i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
         ],
     }
-    /// x shifted right by y bits, its highest bit coming in (of unsigned dtypes too); nothing but that bit where y is not in 0..bits.
+    /// x shifted right by y bits, its highest bit coming in (of unsigned dtypes too); nothing but
+    /// that bit where y is not in 0..bits.
     ShiftRightArithmetic shift_right_arithmetic Integer Cheap false {
         real: bits_only,
         bits: |x, y, d| {

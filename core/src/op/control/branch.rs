@@ -1,4 +1,4 @@
-//! `cond` and `switch`: one region of several.
+//! `cond` and `switch`: run one of several regions.
 
 use super::{emit, samples};
 use crate::diagnostic::{Diagnostic, Result};
@@ -16,20 +16,22 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: what the first region gives for `%k…` if `%p` is true, else what the second gives.
+    /// `cond %p, %k… region (%k) { … } region (%k) { … }`: the results of the first region for
+    /// `%k…` if `%p` is true, else those of the second.
     ///
-    /// Only the region that is chosen runs.
+    /// Only the chosen region runs.
     Cond {}
 }
 
 attributes! {
-    /// `switch %i, %k… region (%k) { … } …`: what region i gives for `%k…`, where i, an i32, is clamped to the regions that there are.
+    /// `switch %i, %k… region (%k) { … } …`: the results of region i for `%k…`, where i, an i32,
+    /// is clamped to the existing regions.
     ///
-    /// Only the region that is chosen runs.
+    /// Only the chosen region runs.
     Switch {}
 }
 
-/// Checks the regions; the types of the results.
+/// Checks the regions and returns the types of the results.
 fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
     let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
     let Some((chooses, taken)) = operands.split_first() else {
@@ -62,7 +64,8 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result
     Ok(results)
 }
 
-/// A batch in which all examples choose alike takes one region; one in which they may differ runs all, and selects.
+/// If the selector is shared, one region runs. If it is batched, all regions run and the results
+/// are selected.
 fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
     let wanted = vec![RegionOutput::Batched; b.results.len()];
     let map = |region: &Region| Ok((b.map_region)(region, &b.batched[1..], &wanted)?.0);

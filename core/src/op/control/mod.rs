@@ -1,22 +1,23 @@
 //! Control flow: ops that run a region some number of times.
 //!
-//! A static graph need not freeze control flow out. Three constructs keep it in the graph, where it is typed, differentiated, mapped and
-//! planned like everything else:
+//! Three constructs keep control flow in the static graph, where it is typed, differentiated,
+//! mapped and planned like everything else:
 //!
 //! - [`Cond`] and [`Switch`] run one of several regions;
-//! - [`Scan`] runs a region a number of times that is known beforehand, handing *carries* from step to step, taking *slices* of stacked
-//!   operands and giving stacks of results;
+//! - [`Scan`] runs a region a number of times that is known in advance. It passes *carries* from
+//!   step to step, takes *slices* of stacked operands and gives stacks of results;
 //! - [`While`] runs a region as long as a condition holds.
 //!
-//! A region is closed: what it uses from outside is passed to it as an operand, behind all others, and the same at every step: a
-//! *capture*. The Rust API ([`crate::graph::control`]) makes captures of whatever a closure uses.
+//! A region is closed: each outside value that it uses is an operand, after all others, and the
+//! same at every step: a *capture*. The Rust API ([`crate::graph::control`]) makes captures of
+//! the values a closure uses.
 //!
-//! Loops that are written in other terms are made of these: a counted loop is a scan over the numbers of its steps, `map` a scan
-//! without carries, `fold` a scan without stacks.
+//! Other loops are expressed by these: a counted loop is a scan over the numbers of its steps,
+//! `map` a scan without carries, `fold` a scan without stacks.
 //!
-//! Passes and drivers that have to know what a region is to its equation ask [`super::Op::control`].
+//! Passes and drivers that need the role of a region in its equation ask [`super::Op::control`].
 
-/// The facets that all constructs have alike: they are run, differentiated and mapped by way of their regions.
+/// The facets common to all constructs, which run, differentiate and map their regions.
 macro_rules! by_regions {
     ($regions:expr) => {
         fn compute<'a>(
@@ -65,16 +66,16 @@ use crate::graph::tensor::Tensor;
 /// A construct of control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control<'a> {
-    /// Operand 0 chooses the region, which takes the other operands and gives the results.
+    /// Operand 0 chooses the region. The region takes the other operands and gives the results.
     Branch,
-    /// Steps whose number is known, or bounded.
+    /// A number of steps that is known, or bounded.
     Scan(&'a Scan),
     /// Steps until a condition fails.
     While(&'a While),
 }
 
 impl Op {
-    /// Which construct of control flow it is, if it is one.
+    /// The construct of control flow that the op is, if it is one.
     pub fn control(&self) -> Option<Control<'_>> {
         match self {
             Op::Cond(_) | Op::Switch(_) => Some(Control::Branch),
@@ -85,17 +86,19 @@ impl Op {
     }
 }
 
-/// What an input of a region is to the equation.
+/// The operand that an input of a region is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionInput {
     /// The operand of this number.
     Operand(usize),
-    /// What the operand of this number is at a step: its part, or what the steps before have made of it.
+    /// The value at a step of the operand of this number: its part, or the carry after the steps
+    /// before.
     AtStep(usize),
 }
 
 impl Op {
-    /// What input number `input` of region number `region` is, if that is the same whenever it runs.
+    /// The operand that input number `input` of region number `region` is, if it is the same in
+    /// every run.
     pub fn region_input(&self, operands: usize, region: usize, input: usize) -> Option<RegionInput> {
         let (first, steps) = match self {
             Op::Cond(_) | Op::Switch(_) => (1, 0),
@@ -105,9 +108,9 @@ impl Op {
             }
             Op::While(op) => (0, operands.checked_sub(op.captures)?),
             Op::Checkpoint(_) | Op::CustomVjp(_) if region == 0 => (0, 0),
-            // The rule takes the operands as well, then results and tangents.
+            // The inputs of the rule are the operands, then results and tangents.
             Op::CustomJvp(_) => (0, 0),
-            // In front is what the system or its solver is applied to.
+            // The first inputs are the vectors to which the system or its solver is applied.
             Op::CustomLinearSolve(solve) => {
                 let vectors = operands.checked_sub(solve.captures)?;
                 (Some(0).filter(|_| input >= vectors)?, 0)

@@ -1,4 +1,4 @@
-//! Which operand and which result of a loop is what.
+//! The roles of the operands and results of a loop.
 
 use super::{Scan, While};
 use crate::diagnostic::{Diagnostic, Result};
@@ -7,30 +7,30 @@ use crate::graph::Body;
 use crate::interpret::{Array, Cell, Cells, Real};
 use crate::ty::TensorType;
 
-/// The operands of a scan, or something that there is for each.
+/// The operands of a scan by role, or one item for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanParts<'a, T> {
-    /// How many steps are taken, if that is an operand.
+    /// The number of steps, if that is an operand.
     pub count: Option<&'a T>,
-    /// What is handed from step to step.
+    /// The values passed from step to step.
     pub carries: &'a [T],
-    /// Of which each step sees one part.
+    /// The stacks of which each step sees one part.
     pub slices: &'a [T],
-    /// What every step sees.
+    /// The values that every step sees.
     pub captures: &'a [T],
 }
 
-/// The operands of a while loop, or something that there is for each.
+/// The operands of a while loop by role, or one item for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WhileParts<'a, T> {
-    /// What is handed from step to step.
+    /// The values passed from step to step.
     pub carries: &'a [T],
-    /// What every step sees.
+    /// The values that every step sees.
     pub captures: &'a [T],
 }
 
 impl Scan {
-    /// The operands by what they are.
+    /// The operands, or one item for each, split by role.
     pub fn parts<'a, T>(&self, operands: &'a [T]) -> Result<ScanParts<'a, T>> {
         let fixed = usize::from(self.counted) + self.carries + self.captures;
         if operands.len() < fixed {
@@ -50,7 +50,7 @@ impl Scan {
 }
 
 impl While {
-    /// The operands by what they are.
+    /// The operands, or one item for each, split by role.
     pub fn parts<'a, T>(&self, operands: &'a [T]) -> Result<WhileParts<'a, T>> {
         let count = operands.len().checked_sub(self.captures).ok_or_else(|| {
             Diagnostic::new(format!("has {} operands, but {} captures", operands.len(), self.captures))
@@ -78,7 +78,8 @@ pub(super) fn part_of(whole: &TensorType, length: &Dim) -> Result<TensorType> {
     }
 }
 
-/// Checks a region's types: of its inputs, and of the outputs that are handed on. Gives the types of the other outputs.
+/// Checks the types of a region's inputs and of the outputs that are carries. Returns the types
+/// of the other outputs.
 pub(super) fn check_step(
     what: &str,
     region: &Body,
@@ -109,7 +110,7 @@ pub(super) fn part<R: Real>(whole: &Array<R>, index: usize) -> Result<Array<R>> 
     Ok(Array::new(whole.dtype, shape, cells))
 }
 
-/// A stack under construction: zeros where no step writes.
+/// A stack under construction: zeros where no step has written.
 pub(super) struct Stack<R> {
     ty: TensorType,
     cells: Cells<R>,
@@ -118,7 +119,7 @@ pub(super) struct Stack<R> {
 impl<R: Real> Stack<R> {
     /// A stack of a type without variables.
     ///
-    /// Error: there is not so much memory.
+    /// Errors: there is not enough memory.
     pub fn new(ty: &TensorType) -> Result<Self> {
         let zero = if ty.dtype.is_float() { Cell::Real(R::from_i64(0)) } else { Cell::Bits(0) };
         let count = ty.elements().expect("the interpreter runs bound functions only");
@@ -131,7 +132,7 @@ impl<R: Real> Stack<R> {
         self.cells[index * size..(index + 1) * size].clone_from_slice(&part.cells);
     }
 
-    /// The whole.
+    /// The complete stack.
     pub fn finish(self) -> Array<R> {
         Array::new(self.ty.dtype, self.ty.extents().expect("its type has no variables"), self.cells)
     }

@@ -1,4 +1,4 @@
-//! Samples of control flow: small loops that reach every kind of operand.
+//! Samples of control flow: small loops that cover every kind of operand.
 
 use super::{Cond, Scan, Switch, While};
 use crate::dim::Dim;
@@ -10,23 +10,23 @@ fn scan(length: i64, carries: usize, captures: usize) -> Scan {
     Scan { length: Dim::constant(length), carries, captures, reverse: false, counted: false, checkpoints: 0 }
 }
 
-/// A stack's part.
+/// The type of a part of a stack.
 fn part(ty: &TensorType) -> TensorType {
     ty.with_shape(ty.shape.get(1..).unwrap_or_default().to_vec())
 }
 
-/// c ← tanh(c·k + x), y = c·x; the new carry is not what is stacked.
+/// c ← tanh(c·k + x), y = c·x; the new carry differs from the stacked value.
 fn recurrence(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [c, x, k] = types else { return vec![] };
     vec![region(&[c.clone(), part(x), k.clone()], |v| vec![(&v[0] * &v[2] + &v[1]).tanh(), &v[0] * &v[1]])]
 }
 
-/// The same with the number of steps in front.
+/// The same, with the number of steps as first operand.
 fn counted(types: &[TensorType]) -> Vec<crate::graph::Region> {
     types.split_first().map_or_else(Vec::new, |(_, rest)| recurrence(rest))
 }
 
-/// Two carries, one an integer that counts, and no slices.
+/// Two carries, one of them an integer counter, and no slices.
 fn numbered(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [n, c] = types else { return vec![] };
     vec![region(&[n.clone(), c.clone()], |v| {
@@ -69,7 +69,7 @@ fn grows(types: &[TensorType]) -> Vec<crate::graph::Region> {
     ]
 }
 
-/// The same, with a stack of what was.
+/// The same, with a stack of squares of the old carry.
 fn remembers(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];

@@ -21,22 +21,24 @@ use crate::ty::TensorType;
 attributes! {
     /// `scan %c…, %x…, %k… {carries=1, captures=1, length=T} region (%c, %x, %k) { … }`
     ///
-    /// Runs the region for each of the steps 0, 1, …, T − 1: step t takes the carries as the step before left them (`%c` at first),
-    /// part t of each sliced operand along its first axis, and the captures, and gives the carries for the next step, and parts t of the stacks.
-    /// Results are the carries after the last step, then the stacks, whose first extent is T.
+    /// Runs the region for each of the steps 0, 1, …, T − 1. Step t takes the carries of the step
+    /// before (`%c` at first), part t of each sliced operand along its first axis, and the
+    /// captures. It gives the carries for the next step, and parts t of the stacks. Results are
+    /// the carries after the last step, then the stacks, whose first extent is T.
     Scan {
-        /// The number of steps, T: the first extent of what is sliced and stacked.
+        /// The number of steps, T: the first extent of slices and stacks.
         length: Dim,
-        /// How many operands are handed from step to step.
+        /// Number of operands passed from step to step.
         carries: usize,
-        /// How many of the last operands every step sees.
+        /// Number of last operands that every step sees.
         captures: usize = 0,
-        /// The steps are taken from T − 1 to 0.
+        /// Whether the steps run from T − 1 to 0.
         reverse: bool = false,
-        /// The first operand, an i32 clamped to 0..=T, says how many steps are taken: those below it. Parts of stacks of steps that are not taken are 0.
+        /// Whether the first operand, an i32 clamped to 0..=T, is the number of steps: only steps
+        /// below it run. Parts of stacks of steps that do not run are 0.
         counted: bool = false,
-        /// Reverse mode keeps the carries of at most so many steps, and computes the others again from them, as seldom as can be; 0: it keeps
-        /// what each step has to remember.
+        /// Reverse mode keeps the carries of at most this many steps and recomputes the others
+        /// from them with the fewest step evaluations. 0: it keeps the residuals of each step.
         checkpoints: usize = 0,
     }
 }
@@ -102,7 +104,7 @@ impl Scan {
         if let (Some(count), Some(true)) = (parts.count, flags.count) {
             return self.batched_count(b, count);
         }
-        // A carry is batched once it depends on what is batched.
+        // A carry is batched once it depends on a batched value.
         let mut carried = flags.carries.to_vec();
         let (region, made) = loop {
             let taken = [carried.as_slice(), flags.slices, flags.captures].concat();
@@ -135,7 +137,8 @@ impl Scan {
         Ok(results.iter().enumerate().map(result).collect())
     }
 
-    /// Where the number of steps differs from example to example, all steps are taken, and those that are too many change nothing.
+    /// If the number of steps differs between examples, all steps run, and the excess ones change
+    /// nothing.
     fn batched_count(&self, b: &Batch<'_>, count: &Tensor) -> Result<Vec<Tensor>> {
         let parts = self.parts(b.operands)?;
         let Some(scope) = Scope::current() else {
@@ -168,7 +171,8 @@ impl Scan {
             return Err(error.clone());
         }
         let mut body = region.close(&outputs)?.body;
-        // Behind the explicit inputs there is nothing; the number and the counts change places with the captures.
+        // The region has no implicit inputs. The number of the step moves in front of the
+        // captures.
         let captures = parts.captures.len();
         let (number, counts) = (body.inputs[flags.len()], body.inputs[flags.len() + 1]);
         body.inputs.truncate(flags.len());

@@ -1,4 +1,4 @@
-//! `while`: a region as long as a condition holds.
+//! `while`: a region that runs as long as a condition holds.
 
 use super::parts::{Stack, check_step, stacked};
 use super::{emit, samples};
@@ -21,27 +21,29 @@ use crate::ty::TensorType;
 attributes! {
     /// `while %c…, %k… {captures=1, max_steps=100} region (%c, %k) -> bool[] region (%c, %k) { … }`
     ///
-    /// As long as the first region, the condition, gives true for the carries and the captures, the second takes a step: it gives the next carries,
-    /// and parts of stacks. Results are the carries when the condition fails, or `max_steps` steps have been taken; then the stacks, which are 0
-    /// behind the last step.
+    /// As long as the first region, the condition, gives true for the carries and the captures,
+    /// the second takes a step: it gives the next carries, and parts of stacks. Results are the
+    /// carries when the condition fails or `max_steps` steps have been taken, then the stacks,
+    /// which are 0 after the last step.
     ///
-    /// Reverse mode needs to keep something of each step, so it needs `max_steps`, or `checkpoints`; stacks need `max_steps`.
+    /// Reverse mode keeps residuals of each step, so it needs `max_steps`, or `checkpoints`.
+    /// Stacks need `max_steps`.
     While {
-        /// How many of the last operands every step sees.
+        /// Number of last operands that every step sees.
         captures: usize = 0,
-        /// At most so many steps are taken; without it, 2³¹ − 1.
+        /// Bound of the number of steps; absent: 2³¹ − 1.
         max_steps: Option<Dim> = None,
-        /// Reverse mode keeps the carries of at most so many steps, and computes the others again from them, as seldom as can be; 0: it keeps
-        /// what each step has to remember.
+        /// Reverse mode keeps the carries of at most this many steps and recomputes the others
+        /// from them with the fewest step evaluations. 0: it keeps the residuals of each step.
         checkpoints: usize = 0,
     }
 }
 
 impl While {
-    /// The greatest number of steps without a bound of the user's: steps are counted in i32.
+    /// The largest number of steps without `max_steps`: steps are counted in i32.
     pub const LIMIT: u64 = i32::MAX as u64;
 
-    /// The greatest number of steps, without dimension variables.
+    /// The largest number of steps, if it has no dimension variables.
     pub fn limit(&self) -> u64 {
         let steps = self.max_steps.as_ref().and_then(Dim::as_constant);
         steps.map_or(Self::LIMIT, |steps| u64::try_from(steps).unwrap_or(0).min(Self::LIMIT))
@@ -138,7 +140,8 @@ impl While {
         Ok(self.results(b, count, &results, &made))
     }
 
-    /// Where examples stop at different steps, steps are taken until the last one stops, and change only those that go on.
+    /// If examples stop at different steps, the loop runs until the last one stops, and a step
+    /// changes only the examples still running.
     fn batched_condition(&self, b: &Batch<'_>) -> Result<Vec<Tensor>> {
         let flags = self.parts(b.batched)?;
         let count = flags.carries.len();

@@ -1,9 +1,12 @@
-//! Convolutions of a batch: the batch axis becomes part of an axis that a convolution has anyway.
+//! Convolutions of a batch: the batch axis is merged into an axis of the convolution.
 //!
-//! Images for one filter are more images: the axis joins that of the batch. Filters for one image are more filters: it joins the output
-//! features. Of both, each example is a group of its own: a *grouped* convolution has no product between groups. Axes are joined with
-//! the examples outside, so that groups of features are those of the examples, in order. Where the convolution itself has groups and the
-//! examples share an operand, the examples stand within each group, since groups of one operand meet those of the other.
+//! Batched images for one filter are more images: the axis merges with that of the batch. Batched
+//! filters for one image are more filters: it merges with the output features. If both are
+//! batched, each example is a group: a *grouped* convolution has no product between groups. The
+//! examples are the outer part of a merged axis, so that groups of features are those of the
+//! examples, in order. Where the convolution itself has groups and the examples share an operand,
+//! the examples are merged within each group, since group g of one operand meets group g of the
+//! other.
 
 use super::{ConvGeneralDilated, group_of};
 use crate::diagnostic::Diagnostic;
@@ -11,7 +14,8 @@ use crate::dim::Dim;
 use crate::graph::tensor::Tensor;
 use crate::op::batch::{Batch, moved, to_front};
 
-/// Joins the batch axis of `x`, which is in front, with axis `axis` of an example, within each of `groups` of it.
+/// Merges the batch axis of `x`, which is in front, with axis `axis` of an example, within each
+/// of the `groups` of that axis.
 fn join(x: &Tensor, axis: usize, groups: &Dim, size: &Dim) -> Option<Tensor> {
     let mut shape = x.shape()[1..].to_vec();
     let one_group = group_of(&shape[axis], groups)?;
@@ -21,7 +25,7 @@ fn join(x: &Tensor, axis: usize, groups: &Dim, size: &Dim) -> Option<Tensor> {
     Some(moved(&x.reshape(split), 0, axis + 1).reshape(shape))
 }
 
-/// Undoes [`join`] for a result of which one example has shape `example`.
+/// The inverse of [`join`] for a result whose examples have shape `example`.
 fn part(y: &Tensor, axis: usize, groups: &Dim, size: &Dim, example: &[Dim]) -> Option<Tensor> {
     let one_group = group_of(&example[axis], groups)?;
     let mut split = example.to_vec();
@@ -30,7 +34,7 @@ fn part(y: &Tensor, axis: usize, groups: &Dim, size: &Dim, example: &[Dim]) -> O
     Some(to_front(&y.reshape(split), axis + 1).reshape(shape))
 }
 
-/// Both operands in groups, one for each example and each group of its own.
+/// Both operands batched: one group for each example and each group of the convolution.
 fn grouped(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
     let (specs, one) = (op.specs(), Dim::constant(1));
     let count = op.groups().checked_mul(b.size)?;
@@ -43,7 +47,8 @@ fn grouped(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
     part(&Tensor::apply(op, &[&x, &w]), specs.out[1], &one, b.size, &b.results[0].shape)
 }
 
-/// One operand for all, within the groups that there are. Images of a batch in groups come out with the examples outside.
+/// One operand shared, within the groups of the convolution. In the result of batched images in
+/// groups, the examples are the outer part.
 fn shared(op: &ConvGeneralDilated, b: &Batch<'_>) -> Option<Tensor> {
     let (specs, one) = (op.specs(), Dim::constant(1));
     let (x, w, example) = (&b.operands[0], &b.operands[1], &b.results[0].shape);

@@ -1,9 +1,12 @@
-//! `conv_general_dilated`: convolutions over 1 to 3 axes, with strides, paddings, dilations of both operands and groups.
+//! `conv_general_dilated`: convolutions over 1 to 3 axes, with strides, paddings, dilations of
+//! both operands and groups.
 //!
-//! The three layouts are permutations as in `jax.lax`: of the left operand (batch, feature, spatial…), of the right one (output
-//! feature, input feature, spatial…), and of the result (batch, feature, spatial…); each says on which axis of the array what lies.
-//! Without them all three have their channels last (`NHWC`, `HWIO`, `NHWC`), which is how [`Call::Convolution`] wants them. The cotangent of a
-//! filter of that layout is such a call too, of another [`Direction`]; all other layouts are permuted.
+//! The three layouts are permutations as in `jax.lax`: of the left operand (batch, feature,
+//! spatial…), of the right one (output feature, input feature, spatial…), and of the result
+//! (batch, feature, spatial…). Entry i is the array axis of role i. The default is channels last
+//! for all three (`NHWC`, `HWIO`, `NHWC`), the layout of [`Call::Convolution`]. The cotangent of
+//! a filter of that layout is such a call too, of another [`Direction`]; all other layouts are
+//! permuted.
 
 mod batch;
 mod samples;
@@ -27,16 +30,20 @@ use crate::ty::TensorType;
 attributes! {
     /// `conv_general_dilated %x, %w {padding=[[1,1]], stride=[2]}`:
     ///
-    /// `result[b, o, c] = Σ_{k, i} x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, c]`, where a term counts only if
-    /// the division is exact and the position lies in the operand. Halves are accumulated in f32.
+    /// `result[b, o, c] = Σ_{k, i} x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] ·
+    /// w[k, i, c]`, where a term counts only if the division is exact and the position lies in
+    /// the operand. Halves are accumulated in f32.
     ConvGeneralDilated {
-        /// Distance of windows, for each spatial axis.
+        /// Distance between neighbouring windows, for each spatial axis.
         stride: Vec<usize>,
-        /// Padding before and behind, for each spatial axis; negative crops. It counts in the dilated operand.
+        /// Padding before and after, for each spatial axis of the dilated operand; negative
+        /// crops.
         padding: Vec<(Dim, Dim)>,
-        /// Distance of neighbours of the left operand, for each spatial axis; empty: 1.
+        /// Distance between neighbours in the dilated left operand, for each spatial axis; empty:
+        /// 1.
         lhs_dilation: Vec<usize> = vec![],
-        /// Distance of neighbours of the right operand, for each spatial axis; empty: 1.
+        /// Distance between neighbours in the dilated right operand, for each spatial axis;
+        /// empty: 1.
         rhs_dilation: Vec<usize> = vec![],
         /// Groups of features: group g of the input gives group g of the output features.
         feature_group_count: Dim = Dim::constant(1),
@@ -44,12 +51,15 @@ attributes! {
         batch_group_count: Dim = Dim::constant(1),
         /// Axes of the left operand: batch, feature, spatial…; empty: channels last.
         lhs_spec: Vec<usize> = vec![],
-        /// Axes of the right operand: output feature, input feature, spatial…; empty: channels last.
+        /// Axes of the right operand: output feature, input feature, spatial…; empty: channels
+        /// last.
         rhs_spec: Vec<usize> = vec![],
         /// Axes of the result: batch, feature, spatial…; empty: channels last.
         out_spec: Vec<usize> = vec![],
-        /// Dtype of the result, lax' `preferred_element_type`: the operands', or one that is not narrower, to which operands are then converted first.
-        /// Of floats it is a float, of signed integers a signed one or a float, of unsigned integers and bools any number; bools must have one.
+        /// Dtype of the result, lax' `preferred_element_type`. The operands are converted to it
+        /// first. It is by default the operands' dtype and is never narrower: for floats a float,
+        /// for signed integers a signed integer or a float, for unsigned integers and bools any
+        /// number. For bools it is required.
         result: Option<DType> = None,
     }
 }
@@ -70,7 +80,8 @@ impl Specs {
         Specs { lhs: image.clone(), rhs, out: image }
     }
 
-    /// Those of the cotangent of a filter, where image, filter and result have their channels last: see [`transpose`].
+    /// The layouts of the cotangent of a filter, where image, filter and result have their
+    /// channels last: see [`transpose`].
     fn of_filter_gradient(spatial: usize) -> Self {
         let Specs { lhs, rhs, out } = Specs::canonical(spatial);
         let swapped = |spec: Vec<usize>| transpose::swapped(&spec);
@@ -78,7 +89,7 @@ impl Specs {
     }
 }
 
-/// Extent with `dilation − 1` holes between neighbours; nothing on overflow.
+/// Extent with `dilation − 1` holes between neighbours; `None` on overflow.
 fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
     if extent.as_constant() == Some(0) {
         return Some(Dim::constant(0));
@@ -87,12 +98,13 @@ fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
     extent.checked_scale(dilation)?.checked_add(&Dim::constant(1 - dilation))
 }
 
-/// `dim / groups`, if it is exact.
+/// `dim / groups`; `None` if it is not exact.
 fn group_of(dim: &Dim, groups: &Dim) -> Option<Dim> {
     dim.checked_exact_div(groups)
 }
 
-/// Splits axis `from` into `groups` and the rest, and merges the groups, as the outer part, into axis `into`.
+/// Splits axis `from` into `groups` and the rest, and merges the groups, as the outer part, into
+/// axis `into`.
 fn regroup(x: &Tensor, from: usize, into: usize, groups: &Dim) -> Tensor {
     if x.error().is_some() {
         return x.clone();
@@ -130,7 +142,7 @@ impl ConvGeneralDilated {
         }
     }
 
-    /// How many groups there are, of features or of the batch.
+    /// Number of groups, of features or of the batch.
     fn groups(&self) -> &Dim {
         if self.batch_group_count == Dim::constant(1) {
             &self.feature_group_count
@@ -162,7 +174,7 @@ impl ConvGeneralDilated {
         }
     }
 
-    /// Extent of the result along spatial axis `i`; an error says why it is not known.
+    /// Extent of the result along spatial axis `i`. Errors: it is not known, and why.
     fn output(&self, i: usize, input: &Dim, filter: &Dim) -> Result<Dim> {
         let overflow = || Diagnostic::new(format!("the extents along spatial axis {i} overflow"));
         let window = dilated(filter, self.rhs_dilation(i)).ok_or_else(overflow)?;
@@ -269,7 +281,7 @@ impl Operation for ConvGeneralDilated {
             shape[specs.out[2 + i]] = self.output(i, input, filter)?;
         }
         let result = TensorType { dtype, shape };
-        // Strides, dilations and paddings that no arithmetic of positions holds.
+        // Strides, dilations and paddings that overflow the arithmetic of positions.
         if let Some(call) = self.call(x, w, &result) {
             Call::Convolution(call).verify()?;
         }
@@ -292,7 +304,7 @@ impl Operation for ConvGeneralDilated {
             .collect();
         let (inputs, outputs) = (w.shape[specs.rhs[1]], w.shape[specs.rhs[0]]);
         let kernel: Vec<usize> = specs.rhs[2..].iter().map(|a| w.shape[*a]).collect();
-        // Without input features there is nothing to add, however many taps there are.
+        // Without input features every sum is empty, however many taps there are.
         let taps: usize = if inputs == 0 { 0 } else { kernel.iter().product() };
         let count = |groups: &Dim| groups.as_extent().expect("the interpreter runs bound functions only");
         let (feature_groups, batch_groups) =
@@ -353,12 +365,13 @@ impl Operation for ConvGeneralDilated {
             return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
         }
         Compute::Decompose(Box::new(move |tensors| {
-            // From the given axes to (batch, spatial…, feature) and (spatial…, input feature, output feature).
+            // From the given axes to (batch, spatial…, feature) and (spatial…, input feature,
+            // output feature).
             let image = |s: &[usize]| [&s[..1], &s[2..], &s[1..2]].concat();
             let mut x = tensors[0].permute(&image(&specs.lhs));
             let w = tensors[1].permute(&[&specs.rhs[2..], &specs.rhs[1..2], &specs.rhs[..1]].concat());
             if self.batch_group_count != Dim::constant(1) {
-                // Groups of the batch are groups of features once they stand side by side.
+                // Groups of the batch, merged into the feature axis, are groups of features.
                 x = regroup(&x, 0, n + 1, &self.batch_group_count);
             }
             let conv = ConvGeneralDilated {
@@ -401,7 +414,8 @@ impl Operation for ConvGeneralDilated {
 }
 
 impl ConvGeneralDilated {
-    /// The call, for operands that are brought to channels last and to groups of features; nothing if a dimension is variable.
+    /// The call, for operands with channels last and groups of features only; `None` if a
+    /// dimension is variable.
     fn call(&self, x: &TensorType, w: &TensorType, y: &TensorType) -> Option<call::Convolution> {
         let specs = self.specs();
         let extent = |ty: &TensorType, axis: usize| ty.shape[axis].as_extent();
@@ -430,8 +444,9 @@ impl ConvGeneralDilated {
     }
 }
 
-/// A convolution with the layouts of a filter's cotangent as the call that says so. What it calls its batch are the image's channels, its
-/// input channels are the images, and its filter is the result's cotangent, whose holes are the strides.
+/// A convolution with the layouts of a filter's cotangent, as the call for it. Its batch are the
+/// image's channels, its input channels are the images, and its filter is the result's cotangent,
+/// whose holes are the strides.
 fn of_filter_gradient(found: call::Convolution) -> call::Convolution {
     let turned = |w: Window| Window {
         filter: w.output,

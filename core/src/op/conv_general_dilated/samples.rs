@@ -1,4 +1,4 @@
-//! Convolutions to test with: every attribute alone and several together.
+//! Sample convolutions: every attribute alone and several together.
 
 use super::ConvGeneralDilated;
 use crate::dim::Dim;
@@ -145,7 +145,8 @@ pub(super) fn samples() -> Vec<Sample> {
             &[2, 2, 2, 3, 4],
             &[4, 2, 2, 2, 1],
         ),
-        // A window that does not fit: no result. A filter beyond what padding leaves.
+        // A window that does not fit: no result. A filter larger than the operand with its
+        // padding.
         sample(line.clone(), &[1, 2, 1], &[3, 1, 1]),
         sample(ConvGeneralDilated { padding: padding(&[(-2, -2)]), ..line.clone() }, &[1, 4, 1], &[1, 1, 1]),
         // Results of other dtypes than the operands'.

@@ -1,14 +1,17 @@
 //! The transposed convolutions, which are convolutions again.
 //!
-//! Along one axis, with everything counted in dilated positions, `y[o] = Σ_k x̂[o·s + k·r − low] · w[k]` for x̂ = x with holes of
-//! `d`. A position p of x meets output o under tap k if `p·d = o·s + k·r − low`. With the taps in reverse, `k = K − 1 − k'`, that is
-//! `o·s = p·d + k'·r − ((K − 1)·r − low)`: x's cotangent is y's cotangent with holes of `s`, convolved in steps of `d` with the reversed
-//! filter, whose holes are `r`, and padded by `(K − 1)·r − low` before. And for a tap k, `Σ_o x̂[k·r + o·s − low] · ct[o]`: the filter's
-//! cotangent is x with holes of `d` convolved in steps of `r` with y's cotangent as the filter, whose holes are `s`, and padded by
-//! `low` before; batch and features change places. Padding behind is what makes the extents come out.
+//! Along one axis, in dilated positions, `y[o] = Σ_k x̂[o·s + k·r − low] · w[k]` for x̂ = x with
+//! holes of `d`. A position p of x meets output o under tap k if `p·d = o·s + k·r − low`. With
+//! the taps in reverse, `k = K − 1 − k'`, that is `o·s = p·d + k'·r − ((K − 1)·r − low)`: x's
+//! cotangent is y's cotangent with holes of `s`, convolved in steps of `d` with the reversed
+//! filter, whose holes are `r`, and padded by `(K − 1)·r − low` before. For a tap k, the filter's
+//! cotangent is `Σ_o x̂[k·r + o·s − low] · ct[o]`: x with holes of `d` convolved in steps of `r`
+//! with y's cotangent as the filter, whose holes are `s`, and padded by `low` before; batch and
+//! features change places. The padding after is chosen so that the extents match.
 //!
-//! Groups of features are groups of features of x's transposed convolution, and groups of the batch in the filter's; groups of the
-//! batch are groups of features in both, after which x's features are taken apart into the batch.
+//! Groups of features are groups of features of x's transposed convolution, and groups of the
+//! batch in the filter's. Groups of the batch are groups of features in both; x's features are
+//! then split into the batch.
 
 use super::{ConvGeneralDilated, dilated, regroup};
 use crate::diagnostic::Diagnostic;
@@ -17,12 +20,13 @@ use crate::graph::tensor::Tensor;
 use crate::op::Op;
 use crate::op::derivative::Transpose;
 
-/// Batch and feature swapped.
+/// The layout with batch and feature swapped.
 pub(super) fn swapped(spec: &[usize]) -> Vec<usize> {
     [&spec[1..2], &spec[..1], &spec[2..]].concat()
 }
 
-/// The padding behind with which a convolution's result has extent `output`: what is missing from `(output − 1)·step + window`.
+/// The padding after with which a convolution's result has extent `output`: the rest up to
+/// `(output − 1)·step + window`.
 fn behind(output: &Dim, step: usize, window: &Dim, input: &Dim, before: &Dim) -> Option<Dim> {
     dilated(output, step)?
         .checked_add(window)?
@@ -34,13 +38,14 @@ fn behind(output: &Dim, step: usize, window: &Dim, input: &Dim, before: &Dim) ->
 pub(super) fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let Op::ConvGeneralDilated(op) = t.op else { unreachable!("the rule of conv_general_dilated") };
     let Some(ct) = &t.cotangents[0] else { return vec![None, None] };
-    // Where there is no window, or no operand, nothing flows.
+    // If the result or an operand is empty, all cotangents are zero.
     let empty = |shape: &[Dim]| shape.iter().any(|d| d.as_constant() == Some(0));
     if empty(ct.shape()) || t.operands.iter().any(|o| empty(&o.ty().shape)) {
         return vec![None, None];
     }
     let overflow = || ct.fail(Diagnostic::new("the extents of a transposed convolution overflow"));
-    // A wider result has a wider cotangent: widen the known operand, narrow what comes out.
+    // A wider result has a wider cotangent: widen the known operand, narrow the operand's
+    // cotangent.
     let (dtype, wide) = (t.operands[0].ty().dtype, ct.dtype());
     let lhs = |w: &Tensor| {
         let found = op.transpose_lhs(ct, &w.convert(wide), &t.operands[0].ty().shape);

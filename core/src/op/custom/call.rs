@@ -17,12 +17,12 @@ use crate::ty::TensorType;
 attributes! {
     /// `call %x… {function=@f} region`: the results of the region for the operands.
     ///
-    /// An opaque function has no derivative: differentiating through it is an error, and a result that depends on it must be cut off by
-    /// `stop_gradient`, or the function be given a rule.
+    /// An opaque function has no derivative: differentiating through it is an error. A result
+    /// that depends on it must be cut off by `stop_gradient`, or the function needs a rule.
     FunctionCall {
         /// The function's name.
         function: FunctionName,
-        /// Whether it is refused to look inside when differentiating.
+        /// Whether differentiating the region is an error.
         opaque: bool = false,
     }
 }
@@ -100,7 +100,8 @@ pub(super) fn batch_region(op: impl Into<Op>, b: &Batch<'_>) -> Vec<Tensor> {
     match (b.map_region)(region, b.batched, &vec![RegionOutput::AsItIs; region.outputs.len()]) {
         Ok((region, batched)) => {
             let results = b.with_regions(op, Ok(vec![region]));
-            // What no example matters to is computed once, and repeated outside.
+            // An output that depends on no batched value is computed once, and repeated after the
+            // op.
             results
                 .iter()
                 .zip(batched)
@@ -120,7 +121,7 @@ impl Op {
         }
     }
 
-    /// Calls the function another name.
+    /// Renames the called function.
     pub(crate) fn set_callee(&mut self, name: FunctionName) {
         if let Op::FunctionCall(call) = self {
             call.function = name;

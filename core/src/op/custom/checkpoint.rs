@@ -1,4 +1,5 @@
-//! `checkpoint`: a function of which reverse mode keeps little; and the two ops that go with it.
+//! `checkpoint`: a function whose values reverse mode mostly recomputes; and the two ops that
+//! belong to it.
 
 use super::call::batch_region;
 use super::{FunctionName, inputs, outputs, region_count, same_types};
@@ -14,16 +15,16 @@ use crate::op::sample::{Sample, floats, region, values};
 use crate::op::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
 use crate::ty::TensorType;
 
-/// What reverse mode keeps of the values in a checkpointed function.
+/// The values of a checkpointed function that reverse mode keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Keep {
-    /// Nothing: all is computed again from the function's arguments.
+    /// Nothing: all values are recomputed from the function's arguments.
     Nothing,
-    /// Results of matrix products and convolutions, which are the dearest to compute.
+    /// Results of matrix products and convolutions, which cost most to compute.
     Dots,
     /// Values with one of the given names ([`CheckpointName`]).
     Names,
-    /// Everything that is needed but values with one of the given names.
+    /// All needed values except those with one of the given names.
     AllButNames,
 }
 
@@ -62,11 +63,12 @@ impl Field for Keep {
 attributes! {
     /// `checkpoint %x… {keep="dots"} region`: the results of the region for the operands.
     ///
-    /// A derivative in reverse mode keeps the operands and what `keep` says, and computes all else again when it is needed.
+    /// A derivative in reverse mode keeps the operands and the values selected by `keep`, and
+    /// recomputes all others when they are needed.
     Checkpoint {
-        /// What is kept of what the region computes.
+        /// The kept values of the region.
         keep: Keep = Keep::Nothing,
-        /// The names that `keep` speaks of.
+        /// The names for `keep`.
         names: Vec<String> = vec![],
         /// The function's name, if it has one.
         function: FunctionName = FunctionName::default(),
@@ -94,14 +96,16 @@ impl Checkpoint {
         Self::policy(Keep::Names, names)
     }
 
-    /// Keeps whatever is needed but the values with these names.
+    /// Keeps all needed values except those with these names.
     pub fn all_but_names(names: &[&str]) -> Self {
         Self::policy(Keep::AllButNames, names)
     }
 
-    /// The values of the region that are kept, as far as a derivative needs them; each once, in the order of their definition.
+    /// The values of the region that are kept if a derivative needs them; each once, in the order
+    /// of their definition.
     pub fn kept(&self, region: &Body) -> Vec<ValueId> {
-        // What is named is the value itself; the named one is a copy, which is made again.
+        // The name applies to the operand of `checkpoint_name`. Its result is a copy, which is
+        // recomputed.
         let named = |equation: &Equation| match &equation.op {
             Op::CheckpointName(op) => self.names.contains(&op.name),
             _ => false,
@@ -194,7 +198,7 @@ impl Operation for Checkpoint {
 }
 
 attributes! {
-    /// `checkpoint_name %x {name="h"}`: x, under a name that a `checkpoint` around it may speak of.
+    /// `checkpoint_name %x {name="h"}`: x, under a name that an enclosing `checkpoint` may use.
     CheckpointName {
         /// The name.
         name: String,
@@ -202,9 +206,10 @@ attributes! {
 }
 
 attributes! {
-    /// `optimization_barrier %x`: x, of which no pass knows that it is x.
+    /// `optimization_barrier %x`: x, but no pass treats it as equal to x.
     ///
-    /// What is computed from it is not taken for what is computed from x, so a value that is computed again on purpose stays so.
+    /// Values computed from the result are not merged with values computed from x, so a
+    /// deliberately recomputed value stays recomputed.
     OptimizationBarrier {}
 }
 

@@ -15,14 +15,16 @@ use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `custom_jvp %x…, %c… {captures=…, function=@f} region region`: results y = f(x, c) by the first region; their tangents by the second.
+    /// `custom_jvp %x…, %c… {captures=…, function=@f} region region`: results y = f(x, c) by the
+    /// first region; their tangents by the second.
     ///
-    /// The second region takes x, c, the results y, and a tangent for each float among x; it gives a tangent for each float among y. It
-    /// must be linear in the tangents for reverse mode to exist.
+    /// The second region takes x, c, the results y, and a tangent for each float among x. It
+    /// gives a tangent for each float among y. Reverse mode requires it to be linear in the
+    /// tangents.
     CustomJvp {
-        /// How many of the last operands are captured values, constant to the rule.
+        /// Number of last operands that are captures, constant to the rule.
         captures: usize = 0,
-        /// What errors call it.
+        /// The function's name in errors.
         function: FunctionName = FunctionName::default(),
     }
 }
@@ -71,7 +73,8 @@ impl Operation for CustomJvp {
             let outputs = vec![RegionOutput::Batched; region.outputs.len()];
             (b.map_region)(region, inputs, &outputs).map(|(region, _)| region)
         };
-        // The rule takes the operands, the results, and a tangent for each float among the arguments, batched as it is.
+        // The rule takes the operands, the results, and a tangent for each float argument,
+        // batched if the argument is.
         let arguments = b.operands.len() - self.captures;
         let tangents = (0..arguments).filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]);
         let results = std::iter::repeat_n(true, b.results.len());
@@ -90,7 +93,7 @@ impl Operation for CustomJvp {
 
     fn entries() -> Vec<Entry> {
         let op = |captures| CustomJvp { captures, function: FunctionName("f".into()) };
-        // y = x·exp(c), with the derivative that it has.
+        // y = x·exp(c), with its true derivative.
         let regions = |types: &[TensorType]| {
             let [x, c] = types else { return vec![] };
             let rule = region(&[x.clone(), c.clone(), x.clone(), x.clone()], |v| {

@@ -1,9 +1,10 @@
-//! `custom_linear_solve`: the solution of a linear system, by a solver that is not looked into.
+//! `custom_linear_solve`: the solution of a linear system by a user-defined solver.
 //!
-//! The solution of A(k)·x = b is a function of b and k whatever the solver does, so its derivative follows from the system alone:
-//! A·ẋ = ḃ − Ȧ·x. That is a system with the same map, and the same solver serves it. In b the solution is linear, with the transpose that
-//! the transposed solver computes. So a solver may be a loop of any number of steps, may look at residuals and stop, and nothing
-//! of it is remembered: what reverse mode keeps is x.
+//! The solution of A(k)·x = b is a function of b and k, independent of the solver, so its
+//! derivative follows from the system alone: A·ẋ = ḃ − Ȧ·x. This is a system with the same map,
+//! and the same solver serves it. The solution is linear in b; the transposed solver computes the
+//! transpose. So a solver may be a loop of any number of steps and may stop by its residuals, and
+//! reverse mode keeps none of its values: it keeps only x.
 
 use super::{arguments, inputs, outputs, same_types};
 use crate::diagnostic::{Diagnostic, Result};
@@ -21,13 +22,15 @@ use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `custom_linear_solve %b…, %k… {captures=1, symmetric=true} region region [region region]`: x with A(k)·x = b.
+    /// `custom_linear_solve %b…, %k… {captures=1, symmetric=true} region region [region region]`:
+    /// x with A(k)·x = b.
     ///
-    /// The regions take values of the types of b, then k, and give values of the types of b: the first A·x, the second the solution for a right-hand
-    /// side. The third and fourth are the same for Aᵀ; a *symmetric* map is its own transpose, and has two regions only. A map with two
-    /// regions that is not symmetric has a forward mode, and no reverse mode.
+    /// The regions take values of the types of b, then k, and give values of the types of b: the
+    /// first A·x, the second the solution for a right-hand side. The third and fourth are the
+    /// same for Aᵀ. A *symmetric* map is its own transpose, and has two regions only. A map with
+    /// two regions that is not symmetric has a forward mode, and no reverse mode.
     CustomLinearSolve {
-        /// How many of the last operands are captured values, such as the coefficients of the map.
+        /// Number of last operands that are captures, such as the coefficients of the map.
         captures: usize = 0,
         /// Whether the map is its own transpose.
         symmetric: bool = false,
@@ -35,7 +38,7 @@ attributes! {
 }
 
 impl CustomLinearSolve {
-    /// The op and regions that solve the transposed system, if it is known how.
+    /// The regions that solve the transposed system, if they are known.
     pub fn transposed<'a>(&self, regions: &'a [Region]) -> Option<Vec<&'a Region>> {
         match regions {
             [map, solve] if self.symmetric => Some(vec![map, solve]),
@@ -96,7 +99,8 @@ impl Operation for CustomLinearSolve {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        // Each example is a system of its own; a right-hand side that all share has a solution for each of the maps.
+        // Each example is a system of its own. A shared right-hand side has a solution for each
+        // of the maps.
         let count = b.operands.len() - self.captures;
         let taken: Vec<bool> = (0..b.operands.len()).map(|i| i < count || b.batched[i]).collect();
         let given = vec![RegionOutput::Batched; count];
@@ -150,7 +154,7 @@ impl Operation for CustomLinearSolve {
     }
 }
 
-/// What errors call the regions.
+/// The names of the regions in errors.
 const REGIONS: [&str; 4] = ["map", "solver", "transposed map", "transposed solver"];
 
 /// A diagonal matrix times an integer, on each row.
@@ -163,7 +167,7 @@ fn diagonal(types: &[TensorType]) -> Vec<Region> {
     vec![region(types, |v| vec![&v[0] * scale(v)]), region(types, |v| vec![&v[0] / scale(v)])]
 }
 
-/// dᵢ·xᵢ + lᵢ·xᵢ₋₁, solved by substitution: a scan, and one backwards for the transpose.
+/// dᵢ·xᵢ + lᵢ·xᵢ₋₁, solved by substitution: a scan, and a reverse scan for the transpose.
 fn bidiagonal(types: &[TensorType]) -> Vec<Region> {
     let before = |x: &Tensor| x.pad(&[(1, -1)], 0.0);
     let behind = |x: &Tensor| x.pad(&[(-1, 1)], 0.0);
@@ -180,7 +184,8 @@ fn bidiagonal(types: &[TensorType]) -> Vec<Region> {
     ]
 }
 
-/// (4u + e·v, f·u + 4v), iterated from a guess by a `while`, and for the transpose by a counted loop.
+/// (4u + e·v, f·u + 4v), iterated from a guess by a `while`, and for the transpose by a counted
+/// loop.
 fn coupled(types: &[TensorType]) -> Vec<Region> {
     const STEPS: i32 = 28;
     let next = |u: &Tensor, v: &Tensor, b: &[Tensor], e: &Tensor, f: &Tensor| {

@@ -1,17 +1,22 @@
-//! Ops that run a function of the user's, in a region, and the rules by which the user has it differentiated.
+//! Ops that run a user's function, given as a region, and the derivative rules that the user
+//! gives for it.
 //!
-//! - [`FunctionCall`] is the function and nothing else; it is differentiated by differentiating the region, unless it is *opaque*.
+//! - [`FunctionCall`] is a plain call; it is differentiated by differentiating the region, unless
+//!   it is *opaque*.
 //! - [`CustomJvp`] comes with its tangent rule, [`CustomVjp`] with its forward and backward half.
-//! - [`CustomLinearSolve`] comes with a solver, whose derivative is that of the system it solves.
-//! - [`Transposed`] exists in linear programs only: what the forward mode of a `custom_vjp` has to be, until it is transposed.
-//! - [`Checkpoint`] is a function like any other, of which a derivative keeps little.
+//! - [`CustomLinearSolve`] comes with a solver; its derivative is that of the system it solves.
+//! - [`Transposed`] occurs in linear programs only: the tangent of a `custom_vjp` before
+//!   transposition.
+//! - [`Checkpoint`] is an ordinary function whose values a derivative mostly recomputes.
 //!
-//! When a function is compiled, all of them are replaced by their first region (a system by its solver), and nothing remains of the rules; until then, in files
-//! above all, a function keeps the derivative that its author gave it.
+//! Compiling a function replaces all of them by their first region (a system by its solver), and
+//! drops the rules. Until then, and in files, a function keeps the derivative that its author
+//! gave it.
 //!
-//! Operands are the function's arguments, then `captures` values that its closures use. A rule gives no derivatives for captures, so
-//! they must be constants to whatever is differentiated; the drivers refuse them otherwise. (Systems are differentiated in their captures,
-//! which are the coefficients.)
+//! Operands are the function's arguments, then `captures` values that its closures use. A rule
+//! gives no derivatives for captures, so they must be constants with respect to the variables of
+//! differentiation; the drivers reject them otherwise. (Systems are differentiated in their
+//! captures, which are the coefficients.)
 
 mod call;
 mod checkpoint;
@@ -32,7 +37,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::{Body, Region};
 use crate::ty::TensorType;
 
-/// The name of a function that is run by an op, `@name` in text: what errors call it.
+/// The name of a function that an op runs, `@name` in text, for errors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FunctionName(pub String);
 
@@ -66,7 +71,7 @@ fn same_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Result
     Err(Diagnostic::new(format!("{what} have types ({}), not ({})", list(found), list(wanted))))
 }
 
-/// The arguments among the operands: all but the last `captures`.
+/// The arguments among the operands: all except the last `captures`.
 fn arguments(operands: &[TensorType], captures: usize) -> Result<&[TensorType]> {
     let count = operands.len().checked_sub(captures).ok_or_else(|| {
         Diagnostic::new(format!("has {captures} captures, but only {} operands", operands.len()))
@@ -74,7 +79,7 @@ fn arguments(operands: &[TensorType], captures: usize) -> Result<&[TensorType]> 
     Ok(&operands[..count])
 }
 
-/// Types that have tangents.
+/// The types that have tangents.
 fn floats(types: &[TensorType]) -> impl Iterator<Item = TensorType> + '_ {
     types.iter().filter(|ty| ty.dtype.is_float()).cloned()
 }

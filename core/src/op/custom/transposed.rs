@@ -1,4 +1,4 @@
-//! `transposed`: the linear map whose transpose a region computes.
+//! `transposed`: the linear map whose transpose is given as a region.
 
 use super::{inputs, outputs, region_count, same_types};
 use crate::diagnostic::{Diagnostic, Result};
@@ -14,12 +14,14 @@ use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
 attributes! {
-    /// `transposed %r…, %t… {tangents=k} region`: the region computes x̄ = A(r)·ȳ; the results are Aᵀ(r)·t.
+    /// `transposed %r…, %t… {tangents=k} region`: the region computes x̄ = A(r)·ȳ; the results
+    /// are Aᵀ(r)·t.
     ///
-    /// This is the tangent of a `custom_vjp` as long as nobody asks for it. Reverse mode transposes it, which is the region itself, linear
-    /// or not; forward mode replaces it by the region's transpose. It occurs in linear programs only: text and files do not know it.
+    /// This is the tangent of a `custom_vjp`; it is never evaluated. Reverse mode transposes it,
+    /// which is the region itself, linear or not. Forward mode replaces it by the region's
+    /// transpose. It occurs in linear programs only; text and files have no form for it.
     Transposed {
-        /// How many of the last operands are tangents.
+        /// Number of last operands that are tangents.
         tangents: usize,
     }
 }
@@ -69,7 +71,8 @@ impl Operation for Transposed {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        // Cotangents of the results are batched; what all examples share has the sum of theirs as its cotangent.
+        // Cotangents of the results are batched. The cotangent of a shared operand is the sum
+        // over all examples.
         let residuals = b.operands.len() - self.tangents;
         let cotangents = std::iter::repeat_n(true, b.results.len());
         let taken: Vec<bool> = b.batched[..residuals].iter().copied().chain(cotangents).collect();

@@ -15,17 +15,19 @@ use crate::op::{Batch, Cost, Entry, Operation, Traits};
 use crate::ty::TensorType;
 
 attributes! {
-    /// `custom_vjp %x…, %c… {captures=…, function=@f, residuals=r} region region`: the first region takes x and c and gives the results y,
-    /// then r residuals; the second takes the residuals and a cotangent for each float among y, and gives a cotangent for each float
+    /// `custom_vjp %x…, %c… {captures=…, function=@f, residuals=r} region region`: the first
+    /// region takes x and c and gives the results y, then r residuals; the second takes the
+    /// residuals and a cotangent for each float among y, and gives a cotangent for each float
     /// among x.
     ///
-    /// Its forward mode is the transpose of the second region, which then has to be linear in the cotangents.
+    /// Its forward mode is the transpose of the second region, which must then be linear in the
+    /// cotangents.
     CustomVjp {
-        /// How many of the last operands are captured values, constant to the rule.
+        /// Number of last operands that are captures, constant to the rule.
         captures: usize = 0,
-        /// What errors call it.
+        /// The function's name in errors.
         function: FunctionName = FunctionName::default(),
-        /// How many of the first region's outputs are kept for the second.
+        /// Number of outputs of the first region that are kept for the second.
         residuals: usize = 0,
     }
 }
@@ -84,8 +86,8 @@ impl Operation for CustomVjp {
             .map(|i| wanted(i < b.results.len(), RegionOutput::AsItIs))
             .collect();
         let regions = (b.map_region)(&b.regions[0], b.batched, &forward).and_then(|(forward, batched)| {
-            // The backward half takes the residuals as the forward half leaves them, and cotangents of batches. What all examples share
-            // gets the sum of their cotangents.
+            // The backward half takes the residuals as the forward half gives them, and batched
+            // cotangents. The cotangent of a shared argument is the sum over all examples.
             let cotangents = b.results.iter().filter(|ty| ty.dtype.is_float()).map(|_| true);
             let taken: Vec<bool> = batched[b.results.len()..].iter().copied().chain(cotangents).collect();
             let given: Vec<RegionOutput> = (0..b.operands.len() - self.captures)
@@ -108,7 +110,7 @@ impl Operation for CustomVjp {
 
     fn entries() -> Vec<Entry> {
         let op = |captures, residuals| CustomVjp { captures, function: FunctionName("f".into()), residuals };
-        // tanh that keeps its result.
+        // tanh, with its result as the residual.
         let tanh = |types: &[TensorType]| {
             let forward = region(types, |v| {
                 let y = v[0].tanh();
@@ -117,7 +119,7 @@ impl Operation for CustomVjp {
             let backward = |v: &[Tensor]| vec![v[1].scaled_by(&(1.0 - v[0].square()))];
             vec![forward, region(&[types[0].clone(), types[0].clone()], backward)]
         };
-        // (x·w, Σx) with a captured factor and an argument of integers.
+        // (x·w, Σx) with a captured factor and an integer argument.
         let mixed = |types: &[TensorType]| {
             let [x, _, w] = types else { return vec![] };
             let forward = region(types, |v| {

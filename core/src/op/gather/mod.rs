@@ -1,6 +1,7 @@
 //! `gather`: windows of a tensor at positions from data.
 //!
-//! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index vector.
+//! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index
+//! vector.
 
 mod samples;
 
@@ -21,38 +22,42 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `gather %x, %indices {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,8], start_index_map=[0]}`.
+    /// `gather %x, %indices {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,8],
+    /// start_index_map=[0]}`.
     ///
-    /// For each index vector `v` a window of `slice_sizes` is taken out of the operand, starting at `v[k]` along axis
-    /// `start_index_map[k]` and at 0 along others. Axes in `collapsed_slice_dims` (of window extent 1) are dropped; the others
-    /// become the axes `offset_dims` of the result, in order; its remaining axes are those of the indices. Axes in
-    /// `operand_batching_dims` (of window extent 1) are dropped, too: there the window lies where the index vector lies along the axes
+    /// For each index vector `v` a window of `slice_sizes` is taken out of the operand. It starts
+    /// at `v[k]` along axis `start_index_map[k]` and at 0 along others. Axes in
+    /// `collapsed_slice_dims` (of window extent 1) are dropped; the others become the axes
+    /// `offset_dims` of the result, in order. The remaining axes of the result are those of the
+    /// indices. Axes in `operand_batching_dims` (of window extent 1) are dropped, too: along them
+    /// the window has the index that the index vector has along the axes
     /// `start_indices_batching_dims` of the indices, pairwise.
     ///
-    /// A window that does not lie within the operand is moved to where it does (each start is clamped: lax' mode `clip`), or, if `fill`
-    /// is given, yields `fill` throughout (`fill`). Lax' `promise_in_bounds` has no mode of its own: who keeps the promise gets the same
-    /// from `clip`, and nothing is undefined for who does not. Indices are of any integer dtype.
+    /// A window that does not lie within the operand is moved into it (each start is clamped:
+    /// lax' mode `clip`), or, if `fill` is given, yields `fill` throughout (`fill`). Lax'
+    /// `promise_in_bounds` has no mode of its own: `clip` gives the same result for indices in
+    /// bounds, and is defined for all others. Indices are of any integer dtype.
     Gather {
         /// Axes of the result that are window axes, ascending.
         offset_dims: Vec<usize>,
         /// Axes of the operand that are dropped, ascending.
         collapsed_slice_dims: Vec<usize>,
-        /// For each component of an index vector the axis of the operand it starts.
+        /// For each component of an index vector, the axis of the operand it is a start along.
         start_index_map: Vec<usize>,
         /// Extents of the window, one for each axis of the operand.
         slice_sizes: Vec<Dim>,
-        /// Axes of the operand that run together with axes of the indices, ascending.
+        /// Axes of the operand that are paired with axes of the indices, ascending.
         operand_batching_dims: Vec<usize> = vec![],
-        /// Axes of the indices that run together with those, pairwise.
+        /// Axes of the indices that are paired with those, in the same order.
         start_indices_batching_dims: Vec<usize> = vec![],
-        /// What a window out of bounds yields; absent: starts are clamped.
+        /// The elements of a window out of bounds; absent: starts are clamped.
         fill: Option<Scalar> = None,
     }
 }
 
 impl Gather {
-    /// Rows of a table: axis 0 of an operand of type `table` is looked up by each element of indices of rank `rank` (without the
-    /// index vector axis).
+    /// Rows of a table: axis 0 of an operand of type `table` is looked up by each element of
+    /// indices of rank `rank` (without the index vector axis).
     pub fn rows(table: &TensorType, rank: usize) -> Self {
         let mut slice_sizes = table.shape.clone();
         if let Some(first) = slice_sizes.first_mut() {
@@ -69,7 +74,7 @@ impl Gather {
         }
     }
 
-    /// Whether an axis of the operand is none of the result.
+    /// Whether the result lacks this axis of the operand.
     fn drops(&self, axis: usize) -> bool {
         self.collapsed_slice_dims.contains(&axis) || self.operand_batching_dims.contains(&axis)
     }
@@ -79,7 +84,8 @@ impl Gather {
         (0..self.slice_sizes.len()).filter(|a| !self.drops(*a)).collect()
     }
 
-    /// A result's index apart: that of the index vector, and that in the operand of a window that starts at 0.
+    /// Splits a result's index into that of the index vector, and that in the operand of a window
+    /// that starts at 0.
     fn split<T: Clone>(&self, index: &[T], zero: T) -> (Vec<T>, Vec<T>) {
         let mut window = vec![zero; self.slice_sizes.len()];
         for (axis, offset) in self.kept().into_iter().zip(&self.offset_dims) {
@@ -112,7 +118,7 @@ impl Gather {
     }
 }
 
-/// A tangent goes where its primal goes; nothing flows out of the fill.
+/// The gather of the tangent with a fill of 0, since the fill is a constant.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Gather(op) = j.op else { unreachable!("the rule of gather") };
     let fill = op.fill.map(|f| Scalar::zero(f.dtype()));
@@ -217,7 +223,7 @@ impl Operation for Gather {
         Compute::Element {
             rule: Box::new(move |c, index| {
                 if extents.contains(&0) {
-                    // Windows of nothing: there is no element to be asked for.
+                    // An operand without elements: there is none to load.
                     return c.constant(zero);
                 }
                 let (mut position, mut at) = self.split(index, Affine::constant(0));
@@ -254,7 +260,7 @@ impl Operation for Gather {
 
     fn derivative(&self) -> Derivative {
         match self.fill {
-            // With another fill than 0 it is affine, not linear.
+            // With a fill other than 0 it is affine, not linear.
             Some(fill) if fill != Scalar::zero(fill.dtype()) => Derivative::Nonlinear(jvp),
             _ => Derivative::Linear(transpose),
         }
@@ -263,7 +269,7 @@ impl Operation for Gather {
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let full = |first: Dim| prepended(first, &self.slice_sizes, false);
         let op = match (b.batched[0], b.batched[1]) {
-            // The windows reach over all examples.
+            // Each window covers all examples.
             (true, false) => Gather {
                 offset_dims: in_front(&self.offset_dims),
                 collapsed_slice_dims: shifted(&self.collapsed_slice_dims),
@@ -273,13 +279,13 @@ impl Operation for Gather {
                 start_indices_batching_dims: self.start_indices_batching_dims.clone(),
                 fill: self.fill,
             },
-            // More positions.
+            // The examples are more positions.
             (false, _) => Gather {
                 offset_dims: shifted(&self.offset_dims),
                 start_indices_batching_dims: shifted(&self.start_indices_batching_dims),
                 ..self.clone()
             },
-            // Operand and indices run together.
+            // The batch axes of operand and indices are paired.
             (true, true) => Gather {
                 offset_dims: shifted(&self.offset_dims),
                 collapsed_slice_dims: shifted(&self.collapsed_slice_dims),
@@ -297,7 +303,8 @@ impl Operation for Gather {
         starts::LOOKUP
     }
 
-    /// Starts at which the window lies within the operand. With a `fill`, others are not a mistake.
+    /// The starts at which the window lies within the operand. With a `fill`, others are not a
+    /// mistake.
     fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
         if self.fill.is_some() {
             return None;

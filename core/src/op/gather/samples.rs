@@ -1,4 +1,4 @@
-//! Gathers to test with.
+//! Sample gathers.
 
 use super::Gather;
 use crate::dim::Dim;
@@ -12,7 +12,7 @@ pub(super) fn samples() -> Vec<Sample> {
     let sizes = |s: &[usize]| s.iter().map(|e| Dim::from(*e)).collect();
     let rows = Gather::rows(&TensorType::new(DType::F32, [6usize, 3]), 1);
     let filled = |fill| Gather { fill: Some(fill), ..rows.clone() };
-    // Windows of 2x2 at (row, column) pairs: those in the middle lie across the border.
+    // Windows of 2x2 at (row, column) pairs: those in the middle cross the border.
     let windows = Gather {
         offset_dims: vec![0, 2],
         collapsed_slice_dims: vec![],
@@ -40,7 +40,7 @@ pub(super) fn samples() -> Vec<Sample> {
         fill: None,
     };
     let pairs = || floats(&[3, 5, 2], -2.0, 2.0);
-    // `take_along_axis`: nothing but batching and one index.
+    // `take_along_axis`: only batching axes and one index.
     let along = Gather {
         offset_dims: vec![],
         collapsed_slice_dims: vec![1],
@@ -66,7 +66,7 @@ pub(super) fn samples() -> Vec<Sample> {
             vec![pairs(), values(&[2, 2, 3, 1], [0i32, 1, 2, 3, 4, -1, 3, 3, 0, 9, 2, 1])],
         ),
         Sample::new(along, vec![floats(&[2, 4], -2.0, 2.0), values(&[2, 3, 1], [3i64, 0, 0, 1, 4, 2])]),
-        // Indices of every other dtype, beyond its end and the operand's.
+        // Indices of every other dtype, some out of bounds.
         Sample::new(rows.clone(), vec![table(), values(&[3, 1], [4u8, 255, 0])]),
         Sample::new(rows.clone(), vec![table(), values(&[3, 1], [4i8, -128, 127])]),
         Sample::new(
@@ -85,7 +85,7 @@ pub(super) fn samples() -> Vec<Sample> {
             Gather { fill: Some(Scalar::of(true)), ..rows.clone() },
             vec![values(&[1, 3], [false, true, false]), values(&[2, 1], [0u32, 1])],
         ),
-        // No position; windows of nothing; no index vector.
+        // No position; empty windows; no index vector.
         Sample::new(rows.clone(), vec![table(), SampleOperand::Values(Literal::zeros(DType::I32, &[0, 1]))]),
         Sample::new(
             Gather { slice_sizes: sizes(&[2, 0]), ..windows.clone() },

@@ -1,12 +1,15 @@
 //! The derivatives of scatters.
 //!
-//! *Add* and *replace* are linear in operand and updates together. What an update that is replaced by a later one gets is nothing: the
-//! transpose finds the winners by scattering the numbers of the positions and looking who is found.
+//! *Add* and *replace* are linear in operand and updates together. An update that a later one
+//! replaces has cotangent zero. The transpose finds the last updates by scattering the numbers of
+//! the positions and gathering them again.
 //!
-//! *Mul*: the tangent of an element x · Πuᵢ is dx · Πuᵢ + Σⱼ duⱼ · x · Π_{i≠j} uᵢ. The products without one factor are made without dividing, so that
-//! zeros are harmless to every order; where elements get one update at most, the coefficient of duⱼ is x itself.
+//! *Mul*: the tangent of an element x · Πuᵢ is dx · Πuᵢ + Σⱼ duⱼ · x · Π_{i≠j} uᵢ. The products
+//! without one factor are computed without division, so zeros are correct to every order. Where
+//! elements get at most one update, the coefficient of duⱼ is x itself.
 //!
-//! *Min* and *max*: whatever equals the extremum, of the element and its updates, shares the gradient in equal parts, as in `reduce_max`.
+//! *Min* and *max*: the element and those of its updates that equal the extremum share the
+//! gradient in equal parts, as in `reduce_max`.
 
 use super::Scatter;
 use crate::call::ScatterKind;
@@ -37,7 +40,8 @@ fn scatter(op: &Op) -> &Scatter {
 }
 
 impl Scatter {
-    /// For each update the element that it meets, of a tensor of the operand's type but for the dtype; 0 where it meets none.
+    /// For each update, the element of `x` that it meets; 0 if it meets none. `x` has the
+    /// operand's shape.
     fn met(&self, x: &Tensor, indices: &Tensor, updates: &TensorType) -> Tensor {
         let gather = Gather {
             offset_dims: self.update_window_dims.clone(),
@@ -51,7 +55,7 @@ impl Scatter {
         Tensor::apply(gather, &[x, indices])
     }
 
-    /// A scatter of another kind at the same places.
+    /// A scatter of another kind to the same positions.
     fn as_kind(&self, kind: ScatterKind, x: &Tensor, indices: &Tensor, updates: &Tensor) -> Tensor {
         Tensor::apply(Scatter { kind, ..self.clone() }, &[x, indices, updates])
     }
@@ -68,7 +72,7 @@ impl Scatter {
         number + 1
     }
 
-    /// Which updates of a scatter that replaces are in its result.
+    /// Whether each update of a replacing scatter is in its result.
     fn winners(&self, x: &TensorType, indices: &Tensor, updates: &TensorType) -> Tensor {
         let numbers = self.numbers(updates);
         let nobody = Tensor::zeros(&x.with_dtype(DType::I64));
@@ -78,11 +82,11 @@ impl Scatter {
 }
 
 impl Scatter {
-    /// For each update the product of all other updates of the same element.
+    /// For each update, the product of all other updates of the same element.
     ///
-    /// Updates are sorted by their elements, so that those of one element follow each other. Then products of what comes before in the
-    /// same element, and of what comes behind, are made in log₂ n rounds (Hillis and Steele's scan), in which each looks twice as far as
-    /// in the last.
+    /// Updates are sorted by element, so that those of one element are adjacent. Then the
+    /// products of the earlier and of the later updates of the same element are computed in log₂
+    /// n rounds (Hillis and Steele's scan); each round doubles the distance.
     fn products_of_others(&self, x: &TensorType, indices: &Tensor, updates: &Tensor) -> Tensor {
         let all = updates.flatten(0);
         if all.error().is_some() {
@@ -97,7 +101,7 @@ impl Scatter {
                 .help("give the axes numbers instead of dimension variables, or promise `unique_indices` if no element gets two updates"),
             );
         };
-        // Elements have numbers from 1 on; 0 is outside, where it does not matter what is multiplied.
+        // Elements are numbered from 1. Number 0 is outside, where the product is not used.
         let elements = x.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d));
         let Some(elements) = elements else {
             return updates.fail(
@@ -118,12 +122,13 @@ impl Scatter {
     }
 }
 
-/// For each of `count` factors the product of those before it that have the same key; equal keys follow each other.
+/// For each of `count` factors, the product of the earlier ones with the same key. Equal keys are
+/// adjacent.
 fn products_before(keys: &Tensor, factors: &Tensor, count: usize) -> Tensor {
     let one = |shape: usize| {
         Tensor::full(&factors.ty().with_shape(vec![Dim::from(shape)]), Scalar::one(factors.dtype()))
     };
-    // Of the factor so far before, if it has the same key, else 1.
+    // The factor at this distance before, if it has the same key, else 1.
     let earlier = |x: &Tensor, distance: usize| {
         let end = (count - distance) as i64;
         let same = keys.slice_axis(0, distance as i64, count as i64).eq(keys.slice_axis(0, 0, end));
@@ -186,7 +191,7 @@ fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let [x, indices, updates] = j.operands else { unreachable!("infer admits three operands") };
     let result = &j.results[0];
     let chosen = [x.eq(result), updates.eq(op.met(result, indices, updates.ty()))];
-    // A half cannot count far.
+    // A half holds consecutive integers only up to a small bound, so counts are f32.
     let counter = if x.dtype().is_half() { DType::F32 } else { x.dtype() };
     let total = |x: &Tensor, updates: &Tensor| op.as_kind(ScatterKind::Add, x, indices, updates);
     let count = total(&chosen[0].convert(counter), &chosen[1].convert(counter));

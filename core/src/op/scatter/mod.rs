@@ -1,7 +1,9 @@
-//! `scatter`, `scatter_add`, `scatter_mul`, `scatter_min`, `scatter_max`: windows combined with a tensor at positions from data.
+//! `scatter`, `scatter_add`, `scatter_mul`, `scatter_min`, `scatter_max`: windows combined with a
+//! tensor at positions from data.
 //!
-//! The dimension numbers are those of `jax.lax.scatter_add`; the last axis of the indices is the index vector. All kinds are one op and
-//! one call, and the order in which updates meet an element is fixed: so `scatter` (which replaces) keeps the last update of an element on every
+//! The dimension numbers are those of `jax.lax.scatter_add`; the last axis of the indices is the
+//! index vector. All kinds are one op and one call. The order in which updates are applied to an
+//! element is fixed: so `scatter` (which replaces) keeps the last update of an element on every
 //! device, and sums have one right value to the bit.
 
 mod derivative;
@@ -29,39 +31,44 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 attributes! {
-    /// `scatter_add %x, %indices, %updates {inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], update_window_dims=[1]}`.
+    /// `scatter_add %x, %indices, %updates {inserted_window_dims=[0],
+    /// scatter_dims_to_operand_dims=[0], update_window_dims=[1]}`.
     ///
-    /// The result is the operand, with which each window of the updates is combined where the index vector `v` of its position says:
-    /// starting at `v[k]` along axis `scatter_dims_to_operand_dims[k]` and at 0 along others. The axes `update_window_dims` of the
-    /// updates are window axes; along the operand's axes in `inserted_window_dims` the window has extent 1, and so it has along
-    /// `operand_batching_dims`, where it lies where its position lies along the axes `scatter_indices_batching_dims` of the indices,
-    /// pairwise. What happens to one element happens in the row-major order of the positions, one rounding for each step; `scatter`
-    /// replaces, so that the last update wins.
+    /// The result is the operand, into which each window of the updates is combined. The window
+    /// at the position of index vector `v` starts at `v[k]` along axis
+    /// `scatter_dims_to_operand_dims[k]` and at 0 along others. The axes `update_window_dims` of
+    /// the updates are window axes. Along the operand's axes in `inserted_window_dims` and
+    /// `operand_batching_dims` the window has extent 1. Along `operand_batching_dims` it has the
+    /// index that its position has along the axes `scatter_indices_batching_dims` of the indices,
+    /// pairwise. Updates of one element are applied in the row-major order of the positions, with
+    /// one rounding for each; `scatter` replaces, so the last update wins.
     ///
-    /// A window that does not lie within the operand is skipped (lax' mode `fill_or_drop`), or, with `clip`, moved to where it does (each
-    /// start is clamped). Who keeps the promise of lax' `promise_in_bounds` gets the same from either. Indices are of any integer dtype.
+    /// A window that does not lie within the operand is skipped (lax' mode `fill_or_drop`), or,
+    /// with `clip`, moved into it (each start is clamped). Both give the result of lax'
+    /// `promise_in_bounds` for indices in bounds. Indices are of any integer dtype.
     Scatter {
-        /// How an update changes an element; text has it in the op's name.
+        /// The combination of an update with an element; text has it in the op's name.
         kind: ScatterKind = ScatterKind::Add,
         /// Axes of the updates that are window axes, ascending.
         update_window_dims: Vec<usize>,
         /// Axes of the operand that the updates lack, ascending.
         inserted_window_dims: Vec<usize>,
-        /// For each component of an index vector the axis of the operand it starts.
+        /// For each component of an index vector, the axis of the operand it is a start along.
         scatter_dims_to_operand_dims: Vec<usize>,
-        /// Axes of the operand that run together with axes of the indices, ascending.
+        /// Axes of the operand that are paired with axes of the indices, ascending.
         operand_batching_dims: Vec<usize> = vec![],
-        /// Axes of the indices that run together with those, pairwise.
+        /// Axes of the indices that are paired with those, in the same order.
         scatter_indices_batching_dims: Vec<usize> = vec![],
         /// Starts are clamped instead of windows being skipped.
         clip: bool = false,
-        /// A promise that no element gets two updates. It changes no result; derivatives are shorter with it, and wrong if it is broken.
+        /// A promise that no element gets two updates. It changes no result. Derivatives are
+        /// shorter with it, and wrong if it is broken.
         unique_indices: bool = false,
     }
 }
 
 impl Scatter {
-    /// Extents of the window, one for each axis of the operand, as long as ranks agree.
+    /// Extents of the window, one for each axis of the operand. The ranks must agree.
     fn window(&self, operand: &TensorType, updates: &TensorType) -> Vec<Dim> {
         let mut sizes = self.update_window_dims.iter().map(|a| updates.shape[*a].clone());
         let size = |axis| match self.lacks(axis) {
@@ -71,12 +78,12 @@ impl Scatter {
         (0..operand.rank()).map(size).collect()
     }
 
-    /// Whether the updates have no axis for that of the operand.
+    /// Whether the updates lack this axis of the operand.
     fn lacks(&self, axis: usize) -> bool {
         self.inserted_window_dims.contains(&axis) || self.operand_batching_dims.contains(&axis)
     }
 
-    /// One update of an element.
+    /// Combines an element with one update.
     fn combine<R: Real>(&self, x: &Cell<R>, update: &Cell<R>, dtype: DType) -> Cell<R> {
         let wanted = if self.kind == ScatterKind::Min { Ordering::Less } else { Ordering::Greater };
         match (self.kind, x, update) {
@@ -96,7 +103,7 @@ impl Scatter {
         }
     }
 
-    /// The starts of a scatter that clamps them, clamped.
+    /// The starts of a scatter with `clip`, clamped.
     fn clamped(&self, starts: &Tensor, operand: &TensorType, updates: &TensorType) -> Tensor {
         let window = self.window(operand, updates);
         let room = |axis: &usize| {
@@ -110,7 +117,7 @@ impl Scatter {
         starts.max(0).min(Tensor::constant(last))
     }
 
-    /// The index vectors with a component for each batching axis behind.
+    /// The index vectors with a component appended for each batching axis.
     fn with_batches(&self, starts: &Tensor) -> Tensor {
         let mut shape = starts.shape().to_vec();
         *shape.last_mut().expect("infer has found the index vector") = Dim::constant(1);
@@ -188,7 +195,8 @@ impl Operation for Scatter {
             .collect();
         let kept: Vec<usize> = (0..x.shape.len()).filter(|a| !self.lacks(*a)).collect();
         let mut cells = Cells::copied(&x.cells)?;
-        // One window after the other: wherever window axes stand in the updates, positions are the outer ones.
+        // One window after the other: positions are the outer loops, wherever the window axes are
+        // in the updates.
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
         let positions = (0..updates.shape.len()).filter(outside);
         let order: Vec<usize> = positions.chain(self.update_window_dims.iter().copied()).collect();
@@ -246,7 +254,8 @@ impl Operation for Scatter {
                 index,
             }));
         }
-        // The call takes signed indices, skips windows that are outside, and knows no batches: these are components of the index vector, too.
+        // The call takes signed indices, skips windows that are outside, and has no batching
+        // axes: these become components of the index vector.
         Compute::Decompose(Box::new(move |tensors| {
             let mut starts = starts::signed_tensor(&tensors[1]);
             if self.clip {
@@ -275,7 +284,7 @@ impl Operation for Scatter {
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let (operand, updates) = (b.operand(0), b.operand(2));
         let op = if b.batched[1] {
-            // Operand, indices and updates run together.
+            // The batch axes of operand, indices and updates are paired.
             Scatter {
                 update_window_dims: shifted(&self.update_window_dims),
                 operand_batching_dims: in_front(&self.operand_batching_dims),
@@ -283,7 +292,7 @@ impl Operation for Scatter {
                 ..self.clone()
             }
         } else {
-            // The windows reach over all examples.
+            // Each window covers all examples.
             Scatter {
                 update_window_dims: in_front(&self.update_window_dims),
                 operand_batching_dims: shifted(&self.operand_batching_dims),
@@ -310,7 +319,7 @@ impl Operation for Scatter {
 
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         let kind = ScatterKind::ALL.into_iter().find(|k| k.name() == name)?;
-        // The name says it: as an attribute it is one too many.
+        // The name gives the kind, so an attribute `kind` must be reported as unknown.
         let given = attributes.remove("kind");
         let parsed = Scatter::from_attributes(attributes).map(|op| Scatter { kind, ..op });
         given.into_iter().for_each(|kind| drop(attributes.insert("kind".into(), kind)));

@@ -1,4 +1,4 @@
-//! Scatters to test with.
+//! Sample scatters.
 
 use super::Scatter;
 use crate::call::ScatterKind;
@@ -88,19 +88,19 @@ pub(super) fn samples(kind: ScatterKind) -> Vec<Sample> {
             let bools = values(&[3, 2], [true, false, false, true, true, false]);
             add(&rows, [values(&[2, 2], [true, false, true, false]), values(&[3, 1], [1u32, 0, 1]), bools]);
         }
-        // No position; windows of nothing; no index vector.
+        // No position; empty windows; no index vector.
         add(&rows, [random(&[6, 3]), nothing(&[0, 1]), random(&[0, 3])]);
         add(&windows, [random(&[5, 4]), nothing(&[2, 2]), random(&[0, 2, 2])]);
         let whole = Scatter { scatter_dims_to_operand_dims: vec![], ..windows.clone() };
         add(&whole, [random(&[3, 2]), nothing(&[2, 0]), random(&[3, 2, 2])]);
         if kind == ScatterKind::Mul {
-            // Zeros, one and two of them in one element.
+            // Elements with no, one and two zeros among their updates.
             let updates = values(&[7], [0.0f64, 1.5, 0.0, 2.0, 0.0, -1.5, 3.0]);
             let ids = values(&[7, 1], [0i32, 0, 1, 2, 1, 1, 2]);
             let scalars = Scatter { update_window_dims: vec![], ..rows.clone() };
             add(&scalars, [values(&[3], [2.0f64, -1.0, 0.5]), ids, updates]);
         }
-        // No element gets two updates, as is promised.
+        // No element gets two updates, as promised.
         let unique = Scatter { unique_indices: true, ..windows.clone() };
         add(&unique, [random(&[5, 4]), values(&[3, 2], [0i32, 0, 2, 3, 0, 2]), random(&[2, 3, 2])]);
         let unique = Scatter { unique_indices: true, ..batched.clone() };

@@ -1,6 +1,8 @@
-//! Elementwise ops of one operand: one row of the table ([`table`]) is one op, with all its facets and its method of [`Tensor`].
+//! Elementwise ops of one operand: one row of the table ([`table`]) is one op, with all its
+//! facets and its method of [`Tensor`].
 //!
-//! The result has the operand's shape and dtype. Halves are computed in f32 and rounded once at the end.
+//! The result has the operand's shape and dtype. Halves are computed in f32 and rounded once at
+//! the end.
 
 mod table;
 
@@ -29,7 +31,7 @@ fn bits_only<R: Real>(_: &R) -> Result<R> {
     unreachable!("infer admits integers and bool only")
 }
 
-/// A unary op by the scalar instruction of the same meaning.
+/// Emits the scalar instruction of the same meaning.
 fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg) -> Reg {
     move |c, x| c.scalar(op, &[x])
 }
@@ -40,7 +42,7 @@ fn scaled(j: &Jvp<'_>, coefficient: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> 
     vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&coefficient))]
 }
 
-/// 1 − x² without the cancellation at ±1.
+/// 1 − x², without cancellation at ±1.
 fn one_less_square(x: &Tensor) -> Tensor {
     let less: Tensor = 1.0 - x;
     less * (x + 1.0)

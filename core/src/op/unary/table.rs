@@ -129,7 +129,8 @@ unary! {
             let one = c.constant(Scalar::one(c.dtype(x)));
             c.scalar(ScalarOp::Div, &[one, root])
         },
-        // By the result alone, which is kept anyway; y² leaves the dtype's range only where the whole does.
+        // From the result, which is a residual anyway. y² exceeds the dtype's range only if the
+        // whole does.
         derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| (y * -0.5) * y.square())),
         samples: [floats(&[3, 5], 0.2, 5.0)],
     }
@@ -157,7 +158,7 @@ unary! {
         real: |x| x.apply("expm1", libm::expm1),
         bits: floats_only,
         compute: instruction(ScalarOp::Expm1),
-        // Not y + 1, which cancels where x is very negative.
+        // Not y + 1, which cancels for large negative x.
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.exp())),
         samples: [floats(&[3, 5], -2.0, 2.0)],
     }
@@ -187,7 +188,7 @@ unary! {
         compute: |c, x| {
             let dtype = c.dtype(x);
             let (zero, one) = (c.constant(Scalar::zero(dtype)), c.constant(Scalar::one(dtype)));
-            // e never overflows, and its small values are kept on the negative side.
+            // e never overflows, and small results on the negative side stay accurate.
             let size = c.scalar(ScalarOp::Abs, &[x]);
             let minus = c.scalar(ScalarOp::Neg, &[size]);
             let e = c.scalar(ScalarOp::Exp, &[minus]);
@@ -285,7 +286,8 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.square() + 1.0).rsqrt())),
         samples: [floats(&[3, 5], -3.0, 3.0), values(&[4], [-0.0f32, 1e30, f32::NEG_INFINITY, f32::NAN])],
     }
-    /// acosh x = ln(x + √(x² − 1)); NaN below 1. Its derivative 1/√(x² − 1) is +∞ at 1 and NaN below.
+    /// acosh x = ln(x + √(x² − 1)); NaN below 1. Its derivative 1/√(x² − 1) is +∞ at 1 and NaN
+    /// below.
     Acosh acosh Float Expensive {
         real: |x| x.apply("acosh", special::acosh),
         bits: floats_only,
@@ -293,7 +295,8 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| ((x - 1.0) * (x + 1.0)).rsqrt())),
         samples: [floats(&[3, 5], 1.2, 4.0), values(&[5], [1.0f32, 0.5, 1e30, f32::INFINITY, f32::NAN])],
     }
-    /// atanh x = ½·ln((1 + x)/(1 − x)); ±∞ at ±1, NaN beyond. Its derivative 1/(1 − x²) is +∞ at ±1, and beyond what the formula gives.
+    /// atanh x = ½·ln((1 + x)/(1 − x)); ±∞ at ±1, NaN beyond. Its derivative 1/(1 − x²) is +∞ at
+    /// ±1, and beyond what the formula gives.
     Atanh atanh Float Expensive {
         real: |x| x.apply("atanh", libm::atanh),
         bits: floats_only,
@@ -352,7 +355,8 @@ unary! {
             values(&[3], [u64::MAX, 1 << 63 | 1, 0])
         ],
     }
-    /// Number of zero bits of x above the highest bit that is 1; as many as the dtype has where x = 0.
+    /// Number of zero bits of x above the highest bit that is 1; as many as the dtype has where x
+    /// = 0.
     Clz clz Integer Cheap {
         real: bits_only,
         bits: |x, d| i64::from(Scalar::from_i64(d, x).bits().leading_zeros()) - i64::from(64 - d.bits()),
@@ -367,7 +371,8 @@ unary! {
             values(&[3], [u64::MAX, 1 << 62 | 1, 0])
         ],
     }
-    /// x itself, of any dtype, with the derivative 0: what is behind it counts as a constant. Compiling removes it.
+    /// x itself, of any dtype, with the derivative 0: what is behind it counts as a constant.
+    /// Compiling removes it.
     StopGradient stop_gradient Any Free {
         real: |x| Ok(x.clone()),
         bits: |x, _| x,
@@ -389,7 +394,8 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (-x.square()).exp() * -consts::FRAC_2_SQRT_PI)),
         samples: [floats(&[3, 5], -2.0, 3.0), values(&[5], [9.0f32, 11.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])],
     }
-    /// The inverse of erf: ±∞ at ±1, NaN beyond. Its derivative is √π/2·e^(y²) with the result y, +∞ at ±1.
+    /// The inverse of erf: ±∞ at ±1, NaN beyond. Its derivative is √π/2·e^(y²) with the result y,
+    /// +∞ at ±1.
     ErfInv erf_inv Float Expensive {
         real: |x| x.apply("erf_inv", special::erf_inv),
         bits: floats_only,
@@ -409,7 +415,8 @@ unary! {
             values(&[6], [0.0f32, -3.0, 1.0, 2.0, f32::NEG_INFINITY, f32::NAN])
         ],
     }
-    /// ψ(x), the derivative of ln Γ; NaN at the poles 0, −1, −2, …, where it has no sign, as in lax. Its derivative is `polygamma` of order 1.
+    /// ψ(x), the derivative of ln Γ; NaN at the poles 0, −1, −2, …, where it has no sign, as in
+    /// lax. Its derivative is `polygamma` of order 1.
     Digamma digamma Float Expensive {
         real: |x| x.apply("digamma", special::digamma),
         bits: floats_only,

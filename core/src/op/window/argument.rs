@@ -1,4 +1,4 @@
-//! `reduce_window_argmax`, `reduce_window_argmin`: which element of each window is the extremum.
+//! `reduce_window_argmax`, `reduce_window_argmin`: the position of the extremum in each window.
 
 use super::super::attribute::{Attribute, AttributeStruct, Attributes};
 use super::super::compute::Compute;
@@ -18,13 +18,14 @@ use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// `reduce_window_argmax %x {window=[2]}`: for each window the position of its extremum among the elements of the window in row-major
-/// order, as i32: the first of equals, the first NaN if there is one, and the greatest i32 if the window has no element. See [`Windows`].
+/// `reduce_window_argmax %x {window=[2]}`: for each window the position of its extremum among the
+/// elements of the window in row-major order, as i32: the first of equals, the first NaN if there
+/// is one, and the greatest i32 if the window has no element. See [`Windows`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WindowArgument {
-    /// Which extremum.
+    /// Maximum or minimum.
     pub extremum: Extremum,
-    /// How the windows lie.
+    /// The geometry of the windows.
     pub windows: Windows,
 }
 
@@ -36,7 +37,7 @@ const fn name(extremum: Extremum) -> &'static str {
 }
 
 impl WindowArgument {
-    /// The value that no element is worse than.
+    /// The value that every element is at least as good as.
     fn worst(&self, dtype: DType) -> Scalar {
         match self.extremum {
             Extremum::Max => Scalar::lowest(dtype),
@@ -111,7 +112,7 @@ impl Operation for WindowArgument {
                         let number = c.index(&term.number, DType::I32);
                         let element = c.guarded(0, &term.index, term.guards, fill);
                         let element = widened(c, element);
-                        // Better than the best so far, or the first of all.
+                        // The element is better than the best so far, or the first.
                         let (low, high) = match self.extremum {
                             Extremum::Max => (best, element),
                             Extremum::Min => (element, best),

@@ -15,11 +15,12 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// `window_gather %x, %positions {window=[2]}`: of each window the element at the position that is given for it, counted in row-major order
-/// within the window; 0 if that is no element of the operand. See [`Windows`].
+/// `window_gather %x, %positions {window=[2]}`: for each window, the element at the given
+/// position, counted in row-major order within the window; 0 if the operand has no element there.
+/// See [`Windows`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WindowGather {
-    /// How the windows lie.
+    /// The geometry of the windows.
     pub windows: Windows,
 }
 
@@ -87,8 +88,9 @@ impl Operation for WindowGather {
                 let mut stride = 1;
                 for (a, axis) in axes.iter().enumerate().rev() {
                     let digits = number.floor_div(stride);
-                    // The first digit is as large as the guard on the number says. It needs no modulo, which the index would lose when it
-                    // is simplified, and the guard below would not.
+                    // The guard on the number bounds the first digit, so it takes no modulo.
+                    // Simplification would drop that modulo from the index but not from the guard
+                    // below.
                     let first = axes[..a].iter().all(|axis| axis.window == 1);
                     let k = if first && axis.window > 1 { digits } else { digits.modulo(axis.window) };
                     stride *= axis.window;

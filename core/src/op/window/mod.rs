@@ -1,17 +1,22 @@
-//! Windows that slide over a tensor: `reduce_window_sum`, `_max`, `_min`, where the extremum of each window is, and the two linear ops that move
-//! elements between windows and operand.
+//! Windows that slide over a tensor: `reduce_window_sum`, `_max`, `_min`, the position of the
+//! extremum of each window, and the two linear ops that move elements between windows and
+//! operand.
 //!
-//! Every op here has one geometry, [`Windows`]. Element k of window o lies at position `o·stride + k·window_dilation − low` of the operand with
-//! its holes: that of element j is `j·base_dilation`. Positions that are no element's (padding and holes) count for nothing.
+//! All ops here share one geometry, [`Windows`]. Element k of window o lies at position
+//! `o·stride + k·window_dilation − low` of the dilated operand, in which element j is at
+//! `j·base_dilation`. Positions without an element (padding and holes) are ignored.
 //!
-//! **Derivatives.** A sum is linear, and its transpose is a sum of windows again, with stride and base dilation swapped. The tangent of a
-//! maximum is the tangent of the element that is the maximum: `reduce_window_argmax` says once which that is, as its position in the window;
-//! `window_gather` takes one element of each window, and `window_scatter_add`, its transpose, gives each element the sum of what the windows
-//! that cover it have for it. Nothing as large as the operand times the window is ever made, and all of it are loops over scalars that fuse.
+//! **Derivatives.** A sum is linear, and its transpose is a sum of windows again, with stride and
+//! base dilation swapped. The tangent of a maximum is the tangent of the element that is the
+//! maximum. `reduce_window_argmax` computes its position in the window once; `window_gather`
+//! takes one element of each window, and `window_scatter_add`, its transpose, adds the value of
+//! each window to the element at its position. No tensor of the operand's size times the window's
+//! is stored, and all of these are loops over scalars that fuse.
 //!
-//! **Loops.** For a given element only so many terms can count: of a window with holes in the operand, every `base_dilation`-th; of the
-//! windows that cover an element, one for each `stride`. [`Terms`] enumerates just those. A few are written out, which vectorises over the results;
-//! more are a reduction.
+//! **Loops.** Only some terms can contribute: in a window over a dilated operand, every
+//! `base_dilation`-th; of the windows that cover an element, one for each `stride`. [`Terms`]
+//! enumerates exactly those. Up to `WRITTEN_OUT` terms are unrolled, which vectorises over the
+//! results; more are a reduction.
 
 mod argument;
 mod gather;
@@ -32,29 +37,29 @@ use crate::dim::Dim;
 use crate::nest::{Affine, Guard};
 use crate::ty::TensorType;
 
-/// Terms up to which a loop is written out.
+/// Largest number of terms that is unrolled.
 const WRITTEN_OUT: usize = 16;
 
-/// No arithmetic of positions goes beyond.
+/// Bound of all arithmetic on positions.
 const LIMIT: i64 = 1 << 40;
 
 attributes! {
-    /// How windows lie over a tensor. Each list has an entry for each axis, or is empty.
+    /// The geometry of windows over a tensor. Each list has an entry for each axis, or is empty.
     Windows {
         /// Extents of the window, at least 1.
         window: Vec<usize>,
-        /// Distance of neighbouring windows; empty: 1.
+        /// Distance between the starts of neighbouring windows; empty: 1.
         stride: Vec<usize> = vec![],
-        /// Padding before and behind, which counts in the operand with its holes; negative crops; empty: none.
+        /// Padding before and after the dilated operand; negative crops; empty: none.
         padding: Vec<(Dim, Dim)> = vec![],
-        /// Distance of neighbouring elements of the operand; empty: 1.
+        /// Distance between neighbouring elements of the dilated operand; empty: 1.
         base_dilation: Vec<usize> = vec![],
-        /// Distance of neighbouring elements of a window; empty: 1.
+        /// Distance between neighbouring elements of a window; empty: 1.
         window_dilation: Vec<usize> = vec![],
     }
 }
 
-/// The numbers of one axis.
+/// The geometry along one axis.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     window: i64,
@@ -62,7 +67,7 @@ struct Axis {
     low: i64,
     base: i64,
     dilation: i64,
-    /// Extents of operand and result.
+    /// Extent of the operand; `windows` is that of the result.
     extent: i64,
     windows: i64,
 }
@@ -77,7 +82,7 @@ fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
 }
 
 impl Windows {
-    /// Windows of these extents, one beside the other by `stride`, without padding.
+    /// Windows of these extents at distance `stride`, without padding.
     pub fn new(window: &[usize], stride: &[usize]) -> Self {
         let stride = if stride.iter().all(|s| *s == 1) { vec![] } else { stride.to_vec() };
         Windows {
@@ -97,7 +102,7 @@ impl Windows {
         self
     }
 
-    /// The same over each example of a batch.
+    /// The same windows for each example of a batch.
     fn batched(&self) -> Windows {
         Windows {
             window: prepended(1, &self.window, false),
@@ -124,7 +129,7 @@ impl Windows {
         self.padding.get(axis).cloned().unwrap_or((Dim::constant(0), Dim::constant(0)))
     }
 
-    /// Elements of a window.
+    /// Number of elements of a window.
     fn count(&self) -> usize {
         self.window.iter().product()
     }
@@ -200,7 +205,7 @@ impl Windows {
         })
     }
 
-    /// The numbers of every axis, of an operand and a result without dimension variables.
+    /// The geometry of every axis, for an operand and a result without dimension variables.
     fn axes(&self, operand: &[usize], result: &[usize]) -> Vec<Axis> {
         let number = |d: &Dim| d.as_constant().expect("the dimension is bound");
         (0..operand.len())
@@ -218,7 +223,7 @@ impl Windows {
 }
 
 impl Axis {
-    /// The element at position k of window o, if there is one.
+    /// The operand's element at position k of window o, if there is one.
     fn element(&self, o: usize, k: usize) -> Option<usize> {
         let position = o as i64 * self.stride + k as i64 * self.dilation - self.low;
         let j = position.div_euclid(self.base);
@@ -226,7 +231,8 @@ impl Axis {
     }
 }
 
-/// Calls `f` for each element of a window that is one of the operand's, in order: its number in the window and its position in the operand.
+/// Calls `f` for each position of a window that has an element, in order, with the number of the
+/// position and the index of the element.
 fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize])) {
     let shape: Vec<usize> = axes.iter().map(|a| a.window as usize).collect();
     let (mut k, mut at) = (vec![0; axes.len()], vec![0; axes.len()]);
@@ -243,11 +249,12 @@ fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize]))
     }
 }
 
-/// One axis' share of a term: which element of which window it is, where that is, and when it counts.
+/// One axis of a term: the position in the window, the index of the element or window, and the
+/// guards under which the term contributes.
 struct Term {
     /// Position in the window.
     k: Affine,
-    /// The other index: of the operand, seen from a window, or of the window, seen from an element.
+    /// Index of the element if terms are enumerated for a window, else index of the window.
     index: Affine,
     guards: Vec<Guard>,
 }
@@ -255,22 +262,22 @@ struct Term {
 /// The terms of all axes.
 struct Terms {
     axes: Vec<Axis>,
-    /// Whether windows are asked for their elements, or elements for their windows.
+    /// Whether terms are the elements of a window; else they are the windows over an element.
     from_windows: bool,
-    /// How many terms each axis has.
+    /// Number of terms along each axis.
     counts: Vec<usize>,
 }
 
-/// A term of all axes together.
+/// A term over all axes.
 struct Found {
-    /// Number of the element in its window.
+    /// Row-major number of the position in the window.
     number: Affine,
     index: Vec<Affine>,
     guards: Vec<Guard>,
 }
 
 impl Terms {
-    /// The elements of windows.
+    /// The elements of each window.
     fn of_windows(axes: Vec<Axis>) -> Self {
         let count =
             |a: &Axis| if a.steps() { (a.window as u64).div_ceil(a.base as u64) } else { a.window as u64 };
@@ -278,7 +285,7 @@ impl Terms {
         Terms { axes, from_windows: true, counts }
     }
 
-    /// The windows over elements.
+    /// The windows over each element.
     fn of_elements(axes: Vec<Axis>) -> Self {
         let count = |a: &Axis| if a.few() { a.covering() } else { a.window };
         let counts = axes.iter().map(|a| count(a) as usize).collect();
@@ -289,12 +296,12 @@ impl Terms {
         self.counts.iter().product()
     }
 
-    /// Whether the loop is written out.
+    /// Whether the loop over the terms is unrolled.
     fn is_written_out(&self) -> bool {
         self.count() <= WRITTEN_OUT
     }
 
-    /// The terms of a point in order, if the loop is written out.
+    /// The terms of a point in order, for an unrolled loop.
     fn written_out(&self, point: &[Affine]) -> Vec<Found> {
         let mut which = vec![0; self.counts.len()];
         (0..self.count())
@@ -324,17 +331,18 @@ impl Terms {
 }
 
 impl Axis {
-    /// Whether the elements of a window that are the operand's are every `base`-th.
+    /// Whether exactly every `base`-th position of a window has an element.
     fn steps(&self) -> bool {
         self.dilation == 1 && self.base > 1
     }
 
-    /// Windows that may cover an element.
+    /// Number of windows that may cover an element.
     fn covering(&self) -> i64 {
         (self.window - 1) * self.dilation / self.stride + 1
     }
 
-    /// Whether it is less to go through these windows than through the positions in a window.
+    /// Whether enumerating these windows takes no more terms than enumerating the positions of a
+    /// window.
     fn few(&self) -> bool {
         self.covering() <= self.window
     }
@@ -385,7 +393,7 @@ impl Axis {
     }
 }
 
-/// The type of one element's place in its window for each window.
+/// Checks the type of positions: one i32 for each window.
 fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
     if positions.dtype == crate::DType::I32 && positions.shape == windows {
         return Ok(());
@@ -396,7 +404,7 @@ fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
     ))
 }
 
-/// `value` in the dtype in which sums and comparisons are made.
+/// `value` in the dtype of sums and comparisons.
 fn widened(c: &mut dyn ElementContext, value: crate::nest::Reg) -> crate::nest::Reg {
     if c.dtype(value).is_half() { c.convert(value, crate::DType::F32) } else { value }
 }

@@ -17,23 +17,23 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// What is computed of the elements of a window.
+/// The reduction of a window's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum WindowKind {
-    /// Their sum; of none 0.
+    /// Sum; 0 for no elements.
     Sum,
-    /// The greatest; NaN if one is NaN; of none −∞ or the least integer.
+    /// Greatest; NaN if one is NaN; −∞ or the least integer for no elements.
     Max,
-    /// The least; NaN if one is NaN; of none +∞ or the greatest integer.
+    /// Least; NaN if one is NaN; +∞ or the greatest integer for no elements.
     Min,
 }
 
 /// `reduce_window_max %x {padding=[[0,0],[1,1]], stride=[1,2], window=[1,3]}`: see [`Windows`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReduceWindow {
-    /// What is computed.
+    /// The reduction.
     pub kind: WindowKind,
-    /// How the windows lie.
+    /// The geometry of the windows.
     pub windows: Windows,
 }
 
@@ -81,7 +81,7 @@ impl WindowKind {
         }
     }
 
-    /// The identity in the dtype in which it is computed.
+    /// The identity in the dtype of the computation.
     fn identity(self, dtype: DType) -> Scalar {
         match self.reduce().identity(dtype) {
             i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
@@ -90,8 +90,9 @@ impl WindowKind {
     }
 }
 
-/// The windows of the transposed sum: element j of the operand is covered by position `w − 1 − k` of window `j`, if the cotangent has
-/// `stride − 1` holes between neighbours. Nothing if extents are no linear expressions.
+/// The windows of the transposed sum: position `w − 1 − k` of window `j` covers element j of the
+/// operand, if the cotangent has `stride − 1` holes between neighbours. `None` if extents are not
+/// linear expressions.
 fn transposed(windows: &Windows, operand: &[Dim], result: &[Dim]) -> Option<Windows> {
     let rank = operand.len();
     let mut padding = Vec::with_capacity(rank);
@@ -99,7 +100,7 @@ fn transposed(windows: &Windows, operand: &[Dim], result: &[Dim]) -> Option<Wind
         let reach =
             Dim::constant((windows.window[axis] as i64 - 1).checked_mul(windows.dilation(axis) as i64)?);
         let low = reach.checked_sub(&windows.pad(axis).0)?;
-        // As many windows at stride `base` as the operand has elements.
+        // The number of windows at stride `base` is the operand's extent.
         let base = windows.base(axis) as i64;
         let wanted =
             operand[axis].checked_scale(base)?.checked_add(&Dim::constant(1 - base))?.checked_add(&reach)?;
@@ -131,7 +132,7 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     vec![Some(Tensor::apply(ReduceWindow { kind: WindowKind::Sum, windows }, &[ct]))]
 }
 
-/// The tangent of the element that is the extremum, the first of several.
+/// The tangent of the element that is the extremum; of the first if several are equal.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::ReduceWindow(op) = j.op else { unreachable!("the rule of windows") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };

@@ -1,5 +1,5 @@
-//! Windows of every kind to test with: strides, paddings of both signs, both dilations, windows that are written out and windows that are
-//! not, and such without elements.
+//! Windows of every kind for tests: strides, paddings of both signs, both dilations, unrolled and
+//! not, and windows without elements.
 
 use super::super::sample::{Sample, SampleOperand, floats, values};
 use super::Windows;
@@ -38,7 +38,7 @@ fn geometries() -> Vec<(Vec<usize>, Windows)> {
                 ..Windows::new(&[4], &[2]).padded(padding(&[(-1, 3)]))
             },
         ),
-        // Too many terms to be written out.
+        // Too many terms to unroll.
         list(&[6, 6], Windows::new(&[5, 4], &[1, 1]).padded(padding(&[(2, 2), (0, 1)]))),
         list(
             &[2, 40],
@@ -47,7 +47,7 @@ fn geometries() -> Vec<(Vec<usize>, Windows)> {
                 ..Windows::new(&[1, 17], &[1, 5]).padded(padding(&[(0, 0), (3, 0)]))
             },
         ),
-        // A window without elements, and none at all.
+        // A window without elements, and no window at all.
         list(&[2], Windows::new(&[2], &[2]).padded(padding(&[(4, 2)]))),
         list(&[3], Windows::new(&[5], &[1])),
         list(&[0, 2], Windows::new(&[1, 2], &[1, 1])),
@@ -70,15 +70,15 @@ pub(super) fn of(op: impl Fn(Windows) -> Op) -> Vec<Sample> {
     samples
 }
 
-/// Samples of an op that takes a position in each window; `whole` if its other operand is what the windows lie over, else it has an element for
-/// each window.
+/// Samples of an op that takes a position in each window. If `whole`, the other operand is the
+/// tensor under the windows, else it has one element for each window.
 pub(super) fn with_positions(op: impl Fn(Windows, Vec<Dim>) -> Op, whole: bool) -> Vec<Sample> {
     let sample = |(shape, windows): (Vec<usize>, Windows)| {
         let dims: Vec<Dim> = shape.iter().map(|e| Dim::from(*e)).collect();
         let result = windows.infer(&dims).expect("the geometry of a sample fits");
         let result: Vec<usize> =
             result.iter().map(|d| d.as_extent().expect("a sample has no variables")).collect();
-        // Positions of all kinds: in the window, among them such in the padding, and beyond it.
+        // Positions of all kinds: on elements, in the padding, and beyond the window.
         let count = windows.count() as i32;
         let windows_count = result.iter().product::<usize>() as i32;
         let position = |i: i32| match i % 7 {

@@ -1,4 +1,4 @@
-//! `window_scatter_add`: what windows have for one element each, added up for each element.
+//! `window_scatter_add`: one value for each window, added to the element at its position.
 
 use super::super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use super::super::compute::Compute;
@@ -18,20 +18,21 @@ use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
 attributes! {
-    /// What the windows do not say.
+    /// The attributes besides the windows.
     Shaped {
         /// Shape of the result.
         shape: Vec<Dim>,
     }
 }
 
-/// `window_scatter_add %x, %positions {shape=[4], stride=[2], window=[2]}`: the transpose of [`WindowGather`]: element j of the result is the sum of
-/// `x[o]` over the windows o of a tensor of that shape whose position `positions[o]` is element j. See [`Windows`].
+/// `window_scatter_add %x, %positions {shape=[4], stride=[2], window=[2]}`: the transpose of
+/// [`WindowGather`]: element j of the result is the sum of `x[o]` over the windows o of a tensor
+/// of that shape whose position `positions[o]` is element j. See [`Windows`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WindowScatterAdd {
     /// Shape of the result.
     pub shape: Vec<Dim>,
-    /// How the windows lie over the result.
+    /// The geometry of the windows over the result.
     pub windows: Windows,
 }
 
