@@ -234,7 +234,8 @@ impl<'a> Walk<'a> {
             for (n, block) in step.blocks().into_iter().enumerate() {
                 let mut inner = self.expose(block, &self.demands(step, n));
                 if matches!(step, Step::Loop(_)) {
-                    // Bytes that the loop itself uses, such as carries, are among its own reads and writes.
+                    // Bytes that the loop itself uses, such as carries, are among its reads and
+                    // writes.
                     inner.retain(|(span, _)| !writes.iter().chain(&reads).any(|(w, _)| w.meets(span)));
                 }
                 reads.extend(inner);
