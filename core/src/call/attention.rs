@@ -37,8 +37,8 @@ attributes! {
         width: usize,
         /// Whether q, k and v are packed in one tensor.
         packed: bool = false,
-        /// Extents of the bias, each that of the scores `[batch, heads, queries, keys]` or 1;
-        /// that of the keys is never 1. Empty if there is no bias.
+        /// Extents of the bias, each that of the scores `[batch, heads, queries, keys]` or 1,
+        /// except that of the keys, which is not broadcast. Empty if there is no bias.
         bias: Vec<usize> = Vec::new(),
         /// Whether position t attends only to positions up to t.
         causal: bool = false,

@@ -21,9 +21,9 @@
 //! ```
 //!
 //! The builder makes names unique, simplifies index expressions by the extents of axes, merges
-//! identical pure instructions of a phase, and removes dead code. It keeps the first mistake and
-//! ignores the effects of later calls; [`NestBuilder::finish`] returns that mistake as an error.
-//! A nest that it returns is verified.
+//! identical pure instructions of a phase, and removes dead code. It keeps the first mistake;
+//! later calls are harmless, and [`NestBuilder::finish`] returns the mistake. A nest that it
+//! returns is verified.
 
 use super::bounds::Ranges;
 use super::fold::{Folded, fold};

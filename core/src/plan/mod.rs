@@ -292,7 +292,7 @@ pub struct Carry {
 pub struct Slice {
     /// The whole; it has at least as many parts as the trip's limit.
     pub whole: ValueId,
-    /// The part that an iteration reads: number counter along the first axis.
+    /// The part that an iteration reads: the part whose number is the counter.
     pub part: ValueId,
     /// Where the whole begins, without a stride of this loop. The part begins counter · (bytes of
     /// the part) after it.

@@ -262,7 +262,7 @@ fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
     fn out<T: Real>(value: T) -> u64 {
         if value.is_nan() { T::NAN.to_bits64() } else { value.to_bits64() }
     }
-    /// The operand that is `wanted` relative to the other, or NaN if one is NaN.
+    /// The operand whose order relative to the other is `wanted`; NaN if one is NaN.
     fn extremum<T: Real>(x: T, y: T, wanted: Ordering) -> u64 {
         if x.is_nan() || y.is_nan() {
             T::NAN.to_bits64()

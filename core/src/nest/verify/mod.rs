@@ -19,7 +19,7 @@
 //!   i32 or i64.
 //! - **N7** An access has an index for each dimension.
 //! - **N8** A load has a fill if and only if it has guards.
-//! - **N9** `in` is never stored to; `out` is never loaded from.
+//! - **N9** `in` is only loaded from, `out` only stored to.
 //! - **N10** Only loads clamp, not from `inout`, and only dimensions that are not empty.
 //! - **N11** A combine program is straight-line over its own registers, with the dtypes of its
 //!   identity. Reductions and prefixes have as many values and results, of those dtypes.
@@ -86,7 +86,7 @@ pub fn verify(nest: &Nest) -> Result<()> {
     verify_at(nest, &Places::default())
 }
 
-/// Checks all invariants; the error also has the place in the text that the nest was read from.
+/// Checks all invariants. The error also has the position in the text that the nest was read from.
 pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     verify_structure(nest, places)?;
     memory::check(nest).map_err(|f| f.diagnostic(nest, places))
