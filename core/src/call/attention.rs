@@ -51,7 +51,7 @@ attributes! {
     }
 }
 
-/// Strides of rows of `width` elements for each head.
+/// Layout of rows of `width` elements for each head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heads {
     /// The first element.
@@ -88,7 +88,7 @@ impl Attention {
         ]
     }
 
-    /// Strides of queries (0), keys (1) or values (2) in their operand, and of their cotangents
+    /// Layout of queries (0), keys (1) or values (2) in their operand, and of their cotangents
     /// in their result.
     pub fn part(&self, part: usize) -> Heads {
         let row = self.heads * self.width;
@@ -101,7 +101,7 @@ impl Attention {
         Heads { offset, batch: positions * rows * row, position: rows * row }
     }
 
-    /// Strides of out and its cotangent.
+    /// Layout of out and of its cotangent.
     pub fn out(&self) -> Heads {
         let row = self.heads * self.width;
         Heads { offset: 0, batch: self.queries * row, position: row }

@@ -146,7 +146,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The bytes of a value, if it has any and lies in the arena. None for an address with
+    /// The bytes of a value, if it has any and lies in the arena. `None` for an address with
     /// strides: it is a part of a whole, which is needed as a unit.
     fn span(&self, value: ValueId, at: &Address) -> Option<Needed> {
         let bytes = self.plan.values[value].bytes();

@@ -37,8 +37,8 @@ fn arcsine_rest<V: Double>(s: V) -> V {
     )
 }
 
-/// For a in 0..=1: whether a is above ½, r = √((1 − a)/2), asin r − r, and, for a below ½, asin a
-/// − a.
+/// For a in 0..=1: whether a is above ½, r = √((1 − a)/2), asin r − r, and, for a below ½,
+/// asin a − a.
 #[inline(always)]
 fn halves<V: Double>(a: V) -> (V::Mask, V, V, V) {
     let c = |value| a.literal(value);
