@@ -107,8 +107,7 @@ pub(super) fn rounds(dtype: DType, value: f64, error: f64) -> (Scalar, f64) {
         0.0
     } else if value.is_finite() || error.is_infinite() {
         let most = value.abs() + error;
-        // Just below the greatest number, the two ends of the error interval may differ in
-        // overflow.
+        // If the error interval passes the greatest number, only a part of it overflows.
         if most > greatest(dtype) { f64::INFINITY } else { error + 2.0 * rounding(dtype, most) }
     } else {
         0.0

@@ -74,8 +74,8 @@ fn power<V: Double>(v: V, n: u32) -> V {
 ///
 /// By the Euler-Maclaurin formula: ten terms, and with z = y + 10 and s = n + 1 the rest is
 /// z^(1 − s)·(1/n + 1/2z + Σ B₂ⱼ/(2j)!·s(s + 1)…(s + 2j − 2)/z²ʲ). All significant terms are
-/// positive. The error of nine terms is below 2⁻⁵⁵ of the whole for all n and y: where z is not large
-/// against s, the first term outweighs the rest.
+/// positive. The error of nine terms is below 2⁻⁵⁵ of the whole for all n and y: where z is not
+/// large against s, the first term outweighs the rest.
 #[inline(always)]
 fn zeta<V: Double>(order: &Order, y: V) -> V {
     let c = |value| y.literal(value);
