@@ -10,49 +10,55 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `out = softmax(scale·q·kᵀ + bias)·v` for each example and head, and the logarithm l of the softmax' denominator; or, backward, the cotangents of q, k
-    /// and v. The formulas are those of [the op](crate::op::Attention).
+    /// `out = softmax(scale·q·kᵀ + bias)·v` for each example and head, and the logarithm l of the
+    /// softmax' denominator. Backward: the cotangents of q, k and v. The formulas are those of
+    /// [the op](crate::op::Attention).
     ///
-    /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads, width]`, or, if packed, all three in one,
-    /// dense `[batch, queries, 3, heads, width]`; the bias, if there is one, dense of its extents; backward, l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l, besides. Results: out and l; backward, q's, k's and
-    /// v's cotangents, packed as they are.
+    /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense
+    /// `[batch, keys, heads, width]`; if packed, all three in one, dense
+    /// `[batch, queries, 3, heads, width]`. Then the bias, if there is one, dense of its extents.
+    /// Backward also l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l.
+    /// Results: out and l; backward, q's, k's and v's cotangents, packed like the operands.
     ///
-    /// The bias, l and m are of the dtype of sums, everything else of `dtype`: where that is a half, sums are f32. Their order is the back end's (opaque sums: compared within a bound), and
-    /// what weighs halves (probabilities, and the cotangents of scores) may be rounded to them first, so that products are of halves.
+    /// The bias, l and m have the dtype of sums, everything else has `dtype`. For halves, sums
+    /// are f32. The back end chooses the order of sums (opaque sums: compared within a bound).
+    /// The weights of sums over halves (probabilities, and the cotangents of scores) may be
+    /// rounded to halves first, so that products are of halves.
     Attention {
         /// Examples; every extent is at least 1.
         batch: usize,
-        /// Positions that look.
+        /// Positions of q.
         queries: usize,
-        /// Positions looked at; `queries` if packed.
+        /// Positions of k and v; `queries` if packed.
         keys: usize,
         /// Heads.
         heads: usize,
         /// Width of a head.
         width: usize,
-        /// Whether q, k and v lie side by side.
+        /// Whether q, k and v are packed in one tensor.
         packed: bool = false,
-        /// Extents of the bias, each that of the scores `[batch, heads, queries, keys]` or, but for that of the keys, 1; none if there is no bias.
+        /// Extents of the bias, each that of the scores `[batch, heads, queries, keys]` or 1,
+        /// except that of the keys, which is not broadcast. Empty if there is no bias.
         bias: Vec<usize> = Vec::new(),
-        /// Whether position t sees positions up to t only.
+        /// Whether position t attends only to positions up to t.
         causal: bool = false,
-        /// Whether cotangents are wanted.
+        /// Whether to compute the cotangents.
         backward: bool = false,
-        /// What scores are multiplied by: an f64, rounded to the dtype of sums.
+        /// Factor of the scores: an f64, rounded to the dtype of sums.
         scale: Scalar,
-        /// Of queries, keys, values and out: a float.
+        /// Dtype of queries, keys, values and out: a float.
         dtype: DType,
     }
 }
 
-/// Rows of numbers, `width` of them for each head.
+/// Layout of rows of `width` elements for each head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heads {
-    /// The first number.
+    /// The first element.
     pub offset: usize,
-    /// Distance of examples.
+    /// Stride of examples.
     pub batch: usize,
-    /// Distance of positions; heads follow each other at a distance of `width`.
+    /// Stride of positions. The stride of heads is `width`.
     pub position: usize,
 }
 
@@ -66,7 +72,7 @@ impl Attention {
         if self.dtype.is_half() { DType::F32 } else { self.dtype }
     }
 
-    /// Types of q, k and v, or of the one that holds them.
+    /// Types of q, k and v, or of the operand that packs them.
     fn three(&self) -> Vec<TensorType> {
         let of = |positions| self.tensor(&[self.batch, positions, self.heads, self.width]);
         match self.packed {
@@ -82,7 +88,8 @@ impl Attention {
         ]
     }
 
-    /// Where queries (0), keys (1) or values (2) lie in their operand, and their cotangents in their result.
+    /// Layout of queries (0), keys (1) or values (2) in their operand, and of their cotangents
+    /// in their result.
     pub fn part(&self, part: usize) -> Heads {
         let row = self.heads * self.width;
         let (positions, rows) = match (self.packed, part) {
@@ -94,13 +101,13 @@ impl Attention {
         Heads { offset, batch: positions * rows * row, position: rows * row }
     }
 
-    /// How out and its cotangent lie in theirs.
+    /// Layout of out and of its cotangent.
     pub fn out(&self) -> Heads {
         let row = self.heads * self.width;
         Heads { offset: 0, batch: self.queries * row, position: row }
     }
 
-    /// Keys that a query sees: the first so many.
+    /// Number of keys that a query attends to: a prefix of the keys.
     pub fn seen(&self, query: usize) -> usize {
         if self.causal { self.keys.min(query + 1) } else { self.keys }
     }
@@ -110,17 +117,18 @@ impl Attention {
         [self.batch, self.heads, self.queries, self.keys]
     }
 
-    /// How many arguments queries, keys, values and the bias are.
+    /// Number of operands for queries, keys, values and the bias.
     pub fn primals(&self) -> usize {
         self.packed_or_three() + usize::from(!self.bias.is_empty())
     }
 
-    /// How many arguments queries, keys and values are; the bias follows them.
+    /// Number of operands for queries, keys and values; the bias follows them.
     pub fn packed_or_three(&self) -> usize {
         if self.packed { 1 } else { 3 }
     }
 
-    /// Where the bias of a head's scores begins, and the distance of its rows: 0 where all queries have one row.
+    /// Offset of the bias of a head's scores, and the stride of its rows: 0 if all queries share
+    /// one row.
     pub fn bias_rows(&self, [b, n]: [usize; 2]) -> (usize, usize) {
         let [batch, heads, queries, keys] = [0, 1, 2, 3].map(|axis| self.bias[axis]);
         let at = |position: usize, extent: usize| if extent == 1 { 0 } else { position };
@@ -175,19 +183,22 @@ impl Attention {
         Ok(())
     }
 
-    /// Multiplications and additions, of pairs of a query and a key that it sees; saturates.
+    /// Multiplications and additions, over the pairs of a query and a key that it attends to;
+    /// saturates.
     pub(super) fn flops(&self) -> u64 {
         let (t, s) = (self.queries as u64, self.keys as u64);
         let pairs = match self.causal {
             false => t.saturating_mul(s),
             true => {
-                // Queries before the last key see one more each.
+                // Each query before the last key attends to one key more than the query before
+                // it.
                 let growing = t.min(s);
                 let triangle = growing.saturating_mul(growing.saturating_add(1)) / 2;
                 triangle.saturating_add((t - growing).saturating_mul(s))
             }
         };
-        // Forward, scores and the weighted sum; backward, the scores again and four more.
+        // Forward, scores and the weighted sum; backward, the scores again and four more
+        // products.
         let products = if self.backward { 5 } else { 2 };
         let heads = [self.batch, self.heads, self.width].into_iter().map(|e| e as u64);
         heads.fold(pairs.saturating_mul(2 * products), u64::saturating_mul)
@@ -220,13 +231,13 @@ impl Attention {
         self.results().into_iter().zip(found).map(reference).collect()
     }
 
-    /// Positions of the numbers of one head in its tensor.
+    /// Elements of one head in its tensor.
     fn row(&self, heads: Heads, [b, n]: [usize; 2], t: usize) -> std::ops::Range<usize> {
         let at = heads.offset + b * heads.batch + t * heads.position + n * self.width;
         at..at + self.width
     }
 
-    /// One of q, k and v at a position.
+    /// The row of q, k or v at a position.
     fn of<'a>(
         &self,
         operands: &'a [Literal],
@@ -238,7 +249,7 @@ impl Attention {
         self.row(self.part(part), head, t).map(|at| literal.get(at))
     }
 
-    /// Σ xy, and the bound of what another order gives.
+    /// Σ xy, and a bound of its error in any other order.
     fn dot(&self, x: impl Iterator<Item = Scalar>, y: impl Iterator<Item = Scalar>) -> (f64, f64) {
         let mut sum = Sum::new(self.wide());
         x.zip(y).for_each(|(x, y)| sum.add_product(x, y));
@@ -246,35 +257,37 @@ impl Attention {
         (value.to_f64(), error)
     }
 
-    /// Scores of a query with the keys that it sees, each with its bound.
+    /// Scores of a query with the keys that it attends to, each with its bound.
     fn scores(&self, operands: &[Literal], [b, n, t]: [usize; 3]) -> Vec<(f64, f64)> {
         let (wide, scale) = (self.wide(), self.factor());
         let bias = (!self.bias.is_empty()).then(|| self.bias_rows([b, n]));
         let score = |s: usize| {
             let (value, error) = self.dot(self.of(operands, 0, [b, n], t), self.of(operands, 1, [b, n], s));
             let value = value * scale;
-            // The scale may be multiplied into q, into the sums, or into either's differences.
+            // The back end may multiply the scale into q, into the sums, or into their
+            // differences.
             let error = error * scale.abs() + 4.0 * rounding(wide, value);
             let Some((first, row)) = bias else { return (value, error) };
             let sum = value + operands[self.packed_or_three()].get(first + t * row + s).to_f64();
-            // A score of −∞ stays one, however it is made.
+            // A score of −∞ is exact.
             let finite = sum != f64::NEG_INFINITY;
             (sum, if finite { error + rounding(wide, sum) } else { 0.0 })
         };
         (0..self.seen(t)).map(score).collect()
     }
 
-    /// What scores are multiplied by, as it is rounded.
+    /// The factor of the scores, rounded.
     fn factor(&self) -> f64 {
         Scalar::from_f64(self.wide(), self.scale.to_f64()).to_f64()
     }
 
-    /// The bound of what weighs numbers of `dtype`: a weight, or that and a factor of its own, known but for an error.
+    /// Error bound of a weight of numbers of `dtype`, or of a weight multiplied by `factor`,
+    /// known up to `error`.
     fn weight_error(&self, weight: f64, factor: f64, error: f64) -> f64 {
         if !self.dtype.is_half() {
             return error;
         }
-        // Rounded with its factor, or before it is multiplied by that.
+        // Rounded after or before it is multiplied by the factor.
         let (whole, bare) = (weight.abs() + error, (weight.abs() + error) / factor.abs());
         match whole.max(bare) > greatest(self.dtype) {
             true => f64::INFINITY,
@@ -289,7 +302,8 @@ impl Attention {
         let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
         let wide = self.wide();
         let unit = unit(wide);
-        // A power and the sum of powers carry the errors of their scores, of the difference to the maximum, and a few roundings.
+        // An exponential and the sum of exponentials carry the errors of their scores, of the
+        // difference to the maximum, and a few roundings.
         let relative = |(s, e): (f64, f64)| match s == f64::NEG_INFINITY {
             true => 0.0,
             false => growth(2.0 * e + unit * (8.0 + 4.0 * (s - max).abs() + max.abs())),
@@ -332,7 +346,7 @@ impl Attention {
             let p_error = self.weight_error(p, 1.0, p * relative);
             let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
                 let result = if self.packed { 0 } else { part };
-                // Any order of the sum, of so many terms.
+                // Bound for any order of a sum of so many terms.
                 let terms = if part == 0 { self.keys } else { self.queries };
                 let order = sum_error(wide, terms + 2);
                 for (at, x) in self.row(self.part(part), [b, n], to).zip(rows) {
@@ -350,12 +364,12 @@ impl Attention {
     }
 }
 
-/// How much `exp` grows by an error of its argument.
+/// The relative error of `exp` for an absolute error of its argument.
 fn growth(error: f64) -> f64 {
     if error < 0.5 { error.exp_m1() } else { f64::INFINITY }
 }
 
-/// A number of a result while it is added up, in f64.
+/// An element of a result during its summation, in f64.
 #[derive(Clone, Copy, Default)]
 struct Entry {
     value: f64,
@@ -363,7 +377,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Adds a term of which a back end's is off by this part of its size.
+    /// Adds a term whose relative error in a back end is at most `relative`.
     fn add(&mut self, term: f64, relative: f64) {
         self.value += term;
         self.error += term.abs() * relative;

@@ -9,11 +9,13 @@ use crate::op::attribute::{Attribute, Field, attributes};
 use crate::ty::TensorType;
 
 attributes! {
-    /// Convolution with channels last: input `[batch, spatial…, groups · in]`, filter `[spatial…, in, groups · out]`, result
-    /// `[batch, spatial…, groups · out]`, all dense. Group g uses the input channels `g·in..` and gives the result channels `g·out..`.
+    /// Convolution with channels last: input `[batch, spatial…, groups · in]`, filter
+    /// `[spatial…, in, groups · out]`, result `[batch, spatial…, groups · out]`, all dense. Group
+    /// g maps the input channels from `g·in` to the result channels from `g·out`.
     ///
-    /// `result[b, o, c] = Σ_{k, i} input[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · filter[k, i, c]`, where a term counts only
-    /// if the division is exact and the position lies in the input.
+    /// `result[b, o, c] = Σ_{k, i} input[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] ·
+    /// filter[k, i, c]`, where a term counts only if the division is exact and the position is
+    /// inside the input.
     Convolution {
         /// Which of the three tensors is computed from the other two.
         direction: Direction,
@@ -21,9 +23,9 @@ attributes! {
         batch: usize,
         /// Number of groups.
         groups: usize = 1,
-        /// Channels of the input for each group.
+        /// Input channels of each group.
         input_channels: usize,
-        /// Channels of the result for each group.
+        /// Result channels of each group.
         output_channels: usize,
         /// One entry for each spatial axis (1 to 3).
         window: Vec<Window>,
@@ -32,7 +34,8 @@ attributes! {
     }
 }
 
-/// One spatial axis of a convolution; in text `[input, filter, output, stride, low, lhs_dilation, rhs_dilation]`.
+/// One spatial axis of a convolution; in text
+/// `[input, filter, output, stride, low, lhs_dilation, rhs_dilation]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Window {
     /// Extent of the input.
@@ -41,17 +44,19 @@ pub struct Window {
     pub filter: usize,
     /// Extent of the result.
     pub output: usize,
-    /// Distance of windows.
+    /// Stride of windows.
     pub stride: usize,
-    /// Padding before the first element; negative crops. Padding behind follows from the extents.
+    /// Padding before the first element; negative padding crops. Padding after the last element
+    /// follows from the extents.
     pub low: i64,
-    /// Distance of input elements in the dilated input.
+    /// Stride of input elements in the dilated input.
     pub lhs_dilation: usize,
-    /// Distance of filter elements in the dilated filter.
+    /// Stride of filter elements in the dilated filter.
     pub rhs_dilation: usize,
 }
 
-/// Directions of a convolution. Arguments: the two given tensors in the order input, filter, result; then the computed one.
+/// Directions of a convolution. Arguments: the two given tensors in the order input, filter,
+/// result; then the computed tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Direction {
     /// Result from input and filter.
@@ -125,7 +130,7 @@ impl Field for Window {
 }
 
 impl Window {
-    /// The position in the input that output `o` and filter element `k` meet at, if there is one.
+    /// The input position of output `o` and filter element `k`, if there is one.
     fn position(&self, o: usize, k: usize) -> Option<usize> {
         let dilated = (o * self.stride + k * self.rhs_dilation) as i64 - self.low;
         let dilated = usize::try_from(dilated).ok()?;

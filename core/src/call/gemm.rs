@@ -10,10 +10,11 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 attributes! {
-    /// `out = epilogue(Σₖ lhs[m,k] · rhs[k,n])` for each of a batch.
+    /// `out = epilogue(Σₖ lhs[m,k] · rhs[k,n])` for each matrix of a batch.
     ///
-    /// Arguments: lhs, rhs, then bias and residual where the epilogue has them, then out. Products and sums are made in
-    /// `accumulate`; the order of the sum over k is the back end's, fixed for given extents (an opaque sum: compared within a bound).
+    /// Arguments: lhs, rhs, then bias and residual if the epilogue has them, then out. Products
+    /// and sums are computed in `accumulate`. The back end chooses the order of the sum over k,
+    /// fixed for given extents (an opaque sum: compared within a bound).
     Gemm {
         /// Number of products.
         batch: usize = 1,
@@ -23,9 +24,9 @@ attributes! {
         n: usize,
         /// Columns of lhs, rows of rhs; 0 gives zeros.
         k: usize,
-        /// How lhs lies in its buffer.
+        /// Strides of lhs.
         lhs: Matrix,
-        /// How rhs lies in its buffer.
+        /// Strides of rhs.
         rhs: Matrix,
         /// Dtype of lhs and rhs.
         operand: DType,
@@ -33,24 +34,25 @@ attributes! {
         accumulate: DType,
         /// Dtype of out, bias and residual. Out is dense `[batch, m, n]`.
         result: DType,
-        /// What is done to each sum before it is stored.
+        /// Operations on each sum before it is stored.
         epilogue: Epilogue = Epilogue::default(),
     }
 }
 
-/// A batch of matrices in a buffer; in text `[batch, row, column]`.
+/// Strides of a batch of matrices in a buffer; in text `[batch, row, column]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Matrix {
-    /// Distance of matrices.
+    /// Stride of matrices.
     pub batch: usize,
-    /// Distance of rows.
+    /// Stride of rows.
     pub row: usize,
-    /// Distance of columns.
+    /// Stride of columns.
     pub column: usize,
 }
 
-/// What becomes of a sum, in this order: convert to `result`, add bias, activate, add residual. Each step has the bits of the graph
-/// op that it stands for. In text the list of steps, such as `["bias", "relu", "residual"]`.
+/// Operations on a sum, in this order: convert to `result`, add bias, activate, add residual.
+/// Each step has the bits of the graph op that it stands for. In text it is the list of steps,
+/// such as `["bias", "relu", "residual"]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Epilogue {
     /// Adds `bias[n]`.
@@ -87,7 +89,7 @@ impl Activation {
 
     fn apply(self, x: f64) -> f64 {
         match self {
-            // A NaN stays one.
+            // A NaN stays a NaN.
             Activation::Relu => {
                 if x <= 0.0 {
                     0.0
@@ -103,14 +105,14 @@ impl Activation {
         }
     }
 
-    /// Bound of the error at `x`, known but for `error`, in arithmetic of `dtype`: Lipschitz constant, and the function's own
-    /// roundings.
+    /// Bound of the error at `x`, which is known up to `error`, in arithmetic of `dtype`:
+    /// Lipschitz constant, and the function's own roundings.
     fn error(self, dtype: DType, x: f64, error: f64) -> f64 {
         match self {
             Activation::Relu => error,
             Activation::Tanh => error + 3.0 * rounding(dtype, x.tanh()),
-            // The derivative is below 1.13. The argument of tanh carries six roundings, damped by |y|·sech²y < 0.45, and
-            // 1 + tanh cancels to an absolute error of one rounding of 1.
+            // The derivative is below 1.13. The argument of tanh carries six roundings, damped by
+            // |y|·sech²y < 0.45, and 1 + tanh cancels to an absolute error of one rounding of 1.
             Activation::GeluTanh => 1.13 * error + 16.0 * rounding(dtype, x),
         }
     }
@@ -152,7 +154,7 @@ impl Field for Epilogue {
 }
 
 impl Matrix {
-    /// Elements from the first to the last of a batch of matrices.
+    /// Number of elements from the first to the last of a batch of matrices.
     fn span(&self, batch: usize, rows: usize, columns: usize) -> usize {
         if batch * rows * columns == 0 {
             return 0;

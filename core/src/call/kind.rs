@@ -1,4 +1,4 @@
-//! Kinds of calls, which targets claim or leave out.
+//! Kinds of calls, for the claims of targets.
 
 use super::{Call, ScatterKind};
 

@@ -1,9 +1,10 @@
-//! Calls: what is not a nest, as a closed list. Each is a contract over dense buffers that a back end claims or not
-//! ([`crate::target::Target`]); an op that yields a call has a decomposition in graph ops as its oracle.
+//! Calls: kernels that are not generated from a nest. The list is closed. Each call is a contract
+//! over dense buffers, which a back end claims or not ([`crate::target::Target`]). An op that
+//! yields a call has a decomposition in graph ops as its oracle.
 //!
-//! One call is one file: its description, its text, what it demands, and its meaning on literals
-//! ([`reference`](Call::reference)). All extents and strides count elements. Arguments of a call are listed operands first, results
-//! last.
+//! Each call has one file: its description, its text, its requirements, and its reference on
+//! literals ([`reference`](Call::reference)). All extents and strides count elements. Arguments
+//! of a call are its operands, then its results.
 //!
 //! In text and files a call is its name and a map of attributes, like an op:
 //!
@@ -68,7 +69,7 @@ impl Call {
         }
     }
 
-    /// Types of the results, in order: one but for attention.
+    /// Types of the results, in order. All calls but attention have one.
     pub fn results(&self) -> Vec<TensorType> {
         let one = match self {
             Call::Gemm(g) => g.result_type(),
@@ -81,7 +82,7 @@ impl Call {
         vec![one]
     }
 
-    /// Arguments, as many as the call has, as those of its operands and those of its results.
+    /// Splits the arguments of the call into those of its operands and those of its results.
     pub fn split<'a, T>(&self, arguments: &'a [T]) -> (&'a [T], &'a [T]) {
         arguments.split_at(self.operands().len().min(arguments.len()))
     }
@@ -91,7 +92,7 @@ impl Call {
         matches!(self, Call::Gemm(_)) && operand < 2
     }
 
-    /// Operands (by position) whose buffer may be the only result's.
+    /// Operands (by position) that may share the buffer of the only result.
     pub fn in_place(&self) -> Vec<usize> {
         match self {
             Call::Gemm(g) if g.epilogue.residual => vec![2 + g.epilogue.bias as usize],
@@ -103,20 +104,20 @@ impl Call {
     /// Multiplications and additions; saturates.
     pub fn flops(&self) -> u64 {
         match self {
-            // Comparisons and copies are neither.
+            // Comparisons and copies do not count.
             Call::Scatter(s) if !matches!(s.kind, ScatterKind::Add | ScatterKind::Mul) => 0,
             Call::Sort(_) | Call::TopK(_) => 0,
             _ => self.count(0),
         }
     }
 
-    /// A bound for the iterations of loops over all extents of the call, of which an empty one counts as 1; saturates. There may be many where there is
-    /// nothing to add.
+    /// A bound of the iterations of loops over all extents of the call, where an empty extent
+    /// counts as 1; saturates. It may be large even if [`Call::flops`] is 0.
     pub fn iterations(&self) -> u64 {
         self.count(1)
     }
 
-    /// The product of what its loops go over, where no extent counts less than `least`.
+    /// The product of the extents of its loops, each counted as at least `least`.
     fn count(&self, least: usize) -> u64 {
         let product =
             |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul((*e).max(least) as u64));
@@ -146,8 +147,9 @@ impl Call {
         }
     }
 
-    /// What the call means: its results on these operands, in plain loops, with the bound of what a back end may differ. A buffer that is
-    /// larger than the operand, or of another shape, is read from its beginning.
+    /// The reference results of the call on these operands, computed in plain loops, with the
+    /// error bound for a back end. A buffer that is larger than the operand, or of another shape,
+    /// is read from its beginning.
     pub fn references(&self, operands: &[Literal]) -> Result<Vec<Reference>> {
         self.verify()?;
         let types = self.operands();
@@ -193,7 +195,7 @@ impl Call {
         CallKind::of(self).name()
     }
 
-    /// Everything but the name, for text and files.
+    /// All attributes except the name, for text and files.
     pub fn attributes(&self) -> Attributes {
         match self {
             Call::Gemm(g) => g.to_attributes(),
@@ -205,7 +207,8 @@ impl Call {
         }
     }
 
-    /// The call of that name and attributes. An error names what is unknown, missing or malformed; [`Call::verify`] checks the rest.
+    /// The call with that name and attributes. An error names the attribute that is unknown,
+    /// missing or malformed; [`Call::verify`] checks the rest.
     pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Call> {
         let Some(kind) = CallKind::ALL.into_iter().find(|k| k.name() == name) else {
             let names: Vec<_> = CallKind::ALL.iter().map(|k| k.name()).collect();
@@ -228,8 +231,8 @@ impl Call {
     }
 }
 
-/// An error if the product of extents is beyond what memory can hold. Empty extents count as 1, so the product of any of the extents fits
-/// too: back ends form such products.
+/// Fails if the product of extents does not fit in memory. Empty extents count as 1, so the
+/// product of any subset of the extents fits too, and back ends form such products.
 fn fits(what: &str, extents: &[usize]) -> Result<()> {
     extents
         .iter()

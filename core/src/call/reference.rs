@@ -1,11 +1,13 @@
-//! What a call means: its result on given operands, and how far a back end's may be from it.
+//! References of calls: the result on given operands, and the error bound for a back end.
 //!
-//! Sums of floats are made in twice the precision of f64 (Ogita, Rump and Oishi's compensated dot product) and rounded to the dtype
-//! that the call accumulates in, so that they are as good as exact. A back end adds in that dtype, in an order of its own, with fused
-//! multiplications or without; any such sum of n products is off by at most γₙ·Σ|xy| with γₙ = n·u/(1 − n·u) and u half
-//! the distance of 1 and the next number (Higham), plus what underflows. The epilogue carries that on, step by step.
+//! Sums of floats are computed in twice the precision of f64 (Ogita, Rump and Oishi's compensated
+//! dot product) and rounded to the dtype that the call accumulates in, so they are nearly exact.
+//! A back end adds in that dtype, in any order, with or without fused multiply-adds. Any such sum
+//! of n products has an error of at most γₙ·Σ|xy| with γₙ = n·u/(1 − n·u), where u is half the
+//! distance from 1 to the next number (Higham), plus underflow. The epilogue propagates that
+//! error, step by step.
 //!
-//! Integers wrap and are exact; so is a scatter, whose order is part of what it means.
+//! Integers wrap and are exact. A scatter is exact too, since its contract fixes the order.
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -36,20 +38,21 @@ impl Reference {
         self.errors.push(error);
     }
 
-    /// The result itself.
+    /// The result.
     pub fn literal(&self) -> Literal {
         let shape = self.ty.extents().expect("calls have no variables");
         Literal::from_scalars(self.ty.dtype, &shape, &self.values)
             .expect("a reference has an element of its dtype for each of its shape")
     }
 
-    /// For each element the greatest difference that the contract allows; 0 asks for equal bits, infinity allows anything
-    /// (where intermediate results may overflow).
+    /// The error bound of each element. 0 demands equal bits; infinity allows anything (where
+    /// intermediate results may overflow).
     pub fn errors(&self) -> &[f64] {
         &self.errors
     }
 
-    /// Whether `found` is a result that the contract allows; the error names the first element that is not.
+    /// Checks that the contract allows `found`. The error names the first element that it does
+    /// not allow.
     pub fn check(&self, found: &Literal) -> Result<()> {
         if found.ty() != self.ty {
             return Err(Diagnostic::new(format!("the result is {}, not {}", found.ty(), self.ty)));
@@ -96,15 +99,15 @@ pub(super) fn rounding(dtype: DType, value: f64) -> f64 {
     unit(dtype) * value.abs() + least(dtype)
 }
 
-/// `value`, known but for `error`, rounded to `dtype`: the number, and the bound of the difference of this rounding and that of
-/// any value within the error.
+/// `value`, known up to `error`, rounded to `dtype`. Returns the number, and a bound of its
+/// difference from the rounding of any value within the error.
 pub(super) fn rounds(dtype: DType, value: f64, error: f64) -> (Scalar, f64) {
     let rounded = Scalar::from_f64(dtype, value);
     let bound = if error == 0.0 {
         0.0
     } else if value.is_finite() || error.is_infinite() {
         let most = value.abs() + error;
-        // Beyond the greatest number, it overflows on one side of the error only.
+        // If the error interval passes the greatest number, only a part of it overflows.
         if most > greatest(dtype) { f64::INFINITY } else { error + 2.0 * rounding(dtype, most) }
     } else {
         0.0
@@ -112,13 +115,14 @@ pub(super) fn rounds(dtype: DType, value: f64, error: f64) -> (Scalar, f64) {
     (rounded, bound)
 }
 
-/// The part of Σ|x| by which a sum of `terms` numbers, in any order, may be off, in arithmetic of `dtype`.
+/// Relative to Σ|x|, the error bound of a sum of `terms` numbers, in any order, in arithmetic of
+/// `dtype`.
 pub(super) fn sum_error(dtype: DType, terms: usize) -> f64 {
     let nu = terms as f64 * unit(dtype);
     if nu > 0.5 { f64::INFINITY } else { nu / (1.0 - nu) }
 }
 
-/// A sum of products, exact or almost, and what it may be in a dtype.
+/// A sum of products, exact or nearly so, and its error bound in a dtype.
 pub(super) struct Sum {
     dtype: DType,
     high: f64,
@@ -154,15 +158,16 @@ impl Sum {
         }
     }
 
-    /// The sum rounded to the dtype, and the bound of what another order may give.
+    /// The sum rounded to the dtype, and the error bound for any other order.
     pub fn finish(&self) -> (Scalar, f64) {
         if !self.dtype.is_float() {
             return (Scalar::from_i64(self.dtype, self.bits), 0.0);
         }
-        // Where an operand is not finite, neither is the sum, in any order, and the correction is NaN.
+        // If an operand is not finite, the sum is not finite in any order, and the correction is
+        // NaN.
         let exact = if self.high.is_finite() { self.high + self.low } else { self.high };
         let value = Scalar::from_f64(self.dtype, exact);
-        // One more for the rounding of the reference itself.
+        // One more for the rounding of the reference.
         let n = (self.terms + 1) as f64;
         let relative = sum_error(self.dtype, self.terms as usize + 1);
         let error = if self.terms == 0 {

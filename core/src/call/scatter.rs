@@ -1,8 +1,9 @@
-//! Scatter: windows of updates are combined with a tensor, at positions from data.
+//! Scatter: combines windows of updates with a tensor, at positions from data.
 //!
-//! There is one contract for all kinds. What lies in an element is combined with one update after the other, in the row-major order of the
-//! scatter positions, and each step is rounded; so the result has one right value to the bit, for sums of floats and for *replace*,
-//! where the last update wins, as for all others.
+//! All kinds share one contract. An element is combined with one update after the other, in the
+//! row-major order of the scatter positions, and each step is rounded. The result is therefore
+//! determined to the bit for every kind, including sums of floats and *replace*, where the last
+//! update wins.
 
 use super::convolution::each;
 use super::fits;
@@ -17,7 +18,7 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// What a scatter does with an element and an update to it.
+/// The operation of a scatter on an element x and an update u.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ScatterKind {
     /// x + u; integers wrap.
@@ -48,12 +49,13 @@ impl ScatterKind {
         }
     }
 
-    /// Whether elements of that dtype can be combined: bool has neither sums nor products.
+    /// Whether elements of that dtype can be combined. Bool has neither sums nor products.
     pub const fn takes(self, dtype: DType) -> bool {
         !matches!((self, dtype), (ScatterKind::Add | ScatterKind::Mul, DType::Bool))
     }
 
-    /// The scalar instruction that combines, in f32 for halves and with the result rounded; none for [`ScatterKind::Replace`].
+    /// The scalar instruction that combines, in f32 for halves, with the result rounded to the
+    /// half; `None` for [`ScatterKind::Replace`].
     pub const fn instruction(self) -> Option<ScalarOp> {
         match self {
             ScatterKind::Add => Some(ScalarOp::Add),
@@ -64,7 +66,7 @@ impl ScatterKind {
         }
     }
 
-    /// The element that comes of `x` and an update.
+    /// The combination of `x` and an update.
     pub fn combine(self, x: Scalar, update: Scalar) -> Scalar {
         let dtype = x.dtype();
         match (self, self.instruction()) {
@@ -83,7 +85,7 @@ impl ScatterKind {
     }
 }
 
-/// In text a kind is part of the name of an op or a call; as an attribute it is that name.
+/// In text a kind is part of the name of an op or a call. As an attribute it is that name.
 impl Field for ScatterKind {
     fn to_attribute(&self) -> Attribute {
         Attribute::Text(self.name().into())
@@ -102,14 +104,15 @@ impl Field for ScatterKind {
 }
 
 attributes! {
-    /// `out = operand`, then `out[start(s) + w] = combine(out[start(s) + w], updates[s, w])` for each scatter position s in row-major order
-    /// and each window position w: what happens to one element happens in the order of s. A window of which any part is out of bounds
-    /// is skipped.
+    /// `out = operand`, then `out[start(s) + w] = combine(out[start(s) + w], updates[s, w])` for
+    /// each scatter position s in row-major order and each window position w. Updates of one
+    /// element are applied in the order of s. A window that is not entirely in bounds is skipped.
     ///
-    /// Arguments: operand, indices, updates, out; out may be the operand's buffer. Dimension numbers are those of `jax.lax.scatter_add`;
-    /// batching dimensions are components of the index vector here.
+    /// Arguments: operand, indices, updates, out. Out may be the operand's buffer. Dimension
+    /// numbers are those of `jax.lax.scatter_add`; batching dimensions are components of the
+    /// index vector here.
     Scatter {
-        /// How an update changes an element; text has it in the call's name.
+        /// The operation on an element and an update. In text it is the call's name.
         kind: ScatterKind = ScatterKind::Add,
         /// Shape of operand and out.
         operand: Vec<usize>,
@@ -121,9 +124,10 @@ attributes! {
         update_window_dims: Vec<usize>,
         /// Axes of the operand at which the window has extent 1 and which updates lack, ascending.
         inserted_window_dims: Vec<usize>,
-        /// For each component of an index vector the axis of the operand it starts.
+        /// For each component of an index vector, the axis of the operand whose start it gives.
         scatter_dims_to_operand_dims: Vec<usize>,
-        /// Dtype of operand, updates and out; halves are combined in f32 and rounded after each step.
+        /// Dtype of operand, updates and out; halves are combined in f32 and rounded after each
+        /// step.
         dtype: DType,
         /// Dtype of the indices: i32 or i64.
         index: DType,
@@ -138,11 +142,12 @@ impl Scatter {
         attributes
     }
 
-    /// The scatter of a kind with these attributes, taken out of the map.
+    /// The scatter of a kind with these attributes, which are removed from the map.
     pub(super) fn of_kind(kind: ScatterKind, map: &mut BTreeMap<String, Attribute>) -> Result<Self> {
         let given = map.remove("kind");
         let scatter = Scatter { kind, ..Scatter::from_attributes(map)? };
-        // The name says it: as an attribute it is one too many.
+        // The name gives the kind: a `kind` attribute stays in the map and is reported as
+        // unknown.
         given.into_iter().for_each(|kind| drop(map.insert("kind".into(), kind)));
         Ok(scatter)
     }
@@ -224,7 +229,7 @@ impl Scatter {
                 start[*axis] = start[*axis].saturating_add(index.to_i64().expect("indices are integers"));
             }
             number += 1;
-            // The extents of the window in all axes of the operand.
+            // The extents of the window along all axes of the operand.
             let mut whole = vec![1i64; self.operand.len()];
             window_dims.iter().zip(&window).for_each(|(axis, extent)| whole[*axis] = *extent as i64);
             let inside = (0..start.len())

@@ -1,7 +1,8 @@
-//! Sorting: the permutation that sorts.
+//! Sorting: computes the permutation that sorts.
 //!
-//! Sorting gives no sorted tensors but the indices that sort them; values, and whatever else shall move with them, are gathered at these indices,
-//! which is a nest. Since equal elements keep their order, there is exactly one right result, on every machine.
+//! A sort returns the indices that sort the keys, not the sorted tensors. A nest gathers the
+//! values, and any other tensors sorted by these keys, at the indices. Equal elements keep their
+//! order, so exactly one result is right on every machine.
 
 use super::fits;
 use super::reference::Reference;
@@ -13,39 +14,42 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
 
-/// Keys of a sort at most: so many operands a kernel can take.
+/// Upper bound of the number of keys, set by the operands that a kernel can take.
 const MAX_KEYS: usize = 64;
 
 attributes! {
     /// For each row (o, i) of keys, whose elements are `key[o, ·, i]`: the indices that sort it.
     /// `key[o, out[o, r, i], i]` is the element of rank r.
     ///
-    /// Several keys are compared one after another, as `jax.lax.sort` does with `num_keys`: the first that differs decides. The order is
-    /// [`compare`]'s. It is stable: of elements with equal keys, the one with the lower index comes first, whichever the direction.
+    /// Several keys are compared one after another, as in `jax.lax.sort` with `num_keys`: the
+    /// first key that differs decides. The order is [`compare`]'s. It is stable: of elements with
+    /// equal keys, the one with the lower index comes first, in either direction.
     ///
-    /// Arguments: the keys, each dense `[outer, length, inner]`, then out, dense `[outer, length, inner]` of i32.
+    /// Arguments: the keys, each dense `[outer, length, inner]`, then out, dense
+    /// `[outer, length, inner]` of i32.
     Sort {
         /// Product of the extents before the sorted axis.
         outer: usize = 1,
-        /// Extent of the sorted axis; below 2³¹, so that i32 counts its elements.
+        /// Extent of the sorted axis; below 2³¹, so its indices fit i32.
         length: usize,
-        /// Product of the extents behind the sorted axis.
+        /// Product of the extents after the sorted axis.
         inner: usize = 1,
-        /// Dtypes of the keys, the first key first; 1 to 64.
+        /// Dtypes of the keys, in order of priority; 1 to 64.
         keys: Vec<DType>,
         /// Whether the greatest elements come first.
         descending: bool = false,
     }
 }
 
-/// The order of `sort` and `top_k`, total but for equal elements, of two scalars of one dtype.
+/// The order of `sort` and `top_k` on two scalars of one dtype; total except for equal elements.
 ///
-/// Numbers are in their order, and `false < true`. Of floats, −0 and +0 are equal, and every NaN, whatever its bits, is equal to every other and
-/// greater than +∞: the order of `jax.lax.sort`. (`jax.lax.top_k` differs from `jax.lax.sort` there: XLA lets it tell −0 from +0, and takes a
-/// NaN with the sign bit for the least element of all.)
+/// Numbers have their usual order, and `false < true`. For floats, −0 and +0 are equal. All NaNs,
+/// whatever their bits, are equal and greater than +∞. This is the order of `jax.lax.sort`.
+/// `jax.lax.top_k` differs: XLA lets it tell −0 from +0, and takes a NaN with the sign bit for
+/// the least element of all.
 pub fn compare(x: Scalar, y: Scalar) -> Ordering {
     if x.dtype().is_float() {
-        // Every float is an f64.
+        // Every float is exact in f64.
         let (x, y) = (x.to_f64(), y.to_f64());
         return x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()));
     }
@@ -55,7 +59,7 @@ pub fn compare(x: Scalar, y: Scalar) -> Ordering {
     }
 }
 
-/// An error if i32 cannot count that many elements of a row.
+/// Fails if the indices of a row do not fit i32.
 pub(super) fn countable(length: usize) -> Result<()> {
     if length > i32::MAX as usize {
         return Err(Diagnostic::new(format!("rows of {length} elements have more than i32 can count")));
@@ -88,7 +92,7 @@ impl Sort {
 
     pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
         let mut out = vec![0i32; self.outer * self.length * self.inner];
-        // Of extents one of which is 0, others may be beyond any patience.
+        // If one extent is 0, the others are unbounded, so the loop must not run.
         for o in 0..if out.is_empty() { 0 } else { self.outer } {
             for i in 0..self.inner {
                 let at = |position: usize| (o * self.length + position) * self.inner + i;
@@ -108,7 +112,7 @@ impl Sort {
     }
 }
 
-/// An exact result of indices.
+/// The exact reference of a result of indices.
 pub(super) fn indices(ty: TensorType, out: Vec<i32>) -> Reference {
     let mut reference = Reference::new(ty);
     out.into_iter().for_each(|index| reference.push(Scalar::of(index), 0.0));

@@ -1,4 +1,4 @@
-//! Calls: text, and meaning against independent definitions.
+//! Calls: text, and references against independent definitions.
 
 use super::*;
 use crate::dtype::DType;
@@ -60,7 +60,7 @@ fn products_are_those_of_the_op() {
                 .unwrap();
             let reference = call.reference(&literals).unwrap();
             let wanted = wanted.reshape(reference.literal().shape()).unwrap();
-            // Quarters of small integers: sums are exact in every order.
+            // Multiples of ¼ of small integers: sums are exact in every order.
             assert_eq!(reference.literal(), wanted, "{call:?}");
             reference.check(&wanted).unwrap();
         }
@@ -68,7 +68,8 @@ fn products_are_those_of_the_op() {
     assert!(calls > 10, "the samples have calls among them");
 }
 
-/// Of f64 nearly exactly; of other floats within bounds that say something, which what the op decomposes into keeps as well: it rounds weights.
+/// For f64 nearly exact; for other floats within nontrivial bounds, which the op's decomposition
+/// satisfies too, although it rounds weights.
 #[test]
 fn attentions_are_those_of_the_op() {
     let mut calls = 0;
@@ -107,7 +108,7 @@ fn attentions_are_those_of_the_op() {
     assert_eq!(calls, 4 * 16, "eight values and eight cotangents");
 }
 
-/// A weight that a half does not hold is a result that nobody vouches for.
+/// Weights outside f16's range give unspecified results.
 #[test]
 fn weights_beyond_halves_have_no_bound() {
     let mut call = Attention {
@@ -215,7 +216,7 @@ fn sums_that_are_not_finite() {
     assert!(infinite.check(&scalar(f32::INFINITY)).is_ok() && infinite.check(&scalar(5.0)).is_err());
     let nan = run([f32::INFINITY, 1.0], [1.0, f32::NEG_INFINITY]);
     assert!(nan.check(&scalar(f32::NAN)).is_ok() && nan.check(&scalar(0.0)).is_err());
-    // May overflow on the way, or not.
+    // An intermediate sum may overflow or not.
     let large = run([3e38, 3e38], [1.0, -1.0]);
     assert!(large.check(&scalar(0.0)).is_ok() && large.check(&scalar(f32::INFINITY)).is_ok());
     let empty = Call::Gemm(gemm(1, 1, 1, 0, DType::F32));
@@ -234,7 +235,7 @@ fn plain(c: &Convolution, input: &[i64], filter: &[i64]) -> Vec<i64> {
     let (cin, cout) = (g * c.input_channels, g * c.output_channels);
     let mut result = vec![0; c.batch * w.output * cout];
     for b in 0..c.batch {
-        // A signal long enough for every window, which begins `low` before the input.
+        // A signal long enough for every window; it begins `low` before the input.
         let reach = w.output * w.stride + w.filter * w.rhs_dilation + w.input * w.lhs_dilation + 64;
         let mut line = vec![vec![0; cin]; reach];
         for p in 0..w.input {
@@ -394,7 +395,7 @@ fn bad_attributes_are_named() {
         error(&|m| drop(m.insert("epilogue".into(), steps(&["relu", "bias"])))).contains("list of steps")
     );
     assert!(Call::from_attributes("fft", BTreeMap::new()).unwrap_err().to_string().contains("scatter_add"));
-    // The kind of a scatter is its name, and no attribute.
+    // The kind of a scatter is its name, not an attribute.
     let call = Call::Scatter(scatter(&[1], &[1, 0], &[1]));
     assert!(!call.attributes().contains_key("kind"));
     let mut map: BTreeMap<String, Attribute> =
@@ -420,7 +421,8 @@ fn scatter(operand: &[usize], indices: &[usize], updates: &[usize]) -> Scatter {
 
 #[test]
 fn rows_are_added_at_their_indices() {
-    // The gradient of an embedding: rows of updates into rows of a table, twice into row 2, once beyond its end.
+    // The gradient of an embedding: rows of updates into rows of a table, twice into row 2, once
+    // out of bounds.
     let call = Call::Scatter(Scatter {
         update_window_dims: vec![1],
         inserted_window_dims: vec![0],
@@ -447,7 +449,7 @@ fn windows_are_skipped_whole() {
         ..scatter(&[3, 3], &[3, 2], &[3, 2, 2])
     });
     let operand = Literal::zeros(DType::F32, &[3, 3]);
-    // Components are (column, row): the last window leaves the operand.
+    // Components are (column, row). The last window is partly out of bounds.
     let indices = Literal::from_vec(&[3, 2], vec![1i32, 0, 0, 1, 2, 0]).unwrap();
     let updates = Literal::from_vec(&[3, 2, 2], (1..13).map(|i| i as f32).collect()).unwrap();
     let found = call.reference(&[operand, indices, updates]).unwrap().literal();
@@ -471,7 +473,7 @@ fn what_meets_an_element_comes_in_order() {
     };
     let floats = |values: &[f32]| values.iter().map(|v| Scalar::of(*v)).collect::<Vec<_>>();
     let float = |kind, values: &[f32]| found(kind, DType::F32, &floats(values)).unwrap().get::<f32>();
-    // Products that overflow do so where their order says.
+    // The order determines which products overflow.
     assert_eq!(float(ScatterKind::Mul, &[1e30, 1e30, 1e-30]), f32::INFINITY);
     assert_eq!(float(ScatterKind::Mul, &[1e30, 1e-30, 1e30]), 1e30f32 * 1e-30 * 1e30);
     assert_eq!(float(ScatterKind::Replace, &[1.0, 2.0, 3.0]), 3.0);
@@ -502,7 +504,7 @@ fn additions_round_in_their_order() {
         Literal::from_vec(&[v.len()], v.iter().map(|x| half::f16::from_f64(*x)).collect()).unwrap()
     };
     let indices = Literal::zeros(DType::I32, &[3, 1]);
-    // 2048 + 1 rounds to 2048, twice; the two ones first would have made 2050.
+    // 2048 + 1 rounds to 2048, twice. Adding the two ones first would give 2050.
     let found = call.reference(&[halves(&[2048.0]), indices, halves(&[1.0, 1.0, 0.0])]).unwrap().literal();
     assert_eq!(found.get(0).to_f64(), 2048.0);
 }
@@ -517,7 +519,7 @@ fn operands_are_checked() {
     }
 }
 
-/// The indices that a sort or a top-k of one key gives.
+/// The indices of a sort or a top-k with one key.
 fn order_of<T: crate::literal::Element>(call: &Call, values: &[T]) -> Vec<i32> {
     let key = Literal::from_vec(&[values.len()], values.to_vec()).unwrap();
     let reference = call.reference(&[key]).unwrap();
@@ -556,7 +558,7 @@ fn every_dtype_is_in_its_order() {
         let wanted = if dtype == DType::Bool { [2, 3, 0, 1] } else { [2, 3, 1, 0] };
         assert_eq!(up(dtype, Literal::from_scalars(dtype, &[4], &values).unwrap()), wanted, "{dtype}");
     }
-    // Beyond what an f64 or an i64 tells apart.
+    // Differences below the precision of an f64 or the range of an i64.
     let large = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1];
     assert_eq!(up(DType::U64, Literal::from_vec(&[4], large.to_vec()).unwrap()), [3, 2, 1, 0]);
     let large = [i64::MAX, i64::MAX - 1, -1, i64::MIN + 1, i64::MIN];
@@ -597,7 +599,7 @@ fn sorts_are_checked() {
     let top = |length, k| Call::TopK(TopK { outer: 1, length, k, dtype: DType::F32 });
     assert!(error(top(3, 4)).contains("top 4 of rows of 3"));
     assert!(error(top(1 << 31, 4)).contains("i32"));
-    // Nothing of very many rows; an empty extent does not make the others fit.
+    // No elements in many rows. An empty extent does not make the others fit.
     let empty = |inner| Call::Sort(Sort { outer: 1 << 50, inner, ..sort(0, &[DType::U8], false) });
     assert!(error(empty(1 << 10)).contains("overflow"));
     let empty = empty(1 << 8);

@@ -1,7 +1,7 @@
-//! The greatest elements of rows: their indices.
+//! Top k: the indices of the greatest elements of rows.
 //!
-//! Like [`Sort`](super::Sort), it gives indices, at which values are gathered. It is the beginning of a descending sort, made without sorting
-//! what is not asked for.
+//! Like [`Sort`](super::Sort), it returns indices, at which values are gathered. The result is a
+//! prefix of a descending sort, computed without sorting the rest.
 
 use super::fits;
 use super::reference::Reference;
@@ -15,15 +15,16 @@ use crate::ty::TensorType;
 attributes! {
     /// For each row `operand[o, ·]`: the indices of its k greatest elements, the greatest first.
     ///
-    /// The order is [`compare`]'s, so a NaN counts as greatest; of equal elements, the one with the lower index comes first.
+    /// The order is [`compare`]'s, so a NaN counts as greatest. Of equal elements, the one with
+    /// the lower index comes first.
     ///
     /// Arguments: operand, dense `[outer, length]`, then out, dense `[outer, k]` of i32.
     TopK {
         /// Number of rows.
         outer: usize = 1,
-        /// Elements of a row; below 2³¹, so that i32 counts them.
+        /// Elements of a row; below 2³¹, so their indices fit i32.
         length: usize,
-        /// How many are wanted; at most `length`.
+        /// Number of indices per row; at most `length`.
         k: usize,
         /// Dtype of the operand.
         dtype: DType,
@@ -51,7 +52,7 @@ impl TopK {
     pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
         let operand = &operands[0];
         let mut out = Vec::new();
-        // Of no element of a row, there may be any number.
+        // With k = 0 the number of rows is unbounded, so the loop must not run.
         for o in 0..if self.k == 0 { 0 } else { self.outer } {
             let at = |position: usize| operand.get(o * self.length + position);
             let mut order: Vec<usize> = (0..self.length).collect();

@@ -1,4 +1,5 @@
-//! The functions of f64 against [`exact`]: over every exponent, around their seams, and where they are hard.
+//! The functions of f64 against [`exact`]: over every exponent, around their seams, and in hard
+//! cases.
 
 use super::exact::{self, Exact};
 use super::{f64 as double, reference::VALUES, ulp_bound};
@@ -35,7 +36,8 @@ fn run(op: ScalarOp, x: f64, y: f64) -> f64 {
     }
 }
 
-/// The value for arguments that are finite and, with the result, no special case: x is not 0, positive for logarithm and power.
+/// The value for ordinary arguments: x and y are finite, x is not 0, x is positive for logarithm
+/// and power, and the result is no special case.
 fn value(op: ScalarOp, x: f64, y: f64) -> Exact {
     let number = Exact::of(x);
     match op {
@@ -91,7 +93,7 @@ fn check(op: ScalarOp, x: f64, y: f64) -> f64 {
 
 const UNARY: [ScalarOp; 8] = [Exp, Expm1, Log, Log1p, Sin, Cos, Tanh, Erf];
 
-/// Whether the reference takes this argument, and its result is not far out of range.
+/// Whether the reference supports this argument, and its result is not far out of range.
 fn ordinary(op: ScalarOp, x: f64) -> bool {
     x != 0.0
         && x.is_finite()
@@ -99,7 +101,7 @@ fn ordinary(op: ScalarOp, x: f64) -> bool {
             Exp | Expm1 => x.abs() < 1000.0,
             Log => x > 0.0,
             Log1p => x > -1.0,
-            // e^(2x) in the reference need not be larger.
+            // The reference computes e^(2x); larger arguments are not needed.
             Tanh => x.abs() < 1000.0,
             _ => true,
         }
@@ -123,7 +125,7 @@ fn in_every_exponent() {
     }
 }
 
-/// Where the functions are not simply their argument, a constant, or out of range.
+/// Arguments where the functions are not their argument, a constant, or out of range.
 #[test]
 fn where_they_curve() {
     let mut state = 2;
@@ -150,7 +152,7 @@ fn where_they_curve() {
                 worst = worst.max(check(op, x, 0.0));
             }
         }
-        // The reference is not the function itself.
+        // Fails if the reference is the function itself.
         assert!(worst > 0.4, "{op:?}: {worst}");
     }
 }
@@ -209,7 +211,7 @@ fn around_their_seams() {
     }
 }
 
-/// Multiples of π/2 of every size, and the f64 that is closest to one.
+/// Multiples of π/2 of every magnitude, and the f64 that is closest to one.
 #[test]
 fn sine_and_cosine_near_multiples_of_half_pi() {
     let mut hard = vec![
@@ -220,7 +222,8 @@ fn sine_and_cosine_near_multiples_of_half_pi() {
         std::f64::consts::PI,
         3.0 * std::f64::consts::FRAC_PI_2,
     ];
-    // Rounded multiples n·π/2: the nearest f64 of a multiple is as close as its rounding error.
+    // Rounded multiples n·π/2: the f64 nearest to a multiple differs from it by its rounding
+    // error.
     let mut state = 3;
     for power in (0..1000).step_by(7) {
         let n = Exact::new((random(&mut state) | 1) >> 12, power);
@@ -236,7 +239,7 @@ fn sine_and_cosine_near_multiples_of_half_pi() {
             }
         }
     }
-    // The hardest one, by a multiple-precision library.
+    // The hardest case, from a multiple-precision library.
     assert_eq!(double::cos(libm::scalbn(6_381_956_970_095_103.0, 797)), -4.687165924254628e-19);
 }
 
@@ -259,7 +262,8 @@ fn powers() {
             check(Pow, x, y);
         }
     }
-    // Next to 1, with results over the whole range; and around overflow, underflow, and the least number.
+    // Around 1, with results over the whole range; and around overflow, underflow, and the least
+    // number.
     for x in [1.0 + f64::EPSILON, 1.0 - f64::EPSILON / 2.0, 1.0 - f64::EPSILON, 1.0 + 3.0 * f64::EPSILON] {
         for z in [-745.2, -745.0, -709.0, -30.0, -1.0, 1e-3, 1.0, 700.0, 709.7, 709.79] {
             check(Pow, x, z / libm::log(x));
@@ -287,7 +291,7 @@ fn angles_of_points() {
             1 => (u, v),
             2 => (u * 10.0, v * 1e-8),
             3 => (u, u * (1.0 + v * 0.1)),
-            // One exponent, subnormal and huge ones among them.
+            // One exponent, including subnormal and huge ones.
             _ => (
                 f64::from_bits(exponent | random(&mut state) >> 12),
                 f64::from_bits(exponent | random(&mut state) >> 12),
@@ -331,7 +335,7 @@ fn specials() -> Vec<f64> {
     positive.into_iter().flat_map(|v| [v, -v]).collect()
 }
 
-/// Equal, or both NaN, the sign of zero included; rounding errors of the reference are allowed.
+/// Equal, or both NaN, including the sign of zero. Rounding errors of the reference are allowed.
 fn agrees(got: f64, wanted: f64) -> bool {
     if wanted == 0.0 || !wanted.is_finite() {
         return got.to_bits() == wanted.to_bits() || (got.is_nan() && wanted.is_nan());
@@ -362,7 +366,7 @@ fn special_values_are_those_of_c99() {
             libm::erf,
         ]) {
             let (got, wanted) = (run(op, x, 0.0), reference(x));
-            // The least result of all is rounded either way.
+            // The least result may be rounded up or down.
             assert!(agrees(got, wanted) || (got - wanted).abs() < 1e-323, "{op:?}({x:e}) = {got:e}");
         }
     }
@@ -376,7 +380,7 @@ fn against_sixty_digits() {
         let error = ((got - high) - low).abs() / 2.0_f64.powi(exponent - 52);
         let bound = ulp_bound(op, DType::F64).expect("defined on f64");
         assert!(error <= bound, "{op:?}({x}, {y}) = {got}: {error} ULP, stated {bound}");
-        // The reference of the other tests as well.
+        // This also checks the reference of the other tests.
         let reference = value(op, x, y) - Exact::of(high) - Exact::of(low);
         assert!(reference.is_zero() || reference.binade() < i64::from(exponent) - 100, "{op:?}({x}, {y})");
     }

@@ -1,7 +1,8 @@
 //! Elementary functions to about 180 bits: the reference for those of f64.
 //!
-//! Nothing clever, so that nothing is shared with what is tested: floats with a big integer for a significand, Taylor series and
-//! the series of the inverse hyperbolic tangent, and a π with all the bits that the largest f64 needs.
+//! The methods are simple and share nothing with the tested functions: floats with a big integer
+//! as significand, Taylor series, the series of the inverse hyperbolic tangent, and a π with all
+//! the bits that the largest f64 needs.
 
 use num_bigint::{BigInt, Sign};
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -10,7 +11,7 @@ use std::sync::LazyLock;
 /// Bits of a significand.
 const BITS: u64 = 192;
 
-/// significand · 2^exponent. Results are cut off after [`BITS`] bits; a sum is exact before.
+/// significand · 2^exponent. Results are truncated to [`BITS`] bits; a sum is exact before that.
 #[derive(Clone, Debug)]
 pub(super) struct Exact {
     significand: BigInt,
@@ -72,7 +73,7 @@ impl Exact {
         self.is_zero() || self.binade() < power
     }
 
-    /// An f64 near it, if it is in the range of f64.
+    /// An f64 within about a unit in the last place, if the number is in the range of f64.
     pub(super) fn near(&self) -> f64 {
         if self.is_zero() {
             return 0.0;
@@ -99,7 +100,7 @@ impl Add for Exact {
         if low.is_zero() {
             return high;
         }
-        // Far apart, the smaller one cannot be seen.
+        // If the exponents differ by more than the precision, the smaller operand is negligible.
         if !high.is_zero() && high.binade() - low.binade() > 4 * BITS as i64 {
             return high;
         }
@@ -142,9 +143,9 @@ impl Div for Exact {
     }
 }
 
-/// Σ terms, from a first term and the rule that makes the next one from term and its number, until they no longer matter.
+/// Σ terms, from the first term and the rule for the next one, until the terms are negligible.
 fn series(first: Exact, mut next: impl FnMut(&Exact, i64) -> (Exact, Exact)) -> Exact {
-    // `next` gives the next power and the next term.
+    // `next` returns the next power and the next term.
     let (mut sum, mut power) = (first.clone(), first);
     for k in 1.. {
         let (new_power, term) = next(&power, k);
@@ -216,7 +217,7 @@ pub(super) fn expm1(x: Exact) -> Exact {
 pub(super) fn log(x: Exact) -> Exact {
     let mut k = x.binade();
     let mut m = x.scaled(-k);
-    // To 0.75..1.5.
+    // Reduces m to 0.75..1.5.
     if !(m.clone() - Exact::new(3, -1)).is_negative() {
         (m, k) = (m.scaled(-1), k + 1);
     }
@@ -234,9 +235,11 @@ pub(super) fn log1p(x: Exact) -> Exact {
     }
 }
 
-/// Sine (`shift` 0) or cosine (1) of an f64 or anything else below 2¹⁰²⁴ with a significand of 64 bits.
+/// Sine (`shift` 0) or cosine (1) of an f64, or of any number below 2¹⁰²⁴ with a significand of
+/// 64 bits.
 pub(super) fn sine(x: Exact, shift: u32) -> Exact {
-    // x and π/2 in integers of one unit; nothing is cut off here but small arguments, whose bits below the unit do not matter.
+    // x and π/2 as integers of one unit. Only small arguments are truncated, whose bits below the
+    // unit are negligible.
     let unit = PI_BITS + 1;
     let small = x.below(-400);
     let (quadrant, rest) = if small {
@@ -285,7 +288,7 @@ pub(super) fn erf(x: Exact) -> Exact {
     sum.scaled(1) / root.cut()
 }
 
-/// Angle of a point that is not the origin.
+/// Angle of a point other than the origin.
 pub(super) fn atan2(y: Exact, x: Exact) -> Exact {
     let (low, high) = (y.clone().abs(), x.clone().abs());
     let steep = !(low.clone() - high.clone()).is_negative();
@@ -293,7 +296,7 @@ pub(super) fn atan2(y: Exact, x: Exact) -> Exact {
     let angle = if ratio.below(-20) {
         inverse_tangent(ratio, true)
     } else {
-        // tan(angle − guess) is small and has a formula.
+        // tan(angle − guess) is small, and computed by the subtraction formula.
         let guess = Exact::of(libm::atan(ratio.near()));
         let (sine_of, cosine_of) = (sine(guess.clone(), 0), sine(guess.clone(), 1));
         let tangent = (ratio.clone() * cosine_of.clone() - sine_of.clone()) / (cosine_of + ratio * sine_of);
@@ -304,7 +307,7 @@ pub(super) fn atan2(y: Exact, x: Exact) -> Exact {
     if y.is_negative() { -angle } else { angle }
 }
 
-/// xʸ of a positive x, where the result is not far beyond the range of f64.
+/// xʸ of a positive x, where the result is not far outside the range of f64.
 pub(super) fn pow(x: Exact, y: Exact) -> Exact {
     exp(y * log(x))
 }

@@ -1,21 +1,26 @@
 //! Elementary functions: *the* definition of the approximated scalar instructions.
 //!
-//! A nest determines every bit of its result, so `exp` cannot be whatever the machine's C library has. The functions of
-//! [`f32`](mod@f32) and [`f64`](mod@f64) are what [`ScalarOp::Exp`] and its like mean: the nest interpreter calls them element by element,
-//! the CPU executor calls the same functions in loops over blocks, and both get the same bits on every machine. Nothing
-//! here depends on how it is compiled: additions and multiplications are IEEE 754, a fused multiply-add is spelt
-//! `mul_add` (one instruction where the target has it, a call with the same result where not), and Rust never contracts.
-//! The sign and the payload of a NaN are the one thing that is not fixed.
+//! A nest determines every bit of its result, so `exp` cannot depend on the machine's C library.
+//! The functions of [`f32`](mod@f32) and [`f64`](mod@f64) define [`ScalarOp::Exp`] and the other
+//! approximated instructions. The nest interpreter calls them element by element, the CPU
+//! executor calls the same functions in loops over blocks, and both get the same bits on every
+//! machine. No function depends on how it is compiled: additions and multiplications are IEEE
+//! 754, a fused multiply-add is spelt `mul_add` (one instruction where the target has it, a call
+//! with the same result elsewhere), and Rust never contracts. Only the sign and the payload of a
+//! NaN are unspecified.
 //!
-//! **One definition, several machines.** Each function is written once, generic over its numbers ([`value`]): straight-line code
-//! of exact scalar instructions, without tables, calls and branches; a choice is a [`select`](value::select) between values that are
-//! both there. On Rust's own floats it is a Rust function, and a loop over it vectorises. On symbols ([`record`]) it
-//! writes itself down, and [`program`] has the result: the same function as a list of scalar instructions, for a back end
-//! that cannot call Rust. A GPU's code generator puts the program in the place of the instruction and gets the CPU's bits.
+//! **One definition, several machines.** Each function is written once, generic over its numbers
+//! ([`value`]). It is straight-line code of exact scalar instructions, without tables, calls and
+//! branches; a choice is a [`select`](value::select) between two computed values. On Rust's own
+//! floats it is a Rust function, and a loop over it vectorises. On symbols ([`record`]) it
+//! records its own instructions, and [`program`] returns the recording: the same function as a
+//! list of scalar instructions, for a back end that cannot call Rust. A GPU's code generator
+//! replaces the instruction by the program and gets the CPU's bits.
 //!
-//! The hard functions of f32 (`sin`, `cos`, `pow`, `atan2`) work in f64 inside; the frequent ones stay in f32; the rare ones (those of the second table) are
-//! those of f64, rounded. Those of f64 compute with
-//! pairs of floats where one is not enough. Scalar instructions of the programs, constants not counted:
+//! The expensive functions of f32 (`sin`, `cos`, `pow`, `atan2`) compute in f64, and the frequent
+//! ones in f32. The functions of the second table are those of f64, rounded. The functions of f64
+//! use pairs of floats where one float is not precise enough. Number of scalar instructions of
+//! each program, without constants:
 //!
 //! | | exp | expm1 | log | log1p | sin | cos | tanh | erf | pow | atan2 |
 //! |---|---|---|---|---|---|---|---|---|---|---|
@@ -27,15 +32,18 @@
 //! | f32 | 94 | 47 | 57 | 124 | 67 | 148 | 152 | 126 | 47 | 155 | 276 | 543 | 420 |
 //! | f64 | 92 | 45 | 55 | 122 | 65 | 146 | 150 | 124 | 45 | 153 | 274 | 541 | 418 |
 //!
-//! **To add a function**: write it in [`f32`](mod@f32) and [`f64`](mod@f64) over `V: Single` and `V: Double`; name it in
-//! [`program`], in `nest::evaluate`, and in the tests, which compare the program with the native function bit by bit and the
-//! function with references; state its bound in [`ulp_bound`]. Beware of what looks harmless on one machine: the bits of
-//! a NaN (they may reach a result only if that is a NaN), and products that a result does not need but that overflow (they
-//! cost nothing, `select` drops them). A shift count is a constant, or see [`value::Integer::shift_left_by`].
+//! **To add a function**: write it in [`f32`](mod@f32) and [`f64`](mod@f64) over `V: Single` and
+//! `V: Double`. Name it in [`program`], in `nest::evaluate`, and in the tests, which compare the
+//! program with the native function bit by bit and the function with references. State its bound
+//! in [`ulp_bound`]. The bits of a NaN differ between machines; they may reach a result only if
+//! the result is a NaN. A product that overflows costs nothing if the result does not need it,
+//! since `select` drops it. A shift count is a constant; otherwise see
+//! [`value::Integer::shift_left_by`].
 //!
-//! [`ulp_bound`] is the contract about accuracy. The bounds were measured (f32: over all 2³² arguments of the functions of one
-//! argument; f64: over hundreds of thousands of arguments of each kind, against a multiple-precision library), and the tests
-//! hold a sample of every exponent, the seams and the hard cases against them.
+//! [`ulp_bound`] is the contract about accuracy. The bounds were measured (f32: over all 2³²
+//! arguments of the functions of one argument; f64: over hundreds of thousands of arguments of
+//! each kind, against a multiple-precision library). The tests check them on a sample of every
+//! exponent, the boundaries between formulas and the hard cases.
 
 pub mod f32;
 pub mod f64;
@@ -50,10 +58,11 @@ pub use record::MathProgram;
 use record::Recorder;
 use std::sync::LazyLock;
 
-/// The program of an approximated instruction on a dtype: the steps of the native function, of which each is an exact scalar
-/// instruction. Nothing for other instructions, and for dtypes on which the instruction is not defined.
+/// The program of an approximated instruction on a dtype: the steps of the native function, each
+/// an exact scalar instruction. `None` for other instructions, and for dtypes on which the
+/// instruction is not defined.
 ///
-/// A program is recorded when it is asked for the first time.
+/// A program is recorded at its first use.
 pub fn program(op: ScalarOp, dtype: DType) -> Option<&'static MathProgram> {
     macro_rules! recorded {
         ($dtype:ident $t:ident $function:ident($($operand:ident),*)) => {{
@@ -102,8 +111,8 @@ pub fn program(op: ScalarOp, dtype: DType) -> Option<&'static MathProgram> {
     }
 }
 
-/// The n-th derivative of the digamma function on f32 or f64, n ≥ 1, as a program: a function for each order, which is no instruction.
-/// Nothing for other dtypes.
+/// The n-th derivative of the digamma function on f32 or f64, n ≥ 1, as a program. Each order has
+/// a program of its own; there is no such instruction. `None` for other dtypes.
 pub fn polygamma(order: u32, dtype: DType) -> Option<MathProgram> {
     let recorder = Recorder::default();
     let result = match dtype {
@@ -114,14 +123,15 @@ pub fn polygamma(order: u32, dtype: DType) -> Option<MathProgram> {
     Some(recorder.finish(result, dtype))
 }
 
-/// The largest error of `op` on `dtype`, in units in the last place of the exact result (`2^(max(e, e_min) − p + 1)` for a
-/// result in `2^e..2^(e+1)` and a significand of p bits; an infinity counts as the next power of two beyond the largest
-/// finite number).
+/// The largest error of `op` on `dtype`, in units in the last place of the exact result
+/// (`2^(max(e, e_min) − p + 1)` for a result in `2^e..2^(e+1)` and a significand of p bits; an
+/// infinity counts as the next power of two beyond the largest finite number).
 ///
-/// For `lgamma` and `digamma` of f64 the unit is at least that of 1: near their zeros the bound is absolute.
+/// For `lgamma` and `digamma` of f64 the unit is at least that of 1, so the bound is absolute
+/// where the result is small (at their zeros).
 ///
-/// 0.5 for what is correctly rounded, 0 for what is exact or only moves bits. Nothing for a dtype on which the instruction
-/// is not defined.
+/// 0.5 for correctly rounded instructions; 0 for exact ones and those that only move bits. `None`
+/// for a dtype on which the instruction is not defined.
 pub fn ulp_bound(op: ScalarOp, dtype: DType) -> Option<core::primitive::f64> {
     use ScalarOp::*;
     if !op.class().contains(dtype) {
@@ -136,7 +146,7 @@ pub fn ulp_bound(op: ScalarOp, dtype: DType) -> Option<core::primitive::f64> {
         (Log, DType::F32) => 0.9,
         (Erf, DType::F32) => 1.2,
         (Sin | Cos | Pow | Atan2, DType::F32) => 0.51,
-        // Made of the functions of f64, and rounded once more.
+        // The functions of f64, rounded once more.
         (
             Log2 | Asin | Acos | Sinh | Cosh | Asinh | Acosh | Atanh | Cbrt | Erfc | ErfInv | Lgamma
             | Digamma,

@@ -10,7 +10,8 @@ use crate::nest::{
 };
 use crate::scalar::{Native, Scalar};
 
-/// A program whose instructions have been looked up: one evaluator each, and places of operands and result.
+/// A program whose instructions have been resolved: each an evaluator and the positions of
+/// operands and result.
 struct Machine<'a> {
     program: &'a MathProgram,
     steps: Vec<(Evaluator, [usize; 3])>,
@@ -34,7 +35,7 @@ impl<'a> Machine<'a> {
                 }
                 Instr::Const { result, value } => {
                     values[crate::id::Id::index(*result)] = value.bits();
-                    // A constant is there before the program runs; its step does nothing.
+                    // A constant is written before the program runs; its step does nothing.
                     steps.push((|[x, ..]| x, [crate::id::Id::index(*result); 3]));
                 }
                 other => panic!("{other:?} is no scalar instruction"),
@@ -61,20 +62,20 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A float type as the tests see it.
+/// The properties of a float type that the tests need.
 trait Sample: Native {
     const MANTISSA: u32;
     const EXPONENT: u32;
-    /// How many random arguments are tried.
+    /// Number of random arguments.
     const RANDOM: u64;
-    /// Where functions change their formula, and values that are special to some of them.
+    /// Arguments where functions change their formula, and special values of some of them.
     fn seams() -> Vec<Self>;
 
     fn is_nan(bits: u64) -> bool {
         bits & !(1 << (Self::MANTISSA + Self::EXPONENT)) > ((1 << Self::EXPONENT) - 1) << Self::MANTISSA
     }
 
-    /// Every exponent with several mantissas and both signs, and the neighbourhood of the seams.
+    /// Every exponent with several mantissas and both signs, and arguments around the seams.
     fn arguments() -> Vec<u64> {
         let mut state = 1;
         let mask = (1 << Self::MANTISSA) - 1;
@@ -177,7 +178,7 @@ fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
     let arguments = T::arguments();
     let mut state = 3;
     let some = |state: &mut u64| arguments[(random(state) % arguments.len() as u64) as usize];
-    // About as many of them as there are for f32.
+    // About as many as for f32.
     for &x in arguments.iter().step_by(if T::DTYPE == DType::F64 { 7 } else { 1 }) {
         for special in [0.0, 1.0, 2.0, 3.0, 0.5, f64::INFINITY, f64::NAN] {
             for special in [special, -special] {
@@ -193,7 +194,7 @@ fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
     }
     for k in 0..T::RANDOM {
         let (x, y) = (random(&mut state), random(&mut state));
-        // Half of them near 1 and 32, where a power is neither 0 nor infinite.
+        // Half of them around 1 and 32, where a power is neither 0 nor infinite.
         let near = |bits: u64, exponent: i32| {
             let unit =
                 <T as Native>::from_f64((f64::from((bits >> 33) as u32) / f64::powi(2.0, 31) - 0.5) * 2.0);
@@ -310,7 +311,7 @@ fn f64_pow_and_atan2_are_their_programs() {
     binary(Atan2, double::atan2::<f64>);
 }
 
-/// The machine above and [`MathProgram::evaluate`] are two evaluators of one thing.
+/// The machine above and [`MathProgram::evaluate`] are two evaluators of the same program.
 #[test]
 fn a_program_evaluates_itself() {
     for op in ScalarOp::ALL.iter().filter(|op| op.is_approximate()) {
@@ -354,7 +355,7 @@ fn programs_are_exact_typed_and_without_waste() {
     }
 }
 
-/// What a GPU's code grows by: instructions, constants not counted.
+/// Code size on a GPU: instructions, without constants.
 #[test]
 fn sizes_of_programs() {
     let sizes = |dtype: DType| {

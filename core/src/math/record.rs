@@ -1,10 +1,10 @@
-//! Elementary functions written down: symbols that record what is done to them.
+//! Recording of elementary functions: symbols that record the operations on them.
 //!
-//! A [`Symbol`] stands for a value of a Rust type; an operation on symbols appends a scalar instruction to the [`Recorder`] they all
-//! refer to. Calling a function of this module on symbols therefore leaves the function's straight-line program: a
-//! [`MathProgram`]. The recorder keeps one register for each constant, and one for equal instructions on
-//! equal operands; at the end what the result does not need is left out. Nothing is folded, so the program computes
-//! step by step what the native function computes.
+//! A [`Symbol`] stands for a value of a Rust type. An operation on symbols appends a scalar
+//! instruction to their [`Recorder`]. Calling a function of this module on symbols therefore
+//! records its straight-line program, a [`MathProgram`]. The recorder keeps one register for each
+//! constant, and one for equal instructions on equal operands, and finally removes dead
+//! instructions. It folds nothing, so the program computes the same steps as the native function.
 
 use super::value::{Double, Float, Integer, Single, Value};
 use crate::dtype::DType;
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
-/// An approximated scalar instruction, spelt with exact ones.
+/// An approximated scalar instruction as a program of exact ones.
 ///
-/// Registers are the program's own: the first ones stand for the operands, then come those that the body defines, in order.
-/// No instruction is there twice or for nothing.
+/// The program has its own registers: the first ones stand for the operands, then come those that
+/// the body defines, in order. No instruction is duplicate or dead.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MathProgram {
     /// Number of operands.
@@ -33,7 +33,7 @@ pub struct MathProgram {
 }
 
 impl MathProgram {
-    /// What the program computes, instruction by instruction. The operands must have its dtype.
+    /// Evaluates the program, instruction by instruction. The operands must have its dtype.
     pub fn evaluate(&self, operands: &[Scalar]) -> Scalar {
         assert_eq!(operands.len(), self.operands, "as many operands as the instruction has");
         let mut values: IdVec<Reg, Scalar> = operands.iter().copied().collect();
@@ -51,18 +51,18 @@ impl MathProgram {
         values[self.result]
     }
 
-    /// Number of scalar instructions, constants not counted.
+    /// Number of scalar instructions, without constants.
     pub fn size(&self) -> usize {
         self.body.iter().filter(|i| matches!(i, Instr::Scalar { .. })).count()
     }
 }
 
-/// How a register came to be.
+/// The definition of a register.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     Operand(usize),
     Const(Scalar),
-    /// An instruction, its operands (as many as it has), and the dtype of its result.
+    /// An instruction, its operands (as many as its arity), and the dtype of its result.
     Scalar(ScalarOp, [Option<Reg>; 3], DType),
 }
 
@@ -72,7 +72,7 @@ struct Tape {
     known: BTreeMap<Origin, Reg>,
 }
 
-/// Where symbols write.
+/// The tape of instructions that symbols append to.
 #[derive(Default)]
 pub struct Recorder {
     tape: RefCell<Tape>,
@@ -118,7 +118,7 @@ impl Recorder {
         self.add(Origin::Scalar(op, registers, T::DTYPE))
     }
 
-    /// The program of what leads to `result`, whose operands all have the dtype `dtype`.
+    /// The program that computes `result`. All its operands have the dtype `dtype`.
     pub fn finish(&self, result: Reg, dtype: DType) -> MathProgram {
         let tape = self.tape.borrow();
         let mut needed = vec![false; tape.origins.len()];
@@ -155,7 +155,7 @@ impl Recorder {
             });
         }
         program.result = places[result.index()];
-        // It is never forgotten.
+        // The program is kept for the rest of the process.
         program.registers.shrink_to_fit();
         program.body.shrink_to_fit();
         program
@@ -163,7 +163,7 @@ impl Recorder {
 }
 
 impl<'a, T: Native> Symbol<'a, T> {
-    /// Where it is recorded.
+    /// Its register in the recorder.
     pub fn register(self) -> Reg {
         self.register
     }

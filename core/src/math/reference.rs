@@ -1,8 +1,10 @@
-//! Values of elementary functions at random points, computed with 60 digits by a multiple-precision library.
+//! Values of elementary functions at random points, computed to 60 digits by a multiple-precision
+//! library.
 
 use crate::nest::ScalarOp::{self, *};
 
-/// Function, its two arguments (0 for the second where there is one), and the value as the nearest f64 and the rest.
+/// Function, its two arguments (the second is 0 for functions of one argument), and the value as
+/// the nearest f64 and the rest.
 #[rustfmt::skip]
 #[expect(clippy::approx_constant, reason = "a table of numbers")]
 pub(super) const VALUES: &[(ScalarOp, f64, f64, f64, f64)] = &[

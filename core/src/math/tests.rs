@@ -1,4 +1,5 @@
-//! The functions of f32 against f64 functions of another library, over every exponent and a stride through all bit patterns.
+//! The functions of f32 against f64 functions of another library, over every exponent and with a
+//! stride through all bit patterns.
 
 use super::{f32 as single, ulp_bound};
 use crate::dtype::DType;
@@ -99,7 +100,8 @@ fn f32_functions_keep_their_bounds_around_their_seams() {
         104.0,
         17.3,
     ];
-    // Arguments closest to a multiple of π/2, and powers of two where the reduction takes other parts of 2/π.
+    // Arguments closest to a multiple of π/2, and powers of two where the reduction switches to
+    // other parts of 2/π.
     let hard =
         [1.681_916_3e38, 3.389_535_7e12, 105_032.87, 2.0_f32.powi(52), 2.0_f32.powi(79), 2.0_f32.powi(106)];
     for center in multiples.chain(seams).chain(hard) {
@@ -153,8 +155,8 @@ fn f32_pow_and_atan2_treat_special_values_as_c99_does() {
     }
 }
 
-/// Neighbouring arguments never get results in the wrong order by more than the error bounds allow, and at the
-/// seams between two formulas not at all for these.
+/// The results of neighbouring arguments are in order up to the error bounds. At the seams between
+/// two formulas of these functions they never decrease.
 #[test]
 fn f32_exp_log_tanh_and_erf_do_not_decrease_over_coarse_steps() {
     for f in [single::exp, single::expm1, single::log, single::log1p, single::tanh, single::erf] {

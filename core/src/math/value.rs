@@ -1,15 +1,17 @@
-//! What an elementary function may do with numbers: the operations that every machine has, with the same bits.
+//! Operations of an elementary function: those that every machine has, with the same bits.
 //!
-//! A function of this module is generic over its numbers. With Rust's own types it is a function of those and
-//! inlines and vectorises like any other; with the symbols of [`record`](super::record) it writes down its steps. So that the second is
-//! possible there is no branch on a value: a condition is a [`Value::Mask`], and [`select`] chooses between two values that
-//! have both been computed. Each operation here is one exact scalar instruction, or a few that move bits.
+//! A function of this module is generic over its numbers. With Rust's own types it is an ordinary
+//! function that inlines and vectorises. With the symbols of [`record`](super::record) it records
+//! its steps. Recording forbids branches on values: a condition is a [`Value::Mask`], and
+//! [`select`] chooses between two values that have both been computed. Each operation here is one
+//! exact scalar instruction, or a few that move bits.
 //!
-//! A constant belongs to a machine, too; any value of the machine makes it: `x.literal(0.5)`.
+//! A constant belongs to a machine, too, and is made from any value of that machine:
+//! `x.literal(0.5)`.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
-/// A number, or what stands for one.
+/// A number or a symbol.
 pub trait Value: Copy {
     /// The Rust type of its constants.
     type Literal: Copy;
@@ -40,13 +42,14 @@ pub trait Value: Copy {
     }
 }
 
-/// `yes` where the condition holds, else `no`. Both have been computed.
+/// `yes` where the condition holds, else `no`. Both are computed.
 #[inline(always)]
 pub fn select<V: Value>(condition: V::Mask, yes: V, no: V) -> V {
     V::choose(condition, yes, no)
 }
 
-/// An unsigned integer as wide as a float: its bits. Arithmetic wraps, so it serves for two's complement as well.
+/// An unsigned integer as wide as a float: its bits. Arithmetic wraps, so it serves for two's
+/// complement as well.
 pub trait Integer:
     Value + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
 {
@@ -62,7 +65,7 @@ pub trait Integer:
     fn shift_left(self, count: u32) -> Self;
     /// x / 2^count, rounded down, for a count below the width.
     fn shift_right(self, count: u32) -> Self;
-    /// As [`Integer::shift_right`] in two's complement: copies of the sign bit come in.
+    /// As [`Integer::shift_right`] in two's complement: fills with copies of the sign bit.
     fn shift_right_signed(self, count: u32) -> Self;
     /// x · 2^count; 0 where the count is not below the width.
     fn shift_left_by(self, count: Self) -> Self;
@@ -70,7 +73,7 @@ pub trait Integer:
     fn shift_right_by(self, count: Self) -> Self;
 }
 
-/// A float, IEEE 754, rounded to nearest even.
+/// An IEEE 754 float. Operations round to nearest even.
 pub trait Float:
     Value + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
@@ -105,7 +108,7 @@ pub trait Single: Float<Literal = f32, Bits: Integer<Literal = u32>> {
     /// The float of 64 bits on the same machine.
     type Wide: Double<Mask = Self::Mask>;
 
-    /// Exactly the same number.
+    /// The same number, exactly.
     fn widen(self) -> Self::Wide;
     /// The nearest number.
     fn narrow(wide: Self::Wide) -> Self;

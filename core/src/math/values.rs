@@ -1,4 +1,5 @@
-//! The rarer functions of f64 and f32 against values of a multiple-precision library. `values.py` writes them, and says how.
+//! The infrequent functions of f64 and f32 against values of a multiple-precision library, which
+//! `values.py` computes.
 
 use super::{f32 as single, f64 as double, ulp_bound};
 use crate::dtype::DType;
@@ -52,7 +53,7 @@ fn the_functions_keep_their_bounds() {
     let mut worst: BTreeMap<&str, F64> = BTreeMap::new();
     for (name, x, high, low) in values().filter(|v| !v.0.starts_with("polygamma")) {
         let (op, function, narrow) = of(name);
-        // What `ulp_bound` says of zeros.
+        // The unit that `ulp_bound` defines around zeros.
         let least = if matches!(op, Lgamma | Digamma) { unit(1.0) } else { 0.0 };
         let got = function(x);
         let error = ((got - high) - low).abs() / unit(high).max(least);
@@ -60,18 +61,19 @@ fn the_functions_keep_their_bounds() {
         assert!(error <= bound, "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP, stated {bound}");
         let worst = worst.entry(name).or_default();
         *worst = worst.max(error);
-        // Where the argument is one of f32, its function as well.
+        // If the argument is exact in f32, the function of f32 is checked as well.
         if F64::from(x as F32) == x && high.abs() < 1e38 && high.abs() > 1e-37 {
             let error = (F64::from(narrow(x as F32)) - high).abs() / (unit(high) * 2f64.powi(29));
             assert!(error <= 0.51, "{name}({x:e}) in f32: {error} ULP");
         }
     }
     assert_eq!(worst.len(), 13);
-    // The reference is not the function itself.
+    // Fails if the reference is the function itself.
     assert!(worst.values().all(|worst| *worst > 0.4), "{worst:?}");
 }
 
-/// Near 1 and 2 the logarithm of the gamma function keeps its digits, and so do both left of 0 for small arguments.
+/// Around 1 and 2 the logarithm of the gamma function keeps its relative precision, and so do
+/// both functions left of 0 for small arguments.
 #[test]
 fn what_is_promised_of_lgamma_near_its_positive_zeros() {
     for (name, x, high, low) in values().filter(|v| v.0 == "lgamma" && v.1 > 0.3) {
@@ -91,7 +93,7 @@ fn polygamma_keeps_its_bound() {
     for (name, x, high, low) in values().filter(|v| v.0.starts_with("polygamma")) {
         let n: u32 = name["polygamma".len()..].parse().expect("an order");
         let got = double::polygamma(n, x);
-        // The term of the nearest pole, which the sum on the left of ½ starts with.
+        // The term of the nearest pole, the first term of the sum left of ½.
         let r = x - x.round();
         let pole =
             if x < 0.5 { (1..=n).map(F64::from).fold(1.0 / r.abs(), |v, k| v * k / r.abs()) } else { 0.0 };
@@ -106,7 +108,7 @@ fn polygamma_keeps_its_bound() {
     assert!(count >= 200);
 }
 
-/// At the least and the greatest arguments of both dtypes; the values are of mpmath.
+/// At the least and the greatest arguments of both dtypes. The values are from mpmath.
 #[test]
 fn at_the_least_and_greatest_arguments() {
     let inf = F64::INFINITY;
@@ -144,7 +146,7 @@ fn at_the_least_and_greatest_arguments() {
             tetragamma,
             &format!("interpreted polygamma2({x:e})"),
         );
-        // On each side of the pole every order has its sign.
+        // Every order has its sign on each side of the pole.
         for n in 3..30 {
             let signed = if n % 2 == 1 || x < 0.0 { inf } else { -inf };
             if x.abs() < 1.0 {
@@ -243,7 +245,7 @@ fn at_the_poles_and_ends() {
     }
 }
 
-/// f32 against f64 functions of other origin, over every exponent.
+/// f32 against f64 functions of another source, over every exponent.
 #[test]
 fn f32_functions_keep_their_bounds_in_every_exponent() {
     use crate::interpret::special;
@@ -267,7 +269,7 @@ fn f32_functions_keep_their_bounds_in_every_exponent() {
         for bits in (0..=u32::MAX).step_by(99_991) {
             let x = F32::from_bits(bits);
             let (got, exact) = (F64::from(function(x)), reference(x.into()));
-            // At the least argument where f32 has gone to 0 or infinity the reference has not.
+            // At the least such argument f32 is 0 or infinite, and the reference is not.
             if got.is_nan() || exact.is_nan() {
                 assert!(got.is_nan() && exact.is_nan(), "{name}({x:e}) = {got:e}, {exact:e}");
                 continue;

@@ -1,23 +1,25 @@
-//! Whether a result of a nest may be written over an operand.
+//! Aliasing: whether a result of a nest may overwrite an operand.
 //!
-//! A plan runs a nest in place by giving an `in` and an `out` parameter the same bytes. That is right exactly if the nest
-//! stays right when the two become one `inout` buffer, whose rules (N10, N18) say that each element is read before it is
-//! written, and by the iteration or row that writes it. So the question is put to the verifier, about the merged nest.
+//! A plan runs a nest in place by giving an `in` and an `out` parameter the same bytes. This is
+//! valid if and only if the nest is valid with both merged into one `inout` buffer, whose rules
+//! (N10, N18) require that each element is read before it is written, by the iteration or row
+//! that writes it. The verifier therefore checks the merged nest.
 
 use super::{BufferId, BufferRole, Instr, Nest, verify};
 use crate::id::Id;
 
-/// True if each `(operand, result)` pair of parameters may share its bytes. Operands of one result are the same value
-/// then; an operand has one result.
+/// True if each `(operand, result)` pair of parameters may share its bytes. Operands with the
+/// same result must be the same value; an operand has one result.
 ///
-/// The nest must be one that [`verify()`](super::verify()) accepts. A pair whose dtypes or shapes differ may not share: the
-/// same element is at different indices there.
+/// The nest must be one that [`verify()`](super::verify()) accepts. A pair with different dtypes
+/// or shapes may not share its bytes, since equal indices would name different elements.
 pub fn may_alias(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> bool {
     in_place(nest, pairs).is_some_and(|merged| verify(&merged).is_ok())
 }
 
-/// The nest with each pair of parameters as one: the result becomes `inout` and is loaded from instead of the operand, which
-/// remains as a parameter that nothing reads. Nothing if a pair is none of operand and result of one type.
+/// The nest with each pair of parameters merged. The result becomes `inout` and replaces the
+/// operand in loads; the operand remains as an unused parameter. `None` if a pair is not an
+/// operand and a result of one type.
 pub fn in_place(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> Option<Nest> {
     let mut target: Vec<BufferId> = nest.buffers.ids().collect();
     let mut merged = nest.clone();
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
     use crate::nest::{parse_nests, verify};
 
-    /// Whether parameter 0 may be written over by the last one.
+    /// Whether the last parameter may overwrite parameter 0.
     fn first_and_last(text: &str) -> bool {
         let nest = parse_nests("test", text).unwrap().remove(0).0;
         verify(&nest).unwrap();

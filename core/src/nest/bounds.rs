@@ -1,9 +1,9 @@
-//! What values index expressions take: intervals, and which terms an element determines.
+//! Range analysis of index expressions: intervals, and the terms that an element determines.
 //!
-//! Intervals come from the extents of axes and the ranges of registers' dtypes, and are narrowed by guards: a guard on
-//! `e` narrows every expression that is a multiple of `e` plus a rest, and every single term that `e` bounds, also
-//! inside divisions. All arithmetic is on 128-bit integers; an expression whose sum could leave 64 bits is taken to have any
-//! value, which is right because it wraps.
+//! Intervals come from the extents of axes and the ranges of registers' dtypes, and are narrowed
+//! by guards. A guard on `e` narrows every expression that is a multiple of `e` plus a rest, and
+//! every single term that `e` bounds, also inside divisions. All arithmetic is on 128-bit
+//! integers. An expression whose sum could leave 64 bits wraps, so its interval is every value.
 
 use super::{Affine, AxisId, Guard, Nest, Reg, Term};
 use crate::dtype::DType;
@@ -68,7 +68,7 @@ impl<'a> Ranges<'a> {
         Ranges { nest, guards, terms: RefCell::default() }
     }
 
-    /// False if it is certain that some guard always fails.
+    /// False if some guard provably always fails.
     pub fn reachable(&self) -> bool {
         self.guards.iter().all(|g| {
             let passing = Interval { low: g.low.into(), high: i128::from(g.high) - 1 };
@@ -76,7 +76,7 @@ impl<'a> Ranges<'a> {
         })
     }
 
-    /// The values that `expression` may have; empty if it is certain that the guards fail.
+    /// The values that `expression` may have; empty if the guards provably fail.
     pub fn of(&self, expression: &Affine) -> Interval {
         let mut result = self.sum(expression);
         for remainder in remainders(expression) {
@@ -91,7 +91,8 @@ impl<'a> Ranges<'a> {
             }
         }
         for first in 0..self.guards.len() {
-            // What the first guard leaves of the expression is narrowed by the others, as far as they divide it too.
+            // The rest of the expression after the first guard is narrowed by the others, as far
+            // as they divide it too.
             let mut rest = expression.clone();
             let mut tested = Interval { low: 0, high: 0 };
             for guard in [first].into_iter().chain((0..self.guards.len()).filter(|g| *g != first)) {
@@ -180,15 +181,17 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// A part of an expression that is what a division leaves: `expression = factor · modulus + rest`.
+/// A part of an expression that is a remainder of a division:
+/// `expression = factor · modulus + rest`.
 struct Remainder {
     factor: i64,
     modulus: Term,
     rest: Affine,
 }
 
-/// The parts `x − d · floor_div(x, d)` of an expression, times a factor. They arise where a position is compared with the window that it lies in. The terms
-/// themselves say nothing of it: each may be large.
+/// The parts `x − d · floor_div(x, d)` of an expression, times a factor. They arise from
+/// comparing a position with the start of its window. The ranges of the terms alone give no
+/// useful bound, since each may be large.
 fn remainders(expression: &Affine) -> impl Iterator<Item = Remainder> + '_ {
     expression.terms.iter().filter_map(|(term, by)| {
         let Term::FloorDiv(inner, divisor) = term else { return None };
@@ -197,7 +200,7 @@ fn remainders(expression: &Affine) -> impl Iterator<Item = Remainder> + '_ {
         if by % divisor != 0 || inner.terms.is_empty() || !inner.terms.iter().all(|(t, _)| has(t)) {
             return None;
         }
-        // The arithmetic of expressions wraps, and so does this: the identity holds either way.
+        // Expressions wrap, and so does this arithmetic: the identity holds either way.
         let quotient = Affine { constant: 0, terms: vec![(term.clone(), 1)] };
         let rest =
             expression.add(&quotient.scale(by.wrapping_neg())).add(&inner.scale(factor.wrapping_neg()));
@@ -205,7 +208,8 @@ fn remainders(expression: &Affine) -> impl Iterator<Item = Remainder> + '_ {
     })
 }
 
-/// `expression = factor · divisor + rest`, where the rest has fewer terms, and none that the expression has not.
+/// `expression = factor · divisor + rest`, where the terms of the rest are a proper subset of the
+/// expression's.
 fn quotient(expression: &Affine, divisor: &Affine) -> Option<(i64, Affine)> {
     let coefficient = |term: &Term| {
         let at = expression.terms.binary_search_by(|(t, _)| t.cmp(term)).ok()?;
@@ -213,17 +217,18 @@ fn quotient(expression: &Affine, divisor: &Affine) -> Option<(i64, Affine)> {
     };
     let (first, by) = divisor.terms.first()?;
     let whole = coefficient(first)?;
-    // Terms that are not in the expression would make the analysis of one term run into itself.
-    // The first term is gone from the rest, so that chains of guards end.
+    // Terms that are not in the expression would make the analysis of one term recurse into
+    // itself. The first term is removed from the rest, so chains of guards end.
     if whole.checked_rem(*by)? != 0 || divisor.terms.iter().any(|(t, _)| coefficient(t).is_none()) {
         return None;
     }
     let factor = whole.checked_div(*by)?;
-    // The arithmetic of expressions wraps, and so does this: the identity holds either way.
+    // Expressions wrap, and so does this arithmetic: the identity holds either way.
     Some((factor, expression.add(&divisor.scale(factor.wrapping_neg()))))
 }
 
-/// The values `t` of `range` with `guard.low <= factor · t + constant < guard.high`, if that sum cannot wrap.
+/// The values `t` of `range` with `guard.low <= factor · t + constant < guard.high`, if that sum
+/// cannot wrap.
 fn solve(range: Interval, factor: i64, guard: &Guard) -> Interval {
     let constant = i128::from(guard.index.constant);
     let scaled = range.scale(factor);
@@ -238,22 +243,24 @@ fn solve(range: Interval, factor: i64, guard: &Guard) -> Interval {
     Interval { low: -(-low).div_euclid(factor), high: high.div_euclid(factor) }
 }
 
-/// What is known to be the same in two iterations.
+/// Terms that are known to be equal in two iterations.
 #[derive(Clone, Default)]
 pub struct Known {
     terms: BTreeSet<Term>,
 }
 
-/// Finds what two iterations have in common that agree in the values of some expressions: here, that access one element.
+/// Finds the terms that are equal in any two iterations that agree on some expressions: here,
+/// that access one element.
 ///
-/// The method is syntactic and sound. In a sum, the term of the largest coefficient is determined if the others together
-/// span less than that coefficient (mixed radix); determined terms are then constants. What a floor division and a
-/// modulus of one expression by one divisor are determined of is determined (delinearisation). A register is determined
-/// if the axes that it depends on are.
+/// The method is syntactic and sound. In a sum, the term of the largest coefficient is determined
+/// if the others together span less than that coefficient (mixed radix); determined terms are
+/// then constants. An expression is determined if its floor division and its modulus by one
+/// divisor are (delinearisation). A register is determined if the axes that it depends on are.
 pub struct Agreement<'a> {
-    /// Intervals of expressions where both iterations are.
+    /// Intervals of expressions that hold in both iterations.
     pub ranges: &'a Ranges<'a>,
-    /// The axes that a register depends on; nothing if its value may differ though all axes agree.
+    /// The axes that a register depends on; `None` if its value may differ even if all axes
+    /// agree.
     pub depends: &'a dyn Fn(Reg) -> Option<Vec<AxisId>>,
 }
 
@@ -270,7 +277,7 @@ impl Known {
 }
 
 impl Agreement<'_> {
-    /// What follows from the values of `expressions` and what is `known` already.
+    /// The terms determined by the values of `expressions` and the terms in `known`.
     pub fn extend(&self, expressions: &[&Affine], mut known: Known) -> Known {
         let mut sums: Vec<Affine> = expressions.iter().map(|e| (*e).clone()).collect();
         let mut opened: BTreeSet<Term> = BTreeSet::new();
@@ -332,7 +339,7 @@ impl Agreement<'_> {
     }
 }
 
-/// True if it is certain that no iterations of two accesses, not even different ones, name the same element.
+/// True if no iterations of the two accesses, even different ones, can name the same element.
 pub fn disjoint(a: (&[Affine], &Ranges<'_>), b: (&[Affine], &Ranges<'_>)) -> bool {
     a.0.iter().zip(b.0).any(|(x, y)| {
         if a.1.of(x).intersect(b.1.of(y)).is_empty() {

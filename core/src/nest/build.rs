@@ -1,4 +1,4 @@
-//! Writing nests from code.
+//! Builder of nests.
 //!
 //! ```
 //! use wengert_core::nest::{Affine, Combine, NestBuilder, ScalarOp, Tree};
@@ -20,9 +20,10 @@
 //! # Ok::<(), wengert_core::Diagnostic>(())
 //! ```
 //!
-//! The builder chooses names that are free, simplifies index expressions by the extents of axes, gives identical pure
-//! instructions of a phase one register, and leaves out what nothing uses. The first mistake is kept, what follows it is
-//! harmless, and [`NestBuilder::finish`] returns it; a nest that it returns is verified.
+//! The builder makes names unique, simplifies index expressions by the extents of axes, merges
+//! identical pure instructions of a phase, and removes dead code. It keeps the first mistake;
+//! later calls are harmless, and [`NestBuilder::finish`] returns the mistake. A nest that it
+//! returns is verified.
 
 use super::bounds::Ranges;
 use super::fold::{Folded, fold};
@@ -38,16 +39,17 @@ use crate::text::is_name;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
-/// A nest that is being written.
+/// A nest under construction.
 pub struct NestBuilder {
     nest: Nest,
-    /// Pure instructions that are visible, with a result of register 0, and where their results are.
+    /// Visible pure instructions, with a result of register 0, and the registers of their
+    /// results.
     known: FxHashMap<(Instr, DType), Reg>,
-    /// What registers hold that are constants.
+    /// Values of the registers that are constants.
     constants: FxHashMap<Reg, Scalar>,
-    /// Buffers that the phase has stored to: what was loaded before may differ now.
+    /// Buffers that the phase has stored to. Earlier loads from them cannot be reused.
     stored: BTreeSet<BufferId>,
-    /// Names of buffers, and for those that were wanted again the next number to try.
+    /// Names of buffers, and the next number to try for each name that was requested again.
     names: FxHashSet<String>,
     numbers: FxHashMap<String, usize>,
     error: Option<Diagnostic>,
@@ -75,13 +77,15 @@ impl NestBuilder {
         }
     }
 
-    /// Declares a buffer. Parameters are in the order of their declaration; a taken name gets a number.
+    /// Declares a buffer. Parameters are in the order of their declaration. A name already in use
+    /// gets a number.
     pub fn buffer(&mut self, role: BufferRole, name: &str, dtype: DType, shape: &[usize]) -> BufferId {
         let name = self.free_name(sanitised(name));
         self.nest.buffers.push(Buffer { name, dtype, shape: shape.to_vec(), role })
     }
 
-    /// `name`, or with the first number that makes it free. A nest may have thousands of parameters of one name.
+    /// `name`, or `name` with the first number that makes it unique. A nest may have thousands of
+    /// parameters of one name.
     fn free_name(&mut self, name: String) -> String {
         if self.names.insert(name.clone()) {
             return name;
@@ -116,12 +120,12 @@ impl NestBuilder {
         self.buffer(BufferRole::Row, name, dtype, shape)
     }
 
-    /// The buffer of that id.
+    /// The buffer with that id.
     pub fn buffer_of(&self, id: BufferId) -> &Buffer {
         &self.nest.buffers[id]
     }
 
-    /// Adds a parallel axis within those before it. All come before the first phase.
+    /// Adds a parallel axis inside those before it. All are declared before the first phase.
     pub fn parallel(&mut self, name: &str, extent: usize) -> AxisId {
         if !self.nest.phases.is_empty() {
             self.fail("a parallel axis is declared after the first phase");
@@ -131,16 +135,17 @@ impl NestBuilder {
         axis
     }
 
-    /// Begins a phase with these inner axes, outermost first; the one before it ends.
+    /// Begins a phase with these inner axes, outermost first. The previous phase ends.
     pub fn phase<const N: usize>(&mut self, axes: [(&str, usize); N]) -> [AxisId; N] {
         let ids = self.phase_over(&axes);
         ids.try_into().expect("as many ids as axes")
     }
 
-    /// Begins a phase with as many inner axes as given.
+    /// Begins a phase over any number of inner axes, outermost first.
     pub fn phase_over(&mut self, axes: &[(&str, usize)]) -> Vec<AxisId> {
         let row = self.nest.phases.last().is_none_or(|p| p.axes.is_empty());
-        // What a phase without inner axes has computed is the row's, but memory that is written may have changed since.
+        // Results of a phase without inner axes belong to the row, but written memory may have
+        // changed since.
         let buffers = &self.nest.buffers;
         self.known.retain(|(instr, _), _| match instr {
             Instr::Load { access, .. } => row && buffers[access.buffer].role == BufferRole::In,
@@ -168,7 +173,7 @@ impl NestBuilder {
         self.nest.axes[axis].extent
     }
 
-    /// The nest as written so far: axes and registers for whoever reasons about ranges.
+    /// The nest as built so far: its axes and registers, for analyses of ranges.
     pub fn draft(&self) -> &Nest {
         &self.nest
     }
@@ -184,7 +189,8 @@ impl NestBuilder {
         self.typed(op, operands, op.result(&dtypes))
     }
 
-    /// Like [`NestBuilder::scalar`]; where the instruction does not take halves, they go through f32 and back.
+    /// Like [`NestBuilder::scalar`]. If the instruction does not take halves, they are converted
+    /// to f32 and back.
     pub fn scalar_widened(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
         let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else { return self.scalar(op, operands) };
         if op.class().contains(dtype) || !dtype.is_half() {
@@ -198,7 +204,7 @@ impl NestBuilder {
         if op.is_comparison() { result } else { self.convert(result, dtype) }
     }
 
-    /// `convert`; nothing is emitted where the dtype is the value's.
+    /// `convert`; emits nothing if the value already has the dtype.
     pub fn convert(&mut self, value: Reg, dtype: DType) -> Reg {
         if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Convert, &[value], dtype) }
     }
@@ -271,7 +277,7 @@ impl NestBuilder {
         clamp: bool,
     ) -> Reg {
         let access = self.access(buffer, indices, guards, clamp);
-        // Guards that always hold are gone, and with them the fill.
+        // Guards that always hold were removed. Without guards there is no fill.
         let fill = fill.filter(|_| !access.guards.is_empty());
         let dtype = self.nest.buffers[buffer].dtype;
         let instr = Instr::Load { result: Reg(0), access, fill };
@@ -301,7 +307,7 @@ impl NestBuilder {
         Ranges::new(&self.nest, &[]).simplify(expression)
     }
 
-    /// Guards without those that always hold, each once.
+    /// The guards without those that always hold and without duplicates.
     fn simplify_guards(&self, guards: &[Guard]) -> Vec<Guard> {
         let ranges = Ranges::new(&self.nest, &[]);
         let mut kept: Vec<Guard> = Vec::new();
@@ -333,7 +339,7 @@ impl NestBuilder {
         results
     }
 
-    /// Emits an instruction without effects, or finds its result.
+    /// Emits an instruction without effects, or reuses the result of an identical one.
     fn pure(&mut self, instr: Instr, dtype: DType) -> Reg {
         let key = (instr, dtype);
         if let Some(reg) = self.known.get(&key) {
@@ -371,7 +377,7 @@ impl NestBuilder {
         }
     }
 
-    /// The nest, without what nothing uses, numbered and verified.
+    /// The nest without dead code, numbered and verified.
     pub fn finish(self) -> Result<Nest> {
         if let Some(error) = self.error {
             return Err(error);
@@ -382,7 +388,7 @@ impl NestBuilder {
     }
 }
 
-/// A name of the text that resembles `name`.
+/// `name` with the characters that the text format does not allow replaced.
 fn sanitised(name: &str) -> String {
     let clean: String = name
         .chars()
@@ -392,7 +398,7 @@ fn sanitised(name: &str) -> String {
     if clean.is_empty() { "x".into() } else { clean.join(".") }
 }
 
-/// `name`, or with the first number that makes it free.
+/// `name`, or `name` with the first number that makes it unique.
 fn free(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(name) {
         return name.into();
@@ -402,11 +408,13 @@ fn free(name: &str, taken: impl Fn(&str) -> bool) -> String {
 }
 
 impl Nest {
-    /// Without instructions and reductions that reach no parameter, and without phases that are empty then.
+    /// Removes instructions and reductions that reach no parameter, and then phases that are
+    /// empty.
     #[must_use]
     pub fn without_dead_code(&self) -> Nest {
         let mut nest = self.clone();
-        // Each round may leave a row storage without loads, whose stores are then dead: a chain of them ends at last.
+        // A round may leave a row storage without loads, whose stores are then dead. The chain of
+        // such storages is finite.
         loop {
             let loaded = nest.loaded_buffers();
             let before: usize = nest.phases.iter().map(|p| p.body.len()).sum();

@@ -1,7 +1,7 @@
-//! The combiners that have names.
+//! Named combiners.
 //!
-//! Each is an ordinary [`Combine`] program; the name is how text shows a program that equals the one made here for the
-//! same dtypes. Whatever is not among them is spelt out.
+//! Each is an ordinary [`Combine`] program. The text format prints the name in place of a program
+//! that equals the one made here for the same dtypes. All other programs are printed in full.
 
 use super::{Combine, Instr, Reg, ScalarOp};
 use crate::dtype::DType;
@@ -52,7 +52,8 @@ fn indexed(dtypes: &[DType]) -> Option<(DType, DType)> {
     }
 }
 
-/// Writes a combine program: operands of the tuple's dtypes first, then one register an instruction.
+/// Builds a combine program: operands of the tuple's dtypes first, then one register per
+/// instruction.
 pub struct CombineBuilder {
     identity: Vec<Scalar>,
     registers: IdVec<Reg, DType>,
@@ -88,7 +89,8 @@ impl CombineBuilder {
         result
     }
 
-    /// Like [`CombineBuilder::emit`]; where the instruction does not take halves, they go through f32 and back.
+    /// Like [`CombineBuilder::emit`]. If the instruction does not take halves, they are converted
+    /// to f32 and back.
     pub fn emit_widened(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
         let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else { return self.emit(op, operands) };
         if op.class().contains(dtype) || !dtype.is_half() {
@@ -107,12 +109,12 @@ impl CombineBuilder {
         self.registers[reg]
     }
 
-    /// Appends a `convert`, unless the value has the dtype.
+    /// Appends a `convert`, unless the value already has the dtype.
     pub fn convert(&mut self, value: Reg, dtype: DType) -> Reg {
         if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Convert, value, dtype) }
     }
 
-    /// Appends a `bitcast`, unless the value has the dtype.
+    /// Appends a `bitcast`, unless the value already has the dtype.
     pub fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
         if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Bitcast, value, dtype) }
     }
@@ -130,7 +132,7 @@ impl CombineBuilder {
         result
     }
 
-    /// The program that results in these registers.
+    /// The program with these registers as results.
     pub fn finish(self, results: &[Reg]) -> Combine {
         Combine {
             identity: self.identity,
@@ -179,14 +181,16 @@ impl Combine {
         Combine::binary(ScalarOp::Or, Scalar::zero(dtype))
     }
 
-    /// (value, index) of the greatest value. A NaN is above all; of equals (0 and −0 are), the one with the least index.
+    /// (value, index) of the greatest value. A NaN is above all numbers. Of equal values (0 and
+    /// −0 are equal), the one with the least index.
     ///
-    /// The identity is (lowest value, greatest index), so that elements of the lowest value win over it.
+    /// The identity is (lowest value, greatest index), so that elements of the lowest value win
+    /// over it.
     pub fn argmax(value: DType, index: DType) -> Combine {
         Combine::extremum(Scalar::lowest(value), index, false)
     }
 
-    /// (value, index) of the least value; NaN and ties as [`Combine::argmax`].
+    /// (value, index) of the least value; NaN and ties as in [`Combine::argmax`].
     pub fn argmin(value: DType, index: DType) -> Combine {
         Combine::extremum(Scalar::highest(value), index, true)
     }
@@ -196,8 +200,9 @@ impl Combine {
         let mut b = CombineBuilder::new(&[identity, Scalar::highest(index)]);
         let (value_a, index_a, value_b, index_b) = (b.left(0), b.left(1), b.right(0), b.right(1));
         let (low, high) = if least { (value_a, value_b) } else { (value_b, value_a) };
-        // `a` wins where it is strictly better, or is as good and has the lesser index. With NaN best of all, better is
-        // "ordered and beyond, or NaN against a number", and as good is "equal, or both NaN".
+        // `a` wins if it is strictly better, or equal with a lesser index. NaN is best of all:
+        // better is "ordered and beyond, or NaN against a number", and equal is "equal, or both
+        // NaN".
         let beyond = b.emit(Lt, &[low, high]);
         let equal = b.emit(Eq, &[value_a, value_b]);
         let (better, as_good) = if identity.dtype().is_float() {
@@ -218,10 +223,11 @@ impl Combine {
         b.finish(&[value, index])
     }
 
-    /// Count, mean and sum of squared deviations (Welford, in Chan's pairwise form): an element x enters as (1, x, 0).
+    /// Count, mean and sum of squared deviations (Welford, in Chan's pairwise form): an element x
+    /// enters as (1, x, 0).
     ///
-    /// `d = mean_b − mean_a`, `n = n_a + n_b`, `r = n_b / n`: `mean = mean_a + d·r`, `m2 = m2_a + m2_b + d·d·n_a·r`; r is 0
-    /// where n is 0.
+    /// `d = mean_b − mean_a`, `n = n_a + n_b`, `r = n_b / n`: `mean = mean_a + d·r`,
+    /// `m2 = m2_a + m2_b + d·d·n_a·r`; r is 0 where n is 0.
     pub fn welford(dtype: DType) -> Combine {
         use ScalarOp::*;
         let zero = Scalar::zero(dtype);
@@ -230,7 +236,7 @@ impl Combine {
         let [n_b, mean_b, m2_b] = [b.right(0), b.right(1), b.right(2)];
         let n = b.emit(Add, &[n_a, n_b]);
         let one = b.constant(Scalar::one(dtype));
-        // Counts are whole numbers: this changes n only where it is 0.
+        // Counts are integers, so this changes n only where it is 0.
         let divisor = b.emit(Max, &[n, one]);
         let ratio = b.emit(Div, &[n_b, divisor]);
         let delta = b.emit(Sub, &[mean_b, mean_a]);
@@ -243,7 +249,7 @@ impl Combine {
         b.finish(&[n, mean, m2])
     }
 
-    /// The combiner of that name for a tuple of these dtypes.
+    /// The combiner with that name for a tuple of these dtypes.
     pub fn named(name: &str, dtypes: &[DType]) -> Option<Combine> {
         NAMED.iter().find(|(n, _)| *n == name).and_then(|(_, make)| make(dtypes))
     }

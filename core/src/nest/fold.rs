@@ -1,22 +1,24 @@
-//! What is decided while a nest is written: instructions whose operands are known.
+//! Constant folding while a nest is built.
 //!
-//! A reduction that begins with its first element instead of with the identity still says what a comparison with it would have been. Such instructions are of truth values
-//! and integers, of which there is one way to compute them; floats are left to whoever decides about their bits.
+//! A reduction that begins with its first element, not with the identity, leaves comparisons with
+//! the identity that are constant. Such instructions are on bools and integers, whose results are
+//! unique. Floats are not folded: their bits are decided elsewhere.
 
 use super::evaluate::evaluate;
 use super::{Reg, ScalarOp};
 use crate::{DType, Scalar};
 
-/// What an instruction is known to give.
+/// The known result of an instruction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Folded {
-    /// This value.
+    /// A constant.
     Constant(Scalar),
-    /// What an operand holds.
+    /// The value of an operand.
     Operand(Reg),
 }
 
-/// What an instruction gives, if that is known; its dtypes have been checked. `constant` says what registers hold.
+/// The result of an instruction, if it is known. Its dtypes have been checked. `constant` returns
+/// the value of a constant register.
 pub(super) fn fold(
     op: ScalarOp,
     operands: &[Reg],
@@ -39,7 +41,7 @@ pub(super) fn fold(
                 (_, Some(value)) => (1, value),
                 _ => return None,
             };
-            // True is the identity of `and`, and decides `or`.
+            // True is the identity of `and` and the absorbing element of `or`.
             let identity = value == (op == ScalarOp::And);
             Some(Folded::Operand(operands[if identity { 1 - k } else { k }]))
         }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
     use crate::nest::NestBuilder;
 
-    /// Truth values and integers of constants, and what a constant decides.
+    /// Bools and integers of constants, and operands that a constant determines.
     #[test]
     fn what_is_known_is_not_written() {
         let mut nest = NestBuilder::new("known");
@@ -71,10 +73,10 @@ mod tests {
         assert_eq!(nest.scalar(ScalarOp::Select, &[no, yes, open]), open);
         let sum = nest.scalar(ScalarOp::Add, &[two, two]);
         assert_eq!(sum, nest.constant(Scalar::of(4i32)));
-        // Nothing is known of these.
+        // These have no known result.
         let both = nest.scalar(ScalarOp::And, &[open, open]);
         assert!(both != open && nest.scalar(ScalarOp::Not, &[open]) != open);
-        // Sums of floats stay as they are.
+        // Sums of floats are not folded.
         let half = nest.constant(Scalar::of(0.5f32));
         assert_ne!(nest.scalar(ScalarOp::Add, &[half, half]), nest.constant(Scalar::of(1.0f32)));
         nest.store(y, &at(0), both);

@@ -1,13 +1,15 @@
-//! Whether a nest can take up a tensor part by part, while it is being made.
+//! Whether a nest can consume a product tile by tile, while the product is computed.
 //!
-//! A product is made tile by tile. A nest that needs of it, for each of its rows, the one element with the row's number can do that row as soon as
-//! the element is there, when it is still near: the nest then *follows* the product. What else it reads must be finished before the product begins,
-//! and what it writes must overlap nothing that the product still reads; that is for whoever pairs the two to see to.
+//! A product is computed tile by tile. If each row of a nest reads only the element of the
+//! product with the row's number, the row can run as soon as the element is computed, while it is
+//! still in cache: the nest *follows* the product. Its other operands must be finished before the
+//! product begins, and its results must overlap nothing that the product still reads. The caller
+//! that pairs the two ensures this.
 
 use super::{Affine, BufferId, BufferRole, Instr, Nest, Term};
 
-/// True if the rows of a nest are the elements of that operand, in row-major order of both: each row runs its phases once, without loops, and
-/// loads of the operand its own element only.
+/// True if the rows of a nest are the elements of that operand, in row-major order of both: each
+/// row runs its phases once, without loops, and loads only its own element of the operand.
 pub fn follows(nest: &Nest, operand: BufferId) -> bool {
     let Some(buffer) = nest.buffers.get(operand) else { return false };
     let loops = nest.phases.iter().any(|phase| !phase.axes.is_empty());
@@ -16,7 +18,7 @@ pub fn follows(nest: &Nest, operand: BufferId) -> bool {
     }
     let extents = nest.parallel.iter().map(|axis| nest.axes[*axis].extent);
     let own = position(extents.collect::<Vec<_>>().as_slice(), |n| Affine::axis(nest.parallel[n]));
-    // An axis of one iteration adds nothing, wherever it stands in an index.
+    // An axis of one iteration adds nothing to any index.
     let simple = |index: Affine| {
         let varies = |term: &Term| !matches!(term, Term::Axis(axis) if nest.axes[*axis].extent == 1);
         Affine::from_terms(index.constant, index.terms.into_iter().filter(|(term, _)| varies(term)))

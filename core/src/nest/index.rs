@@ -1,7 +1,8 @@
-//! Quasi-affine index expressions and the conditions on them.
+//! Quasi-affine index expressions and their guards.
 //!
-//! Expressions are computed in 64-bit integers that wrap, like the arithmetic that builds them here, so that a normal form
-//! equals what it was made from. Wrapping is never seen where [`super::verify()`] has bounded an index.
+//! Expressions wrap in 64-bit integers, like the arithmetic that builds them, so a normal form
+//! equals the expression it was made from. No wrapping occurs where [`super::verify()`] has
+//! bounded an index.
 
 use super::{AxisId, Reg};
 
@@ -14,7 +15,7 @@ pub struct Affine {
     pub terms: Vec<(Term, i64)>,
 }
 
-/// What an index expression is linear in.
+/// An atom of an index expression.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Term {
     /// The counter of an axis.
@@ -30,11 +31,11 @@ pub enum Term {
 /// The condition `low <= index < high`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Guard {
-    /// What is tested.
+    /// The tested expression.
     pub index: Affine,
     /// Least value that passes.
     pub low: i64,
-    /// Least value beyond those that pass.
+    /// Exclusive upper bound of the values that pass.
     pub high: i64,
 }
 
@@ -54,12 +55,12 @@ impl Affine {
         Affine { constant: 0, terms: vec![(Term::Reg(reg), 1)] }
     }
 
-    /// The number, if no term is left.
+    /// The number, if there are no terms.
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// From terms in any order.
+    /// Builds the normal form from terms in any order.
     pub fn from_terms(constant: i64, terms: impl IntoIterator<Item = (Term, i64)>) -> Self {
         let mut sum = std::collections::BTreeMap::new();
         for (term, coefficient) in terms {
@@ -93,8 +94,8 @@ impl Affine {
         )
     }
 
-    /// `floor(self / divisor)` for a positive divisor; multiples of the divisor are taken out, and nested divisions
-    /// become one where they can.
+    /// `floor(self / divisor)` for a positive divisor. Multiples of the divisor are divided
+    /// exactly, and nested divisions are merged where possible.
     #[must_use]
     pub fn floor_div(&self, divisor: i64) -> Self {
         if divisor == 1 {
@@ -116,7 +117,8 @@ impl Affine {
         outer.add(&rest)
     }
 
-    /// `self mod divisor` for a positive divisor, in `0..divisor`; multiples of the divisor are left out.
+    /// `self mod divisor` for a positive divisor, in `0..divisor`. Multiples of the divisor are
+    /// dropped.
     #[must_use]
     pub fn modulo(&self, divisor: i64) -> Self {
         let (_, inner) = self.split(divisor);
@@ -138,7 +140,7 @@ impl Affine {
         (outer, Affine { constant: self.constant.rem_euclid(divisor), terms: part })
     }
 
-    /// Calls `f` for every term, those inside divisions included.
+    /// Calls `f` for every term, including those inside divisions.
     pub fn visit_terms(&self, f: &mut impl FnMut(&Term)) {
         for (term, _) in &self.terms {
             f(term);
@@ -148,7 +150,7 @@ impl Affine {
         }
     }
 
-    /// The value, given those of axes and registers.
+    /// The value for given values of axes and registers.
     pub fn evaluate(&self, axis: &impl Fn(AxisId) -> i64, reg: &impl Fn(Reg) -> i64) -> i64 {
         self.terms.iter().fold(self.constant, |sum, (term, coefficient)| {
             let value = match term {

@@ -1,14 +1,17 @@
-//! Nests: what one derived kernel computes, as loops over scalar instructions.
+//! Nests: a generated kernel as loops over scalar instructions.
 //!
-//! A [`Nest`] has *parallel* axes, whose iterations are independent and may run anywhere in any order, and, inside
-//! them, a sequence of *phases*. One iteration of the parallel axes is called a **row**: the phases run one after
-//! another over the row and share its registers and its local storage. Softmax is the model: a phase that takes
-//! the maximum over the row, a phase that adds up the exponentials, a phase that stores the quotients.
+//! A [`Nest`] has *parallel* axes and, inside them, a sequence of *phases*. The iterations of the
+//! parallel axes are independent and may run in any order. One iteration of the parallel axes is
+//! a **row**. The phases of a row run one after another and share its registers and its local
+//! storage. Softmax is an example: one phase takes the maximum of the row, one sums the
+//! exponentials, and one stores the quotients.
 //!
-//! A phase has inner axes of its own and a body of scalar instructions in SSA form. The body may feed [`Reduction`]s over
-//! all inner axes, whose results are registers of the row, visible in all later phases; and [`Prefix`] scans along the last
-//! inner axis, whose results are registers of the body. A phase without inner axes runs its body once, so that all its
-//! registers are registers of the row: the place for what is computed once a row, such as `1 / sqrt(variance + epsilon)`.
+//! A phase has inner axes of its own and a body of scalar instructions in SSA form. The body may
+//! feed [`Reduction`]s over all inner axes; their results are registers of the row, visible in
+//! all later phases. It may also feed [`Prefix`] scans along the last inner axis; their results
+//! are registers of the body. A phase without inner axes runs its body once, and all its
+//! registers are registers of the row. Values computed once a row, such as
+//! `1 / sqrt(variance + epsilon)`, belong in such a phase.
 //!
 //! ```text
 //! nest @softmax(in %x: f32[64,10], out %y: f32[64,10]) {
@@ -33,23 +36,27 @@
 //! }
 //! ```
 //!
-//! **Numerics.** A nest determines every bit but those of NaNs: instructions do what [`scalar::ScalarOp`] says, never
-//! contracted or reassociated, a reduction follows its [`Tree`], and a prefix goes element by element. A back end may choose
-//! where and when, not what. Which NaN an arithmetic instruction gives is left open, since machines differ; the
-//! interpreter gives the canonical quiet one.
+//! **Numerics.** A nest determines every bit of its results except those of NaNs. Instructions
+//! follow [`scalar::ScalarOp`] and are never contracted or reassociated. A reduction follows its
+//! [`Tree`]. A prefix goes element by element. A back end chooses the schedule, never the result.
+//! The NaN of an arithmetic instruction is unspecified, since machines differ; the interpreter
+//! gives the canonical quiet NaN.
 //!
-//! **Memory.** Buffers are dense, row-major tensors with constant extents. Every access is in bounds by interval
-//! analysis of its indices under its guards ([`verify()`] checks it), or says that it clamps. Rows are independent: they
-//! never write the same element, and none reads what another writes. Within a row, phases run one after another, and the
-//! iterations of one phase are independent of each other but for prefixes: no element is written by two of them, and none
-//! is read by one and written by another. `inout` buffers are therefore read before they are written, element by element.
+//! **Memory.** Buffers are dense, row-major tensors with constant extents. Every access is in
+//! bounds by interval analysis of its indices under its guards ([`verify()`] checks it), or it
+//! clamps. Rows are independent: no two rows write the same element, and no row reads an element
+//! that another writes. Within a row, phases run one after another. The iterations of one phase
+//! are independent except for prefixes: no element is written by two of them, and no element is
+//! read by one and written by another. Each element of an `inout` buffer is therefore read before
+//! it is written.
 //!
-//! **Halves.** f16 and bf16 exist in memory and in conversions only: arithmetic on them is spelt as
-//! `convert` to f32, the operation, `convert` back.
+//! **Halves.** f16 and bf16 exist only in memory and in conversions. Arithmetic on them is spelt
+//! as `convert` to f32, the operation, `convert` back.
 //!
-//! **Numbering.** Ids are dense and in the order of the text: parameters, then row storages; parallel axes, then those of each
-//! phase; registers by definition. So two nests that compute the same in the same way are equal, and the text keeps
-//! everything; a producer that has left holes calls [`Nest::renumber`].
+//! **Numbering.** Ids are dense and in the order of the text: parameters, then row storages;
+//! parallel axes, then those of each phase; registers by definition. Nests with the same
+//! structure are therefore equal, and printing loses nothing. A producer whose ids have holes
+//! calls [`Nest::renumber`].
 
 pub mod alias;
 pub mod bounds;
@@ -82,7 +89,7 @@ pub use scalar::ScalarOp;
 pub use verify::{verify, verify_at};
 
 typed_id! {
-    /// An axis of a nest, parallel or inner; names are for people, ids are unique in a nest.
+    /// An axis of a nest, parallel or inner. Names are for readers; ids are unique in a nest.
     AxisId, "a"
 }
 typed_id! {
@@ -97,15 +104,15 @@ typed_id! {
 /// One kernel.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Nest {
-    /// What it is called in dumps; no two nests of a plan share a name.
+    /// Name in dumps, unique among the nests of a plan.
     pub name: String,
     /// Parameters first, in the order of the step's arguments, then row storages.
     pub buffers: IdVec<BufferId, Buffer>,
     /// Every axis.
     pub axes: IdVec<AxisId, Axis>,
-    /// The axes whose iterations are rows, outermost first.
+    /// Parallel axes, outermost first. Each of their iterations is a row.
     pub parallel: Vec<AxisId>,
-    /// What is done for a row, in order.
+    /// The phases of a row, in order.
     pub phases: Vec<Phase>,
     /// The dtype of every register. Registers are numbered in the order of their definition.
     pub registers: IdVec<Reg, DType>,
@@ -120,20 +127,20 @@ pub struct Buffer {
     pub dtype: DType,
     /// Extents; the layout is row-major without gaps.
     pub shape: Vec<usize>,
-    /// What it is to the nest.
+    /// How the nest uses it.
     pub role: BufferRole,
 }
 
-/// What a buffer is to a nest.
+/// How a nest uses a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BufferRole {
     /// A parameter that is only read.
     In,
-    /// A parameter that is only written; each of its elements exactly once.
+    /// A parameter that is only written, each element exactly once.
     Out,
     /// A parameter that is read and written in place.
     InOut,
-    /// Storage local to a row: exists while the phases of one row run, and starts undefined.
+    /// Storage local to a row. It exists while the phases of one row run, and starts undefined.
     Row,
 }
 
@@ -149,11 +156,12 @@ pub struct Axis {
 /// Loops over a body, within a row.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Phase {
-    /// Inner axes, outermost first; none: the body runs once.
+    /// Inner axes, outermost first. Without axes the body runs once.
     pub axes: Vec<AxisId>,
     /// The body, in order.
     pub body: Vec<Instr>,
-    /// Reductions over all inner axes, finished when the loops end. Their results belong to the row.
+    /// Reductions over all inner axes, finished when the loops end. Their results belong to the
+    /// row.
     pub reductions: Vec<Reduction>,
 }
 
@@ -162,51 +170,54 @@ pub struct Phase {
 pub enum Instr {
     /// `%r: f32 = add %a, %b`
     Scalar {
-        /// Where the result goes; its dtype is the register's.
+        /// The result; its dtype is the register's.
         result: Reg,
-        /// What is computed.
+        /// The operation.
         op: ScalarOp,
-        /// Registers of this body before this instruction, or of the row.
+        /// Registers of the row, or of this body before this instruction.
         operands: Vec<Reg>,
     },
     /// `%r: f32 = const 1.0`
     Const {
-        /// Where the result goes.
+        /// The result.
         result: Reg,
         /// Its value; the dtype is the register's.
         value: Scalar,
     },
-    /// `%r: i64 = index 2*i+j`: the value of an index expression (wrapped to the register's integer dtype).
+    /// `%r: i64 = index 2*i+j`: the value of an index expression (wrapped to the register's
+    /// integer dtype).
     Index {
-        /// Where the result goes.
+        /// The result.
         result: Reg,
         /// Index expression.
         value: Affine,
     },
     /// `%r: bool = test {i+-1 in 0..8}`: whether all guards hold.
     Test {
-        /// Where the result goes.
+        /// The result.
         result: Reg,
         /// Conditions.
         guards: Vec<Guard>,
     },
     /// `%r: f32 = load %x[i, j]`, with `clamp` and with `{guards} else %fill`.
     Load {
-        /// Where the result goes; its dtype is the buffer's.
+        /// The result; its dtype is the buffer's.
         result: Reg,
-        /// What is read.
+        /// The element that is read.
         access: Access,
-        /// The value where a guard fails, read from no memory; present exactly if there are guards.
+        /// The value where a guard fails; memory is not read there. Present exactly if there are
+        /// guards.
         fill: Option<Reg>,
     },
     /// `store %y[i, j], %v`, with `{guards}`: nothing is stored where a guard fails.
     Store {
-        /// What is written.
+        /// The element that is written.
         access: Access,
         /// A register of the buffer's dtype.
         value: Reg,
     },
-    /// `%r: f32 = prefix(%v) sum`: inclusive scans along the phase's last inner axis, one state per element of the tuple.
+    /// `%r: f32 = prefix(%v) sum`: inclusive scans along the last inner axis of the phase, one
+    /// state per element of the tuple.
     Prefix(Prefix),
 }
 
@@ -224,7 +235,7 @@ impl Instr {
         }
     }
 
-    /// Calls `f` for every register that it reads, those in index expressions included.
+    /// Calls `f` for every register that it reads, including those in index expressions.
     pub fn visit_operands(&self, f: &mut impl FnMut(Reg)) {
         let affine = |index: &Affine, f: &mut dyn FnMut(Reg)| {
             index.visit_terms(&mut |term| {
@@ -252,7 +263,7 @@ impl Instr {
 }
 
 impl Access {
-    /// Indices, then what guards test.
+    /// The indices, then the index expressions of the guards.
     pub fn expressions(&self) -> impl Iterator<Item = &Affine> {
         self.indices.iter().chain(self.guards.iter().map(|g| &g.index))
     }
@@ -261,52 +272,58 @@ impl Access {
 /// An element of a buffer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Access {
-    /// Which buffer.
+    /// The buffer.
     pub buffer: BufferId,
-    /// One index a dimension.
+    /// One index per dimension.
     pub indices: Vec<Affine>,
-    /// Conditions under which the access takes place; all must hold.
+    /// Conditions, all of which must hold for the access to take place.
     pub guards: Vec<Guard>,
-    /// Whether each index is clamped to its dimension (which then must not be empty). For loads at indices from data.
+    /// Whether each index is clamped to its dimension, which then must not be empty. For loads at
+    /// indices that come from data.
     pub clamp: bool,
 }
 
-/// A reduction of a tuple over all inner axes of a phase, in the row-major order of the axes, by a tree.
+/// A reduction of a tuple over all inner axes of a phase. Elements are in row-major order of the
+/// axes and combined by a tree.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduction {
     /// Registers of the row that receive the results.
     pub results: Vec<Reg>,
-    /// Registers of the body: what is reduced.
+    /// Registers of the body that are reduced.
     pub values: Vec<Reg>,
-    /// How two partial results become one.
+    /// The operation that combines two partial results.
     pub combine: Combine,
-    /// In which order.
+    /// The order of the combinations.
     pub tree: Tree,
 }
 
-/// An inclusive scan of a tuple along the last inner axis of a phase, restarted for each iteration of the other inner axes.
+/// An inclusive scan of a tuple along the last inner axis of a phase, restarted for each
+/// iteration of the other inner axes.
 ///
-/// The state starts at the identity; every element makes it `combine(state, element)`, which is the result there. All
-/// prefixes of a phase run in one direction, and a phase with a reverse one has no reductions.
+/// The state starts at the identity. Each element sets it to `combine(state, element)`, the
+/// result for that element. All prefixes of a phase run in one direction, and a phase with a
+/// reverse prefix has no reductions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Prefix {
     /// Registers of the body that receive the running results.
     pub results: Vec<Reg>,
-    /// Registers of the body: what is scanned.
+    /// Registers of the body that are scanned.
     pub values: Vec<Reg>,
-    /// How two partial results become one.
+    /// The operation that combines two partial results.
     pub combine: Combine,
-    /// Runs from the last element to the first.
+    /// Whether the scan runs from the last element to the first.
     pub reverse: bool,
 }
 
-/// An associative operation on tuples: its identity, and a straight-line program for `combine(a, b)`.
+/// An associative operation on tuples: its identity, and a straight-line program for
+/// `combine(a, b)`.
 ///
-/// The program's registers are its own: the first n stand for `a`, the next n for `b`; then those that the body defines, in
-/// order. Associativity is what makes the choice of a [`Tree`] free; nothing checks it.
+/// The program has its own registers: the first n stand for `a`, the next n for `b`, and then
+/// come those that the body defines, in order. Associativity makes every [`Tree`] a valid choice;
+/// it is not checked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Combine {
-    /// The identity of each element of the tuple; its dtypes are the tuple's.
+    /// The identity, one scalar per element of the tuple. Its dtypes are the tuple's.
     pub identity: Vec<Scalar>,
     /// Dtypes of the program's registers.
     pub registers: IdVec<Reg, DType>,
@@ -316,18 +333,19 @@ pub struct Combine {
     pub results: Vec<Reg>,
 }
 
-/// The order in which a reduction of n elements adds up; part of what a nest computes.
+/// The order in which a reduction combines n elements. It is part of a nest's semantics.
 ///
-/// Element k goes to block `k / block` (all of `0..n` is one block if `block` is 0). Within a block, the element
-/// number e goes to lane `e % lanes`; each lane starts at the identity and combines its elements in order, as
-/// `combine(accumulator, element)`. Then lanes are combined in halves, `lane[l] = combine(lane[l], lane[l + h])` for h
-/// = lanes/2, …, 1, and blocks in order, `total = combine(total, block)`, from the identity if n is 0, else
-/// starting with the first block.
+/// Element k goes to block `k / block`; if `block` is 0, all of `0..n` is one block. Within a
+/// block, element number e goes to lane `e % lanes`. Each lane starts at the identity and
+/// combines its elements in order, as `combine(accumulator, element)`. Then lanes are combined in
+/// halves, `lane[l] = combine(lane[l], lane[l + h])` for h = lanes/2, …, 1. Blocks are combined
+/// in order, `total = combine(total, block)`. The total starts at the first block, or is the
+/// identity if n is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tree {
-    /// A power of two of at least 1.
+    /// A power of two, at least 1.
     pub lanes: u32,
-    /// Elements a block, a multiple of `lanes`; 0: one block.
+    /// Elements per block, a multiple of `lanes`. 0 means one block.
     pub block: u32,
 }
 
@@ -355,7 +373,8 @@ impl Phase {
     }
 }
 
-/// Equations that a nest was made from, for reports: kept beside the nest, since equal nests are stored once.
+/// The equations that a nest was made from, for reports. Kept beside the nest, since equal nests
+/// are stored once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Provenance {
     /// Locations in the function's table, in order, each once.

@@ -1,7 +1,7 @@
-//! Nests as text; `docs/ir.md` has the grammar, [`super::parse`] the reader.
+//! Printer of nests; `docs/ir.md` has the grammar, [`super::parse`] the parser.
 //!
-//! Any value of the types prints, also one that the verifier refuses, since errors show it: ids that do not exist print as
-//! `?`. What the verifier accepts reads back as it was.
+//! Every value of these types prints, including invalid ones, since errors show them: ids that do
+//! not exist print as `?`. A nest that the verifier accepts parses back unchanged.
 
 use super::{
     Access, Affine, AxisId, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase, Prefix, Reduction, Reg,
@@ -12,7 +12,7 @@ use crate::id::{Id, IdVec};
 use std::fmt;
 
 impl BufferRole {
-    /// The word in text.
+    /// Keyword in text.
     pub const fn name(self) -> &'static str {
         match self {
             BufferRole::In => "in",
@@ -48,7 +48,7 @@ impl fmt::Display for Nest {
     }
 }
 
-/// Shows one instruction of a nest.
+/// Displays one instruction of a nest.
 pub struct InstrText<'a>(pub &'a Nest, pub &'a Instr);
 
 impl fmt::Display for InstrText<'_> {
@@ -57,7 +57,7 @@ impl fmt::Display for InstrText<'_> {
     }
 }
 
-/// Shows one reduction of a nest.
+/// Displays one reduction of a nest.
 pub struct ReductionText<'a>(pub &'a Nest, pub &'a Reduction);
 
 impl fmt::Display for ReductionText<'_> {
@@ -66,7 +66,7 @@ impl fmt::Display for ReductionText<'_> {
     }
 }
 
-/// Shows an index expression of a nest.
+/// Displays an index expression of a nest.
 pub struct AffineText<'a>(pub &'a Nest, pub &'a Affine);
 
 impl fmt::Display for AffineText<'_> {

@@ -3,7 +3,7 @@
 use super::{Access, Affine, AxisId, BufferId, BufferRole, Guard, Instr, Nest, Reg, Term};
 use crate::id::{Id, IdVec};
 
-/// New ids by old ones; ids that nothing defines keep no number.
+/// New ids by old ones; undefined ids have no number.
 struct Map<I>(Vec<Option<I>>);
 
 impl<I: Id> Map<I> {
@@ -20,15 +20,16 @@ impl<I: Id> Map<I> {
         (Map(map), kept)
     }
 
-    /// The new id. One that is not defined stays out of range, for the verifier to find.
+    /// The new id. An undefined id stays out of range, so the verifier rejects it.
     fn get(&self, old: I) -> I {
         self.0.get(old.index()).copied().flatten().unwrap_or(I::new(u32::MAX as usize))
     }
 }
 
 impl Nest {
-    /// Numbers buffers, axes and registers in the order of the text, which the verifier demands; drops those that
-    /// nothing defines (axes of no loop, registers of no instruction). Row storages without any access are dropped too.
+    /// Numbers buffers, axes and registers in the order of the text, as the verifier requires.
+    /// Drops undefined ids (axes of no loop, registers of no instruction) and row storages
+    /// without any access.
     #[must_use]
     pub fn renumber(&self) -> Nest {
         let mut used = vec![false; self.buffers.len()];

@@ -1,11 +1,11 @@
-//! Scalar instructions: all that a back end has to know how to compute.
+//! Scalar instructions: the complete set that a back end implements.
 //!
-//! The list is closed and small. An op of the graph language is spelt with these in its `compute` facet; a new op
-//! that can be spelt so touches no back end.
+//! The list is closed and small. An op of the graph language is spelt with these in its `compute`
+//! facet, so a new op that can be spelt this way changes no back end.
 
 use crate::dtype::DType;
 
-/// What dtypes an instruction takes, besides the rules of its shape.
+/// Dtypes that an instruction takes, besides the rules of its arity and result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// f32, f64.
@@ -24,8 +24,8 @@ pub enum Class {
 
 macro_rules! scalar_ops {
     ($($(#[$doc:meta])* $variant:ident $name:literal $arity:literal $class:ident;)*) => {
-        /// A scalar instruction. Operands and result have one dtype, but for comparisons (result bool), `select` (first
-        /// operand bool) and conversions.
+        /// A scalar instruction. Operands and result have one dtype, except for comparisons
+        /// (result bool), `select` (first operand bool) and conversions.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         pub enum ScalarOp {
             $($(#[$doc])* $variant,)*
@@ -56,7 +56,7 @@ macro_rules! scalar_ops {
 scalar_ops! {
     /// −x; wraps for integers.
     Neg "neg" 1 Number;
-    /// |x|; wraps for the least integer.
+    /// |x|; wraps for the lowest integer.
     Abs "abs" 1 Number;
     /// Bitwise complement; logical for bool.
     Not "not" 1 Bits;
@@ -66,7 +66,7 @@ scalar_ops! {
     Clz "clz" 1 Integer;
     /// Largest integer not above x.
     Floor "floor" 1 Float;
-    /// Least integer not below x.
+    /// Smallest integer not below x.
     Ceil "ceil" 1 Float;
     /// Nearest integer, ties to even.
     RoundEven "round_even" 1 Float;
@@ -122,7 +122,7 @@ scalar_ops! {
     Sub "sub" 2 Number;
     /// x · y; wraps for integers.
     Mul "mul" 2 Number;
-    /// x / y. Integers truncate; x / 0 is −1 (all bits set), and the least integer / −1 wraps.
+    /// x / y. Integers truncate; x / 0 is −1 (all bits set), and the lowest integer / −1 wraps.
     Div "div" 2 Number;
     /// Remainder of the truncating division, with the sign of x (`fmod`). Integers: x rem 0 is x.
     Rem "rem" 2 Number;
@@ -140,11 +140,11 @@ scalar_ops! {
     Or "or" 2 Bits;
     /// Bitwise exclusive or; logical for bool.
     Xor "xor" 2 Bits;
-    /// x shifted left by y; 0 where y is not in 0..bits.
+    /// x shifted left by y; 0 where y is outside 0..bits.
     ShiftLeft "shift_left" 2 Integer;
-    /// x shifted right, zeros coming in; 0 where y is not in 0..bits.
+    /// x shifted right, filled with zeros; 0 where y is outside 0..bits.
     ShiftRightLogical "shift_right_logical" 2 Integer;
-    /// x shifted right, sign bits coming in; all sign bits where y is not in 0..bits.
+    /// x shifted right, filled with the sign bit; all sign bits where y is outside 0..bits.
     ShiftRightArithmetic "shift_right_arithmetic" 2 Integer;
     /// High half of the double-width product (u32: Philox).
     MulHigh "mul_high" 2 Integer;
@@ -160,15 +160,16 @@ scalar_ops! {
     Le "le" 2 Comparable;
     /// The second where the first (bool) is true, else the third.
     Select "select" 3 Any;
-    /// Conversion to the result's dtype: to nearest even between floats and from integers; float to integer truncates,
-    /// saturates, NaN is 0; integers wrap; to bool: `!= 0`.
+    /// Conversion to the result's dtype. Between floats and from integers to floats: to nearest
+    /// even. Float to integer truncates and saturates; NaN gives 0. Integers wrap. To bool:
+    /// `!= 0`.
     Convert "convert" 1 Any;
     /// The same bits as another dtype of the same size.
     Bitcast "bitcast" 1 Any;
 }
 
 impl ScalarOp {
-    /// The instruction of that mnemonic.
+    /// The instruction with that mnemonic.
     pub fn from_name(name: &str) -> Option<ScalarOp> {
         ScalarOp::ALL.iter().copied().find(|op| op.name() == name)
     }
@@ -178,13 +179,13 @@ impl ScalarOp {
         matches!(self, ScalarOp::Eq | ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Le)
     }
 
-    /// The dtype of the result for operands of these dtypes: bool for comparisons, else that of the last operand. Conversions
-    /// have the dtype one asks for, not this one.
+    /// The dtype of the result for operands of these dtypes: bool for comparisons, else that of
+    /// the last operand. For conversions the caller chooses the dtype instead.
     pub fn result(self, operands: &[DType]) -> DType {
         if self.is_comparison() { DType::Bool } else { operands.last().copied().unwrap_or(DType::Bool) }
     }
 
-    /// Whether the instruction exists for these dtypes; the error says what it wants.
+    /// Checks that the instruction exists for these dtypes. The error names the dtypes it takes.
     pub fn check(self, operands: &[DType], result: DType) -> Result<(), String> {
         let name = self.name();
         if operands.len() != self.arity() {
@@ -226,7 +227,7 @@ impl ScalarOp {
     }
 
     /// Whether an implementation may differ from the exactly rounded result, within the bound of
-    /// [`crate::math`]; all others are exact to the bit.
+    /// [`crate::math`]. All other instructions are exact to the bit.
     pub const fn is_approximate(self) -> bool {
         use ScalarOp::*;
         matches!(
@@ -258,7 +259,7 @@ impl ScalarOp {
 }
 
 impl Class {
-    /// The dtypes, in words.
+    /// The dtypes, for messages.
     pub const fn describe(self) -> &'static str {
         match self {
             Class::Float => "f32 or f64",
@@ -284,7 +285,7 @@ impl Class {
     }
 }
 
-/// Integer division as [`ScalarOp::Div`] has it, on integers kept wrapped to `dtype` in an `i64`.
+/// Integer division as in [`ScalarOp::Div`], on integers kept wrapped to `dtype` in an `i64`.
 pub fn integer_div(x: i64, y: i64, dtype: DType) -> i64 {
     match (y, dtype) {
         (0, _) => -1,
@@ -293,7 +294,7 @@ pub fn integer_div(x: i64, y: i64, dtype: DType) -> i64 {
     }
 }
 
-/// Integer remainder as [`ScalarOp::Rem`] has it, on integers kept wrapped to `dtype` in an `i64`.
+/// Integer remainder as in [`ScalarOp::Rem`], on integers kept wrapped to `dtype` in an `i64`.
 pub fn integer_rem(x: i64, y: i64, dtype: DType) -> i64 {
     match (y, dtype) {
         (0, _) => x,

@@ -1,13 +1,14 @@
-//! Index expressions made simpler by what is known of their ranges.
+//! Simplification of index expressions by the ranges of their terms.
 //!
-//! Reshapes leave divisions behind, and fusing them nests these; most vanish once it is known that an inner axis is
-//! shorter than the divisor: `floor_div(8*i+j, 8)` is `i` for `j` in `0..8`.
+//! Reshapes leave divisions, and fusing reshapes nests the divisions. Most vanish if the inner
+//! axis is known to be shorter than the divisor: `floor_div(8*i+j, 8)` is `i` for `j` in `0..8`.
 
 use super::bounds::{Interval, Ranges};
 use super::{Affine, Term};
 
 impl Ranges<'_> {
-    /// An expression of the same value wherever the guards of these ranges hold, with the divisions gone that ranges decide.
+    /// An expression with the same value wherever the guards of these ranges hold, without the
+    /// divisions whose result the ranges determine.
     pub fn simplify(&self, expression: &Affine) -> Affine {
         let start = Affine::constant(expression.constant);
         expression.terms.iter().fold(start, |sum, (term, factor)| {
@@ -37,8 +38,8 @@ impl Ranges<'_> {
             let quotient = i64::try_from(low).expect("a quotient of a 64-bit integer");
             return (Affine::constant(quotient), value.offset(divisor.wrapping_mul(quotient.wrapping_neg())));
         }
-        // value = step · coarse + fine with 0 <= fine < step, where the step divides the divisor: the fine part moves
-        // neither the quotient nor the coarse part of the remainder.
+        // value = step · coarse + fine with 0 <= fine < step, where the step divides the divisor.
+        // The fine part affects neither the quotient nor the coarse part of the remainder.
         for (_, factor) in &value.terms {
             let step = gcd(factor.unsigned_abs(), divisor.unsigned_abs()) as i64;
             if step <= 1 {
@@ -112,7 +113,7 @@ mod tests {
         let of = |x: &Affine| (ranges.of(x).low, ranges.of(x).high);
         assert_eq!(of(&left(&axis(0), 2)), (0, 1));
         assert_eq!(of(&left(&axis(0).offset(3), 5)), (0, 4));
-        // Three times, beside something else.
+        // Three times, with other terms.
         assert_eq!(of(&left(&axis(1), 4).scale(3).add(&axis(2)).offset(-1)), (-1, 9 + 3 - 1));
     }
 

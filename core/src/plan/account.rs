@@ -1,19 +1,22 @@
-//! How much memory a plan takes, when most, and for what.
+//! Memory account of a plan: its bytes by purpose, and the peak of the arena.
 //!
-//! A byte of the arena is *needed* at a step if it holds a value then that a step reads later, or if the step itself reads or
-//! writes it. The greatest sum of needed bytes (each value rounded up to the alignment) is what no arena for this order of
-//! steps and these uses in place can be below: the plan's lower bound.
+//! A byte of the arena is *needed* at a step if it holds a value that a later step reads, or if
+//! the step itself reads or writes it. The maximum over the steps of the needed bytes (each value
+//! rounded up to the alignment) is the plan's lower bound: no arena for this order of steps and
+//! these uses in place can be smaller.
 //!
-//! Needed bytes are found backwards: a value is needed from its last reader back to its writer. A loop needs, throughout, what
-//! its body reads before it writes it, its carries, the wholes of its slices and stacks; a way of a branch needs nothing for the
-//! sake of the other ways. The plan must be one that [`super::verify()`] accepts up to P14; for others the result means nothing.
+//! Needed bytes are found backwards: a value is needed from its last reader back to its writer.
+//! Needed throughout a loop are the values that its body reads before it writes them, its
+//! carries, and the wholes of its slices and stacks. A branch needs nothing on behalf of the
+//! other branches. The plan must be one that [`super::verify()`] accepts up to P14; for others
+//! the result is unspecified.
 
 use super::intervals::{Intervals, Span};
 use super::{Address, Plan, Space, Step, Trip, ValueId};
 use crate::nest::BufferRole;
 use std::fmt;
 
-/// Bytes of a plan by what they are for.
+/// Bytes of a plan by purpose.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     /// Inputs, given at each run.
@@ -22,20 +25,20 @@ pub struct Account {
     pub outputs: u64,
     /// Variables that are only read.
     pub parameters: u64,
-    /// Variables that are replaced or made.
+    /// Variables that are replaced or created.
     pub state: u64,
     /// Constants.
     pub constants: u64,
     /// The arena.
     pub arena: u64,
-    /// Most bytes of workspace of one call; they are in the arena.
+    /// Largest workspace of one call. It is part of the arena.
     pub workspace: u64,
-    /// When most of the arena is needed.
+    /// The peak of the arena.
     pub peak: Peak,
 }
 
 impl Account {
-    /// The account of a plan, but for the peak, which takes following all steps.
+    /// The account of a plan without its peak. The peak needs a walk over all steps.
     pub fn sizes(plan: &Plan) -> Account {
         let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
         let value = |v: ValueId| plan.values[v].bytes();
@@ -55,28 +58,29 @@ impl Account {
         }
     }
 
-    /// All memory that the plan names.
+    /// Sum of all memories of the plan.
     pub fn total(&self) -> u64 {
         let all = [self.inputs, self.outputs, self.parameters, self.state, self.constants, self.arena];
         all.into_iter().fold(0, u64::saturating_add)
     }
 }
 
-/// The moment at which most bytes of the arena are needed.
+/// The step at which the most bytes of the arena are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Peak {
-    /// The first such step; steps are counted in the order of the text, those inside a step after it.
+    /// The first such step. Steps are numbered in the order of the text, nested steps after the
+    /// step that contains them.
     pub step: usize,
     /// Needed bytes, each value's rounded up to the alignment.
     pub bytes: u64,
-    /// What is needed, by offset.
+    /// The needed values, by offset.
     pub living: Vec<Living>,
 }
 
 /// A value in the arena, or workspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Living {
-    /// Which; nothing for workspace.
+    /// The value; `None` for workspace.
     pub value: Option<ValueId>,
     /// Its first byte in the arena.
     pub offset: u64,
@@ -114,7 +118,7 @@ fn peak(plan: &Plan) -> Peak {
     walk.expose(&plan.steps, &[]);
     walk.steps(&plan.steps, 0);
     let Some((bytes, step)) = walk.best else { return Peak::default() };
-    // Once more, to look at that moment.
+    // A second walk collects the values needed at that step.
     walk.needed.rollback(0);
     (walk.load, walk.capture) = (0, Some(step));
     walk.steps(&plan.steps, 0);
@@ -122,7 +126,7 @@ fn peak(plan: &Plan) -> Peak {
     Peak { step, bytes, living }
 }
 
-/// Stands for workspace among values.
+/// Placeholder for workspace among values.
 const SCRATCH: ValueId = ValueId(u32::MAX);
 
 type Needed = (Span, ValueId);
@@ -130,9 +134,10 @@ type Needed = (Span, ValueId);
 struct Walk<'a> {
     plan: &'a Plan,
     needed: Intervals,
-    /// Sum of what is needed.
+    /// Sum of the needed bytes.
     load: u64,
-    /// For each step: the number of steps inside it, and for loops and branches what they read before they write it.
+    /// For each step: the number of steps nested in it, and for loops and branches the values
+    /// that they read before they write them.
     exposed: Vec<(usize, Vec<Needed>)>,
     /// The greatest load, and its (first) step.
     best: Option<(u64, usize)>,
@@ -141,14 +146,15 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The bytes of a value, if it has any and lies in the arena. What has strides is a part of something that is needed whole.
+    /// The bytes of a value, if it has any and lies in the arena. `None` for an address with
+    /// strides: it is a part of a whole, which is needed as a unit.
     fn span(&self, value: ValueId, at: &Address) -> Option<Needed> {
         let bytes = self.plan.values[value].bytes();
         let counts = bytes > 0 && at.space == Space::Arena && at.strides.is_empty();
         counts.then(|| (Span { memory: 0, start: at.offset, end: at.offset + bytes }, value))
     }
 
-    /// What a step without steps inside reads; what it writes, workspace included.
+    /// The reads and the writes of a step without nested steps; workspace counts as a write.
     fn uses(&self, step: &Step) -> (Vec<Needed>, Vec<Needed>) {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         match step {
@@ -196,7 +202,7 @@ impl<'a> Walk<'a> {
         (reads, writes)
     }
 
-    /// What must be there at the end of each block of a step.
+    /// The values needed at the end of each block of a step.
     fn demands(&self, step: &Step, block: usize) -> Vec<Needed> {
         let mut demands = Vec::new();
         match step {
@@ -216,8 +222,8 @@ impl<'a> Walk<'a> {
         demands
     }
 
-    /// Fills `exposed` for these steps and those inside, in order; returns what must be there before them, given what must be there
-    /// after them.
+    /// Fills `exposed` for these steps and the steps nested in them, in order. Takes the values
+    /// needed after them and returns those needed before them.
     fn expose(&mut self, steps: &'a [Step], demands: &[Needed]) -> Vec<Needed> {
         let mut numbers = Vec::with_capacity(steps.len());
         for step in steps {
@@ -228,7 +234,8 @@ impl<'a> Walk<'a> {
             for (n, block) in step.blocks().into_iter().enumerate() {
                 let mut inner = self.expose(block, &self.demands(step, n));
                 if matches!(step, Step::Loop(_)) {
-                    // What the loop carries is there because it was there, or made, before.
+                    // Bytes that the loop itself uses, such as carries, are among its reads and
+                    // writes.
                     inner.retain(|(span, _)| !writes.iter().chain(&reads).any(|(w, _)| w.meets(span)));
                 }
                 reads.extend(inner);
@@ -245,7 +252,8 @@ impl<'a> Walk<'a> {
         needed.iter(0).collect()
     }
 
-    /// Walks steps backwards, from what is needed after them to what is needed before. `first` is the number of the first.
+    /// Walks steps backwards, from the bytes needed after them to those needed before. `first` is
+    /// the number of the first.
     fn steps(&mut self, steps: &'a [Step], first: usize) {
         let mut numbers = vec![first];
         for n in 1..steps.len() {
@@ -258,7 +266,7 @@ impl<'a> Walk<'a> {
             for (n, block) in step.blocks().into_iter().enumerate() {
                 let (mark, load) = (self.needed.mark(), self.load);
                 if matches!(step, Step::Loop(_)) {
-                    // The next iteration reads what this one has read.
+                    // The next iteration reads the values that this one has read.
                     self.exposed[number].1.clone().into_iter().for_each(|n| self.need(n));
                 }
                 self.demands(step, n).into_iter().for_each(|n| self.need(n));
@@ -277,7 +285,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Number of steps in a block whose first has number `first`, those inside them included.
+    /// Number of steps in a block whose first has number `first`, including nested steps.
     fn count(&self, block: &[Step], first: usize) -> usize {
         block.iter().fold(0, |n, _| n + 1 + self.exposed[first + n].0)
     }
@@ -291,7 +299,7 @@ impl<'a> Walk<'a> {
         self.load = self.load - gone + self.rounded(span);
     }
 
-    /// Forgets values that are written here, unless others have taken their bytes.
+    /// Removes values that are written here, unless other values have taken their bytes.
     fn kill(&mut self, written: &[Needed]) {
         for (span, value) in written {
             if self.needed.holds(*span, *value) {
@@ -301,7 +309,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The bytes that a value takes with its padding.
+    /// The bytes of a value with its padding.
     fn rounded(&self, span: Span) -> u64 {
         let end = span.end.checked_next_multiple_of(self.plan.target.alignment);
         end.unwrap_or(span.end) - span.start
@@ -322,7 +330,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Bytes as people read them: `1.50 MiB`.
+/// Bytes for display: `1.50 MiB`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes(pub u64);
 
@@ -340,7 +348,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Shows the account of a plan: bytes by what they are for, the peak, and the gap to the lower bound.
+/// Displays the account of a plan: bytes by purpose, the peak, and the gap to the lower bound.
 pub struct AccountText<'a>(pub &'a Plan, pub &'a Account);
 
 impl fmt::Display for AccountText<'_> {

@@ -1,9 +1,10 @@
-//! The plan interpreter: what a plan computes, on memories of bytes.
+//! The plan interpreter: executes a plan on memories of bytes.
 //!
-//! The oracle of executors. It follows the steps as they stand, addresses and all: nests by the nest interpreter, calls by their
-//! reference meaning ([`crate::Call::reference`]). Memories start with bytes that belong to no value, so what a plan reads
-//! without having written it shows. A nest that runs in place runs as the merged nest
-//! ([`crate::nest::alias::in_place`]), in which the interpreter catches an element that is read after it was written.
+//! It is the oracle of executors. It executes the steps as written, with their addresses: nests
+//! by the nest interpreter, calls by their reference ([`crate::Call::reference`]). Memories start
+//! with bytes that belong to no value, so reads of bytes that were never written are visible. A
+//! nest that runs in place runs as the merged nest ([`crate::nest::alias::in_place`]), in which
+//! the interpreter detects an element that is read after it was written.
 
 use super::print::StepText;
 use super::work::STEP;
@@ -16,29 +17,30 @@ use crate::literal::Literal;
 use crate::nest::{self, BufferRole, Nest};
 use crate::ty::TensorType;
 
-/// What is in memory before anything is written: a NaN in every float dtype, and no bool.
+/// Initial contents of memory: a NaN in every float dtype, and no valid bool.
 const FRESH: u8 = 0xff;
 
-/// What a run gives.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// One for each output of the plan, of the shape that the output declares.
+    /// One for each output of the plan, with the shape that the output declares.
     pub outputs: Vec<Literal>,
-    /// One for each variable of the plan: what it holds at the end.
+    /// One for each variable of the plan: its value at the end.
     pub variables: Vec<Literal>,
 }
 
-/// Runs a plan on its inputs and on what its variables hold (nothing for those that it makes).
+/// Runs a plan on its inputs and on the values of its variables (`None` for those that it
+/// creates).
 ///
-/// Errors: the plan is refused by the verifier, inputs or variables do not fit, there is not enough memory, or an access breaks
-/// the rules of a nest as it happens.
+/// Errors: the verifier rejects the plan, inputs or variables do not fit, there is not enough
+/// memory, or an access violates the rules of a nest at run time.
 pub fn interpret(plan: &Plan, inputs: &[Literal], variables: &[Option<Literal>]) -> Result<Run> {
     interpret_within(plan, inputs, variables, u64::MAX)
 }
 
-/// [`interpret`], of at most `limit` operations ([`super::work`]).
+/// [`interpret`] with at most `limit` operations ([`super::work`]).
 ///
-/// Errors: as for `interpret`; or the run takes more.
+/// Errors: as for `interpret`, or the run takes more operations.
 pub fn interpret_within(
     plan: &Plan,
     inputs: &[Literal],
@@ -133,7 +135,7 @@ impl Machine<'_> {
         Ok(Run { outputs: outputs.collect::<Result<_>>()?, variables: variables.collect::<Result<_>>()? })
     }
 
-    /// The bytes at an address, as the counters stand.
+    /// The bytes at an address, for the current counters.
     fn bytes(&mut self, at: &Address, bytes: u64) -> &mut [u8] {
         let start = at.byte(&self.counters) as usize;
         &mut self.memories.get(at.space)[start..start + bytes as usize]
@@ -151,7 +153,7 @@ impl Machine<'_> {
         self.load(argument, &ty)
     }
 
-    /// The only element of a value.
+    /// The element of a value with one element.
     fn scalar(&mut self, value: ValueId, at: &Address) -> Result<i64> {
         let literal = self.load_value(&Argument { value, at: at.clone() })?;
         Ok(literal.get(0).to_i64().expect("the plan was verified: integers and bools decide"))
@@ -209,7 +211,7 @@ impl Machine<'_> {
         let mut pairs = Vec::new();
         for m in &results {
             let shares = |n: &&usize| {
-                // What has no bytes lies nowhere, whatever its address.
+                // A value without bytes overlaps nothing, whatever its address.
                 let has_bytes = |k: usize| self.plan.values[arguments[k].value].bytes() > 0;
                 has_bytes(**n) && has_bytes(*m) && arguments[**n].at == arguments[*m].at
             };
@@ -277,7 +279,7 @@ impl Machine<'_> {
     }
 }
 
-/// So many bytes that belong to no value.
+/// `bytes` bytes that belong to no value.
 fn fresh(bytes: u64) -> Result<Vec<u8>> {
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     let mut memory = reserved(size)?;
@@ -299,22 +301,24 @@ fn given(what: &str, name: &str, value: &Value, literal: &Literal) -> Result<Vec
 
 /// The bytes of a literal.
 ///
-/// Error: there is not so much memory.
+/// Error: there is not enough memory.
 fn bytes_of(literal: &Literal) -> Result<Vec<u8>> {
-    // A trial: the copy is of just this size.
+    // Test allocation: the copy has this size.
     reserved::<u8>(literal.len() * literal.dtype().size())?;
     Ok(literal.to_bytes())
 }
 
-/// The most bytes that [`interpret`] holds at once beside the literals that it is given: the memories of the plan, its
-/// outputs and variables as literals, and what the largest step is interpreted on.
+/// The peak number of bytes that [`interpret`] holds besides the literals it is given: the
+/// memories of the plan, its outputs and variables as literals, and the memory that interpreting
+/// the largest step takes.
 pub fn peak_bytes(plan: &Plan) -> u64 {
     let account = super::Account::sizes(plan);
     let given_back = account.outputs.saturating_add(account.parameters).saturating_add(account.state);
     account.total().saturating_add(given_back).saturating_add(largest(plan, &plan.steps))
 }
 
-/// Bytes of the operands and results of the largest step as literals, and as they are interpreted.
+/// Bytes of the operands and results of the largest step, as literals and in the form in which
+/// they are interpreted.
 fn largest(plan: &Plan, steps: &[Step]) -> u64 {
     let all = |arguments: &[Argument], kept: u64| {
         let of_value = |argument: &Argument| {
@@ -333,7 +337,8 @@ fn largest(plan: &Plan, steps: &[Step]) -> u64 {
     steps.iter().map(of_step).max().unwrap_or(0)
 }
 
-/// Bytes that the nest interpreter keeps of an element: its bits, and one more that says whether it was written.
+/// Bytes per element in the nest interpreter: its bits, and one more that says whether it was
+/// written.
 const IN_NESTS: u64 = 9;
-/// Bytes that the meaning of a call keeps of an element: the number, the scalar and its error.
+/// Bytes per element in the reference of a call: the number, the scalar and its error.
 const IN_CALLS: u64 = 32;

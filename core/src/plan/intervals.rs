@@ -1,8 +1,9 @@
-//! Which value lies in which bytes, with a way back.
+//! Maps from bytes to the values that they hold, with rollback.
 //!
-//! Several memories side by side, each a map from disjoint intervals to values. A value is there whole or not at all: whatever
-//! overwrites one of its bytes removes it. Every change is logged, so that the ways of a branch can start from the same state
-//! ([`Intervals::mark`], [`Intervals::rollback`]); both cost what was changed between.
+//! There are several memories, each a map from disjoint intervals to values. A value is present
+//! whole or not at all: a write to any of its bytes removes it. Every change is logged, so the
+//! branches of an `If` can start from the same state ([`Intervals::mark`],
+//! [`Intervals::rollback`]). Both cost O(changes) since the mark.
 
 use super::ValueId;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ impl Span {
     }
 }
 
-/// See the module.
+/// Several memories with a log of changes.
 #[derive(Default)]
 pub(super) struct Intervals {
     memories: Vec<BTreeMap<u64, (u64, ValueId)>>,
@@ -45,7 +46,7 @@ impl Intervals {
         self.memories[span.memory].get(&span.start) == Some(&(span.end, value))
     }
 
-    /// What overlaps the bytes, last first.
+    /// The values that overlap the bytes, last first.
     pub fn overlapping(&self, span: Span) -> impl Iterator<Item = (Span, ValueId)> + '_ {
         let before_end = self.memories[span.memory].range(..span.end).rev();
         before_end.take_while(move |(_, (end, _))| *end > span.start).map(move |(start, (end, value))| {
@@ -53,7 +54,7 @@ impl Intervals {
         })
     }
 
-    /// Removes whatever overlaps the bytes.
+    /// Removes all values that overlap the bytes.
     pub fn clear(&mut self, span: Span) {
         loop {
             let next = self.overlapping(span).next();
@@ -63,21 +64,21 @@ impl Intervals {
         }
     }
 
-    /// The bytes hold this value from now on.
+    /// Makes the bytes hold this value.
     pub fn write(&mut self, span: Span, value: ValueId) {
         self.clear(span);
         self.memories[span.memory].insert(span.start, (span.end, value));
         self.log.push(Change::Inserted { memory: span.memory, start: span.start });
     }
 
-    /// Everything in a memory, in order.
+    /// All values of a memory, in order.
     pub fn iter(&self, memory: usize) -> impl Iterator<Item = (Span, ValueId)> + '_ {
         self.memories[memory]
             .iter()
             .map(move |(start, (end, value))| (Span { memory, start: *start, end: *end }, *value))
     }
 
-    /// The present moment, to come back to.
+    /// A mark of the current state, for [`Intervals::rollback`].
     pub fn mark(&self) -> usize {
         self.log.len()
     }
@@ -118,12 +119,12 @@ mod tests {
     }
 
     proptest! {
-        /// Against an array with one entry a byte.
+        /// Against an array with one entry per byte.
         #[test]
         fn bytes_agree(steps in prop::collection::vec((0u64..30, 1u64..12, 0u32..4), 0..40), back in 0usize..40) {
             let mut m = Intervals::default();
             m.add_memory();
-            // For each byte the write that it is from.
+            // For each byte, the write that it is from.
             let mut bytes: Vec<Option<usize>> = vec![None; 64];
             let mut state = (m.mark(), bytes.clone());
             let whole = |bytes: &[Option<usize>], n: usize, (start, length, _): (u64, u64, u32)| {

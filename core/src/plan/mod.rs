@@ -1,15 +1,17 @@
-//! Plans: which kernel runs when on which bytes. Everything is decided; an executor only follows.
+//! Plans: the kernels of a function, their order, and the address of every value. An executor
+//! makes no decisions.
 //!
-//! A plan is a list of [`Step`]s, nested where there are loops and branches. A step names the values it reads and writes and
-//! where each lies: an [`Address`] in one of the [`Space`]s. Inputs, outputs, constants and the session's variables live outside the plan;
-//! temporaries live in the plan's **arena**, at fixed offsets. Inside a loop an address may advance by a stride each
-//! iteration.
+//! A plan is a list of [`Step`]s, nested in loops and branches. A step names the values it reads
+//! and writes, and the [`Address`] of each in one of the [`Space`]s. Inputs, outputs, constants
+//! and the session's variables live outside the plan. Temporaries live at fixed offsets in the
+//! plan's **arena**. Inside a loop an address may advance by a stride each iteration.
 //!
-//! Value ids are what makes a plan checkable: an address is a claim ("these bytes hold value %7 now"), and the verifier
-//! ([`verify()`]) replays the steps over an abstract memory and refutes any claim that does not hold. It knows nothing of the planner.
+//! Value ids make a plan checkable: an address is a claim ("these bytes hold value %7 now"). The
+//! verifier ([`verify()`]) replays the steps over an abstract memory and rejects any claim that
+//! does not hold. It is independent of the planner.
 //!
-//! In place: a step may write a result over an operand by giving both the same address, where the nest or call allows it
-//! (each element is read before it is written, by the same iteration).
+//! In place: a step may write a result over an operand by giving both the same address, where the
+//! nest or call allows it (the iteration that writes an element has read it before).
 
 pub mod account;
 pub mod interpret;
@@ -35,7 +37,7 @@ use crate::nest::Nest;
 use crate::target::Target;
 
 typed_id! {
-    /// A value: the contents of some bytes, defined once (in a loop: once an iteration).
+    /// A value: the contents of some bytes, defined once (in a loop: once per iteration).
     ValueId, "%"
 }
 typed_id! {
@@ -54,33 +56,34 @@ pub struct Plan {
     pub function: String,
     /// Values of its dimension variables.
     pub binding: Binding,
-    /// What it was compiled for; a device refuses a plan of another target.
+    /// The target it was compiled for. A device refuses a plan of another target.
     pub target: Target,
-    /// What is given at each run, in order.
+    /// The inputs of each run, in order.
     pub inputs: Vec<Input>,
-    /// What comes out of each run, in order.
+    /// The outputs of each run, in order.
     pub outputs: Vec<Output>,
-    /// The session's variables that it uses.
+    /// Variables of the session that it uses.
     pub variables: Vec<Variable>,
-    /// Constants with elements that differ.
+    /// Constants whose elements are not all equal.
     pub constants: Vec<Constant>,
     /// Every value.
     pub values: IdVec<ValueId, Value>,
     /// Kernels, each stored once.
     pub nests: IdVec<NestId, Nest>,
-    /// What happens, in order.
+    /// Steps, in execution order.
     pub steps: Vec<Step>,
     /// Bytes of the arena.
     pub arena: u64,
-    /// The greatest sum of the bytes, each rounded up to the target's alignment, of values that live at one time in the arena: no
-    /// arena can be smaller for this order.
+    /// The maximum over time of the bytes of the values live in the arena, each rounded up to the
+    /// target's alignment. No arena can be smaller for this order.
     pub lower_bound: u64,
 }
 
 /// A tensor of known extents.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Value {
-    /// Name for people: of an input, or that of the equation's first result; need not be unique, may be empty.
+    /// Name for readers: that of an input, or of the equation's first result. Need not be unique,
+    /// may be empty.
     pub name: String,
     /// Element type.
     pub dtype: DType,
@@ -88,7 +91,7 @@ pub struct Value {
     pub shape: Vec<usize>,
 }
 
-/// What is given at each run.
+/// An input of each run.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Input {
     /// Its name in the function.
@@ -99,12 +102,13 @@ pub struct Input {
     pub value: ValueId,
 }
 
-/// What comes out of each run.
+/// An output of each run.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Output {
     /// Its name in the function.
     pub name: String,
-    /// Extents that the caller sees: of as many elements as the value has (a reshape moves no byte).
+    /// Extents that the caller sees, with as many elements as the value has (a reshape moves no
+    /// bytes).
     pub shape: Vec<usize>,
     /// The value that `Space::Output(i)` holds at the end.
     pub value: ValueId,
@@ -119,9 +123,9 @@ pub struct Variable {
     pub dtype: DType,
     /// Extents.
     pub shape: Vec<usize>,
-    /// The value it holds at the beginning; nothing if the plan creates it.
+    /// The value it holds at the beginning; none if the plan creates it.
     pub before: Option<ValueId>,
-    /// The value it holds at the end: the same if it is only read.
+    /// The value it holds at the end; equal to `before` if it is only read.
     pub after: ValueId,
 }
 
@@ -134,15 +138,15 @@ pub struct Constant {
     pub literal: Literal,
 }
 
-/// Where a value lies.
+/// The address of a value.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Address {
-    /// In which memory.
+    /// The memory.
     pub space: Space,
-    /// Bytes from its beginning.
+    /// Bytes from the start of the memory.
     pub offset: u64,
-    /// Bytes for each count of enclosing loops, outermost first; loops without an entry add nothing. Only parts of slices and
-    /// stacks lie at such an address.
+    /// Bytes per iteration of enclosing loops, outermost first; a loop without an entry adds
+    /// nothing. Only parts of slices and stacks have such an address.
     pub strides: Vec<(LoopId, u64)>,
 }
 
@@ -161,46 +165,47 @@ pub enum Space {
     Constant(u32),
 }
 
-/// A value and where it lies.
+/// A value and its address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Argument {
-    /// Which value.
+    /// The value.
     pub value: ValueId,
-    /// Where.
+    /// Its address.
     pub at: Address,
 }
 
-/// Something that happens.
+/// A step of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
     /// Runs a nest.
     Nest {
-        /// Which.
+        /// The nest.
         nest: NestId,
-        /// One for each parameter, in order. Plans have no `InOut` parameters: in place is In and Out at one address.
+        /// One for each parameter, in order. Plans have no `InOut` parameters: an in-place nest
+        /// has an In and an Out parameter at one address.
         arguments: Vec<Argument>,
     },
     /// Runs a call.
     Call {
-        /// Which.
+        /// The call.
         call: Call,
         /// Operands, then the results.
         arguments: Vec<Argument>,
-        /// Bytes that the call may use while it runs, and where.
+        /// Address and bytes of scratch memory for the call.
         workspace: Option<(Address, u64)>,
     },
     /// Copies a value's bytes.
     Copy {
-        /// Which value; it lies at both addresses afterwards.
+        /// The value; it is at both addresses afterwards.
         value: ValueId,
-        /// Where it is.
+        /// The source.
         from: Address,
-        /// Where it shall be too.
+        /// The destination.
         to: Address,
     },
     /// Repeats steps.
     Loop(Loop),
-    /// Takes one of two ways.
+    /// Takes one of two branches.
     If {
         /// A bool scalar.
         predicate: Argument,
@@ -208,16 +213,16 @@ pub enum Step {
         then: Vec<Step>,
         /// Steps if it is false.
         otherwise: Vec<Step>,
-        /// Values that both ways define.
+        /// Values that both branches define.
         merges: Vec<Merge>,
     },
-    /// Takes one of several ways.
+    /// Takes one of several branches.
     Switch {
         /// An i32 scalar, clamped to `0..arms`.
         index: Argument,
-        /// At least one.
+        /// The branches, at least one.
         arms: Vec<Vec<Step>>,
-        /// Values that all ways define.
+        /// Values that all branches define.
         merges: Vec<Merge>,
     },
 }
@@ -227,45 +232,47 @@ pub enum Step {
 pub struct Loop {
     /// Names the counter.
     pub id: LoopId,
-    /// How often.
+    /// The number of iterations.
     pub trip: Trip,
-    /// The counter goes from `trip − 1` down to 0; not with [`Trip::While`]. (The transpose of a loop.)
+    /// Whether the counter goes from `trip − 1` down to 0, as in the transpose of a loop. Not
+    /// with [`Trip::While`].
     pub reverse: bool,
-    /// Values that go from iteration to iteration.
+    /// Values passed from iteration to iteration.
     pub carries: Vec<Carry>,
-    /// Values of which each iteration sees one part: operands stacked along their first axis.
+    /// Values of which each iteration reads one part: operands stacked along their first axis.
     pub slices: Vec<Slice>,
-    /// Values that iterations write part by part.
+    /// Values of which each iteration writes one part.
     pub stacks: Vec<Stack>,
-    /// One iteration.
+    /// The steps of one iteration.
     pub body: Vec<Step>,
 }
 
-/// How often a loop runs.
+/// The number of iterations of a loop.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Trip {
-    /// Known.
+    /// A constant.
     Constant(u64),
     /// An i32 or i64 scalar, read when the loop begins and clamped to `0..=limit`.
     Value {
         /// The number of iterations.
         count: Argument,
-        /// At most so many.
+        /// Upper bound of the number of iterations.
         limit: u64,
     },
-    /// While a bool scalar is true, tested before each iteration, at most `limit` times. `before` is its value before the first iteration, and
-    /// `after` the one at the end of the body, at the same address.
+    /// Runs while a bool scalar is true, tested before each iteration, at most `limit` times.
+    /// `before` is its value before the first iteration, and `after` its value at the end of the
+    /// body, at the same address.
     While {
-        /// Tested before the first iteration.
+        /// The value tested before the first iteration.
         before: Argument,
-        /// Tested before every other.
+        /// The value tested before every other iteration.
         after: ValueId,
-        /// At most so many.
+        /// Upper bound of the number of iterations.
         limit: u64,
     },
 }
 
-/// A value handed from iteration to iteration, in place.
+/// A value passed from iteration to iteration, in place.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Carry {
     /// Value at `at` when the loop begins.
@@ -276,45 +283,49 @@ pub struct Carry {
     pub output: ValueId,
     /// Value at `at` when the loop has ended.
     pub result: ValueId,
-    /// Where; without a stride of this loop.
+    /// The address, without a stride of this loop.
     pub at: Address,
 }
 
-/// A value of which each iteration sees one part along its first axis.
+/// A value of which each iteration reads one part along its first axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
-    /// The whole; it has at least as many parts as the greatest trip.
+    /// The whole; it has at least as many parts as the trip's limit.
     pub whole: ValueId,
-    /// What an iteration sees: the part with the number of the counter.
+    /// The part that an iteration reads: the part whose number is the counter.
     pub part: ValueId,
-    /// Where the whole begins, without a stride of this loop; the part lies counter · (bytes of the part) further.
+    /// Where the whole begins, without a stride of this loop. The part begins counter · (bytes of
+    /// the part) after it.
     pub at: Address,
 }
 
-/// A value that is written part by part along its first axis, each iteration the part with the number of the counter.
+/// A value of which each iteration writes one part along its first axis, the part whose number is
+/// the counter.
 ///
-/// A slice and a stack of a loop may have the same place: each iteration then replaces the part that it has seen.
+/// A slice and a stack of a loop may have the same address. Each iteration then replaces the part
+/// that it has read.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Stack {
-    /// The value at `at` when the loop begins, which keeps the parts that no iteration writes; its type is the whole's.
-    /// None needs a constant trip of exactly the number of parts.
+    /// The value at `at` when the loop begins. Parts that no iteration writes keep its contents,
+    /// and its type is the whole's. `None` needs a constant trip equal to the number of parts.
     pub initial: Option<ValueId>,
-    /// What an iteration makes.
+    /// The part that an iteration writes.
     pub part: ValueId,
     /// The value at `at` when the loop has ended.
     pub whole: ValueId,
-    /// Where the whole begins, without a stride of this loop; the part lies counter · (bytes of the part) further.
+    /// Where the whole begins, without a stride of this loop. The part begins counter · (bytes of
+    /// the part) after it.
     pub at: Address,
 }
 
-/// A value defined on each of several ways.
+/// A value defined by each of several branches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Merge {
-    /// For each way its value.
+    /// Its value in each branch.
     pub ways: Vec<ValueId>,
-    /// The value afterwards.
+    /// The value after the branches join.
     pub result: ValueId,
-    /// Where it lies at the end of every way.
+    /// Its address at the end of every branch.
     pub at: Address,
 }
 
@@ -331,13 +342,13 @@ impl Value {
 }
 
 impl Plan {
-    /// The text of step `number`, without what is nested in it. Steps are counted in the order of the text, those inside a step after
-    /// it; nothing if there are not so many.
+    /// The text of step `number`, without nested steps. Steps are numbered in the order of the
+    /// text, nested steps after the step that contains them. `None` if there is no such step.
     pub fn step_text(&self, number: usize) -> Option<String> {
         verify::find(&self.steps, number).map(|step| print::StepText(self, step).to_string())
     }
 
-    /// Bytes of a memory; nothing if there is no such memory. Saturates.
+    /// Bytes of a memory; `None` if there is no such memory. Saturates.
     pub fn space_bytes(&self, space: Space) -> Option<u64> {
         let value = |v: ValueId| self.values.get(v).map(Value::bytes);
         match space {
@@ -351,7 +362,7 @@ impl Plan {
 }
 
 impl Step {
-    /// The steps nested in it: the body of a loop, the ways of a branch.
+    /// The blocks of steps nested in it: the body of a loop, the branches of an `If` or `Switch`.
     pub fn blocks(&self) -> Vec<&[Step]> {
         match self {
             Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => vec![],
@@ -363,7 +374,7 @@ impl Step {
 }
 
 impl Trip {
-    /// The greatest number of iterations.
+    /// The maximum number of iterations.
     pub const fn limit(&self) -> u64 {
         match self {
             Trip::Constant(n) => *n,
@@ -373,12 +384,12 @@ impl Trip {
 }
 
 impl Address {
-    /// A fixed place.
+    /// An address without strides.
     pub fn new(space: Space, offset: u64) -> Self {
         Address { space, offset, strides: vec![] }
     }
 
-    /// Its first byte, given the counter of each loop.
+    /// The address of its first byte for the given loop counters.
     pub fn byte(&self, counters: &[u64]) -> u64 {
         self.strides.iter().fold(self.offset, |at, (id, stride)| at + counters[id.index()] * stride)
     }

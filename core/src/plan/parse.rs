@@ -1,7 +1,7 @@
-//! Plans from text; `docs/ir.md` has the grammar.
+//! Parser of plans; `docs/ir.md` has the grammar.
 //!
-//! The reader resolves names and numbers; what a plan must be beyond that is the verifier's to say, which can name
-//! lines through [`Places`].
+//! The parser resolves names and numbers. The verifier checks the invariants, and names lines
+//! through [`Places`].
 
 use super::{
     Address, Argument, Carry, Constant, Input, Loop, LoopId, Merge, NestId, Output, Plan, Slice, Space,
@@ -19,7 +19,7 @@ use crate::target::Target;
 use crate::text::{Cursor, Kind, Token};
 use std::collections::BTreeMap;
 
-/// A part of a plan that an error can speak of.
+/// A part of a plan, for error messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// The plan as a whole.
@@ -40,19 +40,20 @@ pub enum Part {
     Constant(usize),
     /// A nest.
     Nest(NestId),
-    /// A step: they are counted in the order of the text, those inside a step after it.
+    /// A step. Steps are numbered in the order of the text, nested steps after the step that
+    /// contains them.
     Step(usize),
-    /// A carry of the loop that is that step.
+    /// A carry of the loop at that step.
     Carry(usize, usize),
-    /// A slice of the loop that is that step.
+    /// A slice of the loop at that step.
     Slice(usize, usize),
-    /// A stack of the loop that is that step.
+    /// A stack of the loop at that step.
     Stack(usize, usize),
-    /// A merge of the branch that is that step.
+    /// A merge of the branch at that step.
     Merge(usize, usize),
 }
 
-/// Where the parts of a parsed plan stand in its text.
+/// Positions of the parts of a parsed plan in its text.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Places {
     plan: Location,
@@ -77,7 +78,7 @@ struct StepPlaces {
 }
 
 impl Places {
-    /// The place of a part; unknown if the plan has no such part.
+    /// The position of a part; unknown if the plan has no such part.
     pub fn get(&self, part: Part) -> Location {
         let step = |n: usize| self.steps.get(n);
         match part {
@@ -100,13 +101,13 @@ impl Places {
         .unwrap_or_default()
     }
 
-    /// The places inside a nest.
+    /// The positions inside a nest.
     pub fn nest(&self, id: NestId) -> nest::Places {
         self.nests.get(id.index()).cloned().unwrap_or_default()
     }
 }
 
-/// Reads a text that holds one plan.
+/// Parses a text of one plan.
 pub fn parse_plan(file: &str, text: &str) -> Result<(Plan, Places)> {
     let mut cursor = Cursor::new(file, text);
     let plan = read_plan(&mut cursor)?;
@@ -114,7 +115,7 @@ pub fn parse_plan(file: &str, text: &str) -> Result<(Plan, Places)> {
     Ok(plan)
 }
 
-/// Reads the plan at the cursor.
+/// Parses the plan at the cursor.
 pub fn read_plan(c: &mut Cursor<'_>) -> Result<(Plan, Places)> {
     let mut places = Places { plan: c.location(c.peek()), ..Places::default() };
     c.expect_keyword("plan")?;
@@ -171,13 +172,13 @@ fn read_target(c: &mut Cursor<'_>) -> Result<Target> {
     Target::from_attributes(&name, attributes).map_err(|e| at(c, token, e))
 }
 
-/// Takes the keyword that comes next, and returns its place.
+/// Takes the next keyword and returns its position.
 fn keyword(c: &mut Cursor<'_>) -> Location {
     let token = c.advance();
     c.location(token)
 }
 
-/// A name as it is, or any string in quotes.
+/// A bare name, or any string in quotes.
 fn read_name(c: &mut Cursor<'_>, what: &str) -> Result<String> {
     match c.peek().kind {
         Kind::Str(_) => c.expect_string(what),
@@ -185,17 +186,17 @@ fn read_name(c: &mut Cursor<'_>, what: &str) -> Result<String> {
     }
 }
 
-/// An error from below with the place of `token`.
+/// An error of an inner parser, at the position of `token`.
 fn at(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
     let mut error = c.error(token, inner.message);
     error.help = inner.help;
     error
 }
 
-/// The number behind a prefix: `%12` without the sign, `l3` with `l`.
+/// The number after a prefix: `%12` without the sign, `l3` with `l`.
 fn number<T: std::str::FromStr>(text: &str, prefix: &str) -> Option<T> {
     let digits = text.strip_prefix(prefix)?;
-    // One spelling for each number.
+    // Each number has one spelling.
     let plain = digits == "0" || (!digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit()));
     if plain { digits.parse().ok() } else { None }
 }
@@ -257,7 +258,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Values, signature, constants and nests, in the order in which they are printed.
+    /// Values, signature, constants and nests, in printing order.
     fn declarations(&mut self, c: &mut Cursor<'a>) -> Result<()> {
         while c.is_keyword("value") {
             self.places.values.push(keyword(c));

@@ -1,7 +1,7 @@
-//! Plans as text; `docs/ir.md` has the grammar, [`super::parse`] the reader.
+//! Printer of plans; `docs/ir.md` has the grammar, [`super::parse`] the parser.
 //!
-//! Any value of the types prints, also one that the verifier refuses, since errors show it: a nest that does not exist prints as
-//! `@?`. What the verifier accepts reads back as it was.
+//! Every value of these types prints, including invalid ones, since errors show them: a nest that
+//! does not exist prints as `@?`. A plan that the verifier accepts parses back unchanged.
 
 use super::{Address, Argument, Loop, Merge, Plan, Space, Step, Trip, ValueId};
 use crate::call::Call;
@@ -18,7 +18,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Shows one step of a plan, without what is nested in it.
+/// Displays one step of a plan, without nested steps.
 pub struct StepText<'a>(pub &'a Plan, pub &'a Step);
 
 impl fmt::Display for StepText<'_> {
@@ -170,7 +170,8 @@ impl Printer<'_> {
             put!(self, ": {} = {}\n", ShapeText(&output.shape), output.value);
         }
         for constant in &plan.constants {
-            // The type is the value's: a constant of another one is not read back, and not verified.
+            // The type is the value's. A constant of another type is invalid and does not parse
+            // back.
             put!(self, "  constant {} = ", constant.value);
             print_literal(&mut self.out, &constant.literal);
             put!(self, "\n");
@@ -198,7 +199,7 @@ impl Printer<'_> {
     }
 
     fn indent(&mut self, depth: usize) {
-        // A hostile plan nests without end until the verifier sees it.
+        // A malformed plan may nest to any depth before the verifier rejects it.
         (0..depth.min(100)).for_each(|_| self.out.push_str("  "));
     }
 
@@ -261,7 +262,7 @@ impl Printer<'_> {
         put!(self, "}}");
     }
 
-    /// A step without what is nested in it.
+    /// A step without nested steps.
     fn head(&mut self, step: &Step) {
         match step {
             Step::Nest { nest, arguments } => {
@@ -306,7 +307,7 @@ impl fmt::Display for ValueText<'_> {
         write!(f, "{}", self.1)?;
         match self.0.values.get(self.1) {
             Some(value) if !value.name.is_empty() => {
-                // A hostile name may be megabytes long.
+                // A malformed name may be megabytes long.
                 write!(f, " ({})", value.name.chars().take(60).collect::<String>())
             }
             _ => Ok(()),

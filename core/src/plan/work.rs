@@ -1,12 +1,14 @@
-//! Work of a plan: the operations of its steps, and a limit for those of a run.
+//! Work of a plan: the operations of its steps, and a limit on the operations of a run.
 //!
-//! Sizes bound what a plan stores, but not how long it runs: a loop may have 2^31 iterations, a nest may reduce 2^60 elements that are one
-//! in memory. A plan from a file must not occupy a machine without end, so its loader sets a limit ([`Allowance`]), and an executor
-//! spends it before each step. The count depends on the plan and its data alone, not on a clock, so a run that is stopped stops at the same
-//! step on every machine.
+//! Sizes limit the memory of a plan but not its running time: a loop may have 2^31 iterations,
+//! and a nest may reduce 2^60 elements that are one element in memory. A plan from a file must
+//! not occupy a machine without end. Its loader therefore sets a limit ([`Allowance`]), and an
+//! executor spends from it before each step. The count depends only on the plan and its data, not
+//! on a clock, so a run that is stopped stops at the same step on every machine.
 //!
-//! One **operation** is a scalar instruction of a nest, a multiplication or addition of a call, or a word of eight bytes that a call or a copy
-//! touches. A step takes [`STEP`] operations besides, and so does an iteration of a loop: about what following it costs.
+//! One **operation** is a scalar instruction of a nest, a multiplication or addition of a call,
+//! or a word of eight bytes that a call or a copy touches. Each step and each iteration of a loop
+//! takes [`STEP`] operations in addition, about the cost of its dispatch.
 
 use super::{NestId, Plan, Step, Trip, Value};
 use crate::call::Call;
@@ -14,7 +16,8 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::id::IdVec;
 use crate::nest::{BufferRole, Instr, Nest};
 
-/// Operations of a step, or of an iteration of a loop, besides those inside it: a microsecond's worth.
+/// Operations of a step, or of an iteration of a loop, besides those inside it: about a
+/// microsecond.
 pub const STEP: u64 = 1024;
 
 /// Operations of a plan's steps; all saturate.
@@ -29,12 +32,12 @@ impl Work {
         Work { nests: plan.nests.iter().map(|(_, nest)| STEP.saturating_add(of_nest(nest))).collect() }
     }
 
-    /// Operations of a run of a nest.
+    /// Operations of one run of a nest.
     pub fn nest(&self, nest: NestId) -> u64 {
         self.nests[nest]
     }
 
-    /// Operations of a run of a call.
+    /// Operations of one run of a call.
     pub fn call(call: &Call) -> u64 {
         if call.results().iter().all(|ty| ty.elements() == Some(0)) {
             return STEP;
@@ -50,12 +53,13 @@ impl Work {
         STEP.saturating_add(value.bytes() / 8)
     }
 
-    /// Operations of so many iterations of a loop whose steps take at least so many.
+    /// Operations of `count` iterations of a loop, if the steps of one take at least `least`.
     pub fn repeated(count: u64, least: u64) -> u64 {
         STEP.saturating_add(least).saturating_mul(count)
     }
 
-    /// The least that some steps take, whatever the data: constant loops count in full, others not at all, and of a branch the shortest way.
+    /// A lower bound of the operations of some steps for any data. Constant loops count in full,
+    /// other loops count no iterations, and of a branch the cheapest arm counts.
     pub fn least(&self, plan: &Plan, steps: &[Step]) -> u64 {
         let of_step = |step: &Step| match step {
             Step::Nest { nest, .. } => self.nest(*nest),
@@ -76,7 +80,7 @@ impl Work {
     }
 }
 
-/// How often a call goes over its operands, at most.
+/// Upper bound of the number of passes that a call makes over its operands.
 fn passes(call: &Call) -> u64 {
     // Sorting compares each key once for each bit of the number of keys.
     let sorted =
@@ -103,9 +107,9 @@ fn of_nest(nest: &Nest) -> u64 {
         let lanes = phase.reductions.iter().map(|r| u64::from(r.tree.lanes) * r.combine.body.len() as u64);
         iterations.saturating_add(lanes.sum())
     };
-    // An empty phase still takes a turn for each row.
+    // An empty phase still costs an operation for each row.
     let row = nest.phases.iter().map(of_phase).fold(1, u64::saturating_add);
-    // An executor compares the place of each result with all others.
+    // An executor compares the address of each result with all other addresses.
     let parameters = nest.parameters().count() as u64;
     let results = nest.parameters().filter(|(_, b)| b.role != BufferRole::In).count() as u64;
     product(&nest.parallel).saturating_mul(row).saturating_add(parameters.saturating_mul(results))
@@ -119,12 +123,12 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// An allowance of so many operations; [`u64::MAX`] has no end.
+    /// An allowance of `limit` operations; [`u64::MAX`] means no limit.
     pub const fn new(limit: u64) -> Self {
         Allowance { limit, left: limit }
     }
 
-    /// Takes so many operations.
+    /// Takes `operations` from the allowance.
     ///
     /// Error: fewer are left.
     pub fn spend(&mut self, operations: u64) -> Result<()> {
@@ -135,7 +139,8 @@ impl Allowance {
         Ok(())
     }
 
-    /// Checks that so many operations are left, and takes none: what a loop takes is known before its first iteration.
+    /// Checks that `operations` are left without taking them. The cost of a loop is known before
+    /// its first iteration.
     ///
     /// Error: fewer are left.
     pub fn covers(&self, operations: u64) -> Result<()> {
@@ -187,7 +192,8 @@ mod tests {
         let (plan, places) = parse_plan("long.plan", LONG).expect("it is a plan");
         crate::plan::verify_at(&plan, &places).expect("it is right");
         let work = Work::of(&plan);
-        // Two rows, each with a phase of a load, an addition and a store; and two parameters, one of them a result.
+        // Two rows, each with a phase of a load, an addition and a store; and two parameters, one
+        // of them a result.
         assert_eq!(work.nest(NestId(0)), STEP + 2 * (1 + 1 + 3) + 2);
         let copies = 2 * (STEP + 1);
         assert_eq!(work.least(&plan, &plan.steps), ((STEP + work.nest(NestId(0))) << 31) + STEP + copies);

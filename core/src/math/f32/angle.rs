@@ -1,10 +1,10 @@
-//! Sine, cosine, and the angle of a point. Inside they work in f64.
+//! Sine, cosine, and the angle of a point, computed in f64.
 
 use super::{ROUND_WIDE, polynomial_wide, round_wide};
 use crate::math::value::{Double, Float, Integer, Single, Value, select};
 
-/// 2/π from bit 27·i on, for i = 0, 1, 2, 3: three parts of 27 bits, whose products with an f32 are exact in
-/// f64, and the rest.
+/// 2/π from bit 27·i on, for i = 0, 1, 2, 3: three parts of 27 bits, whose products with an f32
+/// are exact in f64, and the rest.
 const TWO_OVER_PI: [[f64; 4]; 4] = [
     [0.6366197690367699, 3.330811459978378e-09, 1.615379759713065e-17, 2.8376220177865265e-25],
     [3.330811459978378e-09, 1.615379759713065e-17, 2.83762200841452e-25, 9.372006544409767e-34],
@@ -12,19 +12,21 @@ const TWO_OVER_PI: [[f64; 4]; 4] = [
     [2.83762200841452e-25, 9.372006385408637e-34, 1.5900112874617742e-41, 1.6107127853188224e-49],
 ];
 
-/// 2⁵², 2⁷⁹, 2¹⁰⁶: where |x| is so large that the first 27, 54, 81 bits of 2/π drop out.
+/// 2⁵², 2⁷⁹, 2¹⁰⁶: from these |x| on, the first 27, 54, 81 bits of 2/π are dropped.
 const FROM: [f32; 3] =
     [f32::from_bits((127 + 52) << 23), f32::from_bits((127 + 79) << 23), f32::from_bits((127 + 106) << 23)];
 
 /// `x · 2/π` modulo 4, as a multiple of π/2 in 0..4 and a rest in −π/4..π/4.
 ///
-/// This is Payne and Hanek's reduction without a table and without integers. Let x be a 24-bit integer times 2^e.
-/// Parts of 2/π whose product with x is a multiple of 4 do not matter: they are the first i parts of 27 bits, where
-/// e ≥ 27·i + 2, that is |x| ≥ 2^(27·i + 25). The products with the next three parts are exact, the first one is below
-/// 2⁵², and taking multiples of 4 from it and from the second is exact. Their sum is exact as well, or has a relative
-/// error of 2⁻⁵³ only: for i > 0, the second product is a multiple of 2⁻⁵²; for i = 0, it is below ¼, and meets what the first
-/// one leaves above its nearest integer. The third is below ¼, the fourth below 2⁻²⁸ with an error below 2⁻⁸¹. No f32 but 0
-/// is closer to a multiple of π/2 than 2⁻³¹ of it, so the relative error of the rest stays below 2⁻⁴⁸.
+/// This is Payne and Hanek's reduction without a table and without integers. Let x be a 24-bit
+/// integer times 2^e. Parts of 2/π whose product with x is a multiple of 4 are dropped: the first
+/// i parts of 27 bits, where e ≥ 27·i + 2, that is |x| ≥ 2^(27·i + 25). The products with the
+/// next three parts are exact, the first one is below 2⁵², and taking multiples of 4 from it and
+/// from the second is exact. Their sum is exact as well, or has a relative error of at most 2⁻⁵³:
+/// for i > 0, the second product is a multiple of 2⁻⁵²; for i = 0, it is below ¼, and is added to
+/// the first one's distance from its nearest integer. The third is below ¼, the fourth below 2⁻²⁸
+/// with an error below 2⁻⁸¹. No f32 but 0 is closer to a multiple of π/2 than 2⁻³¹ of it, so the
+/// relative error of the rest stays below 2⁻⁴⁸.
 #[inline(always)]
 fn reduce<V: Single>(x: V) -> (<V::Wide as Float>::Bits, V::Wide) {
     let a = x.abs();
@@ -32,8 +34,8 @@ fn reduce<V: Single>(x: V) -> (<V::Wide as Float>::Bits, V::Wide) {
     let c = |value| x.literal(value);
     let bits = x.to_bits();
     let b = |value| bits.literal(value);
-    // Constants are chosen by masking the differences of their bits: of selects, the compiler would make a load from a
-    // chosen address, and no vector.
+    // Constants are chosen by masking the differences of their bits. From selects the compiler
+    // would make a load from a chosen address, which does not vectorise.
     let mask = |k: usize| select(a.is_at_least(a.literal(FROM[k])), b(u64::MAX), b(0));
     let masks = [mask(0), mask(1), mask(2)];
     let pick = |k: usize| {
@@ -49,7 +51,7 @@ fn reduce<V: Single>(x: V) -> (<V::Wide as Float>::Bits, V::Wide) {
         quadrant = quadrant + whole;
         rest = (rest - whole) + term;
     }
-    // |quadrant| ≤ 6: the low bits of the sum are its own, in two's complement.
+    // |quadrant| ≤ 6: the low bits of the sum are the quadrant's, in two's complement.
     ((quadrant + c(ROUND_WIDE)).to_bits(), rest * c(std::f64::consts::FRAC_PI_2))
 }
 
@@ -85,21 +87,24 @@ fn sine_of<W: Double>(quadrant: W::Bits, y: W) -> W {
     W::from_bits(value.to_bits() ^ (quadrant & b(2)).shift_left(62))
 }
 
-/// sin x for every x (the argument is reduced with all bits of π that it needs); error at most 0.51 ULP. NaN at ±∞.
+/// sin x for every x; error at most 0.51 ULP. NaN at ±∞. The argument is reduced with as many
+/// bits of π as it needs.
 #[inline(always)]
 pub fn sin<V: Single>(x: V) -> V {
     let (quadrant, y) = reduce(x);
     V::narrow(sine_of(quadrant, y))
 }
 
-/// cos x for every x (the argument is reduced with all bits of π that it needs); error at most 0.51 ULP. NaN at ±∞.
+/// cos x for every x; error at most 0.51 ULP. NaN at ±∞. The argument is reduced with as many
+/// bits of π as it needs.
 #[inline(always)]
 pub fn cos<V: Single>(x: V) -> V {
     let (quadrant, y) = reduce(x);
     V::narrow(sine_of(quadrant.wrapping_add(quadrant.literal(1)), y))
 }
 
-/// Angle of the point (x, y) in −π..=π; error at most 0.51 ULP. Signs of zeros and infinities as in C99's `atan2`.
+/// Angle of the point (x, y) in −π..=π; error at most 0.51 ULP. Signs of zeros and infinities as
+/// in C99's `atan2`.
 #[inline(always)]
 pub fn atan2<V: Single>(y: V, x: V) -> V {
     let (ay, ax) = (y.widen().abs(), x.widen().abs());
@@ -107,7 +112,7 @@ pub fn atan2<V: Single>(y: V, x: V) -> V {
     let steep = ay.is_above(ax);
     let (low, high) = (select(steep, ax, ay), select(steep, ay, ax));
     let ratio = low / high;
-    // 0/0 stands for 0, ∞/∞ for 1; a NaN operand is not equal to anything and stays.
+    // 0/0 gives 0, and ∞/∞ gives 1. A NaN operand compares unequal and stays.
     let ratio = select(high.equals(c(0.0)), c(0.0), ratio);
     let ratio = select(low.equals(c(f64::INFINITY)), c(1.0), ratio);
     let s = ratio * ratio;

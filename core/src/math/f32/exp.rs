@@ -1,16 +1,18 @@
-//! eˣ and what is made of it.
+//! eˣ and the functions computed from it.
 
 use crate::math::polynomial;
 use crate::math::value::{Integer, Single, Value, select};
 
-/// 1.5·2²³: adding it to |x| < 2²² rounds x to an integer, which is then in the low bits of the sum.
+/// 1.5·2²³: adding it to |x| < 2²² rounds x to an integer, which is then in the low bits of the
+/// sum.
 const ROUND: f32 = 12_582_912.0;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 rounded to f32, and the rest.
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;
 const LN_2_LOW: f32 = -1.904_654_2e-9;
 
-/// `x = n·ln 2 + r` with |r| ≤ ln 2 / 2: n in two's complement, and `e^r − 1` with a relative error of about 2⁻²⁴.
+/// `x = n·ln 2 + r` with |r| ≤ ln 2 / 2: n in two's complement, and `e^r − 1` with a relative
+/// error of about 2⁻²⁴.
 #[inline(always)]
 fn reduce<V: Single>(x: V) -> (V::Bits, V) {
     let c = |value| x.literal(value);
@@ -18,7 +20,8 @@ fn reduce<V: Single>(x: V) -> (V::Bits, V) {
     let n = rounded - c(ROUND);
     let r = n.mul_add(c(-LN_2_LOW), n.mul_add(c(-LN_2_HIGH), x));
     let q = polynomial(r, [0.499_999_93, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_432]);
-    // The difference of the bits is n; for a NaN it is anything, and the NaN in `r` wins.
+    // The difference of the bits is n. For a NaN it is arbitrary, and the NaN in `r` decides the
+    // result.
     let bits = rounded.to_bits();
     (bits.wrapping_sub(bits.literal(ROUND.to_bits())), (r * r).mul_add(q, r))
 }
@@ -33,16 +36,16 @@ fn power_of_two<V: Single>(n: V::Bits) -> V {
 #[inline(always)]
 pub fn exp<V: Single>(x: V) -> V {
     let c = |value| x.literal(value);
-    // Beyond these bounds the result is 0 or infinite anyway. Written so that a NaN passes.
+    // Beyond these bounds the result is 0 or infinite. The comparisons let a NaN pass.
     let x = select(x.is_above(c(89.0)), c(89.0), x);
     let x = select(x.is_below(c(-104.0)), c(-104.0), x);
     let (n, p) = reduce(x);
-    // n is in −150..=128: two factors, of which the first cannot leave the normal range.
+    // n is in −150..=128: two factors, the first of which stays in the normal range.
     let half = n.shift_right_signed(1);
     ((c(1.0) + p) * power_of_two(half)) * power_of_two(n.wrapping_sub(half))
 }
 
-/// eˣ for −80 ≤ x ≤ 80, with one scaling less.
+/// eˣ for −80 ≤ x ≤ 80, with one scaling fewer.
 #[inline(always)]
 fn exp_moderate<V: Single>(x: V) -> V {
     let (n, p) = reduce(x);
@@ -59,7 +62,7 @@ pub fn expm1<V: Single>(x: V) -> V {
     // 2ⁿ·(p + 1) − 1, in halves so that 2ⁿ stays finite for n = 128.
     let scale: V = power_of_two(n.wrapping_sub(n.literal(1)));
     let result = c(2.0) * scale.mul_add(p, scale - c(0.5));
-    // Below 2⁻²⁵ the result is x, and so is its sign for −0.
+    // Below 2⁻²⁵ the result is x. This keeps the sign of −0.
     select(x.abs().is_below(c(2.98e-8)), x, result)
 }
 
@@ -70,7 +73,7 @@ pub fn tanh<V: Single>(x: V) -> V {
     let a = x.abs();
     // tanh 9.02 rounds to 1.
     let t = select(a.is_above(c(10.0)), c(10.0), a);
-    // Near 0: x + x³·P(x²).
+    // Around 0: x + x³·P(x²).
     let s = t * t;
     let near = polynomial(s, [-0.333_333_2, 0.133_325_86, -0.053_852_31, 0.021_071_68, -0.006_274_240_5]);
     let near = (s * near).mul_add(t, t);
@@ -84,14 +87,14 @@ pub fn erf<V: Single>(x: V) -> V {
     let c = |value| x.literal(value);
     let a = x.abs();
     let t = select(a.is_above(c(4.0)), c(4.0), a);
-    // Near 0: x + x·P(x²).
+    // Around 0: x + x·P(x²).
     let s = t * t;
     let near = polynomial(
         s,
         [0.128_379_15, -0.376_124_94, 0.112_818_15, -0.026_766_57, 0.004_993_11, -0.000_599_049_1],
     );
     let near = near.mul_add(t, t);
-    // Further out: 1 − e^(−Q(x)), where erfc is small and so the error of its exponential.
+    // Elsewhere: 1 − e^(−Q(x)). Erfc is small there, and so is the error of its exponential.
     let q = polynomial(
         t,
         [

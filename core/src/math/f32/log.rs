@@ -5,11 +5,11 @@ use crate::math::value::{Integer, Single, Value, select};
 
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;
 const LN_2_LOW: f32 = -1.904_654_2e-9;
-/// Bits of √½, where the significand's interval starts.
+/// Bits of √½, the lower end of the significand's interval.
 const SQRT_HALF: u32 = 0x3f35_04f3;
 
-/// `x = 2^k · m` with √½ ≤ m < √2, for a normal positive x; anything else gives garbage that callers replace. The integer k is
-/// in two's complement.
+/// `x = 2^k · m` with √½ ≤ m < √2, for a normal positive x. For other x the result is
+/// unspecified, and callers replace it. The integer k is in two's complement.
 #[inline(always)]
 fn split<V: Single>(x: V) -> (V::Bits, V) {
     let bits = x.to_bits();
@@ -37,13 +37,14 @@ fn assemble<V: Single>(k: V, f: V) -> V {
             0.067_466_05,
         ],
     );
-    // ln(1 + f) = f − f²/2 + f³·P(f); everything but f itself is small.
+    // ln(1 + f) = f − f²/2 + f³·P(f); every term but f is small.
     let small = (f * f) * f.mul_add(p, c(-0.5));
     let small = k.mul_add(c(LN_2_LOW), small);
     k.mul_add(c(LN_2_HIGH), f + small)
 }
 
-/// Replaces the result where x ≤ 0, x is infinite or not a number: `low` is the greatest argument without logarithm.
+/// Replaces the result where x ≤ 0, x is infinite or NaN. `low` is the greatest argument without
+/// a logarithm.
 #[inline(always)]
 fn mend<V: Single>(result: V, x: V, low: f32) -> V {
     let c = |value| x.literal(value);
@@ -73,13 +74,13 @@ pub fn log1p<V: Single>(x: V) -> V {
     let b = u - c(1.0);
     let rest = (c(1.0) - (u - b)) + (x - b);
     let (k, m) = split(u);
-    // The rest divided by 2^k; beyond 2¹²⁶ it no longer matters. Where it does, k + 128 is not negative.
+    // The rest divided by 2^k. Beyond 2¹²⁶ it is negligible; otherwise k + 128 is not negative.
     let large = k.wrapping_add(k.literal(128)).is_above(k.literal(126 + 128));
     let shift = select(large, k.literal(126), k);
     let scale = V::from_bits(k.literal(127).wrapping_sub(shift).shift_left(23));
     // For k = 0 this is x itself, without error.
     let f = (m - c(1.0)) + rest * scale;
     let result = mend(assemble(V::from_signed(k), f), x, -1.0);
-    // Below 2⁻²⁵ the result is x, and so is its sign for −0.
+    // Below 2⁻²⁵ the result is x. This keeps the sign of −0.
     select(x.abs().is_below(c(2.98e-8)), x, result)
 }

@@ -1,9 +1,10 @@
 //! Elementary functions of f32: branch-free, so that a loop over them vectorises.
 //!
-//! The technique is the same throughout: bring the argument into a short interval, evaluate a minimax polynomial
-//! there by Horner's rule, undo the reduction, and mend the special values with selects at the end. "Nearest integer" is
-//! taken by adding and subtracting 1.5·2²³, which needs no conversion instruction and leaves the integer in
-//! the low bits of the sum. The polynomials were fitted by the Remez algorithm to the *relative* error of the function.
+//! All functions use one technique: reduce the argument to a short interval, evaluate a minimax
+//! polynomial there by Horner's rule, undo the reduction, and replace the special values with
+//! selects at the end. Rounding to the nearest integer is done by adding and subtracting 1.5·2²³,
+//! which needs no conversion instruction and leaves the integer in the low bits of the sum. The
+//! polynomials were fitted by the Remez algorithm to the *relative* error of the function.
 
 mod angle;
 mod exp;
@@ -21,8 +22,8 @@ pub use wide::{
 
 use super::value::Double;
 
-/// Σ `coefficients[k] · x^k` by Horner's rule. In f64 there are bits to spare, so products are rounded as well, which
-/// is cheaper than a fused multiply-add where the machine has none.
+/// Σ `coefficients[k] · x^k` by Horner's rule. F64 has precision to spare, so products are
+/// rounded as well, which costs less than a fused multiply-add on machines without one.
 #[inline(always)]
 fn polynomial_wide<W: Double, const N: usize>(x: W, coefficients: [f64; N]) -> W {
     let mut sum = x.literal(coefficients[N - 1]);

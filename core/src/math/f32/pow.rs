@@ -1,4 +1,4 @@
-//! Powers. Inside they work in f64.
+//! Powers, computed in f64.
 
 use super::{ROUND_WIDE, polynomial_wide, round_wide};
 use crate::math::value::{Double, Float, Integer, Single, Value, select};
@@ -15,7 +15,7 @@ fn log2<W: Double>(x: W) -> W {
     let shifted = bits.wrapping_sub(b(SQRT_HALF));
     let k = shifted.shift_right_signed(52);
     let m = W::from_bits((shifted & b(0x000f_ffff_ffff_ffff)).wrapping_add(b(SQRT_HALF)));
-    // An integer becomes a float by the same trick that rounds.
+    // An integer becomes a float by adding the bits of `ROUND_WIDE`.
     let k = W::from_bits(b(ROUND_WIDE.to_bits()).wrapping_add(k)) - c(ROUND_WIDE);
     let s = (m - c(1.0)) / (m + c(1.0));
     let p = polynomial_wide(
@@ -53,8 +53,9 @@ fn exp2<W: Double>(z: W) -> W {
     p * scale
 }
 
-/// xʸ; error at most 0.51 ULP. Special values as in C99: 1 for y = 0 and for x = 1 whatever the other is; NaN for a
-/// negative finite x with a finite y that is no integer; the sign of x survives for odd integers y.
+/// xʸ; error at most 0.51 ULP. Special values as in C99: 1 for y = 0 and for x = 1, whatever the
+/// other is; NaN for a negative finite x with a finite y that is no integer; the result has the
+/// sign of x for odd integers y.
 #[inline(always)]
 pub fn pow<V: Single>(x: V, y: V) -> V {
     let a = x.widen().abs();
@@ -63,9 +64,9 @@ pub fn pow<V: Single>(x: V, y: V) -> V {
     let l = log2(a);
     let l = select(a.equals(c(0.0)), c(f64::NEG_INFINITY), l);
     let l = select(a.is_below(c(f64::INFINITY)), l, a);
-    // Where |x| is 1 the exponent, even an infinite one, does not matter.
+    // Where |x| is 1, the exponent is irrelevant, even an infinite one.
     let z = select(a.equals(c(1.0)), c(0.0), wide * l);
-    // Beyond these bounds the result is 0 or infinite anyway. A NaN passes.
+    // Beyond these bounds the result is 0 or infinite. A NaN passes.
     let z = select(z.is_above(c(160.0)), c(160.0), z);
     let z = select(z.is_below(c(-160.0)), c(-160.0), z);
     let magnitude = V::narrow(exp2(z));

@@ -1,5 +1,6 @@
-//! Functions that are rare enough for the shortest way: those of f64, rounded. The error is that of the rounding, but for a case in 2²⁰ or
-//! so: at most 0.51 ULP, also near zeros of the result, since what f64 leaves there is far below a unit of f32.
+//! Infrequent functions: those of f64, rounded. The error is that of the rounding, except in
+//! about one case in 2²⁰. It is at most 0.51 ULP, also around zeros of the result, since the
+//! error of f64 is far below a unit of f32 there.
 
 use crate::math::f64 as double;
 use crate::math::value::Single;

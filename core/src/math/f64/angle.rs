@@ -31,7 +31,7 @@ const TWO_OVER_PI: [u64; 19] = [
 const HALF_PI_HIGH: f64 = std::f64::consts::FRAC_PI_2;
 const HALF_PI_LOW: f64 = 6.123233995736766e-17;
 
-/// The first M words, or those that many places further where the condition holds.
+/// The first M words, or the M words from `distance` on where the condition holds.
 #[inline(always)]
 fn moved<B: Value, const N: usize, const M: usize>(words: [B; N], distance: usize, far: B::Mask) -> [B; M] {
     let mut result = [words[0]; M];
@@ -43,7 +43,8 @@ fn moved<B: Value, const N: usize, const M: usize>(words: [B; N], distance: usiz
     result
 }
 
-/// High and low half of a product of 128 bits, from products of 32 bits: machines multiply those in vectors.
+/// High and low half of a product of 128 bits, from products of 32 bits, which machines multiply
+/// in vectors.
 #[inline(always)]
 fn wide_product<B: Integer<Literal = u64>>(x: B, y: B) -> (B, B) {
     let low = |v: B| v & v.literal(0xffff_ffff);
@@ -57,25 +58,28 @@ fn wide_product<B: Integer<Literal = u64>>(x: B, y: B) -> (B, B) {
 
 /// |x| as a multiple of π/2, modulo 4 and in two's complement, and a rest in −π/4..=π/4 as a pair.
 ///
-/// This is Payne and Hanek's reduction with integers. Let |x| = M·2^(e − 62) with 2⁶² ≤ M < 2⁶³. The product with those bits of
-/// 2/π whose weight is at least 2^(64 − e) is a multiple of 4 and does not matter: e bits are skipped, where `TWO_OVER_PI` has 64
-/// zeros in front. The next 192 bits make an integer W with |x|·2/π ≡ M·W·2⁻¹⁹⁰ modulo 4, and an error below 2⁻¹²⁶. No f64 is
-/// closer to a multiple of π/2 than 2⁻⁶¹ of it, so the relative error of the rest stays below 2⁻⁶⁴. Below π/4 the rest is |x| itself.
+/// This is Payne and Hanek's reduction with integers. Let |x| = M·2^(e − 62) with 2⁶² ≤ M < 2⁶³.
+/// The product with those bits of 2/π whose weight is at least 2^(64 − e) is a multiple of 4 and
+/// is dropped: e bits are skipped, where `TWO_OVER_PI` has 64 zeros in front. The next 192 bits
+/// make an integer W with |x|·2/π ≡ M·W·2⁻¹⁹⁰ modulo 4, and an error below 2⁻¹²⁶. No f64 is
+/// closer to a multiple of π/2 than 2⁻⁶¹ of it, so the relative error of the rest stays below
+/// 2⁻⁶⁴. Below π/4 the rest is |x| itself.
 #[inline(always)]
 fn reduce<V: Double>(x: V) -> (V::Bits, V, V) {
     let a = x.abs();
     let c = |value| a.literal(value);
     let bits = a.to_bits();
     let b = |value| bits.literal(value);
-    // Between π/4 and 1, e would be −1: M is halved instead.
+    // Between π/4 and 1, e would be −1, so M is halved instead.
     let below_1 = a.is_below(c(1.0));
     let significand = (bits & b(0x000f_ffff_ffff_ffff)) | b(0x0010_0000_0000_0000);
     let m = select(below_1, significand.shift_left(9), significand.shift_left(10));
     let e = select(below_1, b(0), bits.shift_right(52).wrapping_sub(b(1023)));
-    // The word where W starts, found bit by bit of its number e / 64; only what later steps may need is moved.
+    // The first word of W, selected by the bits of its number e / 64. Only words that later steps
+    // may need are moved.
     let at = |bit: u64| (e & b(bit)).differs(b(0));
-    // Constants are chosen by masking the differences of their bits: of selects, the compiler would make a load from a
-    // chosen address, and no vector.
+    // Constants are chosen by masking the differences of their bits. From selects the compiler
+    // would make a load from a chosen address, which does not vectorise.
     let mask = select(at(512), b(u64::MAX), b(0));
     let mut words = [mask; 11];
     let mut k = 0;
@@ -98,11 +102,12 @@ fn reduce<V: Double>(x: V) -> (V::Bits, V, V) {
     let carry = select(low.is_below(carried), b(1), b(0));
     let high = m.wrapping_mul(w[2]).wrapping_add(middle).wrapping_add(carry);
     let quadrant = high.wrapping_add(b(1 << 61)).shift_right(62);
-    // The fraction −½..½ in 128 bits of two's complement, made positive (but for 2⁻¹²⁸).
+    // The fraction −½..½ in 128 bits of two's complement, made positive (up to 2⁻¹²⁸).
     let (high, low) = (high.shift_left(2) | low.shift_right(62), low.shift_left(2));
     let negative = high.shift_right_signed(63);
     let (high, low) = (high ^ negative, low ^ negative);
-    // Parts of 52, 52, 24 bits become floats below a leading one that is taken off again.
+    // Parts of 52, 52 and 24 bits become the fraction bits of floats with a leading one, which is
+    // then subtracted.
     let part = |digits: V::Bits, one: f64| V::from_bits(digits | b(one.to_bits())) - c(one);
     let first = part(high.shift_right(12), 1.0);
     let second =
@@ -118,8 +123,8 @@ fn reduce<V: Double>(x: V) -> (V::Bits, V, V) {
     (select(small, b(0), quadrant), select(small, a, signed(rest)), select(small, c(0.0), signed(rest_low)))
 }
 
-/// sin of the quadrant and the rest y + low. The polynomials were fitted by the Remez algorithm: the errors that they leave are
-/// below 2⁻⁵⁷ and 2⁻⁵⁹.
+/// sin of the quadrant and the rest y + low. The polynomials were fitted by the Remez algorithm;
+/// their errors are below 2⁻⁵⁷ and 2⁻⁵⁹.
 #[inline(always)]
 fn sine_of<V: Double>(quadrant: V::Bits, y: V, low: V) -> V {
     let c = |value| y.literal(value);
@@ -149,9 +154,9 @@ fn sine_of<V: Double>(quadrant: V::Bits, y: V, low: V) -> V {
             4.738126497312124e-14,
         ],
     );
-    // y − y³/6 + …, and low with the derivative, of which 1 − y²/2 is enough.
+    // y − y³/6 + …, and low times the derivative, for which 1 − y²/2 is precise enough.
     let sine = y + (z * y).mul_add(sine, low * z.mul_add(c(-0.5), c(1.0)));
-    // 1 − y²/2 + …, with all of y² and the rounding error of the first difference.
+    // 1 − y²/2 + …, with all bits of y² and the rounding error of the first difference.
     let (base, base_low) = ordered_sum(c(1.0), c(-0.5) * z);
     let small = z_low.mul_add(c(-0.5), base_low) - y * low;
     let cosine = base + (z * z).mul_add(cosine, small);
@@ -160,7 +165,8 @@ fn sine_of<V: Double>(quadrant: V::Bits, y: V, low: V) -> V {
     V::from_bits(value.to_bits() ^ (quadrant & b(2)).shift_left(62))
 }
 
-/// sin x for every x (the argument is reduced with all bits of π that it needs); error at most 0.8 ULP. NaN at ±∞.
+/// sin x for every x; error at most 0.8 ULP. NaN at ±∞. The argument is reduced with as many bits
+/// of π as it needs.
 #[inline(always)]
 pub fn sin<V: Double>(x: V) -> V {
     let (quadrant, y, low) = reduce(x);
@@ -170,7 +176,8 @@ pub fn sin<V: Double>(x: V) -> V {
     select(x.abs().is_below(x.literal(f64::INFINITY)), signed, x.literal(f64::NAN))
 }
 
-/// cos x for every x (the argument is reduced with all bits of π that it needs); error at most 0.8 ULP. NaN at ±∞.
+/// cos x for every x; error at most 0.8 ULP. NaN at ±∞. The argument is reduced with as many bits
+/// of π as it needs.
 #[inline(always)]
 pub fn cos<V: Double>(x: V) -> V {
     let (quadrant, y, low) = reduce(x);

@@ -4,28 +4,30 @@ use super::pair::{ordered_sum, product};
 use crate::math::polynomial;
 use crate::math::value::{Double, select};
 
-/// Angle of the point (x, y) in −π..=π; error at most 0.95 ULP. Signs of zeros and infinities as in C99's `atan2`.
+/// Angle of the point (x, y) in −π..=π; error at most 0.95 ULP. Signs of zeros and infinities as
+/// in C99's `atan2`.
 ///
-/// The angle is `base ± atan q` with q = low/high in 0..=1, a pair, and a base of 0, π/2 or π, a pair as well. atan q = q + q³·A(q²); A
-/// was fitted by the Remez algorithm to a relative error of the result below 2⁻⁵⁶.
+/// The angle is `base ± atan q` with q = low/high in 0..=1, a pair, and a base of 0, π/2 or π, a
+/// pair as well. atan q = q + q³·A(q²); A was fitted by the Remez algorithm to a relative error
+/// of the result below 2⁻⁵⁶.
 #[inline(always)]
 pub fn atan2<V: Double>(y: V, x: V) -> V {
     let c = |value| x.literal(value);
     let (ay, ax) = (y.abs(), x.abs());
     let steep = ay.is_above(ax);
     let (low, high) = (select(steep, ax, ay), select(steep, ay, ax));
-    // Scaled where the remainder below would underflow or `high + q·low` overflow.
+    // Scaled if the remainder below would underflow or `high + q·low` overflow.
     let scale =
         select(high.is_below(c(f64::from_bits(123 << 52))), c(f64::from_bits((1023 + 128) << 52)), c(1.0));
     let scale =
         select(high.is_above(c(f64::from_bits(1923 << 52))), c(f64::from_bits((1023 - 128) << 52)), scale);
     let (low, high) = (low * scale, high * scale);
     let quotient = low / high;
-    // 0/0 stands for 0, ∞/∞ for 1; a NaN operand is not equal to anything and stays.
+    // 0/0 gives 0, and ∞/∞ gives 1. A NaN operand compares unequal and stays.
     let quotient = select(high.equals(c(0.0)), c(0.0), quotient);
     let quotient = select(low.equals(c(f64::INFINITY)), c(1.0), quotient);
-    // The rest of low/high counts with the derivative 1/(1 + q²): remainder / (high·(1 + q²)). It does not matter where q is
-    // tiny, nor at infinity.
+    // The rest of low/high is multiplied by the derivative 1/(1 + q²): remainder / (high·(1 +
+    // q²)). It is negligible where q is tiny, and at infinity.
     let rest = quotient.mul_add(-high, low) / quotient.mul_add(low, high);
     let matters = quotient.is_above(c(f64::from_bits(123 << 52))) & high.is_below(c(f64::INFINITY));
     let rest = select(matters, rest, c(0.0));

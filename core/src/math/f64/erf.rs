@@ -6,7 +6,8 @@ use super::pair::{Pair, ordered_sum, product};
 use crate::math::polynomial;
 use crate::math::value::{Double, select};
 
-/// erf x of 0 ≤ x ≤ 1 (beyond, anything): x + x·P(x²); P has an error of 2⁻⁵⁹, and the result one of 0.9 ULP.
+/// erf x for 0 ≤ x ≤ 1 (unspecified beyond): x + x·P(x²). P has an error of 2⁻⁵⁹, and the result
+/// one of 0.9 ULP.
 #[inline(always)]
 fn near_zero<V: Double>(t: V) -> V {
     let c = |value| t.literal(value);
@@ -36,9 +37,9 @@ fn near_zero<V: Double>(t: V) -> V {
 
 /// erf x; error at most 0.9 ULP.
 ///
-/// Below 1 it is x + x·P(x²). Above it is 1 − e^(−Q(x)), and the polynomial Q was fitted to −ln erfc
-/// with the weight erfc, so that the error of the *result* is below 2⁻⁵⁶·⁴: where erfc vanishes nothing is asked of Q. Both by
-/// the Remez algorithm.
+/// Below 1 it is x + x·P(x²). Above 1 it is 1 − e^(−Q(x)). The polynomial Q was fitted to −ln
+/// erfc with the weight erfc, so the error of the *result* is below 2⁻⁵⁶·⁴ and Q may be imprecise
+/// where erfc vanishes. Both were fitted by the Remez algorithm.
 #[inline(always)]
 pub fn erf<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -69,7 +70,7 @@ pub fn erf<V: Double>(x: V) -> V {
             1.771675485994913e-13,
         ],
     );
-    // Q = c₀ + t·(c₁ + t·q), the sum and the product with their rounding errors.
+    // Q = c₀ + t·(c₁ + t·q); the sum and the product carry their rounding errors.
     let (slope, slope_low) = ordered_sum(c(1.1283788993715038), t * q);
     let (high, low) = product(t, slope);
     let far = c(1.0) - exp_moderate(-high, t.mul_add(-slope_low, c(-2.9398778140103127e-08) - low));
@@ -78,8 +79,9 @@ pub fn erf<V: Double>(x: V) -> V {
 
 /// erfc a = e^(−a²)·g for 0.46 ≤ a ≤ 27.3: both factors.
 ///
-/// (1 + 2a)·e^(a²)·erfc a is nearly constant. As a polynomial in (a − 4)/(a + 4), by Chebyshev interpolation, it has an error of 2⁻⁵⁸; a² and the
-/// denominator are pairs, so that the exponential of a large a² loses nothing.
+/// (1 + 2a)·e^(a²)·erfc a is nearly constant. A polynomial in (a − 4)/(a + 4), by Chebyshev
+/// interpolation, approximates it with an error of 2⁻⁵⁸. a² and the denominator are pairs, so the
+/// exponential of a large a² loses no precision.
 #[inline(always)]
 fn tail<V: Double>(a: V) -> (Exponential<V>, Pair<V>) {
     let c = |value| a.literal(value);
@@ -112,7 +114,7 @@ fn tail<V: Double>(a: V) -> (Exponential<V>, Pair<V>) {
     );
     let g = Pair::new(c(1.2329951186255526), c(-4.426931163560299e-17) + t * p);
     let (high, low) = ordered_sum(c(1.0), a + a);
-    // Above 1 the larger of the two is 2a.
+    // Above ½ the larger summand is 2a.
     let swapped = ordered_sum(a + a, c(1.0));
     let large = a.is_above(c(0.5));
     let denominator = Pair { high, low: select(large, swapped.1, low) };
@@ -120,7 +122,8 @@ fn tail<V: Double>(a: V) -> (Exponential<V>, Pair<V>) {
     (exponential(-square, -square_low), g.over(denominator))
 }
 
-/// erfc x = 1 − erf x; error at most 1 ULP, also where it is tiny: up to 27.2, where it vanishes. Results below the normal range are rounded once more.
+/// erfc x = 1 − erf x; error at most 1 ULP up to 27.2, where it vanishes. Results below the
+/// normal range are rounded a second time.
 #[inline(always)]
 pub fn erfc<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -138,8 +141,9 @@ pub fn erfc<V: Double>(x: V) -> V {
 
 /// The inverse of erf; error at most 1.5 ULP. ±∞ at ±1, NaN beyond.
 ///
-/// A first y with an error of 2⁻²⁴ comes from polynomials in w = −ln(1 − x²) below 5 and in √w above. One step of Halley's method with erf y − x makes an error of
-/// its third power; near 1 the difference is that of erfc y and 1 − x, which is exact, so that nothing is lost in the tail.
+/// The first y, with an error of 2⁻²⁴, comes from polynomials in w = −ln(1 − x²) below 5 and in
+/// √w above. One step of Halley's method with erf y − x cubes the error. Around 1 the difference
+/// is that of erfc y and 1 − x, which is exact, so the tail loses no precision.
 #[inline(always)]
 pub fn erf_inv<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);

@@ -1,4 +1,4 @@
-//! eˣ and what is made of it.
+//! eˣ and the functions computed from it.
 
 use super::pair::{Pair, ordered_sum, product, sum};
 use super::{LN_2_HIGH, LN_2_LOW, ROUND};
@@ -13,11 +13,11 @@ pub(super) struct Exponential<V: Double> {
     rest: V,
 }
 
-/// Reduces x + low to r = x + low − n·ln 2, |r| ≤ 0.3467, and computes e^r − 1 with an absolute error of about 2⁻⁵⁸. For |x| ≤ 750
-/// and |low| ≤ 2⁻²⁰.
+/// Reduces x + low to r = x + low − n·ln 2, |r| ≤ 0.3467, and computes e^r − 1 with an absolute
+/// error of about 2⁻⁵⁸. For |x| ≤ 750 and |low| ≤ 2⁻²⁰.
 ///
-/// n·LN_2_HIGH is exact, since that has 42 bits, and so is its difference from x. e^r = 1 + r + r²/2 + r³·E(r); E was fitted by
-/// the Remez algorithm, and its error is below 2⁻⁶⁰ of e^r.
+/// LN_2_HIGH has 42 bits, so n·LN_2_HIGH is exact, and so is its difference from x. e^r = 1 + r +
+/// r²/2 + r³·E(r); E was fitted by the Remez algorithm, and its error is below 2⁻⁶⁰ of e^r.
 #[inline(always)]
 pub(super) fn exponential<V: Double>(x: V, low: V) -> Exponential<V> {
     let c = |value| x.literal(value);
@@ -41,7 +41,7 @@ pub(super) fn exponential<V: Double>(x: V, low: V) -> Exponential<V> {
         ],
     );
     let (square, square_rest) = product(r, r);
-    // The rest of r counts with its derivative e^r, of which 1 + r is enough.
+    // The rest of r is multiplied by the derivative e^r, for which 1 + r is precise enough.
     let small = below.mul_add(r, below) + c(0.5) * square_rest;
     let small = (square * r).mul_add(e, small);
     let (high, rest) = ordered_sum(r, c(0.5) * square);
@@ -63,7 +63,7 @@ impl<V: Double> Exponential<V> {
         high + (low + self.rest)
     }
 
-    /// The value, for n in −1100..=1100. Below the normal range it is rounded once more.
+    /// The value, for n in −1100..=1100. Below the normal range it is rounded a second time.
     #[inline(always)]
     pub(super) fn value(&self) -> V {
         self.scaled(self.significand())
@@ -76,21 +76,24 @@ impl<V: Double> Exponential<V> {
         Pair::new(high, low + self.rest)
     }
 
-    /// A number times the power of two, for n in −1100..=1100. Below the normal range it is rounded once more.
+    /// A number times the power of two, for n in −1100..=1100. Below the normal range it is
+    /// rounded a second time.
     #[inline(always)]
     pub(super) fn scaled(&self, significand: V) -> V {
-        // Two factors, of which the first cannot leave the normal range; n is shifted as a positive number.
+        // Two factors, the first of which stays in the normal range; n is shifted as a positive
+        // number.
         let c = |value| self.n.literal(value);
         let half = self.n.wrapping_add(c(2048)).shift_right(1).wrapping_sub(c(1024));
         (significand * power_of_two(half)) * power_of_two(self.n.wrapping_sub(half))
     }
 
-    /// The value less 1, halved so that it stays finite, as a sum of which the second is much smaller; for n in −1000..=1024.
+    /// Half of the value minus 1, so that it stays finite, as a sum whose second term is much
+    /// smaller; for n in −1000..=1024.
     #[inline(always)]
     fn less_one_halved(&self) -> (V, V) {
         let scale: V = power_of_two(self.n.wrapping_sub(self.n.literal(1)));
         let half = scale.literal(0.5);
-        // 2ⁿ⁻¹ − ½ in two parts. For n < 0 the second is 0 or does not matter.
+        // 2ⁿ⁻¹ − ½ in two parts. For n < 0 the second is 0 or negligible.
         let base = scale - half;
         let base_rest = (scale - base) - half;
         let (high, low) = ordered_sum(base, scale * self.high);
@@ -98,17 +101,18 @@ impl<V: Double> Exponential<V> {
     }
 }
 
-/// eˣ; error at most 0.6 ULP in the normal range, below it 0.8 ULP: results there are rounded once more.
+/// eˣ; error at most 0.6 ULP in the normal range, and 0.8 ULP below it, where results are rounded
+/// a second time.
 #[inline(always)]
 pub fn exp<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
-    // Beyond these bounds the result is 0 or infinite anyway. Written so that a NaN passes.
+    // Beyond these bounds the result is 0 or infinite. The comparisons let a NaN pass.
     let x = select(x.is_above(c(710.0)), c(710.0), x);
     let x = select(x.is_below(c(-746.0)), c(-746.0), x);
     exponential(x, c(0.0)).value()
 }
 
-/// e^(x + low) for −700 ≤ x ≤ 700, with one scaling less.
+/// e^(x + low) for −700 ≤ x ≤ 700, with one scaling fewer.
 #[inline(always)]
 pub(super) fn exp_moderate<V: Double>(x: V, low: V) -> V {
     let e = exponential(x, low);
@@ -123,7 +127,7 @@ pub fn expm1<V: Double>(x: V) -> V {
     let clamped = select(clamped.is_below(c(-40.0)), c(-40.0), clamped);
     let (high, low) = exponential(clamped, c(0.0)).less_one_halved();
     let result = c(2.0) * (high + low);
-    // Below 2⁻⁵⁴ the result is x, and so is its sign for −0.
+    // Below 2⁻⁵⁴ the result is x. This keeps the sign of −0.
     select(x.abs().is_below(c(5.0e-17)), x, result)
 }
 
@@ -147,9 +151,10 @@ pub fn tanh<V: Double>(x: V) -> V {
     select(a.is_below(c(3.7e-9)), a, result).with_sign_of(x)
 }
 
-/// sinh x; error at most 0.8 ULP. ±∞ where it is beyond the largest number.
+/// sinh x; error at most 0.8 ULP. ±∞ beyond the largest number.
 ///
-/// With E = e^|x| − 1 it is (E + E/(E + 1))/2; from 20 on e^|x|/2, whose rest is below 2⁻⁵⁶.
+/// With E = e^|x| − 1 it is (E + E/(E + 1))/2. From 20 on it is e^|x|/2; the other term is below
+/// 2⁻⁵⁶.
 #[inline(always)]
 pub fn sinh<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -166,7 +171,7 @@ pub fn sinh<V: Double>(x: V) -> V {
     select(a.is_below(c(3.7e-9)), a, result).with_sign_of(x)
 }
 
-/// cosh x = e^|x|/2 + e^−|x|/2; error at most 0.8 ULP. ∞ where it is beyond the largest number.
+/// cosh x = e^|x|/2 + e^−|x|/2; error at most 0.8 ULP. ∞ beyond the largest number.
 #[inline(always)]
 pub fn cosh<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -174,7 +179,7 @@ pub fn cosh<V: Double>(x: V) -> V {
     let t = select(a.is_above(c(711.0)), c(711.0), a);
     let e = exponential(t, c(0.0));
     let pair = e.pair();
-    // For n ≤ 30; further out it does not matter.
+    // For n ≤ 30. For larger n this term is negligible.
     let scale = power_of_two::<V>(e.n.wrapping_sub(e.n.literal(1)));
     let (half, low) = (pair.high * scale, pair.low * scale);
     let near = half + (low + c(0.25) / half);

@@ -1,20 +1,22 @@
 //! ln |Γ(x)| and its derivative.
 //!
-//! Stirling's series serves from 8 on. Below, the argument is moved up by 8: Γ(x + 8) = Γ(x)·x(x + 1)…(x + 7), and with w = x(x + 7) the product is
-//! w(w + 6)(w + 10)(w + 12), four factors that are positive. On the left of ½ there are the reflections
-//! Γ(x)·Γ(1 − x) = π/sin πx and ψ(x) = ψ(1 − x) − π·cot πx, where πx is reduced exactly, since integers are taken off x. Sums are made in pairs, so
-//! that what cancels near the zeros leaves an absolute error far below a unit in the last place of 1.
+//! From 8 on, Stirling's series is used. Below 8, the argument is moved up by 8: Γ(x + 8) =
+//! Γ(x)·x(x + 1)…(x + 7), and with w = x(x + 7) the product is w(w + 6)(w + 10)(w + 12), four
+//! positive factors. Left of ½ the reflections Γ(x)·Γ(1 − x) = π/sin πx and ψ(x) = ψ(1 − x) −
+//! π·cot πx are used, where πx is reduced exactly, since integers are subtracted from x. Sums are
+//! computed in pairs, so cancellation at the zeros leaves an absolute error far below a unit in
+//! the last place of 1.
 
 use super::log::logarithm_of_pair;
 use super::pair::{Pair, ordered_sum, product, sum};
 use crate::math::polynomial;
 use crate::math::value::{Double, select};
 
-/// An argument as both functions take it apart.
+/// The reduced argument of both functions.
 struct Argument<V: Double> {
-    /// Whether it is below ½ and so has been reflected.
+    /// Whether x is below ½ and has been reflected.
     reflected: V::Mask,
-    /// Whether y is below 8 and so is moved up.
+    /// Whether y is below 8 and is moved up.
     moved: V::Mask,
     /// y or y + 8.
     z: Pair<V>,
@@ -94,7 +96,7 @@ fn cosine_of_pi<V: Double>(r: V) -> Pair<V> {
             -1.3479054836358117e-07,
         ],
     );
-    // −π²/2 + s·P as a pair: near ½ the cosine is small.
+    // −π²/2 + s·P as a pair, since the cosine cancels as r approaches ½.
     let (p, p_low) = ordered_sum(c(-4.934802200544679), s * p);
     let slope = Pair { high: p, low: p_low + c(-3.1316235595366806e-16) };
     Pair::of(c(1.0)).plus(Pair { high: s, low: s_low }.times(slope))
@@ -102,8 +104,9 @@ fn cosine_of_pi<V: Double>(r: V) -> Pair<V> {
 
 /// ln |Γ(x)|. +∞ at 0, −1, −2, … and at ±∞.
 ///
-/// The error is at most 1 ULP of the result or, where that is smaller (near the zeros on the left of ½, of which each unit interval below −2 has two), 2⁻⁵²
-/// absolutely. Near the zeros at 1 and 2 it is a polynomial times the distance to them.
+/// The error is at most 1 ULP of the result or, where that is smaller (at the zeros left of ½;
+/// each unit interval below −2 has two), 2⁻⁵² absolute. Around the zeros at 1 and 2 the result is
+/// a polynomial times the distance to the zero.
 #[inline(always)]
 pub fn lgamma<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -133,7 +136,7 @@ pub fn lgamma<V: Double>(x: V) -> V {
     let fallen = Pair::select(a.moved, fallen, Pair::of(c(0.0)));
     let general = main.plus(constant).minus(fallen);
 
-    // Near 1 and near 2, from the distance without rounding.
+    // Around 1 and 2, computed from the exact distance.
     let one = select(a.reflected, -x, x - c(1.0));
     let p = polynomial(
         one,
@@ -192,7 +195,7 @@ pub fn lgamma<V: Double>(x: V) -> V {
     let logarithm =
         logarithm_of_pair(Pair::select(subnormal, scaled, sine), select(subnormal, c(54.0), c(0.0)));
     let left = Pair { high: -logarithm.high, low: -logarithm.low }.minus(value).rounded();
-    // Where the result overflows its low part is none; and a zero is positive.
+    // If the result overflows, its low part is invalid. A zero is positive.
     let right = select(value.high.is_below(c(f64::MAX)), value.rounded() + c(0.0), c(f64::INFINITY));
     let result = select(a.reflected, left, right);
     let pole = a.reflected & r.equals(c(0.0));
@@ -202,7 +205,8 @@ pub fn lgamma<V: Double>(x: V) -> V {
 
 /// ψ(x), the derivative of ln Γ. NaN at its poles 0, −1, −2, …, where it has no sign, and at −∞.
 ///
-/// The error is at most 1 ULP of the result or, where that is smaller (near the zeros), 2⁻⁵⁵ absolutely for positive arguments and 2⁻⁵² for negative ones.
+/// The error is at most 1 ULP of the result or, where that is smaller (at the zeros), absolute
+/// 2⁻⁵⁵ for positive arguments and 2⁻⁵² for negative ones.
 #[inline(always)]
 pub fn digamma<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -243,7 +247,8 @@ pub fn digamma<V: Double>(x: V) -> V {
     let cotangent = cosine_of_pi(r).over(sine_over_pi(r));
     let negative = rest.is_negative();
     let cotangent = Pair::select(negative, Pair { high: -cotangent.high, low: -cotangent.low }, cotangent);
-    // ψ(x) = −1/x − γ + O(x). Below 1e-300 only −1/x counts, and the pair of the cotangent may overflow.
+    // ψ(x) = −1/x − γ + O(x). Below 1e-300 only −1/x counts, and the pair of the cotangent may
+    // overflow.
     let difference = right.minus(cotangent).rounded();
     let left = select(r.is_below(c(1e-300)), -(c(1.0) / rest), difference);
     let result = select(a.reflected, left, right.rounded());

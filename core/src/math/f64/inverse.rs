@@ -1,7 +1,9 @@
-//! Inverses of the trigonometric and hyperbolic functions. (The arctangent is [`atan2`](super::atan2) with 1.)
+//! Inverses of the trigonometric and hyperbolic functions. The arctangent is
+//! [`atan2`](super::atan2) with 1.
 //!
-//! Near 0 each is x + x³·P(x²) with a polynomial that Chebyshev interpolation gave, in arithmetic of 300 bits; each leaves a relative error of the
-//! result below 2⁻⁵⁹. Further out they are logarithms of pairs, or by half an angle.
+//! Around 0 each is x + x³·P(x²), with a polynomial from Chebyshev interpolation in arithmetic of
+//! 300 bits. Each leaves a relative error of the result below 2⁻⁵⁹. Elsewhere they are computed
+//! from logarithms of pairs, or from half the angle.
 
 use super::log::logarithm_of_pair;
 use super::pair::{Pair, ordered_sum};
@@ -35,7 +37,8 @@ fn arcsine_rest<V: Double>(s: V) -> V {
     )
 }
 
-/// Of an argument a in 0..=1: whether it is above ½, √((1 − a)/2) and what that lacks of asin √((1 − a)/2), and what a lacks of asin a below ½.
+/// For a in 0..=1: whether a is above ½, r = √((1 − a)/2), asin r − r, and, for a below ½,
+/// asin a − a.
 #[inline(always)]
 fn halves<V: Double>(a: V) -> (V::Mask, V, V, V) {
     let c = |value| a.literal(value);
@@ -74,7 +77,7 @@ pub fn acos<V: Double>(x: V) -> V {
     select(large, select(x.is_negative(), left, right), near)
 }
 
-/// 2²⁸: from here on x² ± 1 is x² for a logarithm.
+/// 2²⁸: from here on x² ± 1 and x² have the same logarithm.
 const LARGE: f64 = 268_435_456.0;
 
 /// ln(a + √(a² + offset)) for a ≥ ¼ and offset 1, or a ≥ 1.25 and offset −1.
@@ -84,10 +87,10 @@ fn logarithm_with_root<V: Double>(a: V, offset: f64) -> V {
     let large = a.is_above(c(LARGE));
     let b = select(large, c(2.0), a);
     let root = Pair::of(b).times(Pair::of(b)).plus(Pair::of(c(offset))).sqrt();
-    // Where a is large, ln 2a.
+    // For large a, ln 2a.
     let argument = Pair::select(large, Pair::of(a), Pair::of(b).plus(root));
     let value = logarithm_of_pair(argument, select(large, c(-1.0), c(0.0))).rounded();
-    // An infinity and NaN have no logarithm there.
+    // Infinity and NaN are returned unchanged.
     select(a.is_below(c(f64::INFINITY)), value, a)
 }
 
@@ -119,7 +122,7 @@ pub fn asinh<V: Double>(x: V) -> V {
 #[inline(always)]
 pub fn acosh<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
-    // acosh(1 + t) = √(2t)·(1 + t·P(t)); t is exact where that serves.
+    // acosh(1 + t) = √(2t)·(1 + t·P(t)); t is exact where this is used.
     let t = x - c(1.0);
     let p = polynomial(
         t,

@@ -5,11 +5,11 @@ use super::{LN_2_HIGH, LN_2_LOW, ROUND};
 use crate::math::polynomial;
 use crate::math::value::{Double, Integer, Value, select};
 
-/// Bits of √½, where the significand's interval starts.
+/// Bits of √½, the lower end of the significand's interval.
 const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
 
-/// `x = 2^k · m` with √½ ≤ m < √2, for a normal positive x; anything else gives garbage that callers replace. The integer k is
-/// in two's complement.
+/// `x = 2^k · m` with √½ ≤ m < √2, for a normal positive x. For other x the result is
+/// unspecified, and callers replace it. The integer k is in two's complement.
 #[inline(always)]
 fn split<V: Double>(x: V) -> (V::Bits, V) {
     let bits = x.to_bits();
@@ -19,17 +19,19 @@ fn split<V: Double>(x: V) -> (V::Bits, V) {
     (shifted.shift_right_signed(52), m)
 }
 
-/// A small integer in two's complement as a float: by the same trick that rounds.
+/// A small integer in two's complement as a float, by adding [`ROUND`].
 #[inline(always)]
 fn to_float<V: Double>(k: V::Bits) -> V {
     let sum = V::from_bits(k.wrapping_add(k.literal(ROUND.to_bits())));
     sum - sum.literal(ROUND)
 }
 
-/// `k·ln 2 + ln(1 + f + rest)` for √½ − 1 ≤ f < √2 − 1 and a rest of at most a unit in the last place of 1 + f.
+/// `k·ln 2 + ln(1 + f + rest)` for √½ − 1 ≤ f < √2 − 1 and a rest of at most a unit in the last
+/// place of 1 + f.
 ///
-/// With s = f/(2 + f), ln(1 + f) = 2s + s³·P(s²) = f − f²/2 + s·(f²/2 + s²·P(s²)), of which the last term is below 0.03. P was fitted by
-/// the Remez algorithm; the error that it leaves is below 2⁻⁶¹ of the result. k·LN_2_HIGH is exact.
+/// With s = f/(2 + f), ln(1 + f) = 2s + s³·P(s²) = f − f²/2 + s·(f²/2 + s²·P(s²)), where the last
+/// term is below 0.03. P was fitted by the Remez algorithm, and its error is below 2⁻⁶¹ of the
+/// result. k·LN_2_HIGH is exact.
 #[inline(always)]
 fn assemble<V: Double>(k: V, f: V, rest: V) -> V {
     let c = |value| f.literal(value);
@@ -52,7 +54,8 @@ fn assemble<V: Double>(k: V, f: V, rest: V) -> V {
     let (square, square_rest) = (c(0.5) * square, c(0.5) * square_rest);
     let (high, low) = ordered_sum(k * c(LN_2_HIGH), f);
     let (high, lower) = ordered_sum(high, -square);
-    // The rest counts with the derivative 1/(1 + f) = (1 − s)/(1 + s), of which (1 − s)² is enough.
+    // The rest is multiplied by the derivative 1/(1 + f) = (1 − s)/(1 + s), for which (1 − s)² is
+    // precise enough.
     let slope = c(1.0) - s;
     let low = (low + lower) + (rest * (slope * slope) - square_rest);
     let small = k.mul_add(c(LN_2_LOW), s * z.mul_add(p, square));
@@ -63,11 +66,13 @@ fn assemble<V: Double>(k: V, f: V, rest: V) -> V {
 const THIRD_HIGH: f64 = 1.0 / 3.0;
 const THIRD_LOW: f64 = 1.850371707708594e-17;
 
-/// ln x of a positive normal number less `k_less` powers of two, as a pair with a relative error below 2⁻⁶⁴.
+/// ln x of a positive normal number, minus `k_less`·ln 2, as a pair with a relative error below
+/// 2⁻⁶⁴.
 ///
-/// With x = 2^k·m and s = (m − 1)/(m + 1), ln x = k·ln 2 + 2s·(1 + s²·(⅓ + s²·R(s²))). s is below 0.172, so what R adds is below 2⁻¹²
-/// of the whole, and all its rounding errors but the last do not matter; everything else is summed in pairs. R was fitted by the
-/// Remez algorithm, with an error below 2⁻⁷² of the whole.
+/// With x = 2^k·m and s = (m − 1)/(m + 1), ln x = k·ln 2 + 2s·(1 + s²·(⅓ + s²·R(s²))). s is below
+/// 0.172, so R contributes less than 2⁻¹² of the whole, and only its last rounding error matters.
+/// All other terms are summed in pairs. R was fitted by the Remez algorithm, with an error below
+/// 2⁻⁷² of the whole.
 #[inline(always)]
 pub(super) fn logarithm<V: Double>(x: V, k_less: V) -> (V, V) {
     let c = |value| x.literal(value);
@@ -111,7 +116,8 @@ pub(super) fn logarithm<V: Double>(x: V, k_less: V) -> (V, V) {
     ordered_sum(high, low)
 }
 
-/// Replaces the result where x ≤ 0, x is infinite or not a number: `low` is the greatest argument without logarithm.
+/// Replaces the result where x ≤ 0, x is infinite or NaN. `low` is the greatest argument without
+/// a logarithm.
 #[inline(always)]
 fn mend<V: Double>(result: V, x: V, low: f64) -> V {
     let c = |value| x.literal(value);
@@ -139,18 +145,19 @@ pub fn log1p<V: Double>(x: V) -> V {
     // 1 + x = u + rest exactly.
     let (u, rest) = super::pair::sum(c(1.0), x);
     let (k, m) = split(u);
-    // The rest divided by 2^k; beyond 2¹⁰²² it no longer matters. Where it does, k + 2048 is not negative.
+    // The rest divided by 2^k. Beyond 2¹⁰²² it is negligible; otherwise k + 2048 is not negative.
     let large = k.wrapping_add(k.literal(2048)).is_above(k.literal(1022 + 2048));
     let shift = select(large, k.literal(1022), k);
     let scale = V::from_bits(k.literal(1023).wrapping_sub(shift).shift_left(52));
     // For k = 0 this is x itself, without rest.
     let (f, rest) = ordered_sum(m - c(1.0), rest * scale);
     let result = mend(assemble(to_float::<V>(k), f, rest), x, -1.0);
-    // Below 2⁻⁵⁴ the result is x, and so is its sign for −0.
+    // Below 2⁻⁵⁴ the result is x. This keeps the sign of −0.
     select(x.abs().is_below(c(5.0e-17)), x, result)
 }
 
-/// ln of a pair, a positive normal number; with a relative error below 2⁻⁶³ where it is 1.25 or more, or 0.8 or less. `k_less` powers of two are left out.
+/// ln of a pair, a positive normal number, minus `k_less`·ln 2. The relative error is below 2⁻⁶³
+/// where the number is 1.25 or more, or 0.8 or less.
 #[inline(always)]
 pub(super) fn logarithm_of_pair<V: Double>(x: Pair<V>, k_less: V) -> Pair<V> {
     let (high, low) = logarithm(x.high, k_less);

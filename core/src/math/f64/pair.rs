@@ -1,9 +1,10 @@
-//! Numbers of twice the precision: unevaluated sums of two floats, of which the second is at most half a unit in the last
-//! place of the first. Sums and products of two floats are such pairs, without any error (Dekker, Knuth).
+//! Numbers of twice the precision: unevaluated sums of two floats, the second of which is at most
+//! half a unit in the last place of the first. The sum and the product of two floats are such
+//! pairs, without error (Dekker, Knuth).
 
 use crate::math::value::Double;
 
-/// a + b = high + low, where a is 0 or its exponent not below that of b.
+/// a + b = high + low, where a is 0 or its exponent is at least that of b.
 #[inline(always)]
 pub(super) fn ordered_sum<V: Double>(a: V, b: V) -> (V, V) {
     let sum = a + b;
@@ -19,7 +20,7 @@ pub(super) fn sum<V: Double>(a: V, b: V) -> (V, V) {
     (sum, (a - of_a) + (b - of_b))
 }
 
-/// a · b = high + low, but for underflow.
+/// a · b = high + low, except for underflow.
 #[inline(always)]
 pub(super) fn product<V: Double>(a: V, b: V) -> (V, V) {
     let product = a * b;
@@ -40,14 +41,14 @@ impl<V: Double> Pair<V> {
         Pair { high: value, low: value.literal(0.0) }
     }
 
-    /// high + low of which the second is so small that it cannot carry.
+    /// high + low, where low is so small that the sum does not carry.
     #[inline(always)]
     pub fn new(high: V, low: V) -> Self {
         let (high, low) = ordered_sum(high, low);
         Pair { high, low }
     }
 
-    /// Self + other, with an error of about 2⁻¹⁰⁵ of the larger one.
+    /// Self + other, with an error of about 2⁻¹⁰⁵ of the larger operand.
     #[inline(always)]
     pub fn plus(self, other: Self) -> Self {
         let (high, low) = sum(self.high, other.high);
@@ -83,7 +84,7 @@ impl<V: Double> Pair<V> {
         Pair::new(root, rest * self.high.literal(0.5) / root)
     }
 
-    /// Half of it.
+    /// Half of the pair.
     #[inline(always)]
     pub fn halved(self) -> Self {
         let half = self.high.literal(0.5);

@@ -18,7 +18,7 @@ const EULER_MACLAURIN: [f64; 9] = [
     8.586062056277845e-15,
 ];
 
-/// What depends on the order n ≥ 1 alone: n! = factor · unit^(n + 1), both within the range of f64.
+/// Constants of the order n ≥ 1: n! = factor · unit^(n + 1), both within the range of f64.
 struct Order {
     n: u32,
     unit: f64,
@@ -31,8 +31,9 @@ impl Order {
             let factorial = (1..=u64::from(n)).product::<u64>() as f64;
             return Order { n, unit: 1.0, factor: factorial };
         }
-        // About the (n + 1)-th root of n!, by Stirling's formula; what is missing is in the factor, a product of n numbers and n + 1 reciprocals
-        // of the unit, taken in such an order that it stays moderate.
+        // About the (n + 1)-th root of n!, by Stirling's formula. The factor corrects it: a
+        // product of n numbers and n + 1 reciprocals of the unit, in an order that keeps it
+        // moderate.
         let size = f64::from(n);
         let unit =
             libm::exp((size * (libm::log(size) - 1.0) + 0.5 * libm::log(size) + 0.92) / (size + 1.0)).round();
@@ -71,8 +72,10 @@ fn power<V: Double>(v: V, n: u32) -> V {
 
 /// unit^(n + 1)·ζ(n + 1, y) = Σ (unit/(y + k))^(n + 1) over k ≥ 0, for y ≥ ½.
 ///
-/// By Euler and Maclaurin's formula: ten terms, and with z = y + 10 and s = n + 1 the rest is z^(1 − s)·(1/n + 1/2z + Σ B₂ⱼ/(2j)!·s(s + 1)…(s + 2j − 2)/z²ʲ). All
-/// that counts is positive. The error of nine terms is below 2⁻⁵⁵ of the whole for all n and y: where z is not large against s, the first term outweighs the rest.
+/// By the Euler-Maclaurin formula: ten terms, and with z = y + 10 and s = n + 1 the rest is
+/// z^(1 − s)·(1/n + 1/2z + Σ B₂ⱼ/(2j)!·s(s + 1)…(s + 2j − 2)/z²ʲ). All significant terms are
+/// positive. The error of nine terms is below 2⁻⁵⁵ of the whole for all n and y: where z is not
+/// large against s, the first term outweighs the rest.
 #[inline(always)]
 fn zeta<V: Double>(order: &Order, y: V) -> V {
     let c = |value| y.literal(value);
@@ -88,7 +91,7 @@ fn zeta<V: Double>(order: &Order, y: V) -> V {
     }
     let rest = inverse.mul_add(inverse.mul_add(series, c(0.5)), c(1.0 / f64::from(order.n)));
     let mut sum = unit * power(unit * inverse, order.n) * rest;
-    // The smallest first.
+    // Smallest first.
     for k in (0..TERMS).rev() {
         let v = unit / (y + c(f64::from(k)));
         sum = power(v, order.n).mul_add(v, sum);
@@ -96,13 +99,15 @@ fn zeta<V: Double>(order: &Order, y: V) -> V {
     sum
 }
 
-/// ψ⁽ⁿ⁾(x), the n-th derivative of the digamma function, n ≥ 1: (−1)ⁿ⁺¹·n!·ζ(n + 1, x). The error is below 2n + 6 ULP for positive x, and for negative
-/// ones below as many units of the largest term of the sum.
+/// ψ⁽ⁿ⁾(x), the n-th derivative of the digamma function, n ≥ 1: (−1)ⁿ⁺¹·n!·ζ(n + 1, x). The error
+/// is below 2n + 6 ULP for positive x. For negative x it is below 2n + 6 units of the largest
+/// term of the sum.
 ///
-/// On the left of ½, ζ(s, x) is the sum over the poles from the nearest one on: with r = x less its nearest integer,
-/// ζ(s, x) = r⁻ˢ + ζ(s, 1 + r) + (−1)ˢ·(ζ(s, 1 − r) − ζ(s, 1 − x)); all arguments are at least ½, and the difference vanishes where x = r. This is exact for every
-/// order, next to the poles as well. At the poles 0, −1, −2, … it is +∞ for odd n and NaN for even n, where the two sides have different
-/// signs. At ∞ it is 0, at −∞ NaN.
+/// Left of ½, ζ(s, x) is the sum over the poles from the nearest one on. With r = x minus its
+/// nearest integer, ζ(s, x) = r⁻ˢ + ζ(s, 1 + r) + (−1)ˢ·(ζ(s, 1 − r) − ζ(s, 1 − x)). All
+/// arguments are at least ½, and the difference vanishes where x = r. This is exact for every
+/// order, next to the poles as well. At the poles 0, −1, −2, … it is +∞ for odd n and NaN for
+/// even n, where the two sides have different signs. At ∞ it is 0, at −∞ NaN.
 #[inline(always)]
 pub fn polygamma<V: Double>(n: u32, x: V) -> V {
     let c = |value| x.literal(value);

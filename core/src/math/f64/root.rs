@@ -5,10 +5,11 @@ use crate::math::value::{Double, Integer, Value, select};
 
 use super::pair::product;
 
-/// ∛x, of negative numbers as well; error at most 0.51 ULP.
+/// ∛x, also of negative numbers; error at most 0.51 ULP.
 ///
-/// A third of the bits is a third of the exponent: y₀ so has an error below 1/32. y₁ = y₀·P(y₀³/|x|), where P(r) ≈ r^(−⅓) has an error
-/// of 2⁻²⁸. Of y₁³ the difference to |x| is computed in pairs, and two terms of the series of (1 + δ)^(−⅓) take it off.
+/// Dividing the bits by three divides the exponent by three, which gives y₀ with an error below
+/// 1/32. y₁ = y₀·P(y₀³/|x|), where P(r) ≈ r^(−⅓) has an error of 2⁻²⁸. The difference of y₁³ and
+/// |x| is computed in pairs, and two terms of the series of (1 + δ)^(−⅓) correct it.
 #[inline(always)]
 pub fn cbrt<V: Double>(x: V) -> V {
     let c = |value| x.literal(value);
@@ -38,6 +39,6 @@ pub fn cbrt<V: Double>(x: V) -> V {
     let correction = excess * excess.mul_add(c(-2.0 / 9.0), c(1.0 / 3.0));
     let y = y.mul_add(-correction, y);
     let y = select(subnormal, y * c(3.814697265625e-06), y).with_sign_of(x);
-    // 0, infinities and NaN stay.
+    // 0, infinities and NaN are returned unchanged.
     select(size.equals(c(0.0)) | !size.is_below(c(f64::INFINITY)), x, y)
 }

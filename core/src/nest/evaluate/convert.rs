@@ -6,9 +6,9 @@ use crate::halves::{bf16_from_f64, f16_from_f64};
 use crate::scalar::Native;
 use half::{bf16, f16};
 
-/// Types that values are converted between, by way of [`Wide`].
+/// Types that are converted through [`Wide`].
 trait Convert: Native {
-    /// Any value; integers exactly, floats exactly.
+    /// The value, exactly.
     fn widen(self) -> Wide;
     fn narrow(wide: Wide) -> Self;
 }
@@ -21,15 +21,16 @@ enum Wide {
 }
 
 impl Wide {
-    /// The value as a float that a later rounding to at most 51 bits takes for the value itself: beyond 53 bits, the bits
-    /// that are cut off leave a last bit of 1.
+    /// The value as a float, rounded to odd: if bits beyond 53 are cut off, the last bit is set.
+    /// A later rounding to at most 51 bits gives the same result as rounding the value itself.
     fn to_odd_f64(self) -> f64 {
         match self {
             Wide::Float(v) => v,
             Wide::Integer(v) => {
                 let excess = (128 - v.unsigned_abs().leading_zeros()).saturating_sub(53);
                 let lost = v & ((1 << excess) - 1) != 0;
-                // Shifting floors, also below zero; the odd bit then stands for "a little more".
+                // Shifting floors, also below zero. The odd bit then marks a value slightly
+                // above.
                 ((v >> excess) | i128::from(lost)) as f64 * (excess as f64).exp2()
             }
         }

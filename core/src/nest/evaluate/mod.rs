@@ -1,10 +1,11 @@
-//! The one executable definition of the scalar instructions.
+//! The single executable definition of the scalar instructions.
 //!
-//! [`evaluator`] picks a function of bits for an instruction and its dtypes, once; the nest interpreter calls it for every
-//! element, and constant folding calls it through [`evaluate`]. Approximated functions are those of [`crate::math`].
+//! [`evaluator`] picks a function of bits for an instruction and its dtypes, once. The nest
+//! interpreter calls it for every element, and constant folding calls it through [`evaluate`].
+//! Approximated functions are those of [`crate::math`].
 //!
-//! Results of float arithmetic that are NaN are made the canonical quiet NaN, so that runs can be compared by bits; `select`,
-//! `bitcast`, and conversions to the same dtype move bits as they are.
+//! A NaN result of float arithmetic becomes the canonical quiet NaN, so runs can be compared by
+//! bits. `select`, `bitcast`, and conversions to the same dtype move bits unchanged.
 
 mod convert;
 #[cfg(test)]
@@ -16,10 +17,11 @@ use crate::math;
 use crate::scalar::{Native, Scalar};
 use std::cmp::Ordering;
 
-/// An instruction on bits (zero-extended, as [`Scalar::bits`]); operands beyond its arity are not looked at.
+/// An instruction on bits (zero-extended, as in [`Scalar::bits`]). Operands beyond its arity are
+/// ignored.
 pub type Evaluator = fn([u64; 3]) -> u64;
 
-/// Computes one instruction. The dtypes must be such that [`ScalarOp::check`] passes.
+/// Computes one instruction. The dtypes must pass [`ScalarOp::check`].
 pub fn evaluate(op: ScalarOp, operands: &[Scalar], result: DType) -> Scalar {
     let dtypes: Vec<DType> = operands.iter().map(|s| s.dtype()).collect();
     let function = evaluator(op, &dtypes, result).expect("the verifier checks the dtypes of instructions");
@@ -30,7 +32,8 @@ pub fn evaluate(op: ScalarOp, operands: &[Scalar], result: DType) -> Scalar {
     Scalar::from_bits(result, function(bits))
 }
 
-/// The function that computes `op` on operands of these dtypes; nothing where [`ScalarOp::check`] has an objection.
+/// The function that computes `op` on operands of these dtypes; `None` if [`ScalarOp::check`]
+/// fails.
 pub fn evaluator(op: ScalarOp, operands: &[DType], result: DType) -> Option<Evaluator> {
     op.check(operands, result).ok()?;
     let dtype = *operands.last()?;
@@ -69,7 +72,7 @@ fn logical(op: ScalarOp) -> Option<Evaluator> {
     })
 }
 
-/// What the integers have in common, wrapping.
+/// Operations of all integers, wrapping.
 trait Whole: Native + Ord {
     const BITS: u32;
     fn neg(self) -> Self;
@@ -85,7 +88,7 @@ trait Whole: Native + Ord {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
-    /// The shift if it is in `0..BITS`.
+    /// The shift count if it is in `0..BITS`.
     fn shift(self) -> Option<u32>;
     fn shift_left(self, by: u32) -> Self;
     fn shift_logical(self, by: u32) -> Self;
@@ -114,7 +117,7 @@ macro_rules! whole {
             fn shift_left(self, by: u32) -> Self { self << by }
             fn shift_logical(self, by: u32) -> Self { ((self as $unsigned) >> by) as $t }
             fn shift_arithmetic(self, by: u32) -> Self { ((self as $signed) >> by) as $t }
-            // 64-bit values fit in i128 with their product but for u64, whose product fits in u128.
+            // The product of 64-bit values fits i128, except that of u64, which fits u128.
             fn mul_high(self, other: Self) -> Self {
                 if <$t>::MIN == 0 {
                     ((self as u128 * other as u128) >> <$t>::BITS) as $t
@@ -259,7 +262,7 @@ fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
     fn out<T: Real>(value: T) -> u64 {
         if value.is_nan() { T::NAN.to_bits64() } else { value.to_bits64() }
     }
-    /// The operand that comes first in `wanted` order, NaN before all.
+    /// The operand whose order relative to the other is `wanted`; NaN if one is NaN.
     fn extremum<T: Real>(x: T, y: T, wanted: Ordering) -> u64 {
         if x.is_nan() || y.is_nan() {
             T::NAN.to_bits64()
@@ -269,7 +272,7 @@ fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
             y.to_bits64()
         }
     }
-    /// Function pointers cannot be captured by others: each instruction has a function of its own.
+    /// Other function pointers cannot be captured, so each instruction has a function of its own.
     macro_rules! own {
         (unary: $($unary:ident)*; binary: $($binary:ident)*; $($other:tt)*) => {
             match op {

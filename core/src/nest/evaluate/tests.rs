@@ -119,7 +119,7 @@ fn conversions_saturate_truncate_and_wrap() {
 
 #[test]
 fn wide_values_round_to_halves_once() {
-    // Just above the tie of two bf16; f64 cannot tell it from the tie.
+    // Just above the tie of two bf16. In f64 it is equal to the tie.
     let tie = (1i64 << 62) + (1 << 54);
     let above = f64::from(run::<i64, bf16>(Convert, &[tie + 1]).to_f32());
     assert_eq!(above, ((1i64 << 62) + (1 << 55)) as f64);

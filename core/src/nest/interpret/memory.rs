@@ -1,4 +1,4 @@
-//! Buffers that remember who read and wrote each element.
+//! Buffers with a record of the accesses to each element.
 
 use super::resolve::Place;
 use crate::diagnostic::{Diagnostic, Result};
@@ -8,14 +8,14 @@ use crate::nest::{Buffer, BufferRole, Nest};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
-/// When something happens; numbers never come back.
+/// The time of an access. Numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Now {
     /// Number of the row.
     pub row: u64,
-    /// Number of the run of a phase: of this phase in this row.
+    /// Number of this run of a phase: one for each phase of each row.
     pub epoch: u64,
-    /// Number of the run of a body.
+    /// Number of this run of a body.
     pub iteration: u64,
 }
 
@@ -24,14 +24,15 @@ pub(super) struct Now {
 struct Trace {
     written: Option<Now>,
     read: Option<Now>,
-    /// Whether the reads of `read`'s epoch were by more than one iteration, and those of the run by more than one row.
+    /// Whether more than one iteration made the reads of `read`'s epoch, and whether more than
+    /// one row made those of the run.
     read_by_iterations: bool,
     read_by_rows: bool,
 }
 
-/// One value everywhere.
+/// A vector of equal elements.
 ///
-/// Error: there is not so much memory.
+/// Error: there is not enough memory.
 fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut vector = reserved(count)?;
     vector.resize(count, value);
@@ -44,18 +45,18 @@ pub(super) struct Memory {
     record: Record,
 }
 
-/// What is remembered of the accesses, by element.
+/// The record of accesses, by element.
 enum Record {
-    /// Of `in`: nothing.
+    /// For `in`: nothing.
     None,
-    /// Of `out`: whether it is written.
+    /// For `out`: whether it is written.
     Written(Vec<bool>),
-    /// Of the others: when.
+    /// For the others: the last accesses.
     Traced(Vec<Trace>),
 }
 
 impl Memory {
-    /// A buffer that holds `input`, or nothing yet.
+    /// A buffer that holds `input`, or is uninitialised.
     pub fn new(buffer: &Buffer, input: Option<&Literal>) -> Result<Memory> {
         let elements: usize = buffer.shape.iter().product();
         let bits = match input {
@@ -82,7 +83,7 @@ impl Memory {
         Ok(Memory { buffer: buffer.clone(), bits, record })
     }
 
-    /// The number of the element that is accessed.
+    /// The number of the accessed element.
     pub fn locate(
         &self,
         place: &Place,
@@ -161,7 +162,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The results: `out` and `inout` buffers. An error if an element of `out` was never written.
+    /// The results: `out` and `inout` buffers. Fails if an element of `out` was never written.
     pub fn into_literal(self, nest: &Nest) -> Option<Result<Literal>> {
         let Buffer { name, dtype, shape, role } = &self.buffer;
         if matches!(role, BufferRole::In | BufferRole::Row) {

@@ -1,11 +1,13 @@
-//! The nest interpreter: what a nest computes, bit for bit.
+//! The nest interpreter: executes a nest, bit for bit.
 //!
-//! It is the oracle of every back end, and of the verifier: it goes through rows, phases and iterations in order,
-//! follows each [`Tree`](super::Tree) as documented, and trusts no proof about memory. Whatever [`verify`](super::verify()) claims (or cannot prove)
-//! is checked on every access: bounds, initialisation, a single write to each element, no reading across iterations.
+//! It is the oracle of every back end, and of the verifier. It runs rows, phases and iterations
+//! in order, follows each [`Tree`](super::Tree) as documented, and relies on no proof about
+//! memory. Every property that [`verify`](super::verify()) claims (or cannot prove) is checked on
+//! every access: bounds, initialisation, a single write to each element, no reading across
+//! iterations.
 //!
-//! For speed a nest is first resolved: registers to slots, instructions to functions of bits, index
-//! expressions to flat sums.
+//! For speed a nest is first resolved: registers to slots, instructions to functions of bits,
+//! index expressions to flat sums.
 
 mod memory;
 mod resolve;
@@ -20,9 +22,11 @@ use crate::literal::Literal;
 use memory::{Memory, Now};
 use resolve::{Body, Program, ReduceStep, Step};
 
-/// Runs a nest on its `in` and `inout` parameters, in order; gives its `out` and `inout` parameters, in order.
+/// Runs a nest on its `in` and `inout` parameters, in order. Returns its `out` and `inout`
+/// parameters, in order.
 ///
-/// Errors: the nest is malformed (N1 to N13), inputs do not fit, or an access breaks the rules of memory as it happens.
+/// Errors: the nest is malformed (N1 to N13), inputs do not fit, or an access violates the memory
+/// rules at run time.
 pub fn interpret(nest: &Nest, inputs: &[Literal]) -> Result<Vec<Literal>> {
     verify_structure(nest, &Places::default())?;
     let mut inputs = inputs.iter();
@@ -59,7 +63,7 @@ struct Machine {
     now: Now,
 }
 
-/// Where a run went wrong.
+/// Position of an error in a run.
 struct Fault {
     phase: usize,
     step: usize,
@@ -161,7 +165,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The error with the instruction and the counters at which it happened.
+    /// The error with its instruction and counters.
     fn describe(&self, nest: &Nest, fault: Fault) -> Diagnostic {
         let phase = &nest.phases[fault.phase];
         let counters: Vec<String> = nest
@@ -181,8 +185,8 @@ impl Machine {
     }
 }
 
-/// Steps counters like an odometer, the last fastest; false when all are back at the start. The axis at position `reversed` counts
-/// down.
+/// Steps counters like an odometer, the last fastest. False when all are back at the start. The
+/// axis at position `reversed` counts down.
 fn advance(counters: &mut [i64], axes: &[(usize, i64)], reversed: Option<usize>) -> bool {
     for (n, (axis, extent)) in axes.iter().enumerate().rev() {
         let counter = &mut counters[*axis];
@@ -206,7 +210,7 @@ fn advance(counters: &mut [i64], axes: &[(usize, i64)], reversed: Option<usize>)
 /// A reduction in progress; see [`super::Tree`].
 struct Reducer<'a> {
     step: &'a ReduceStep,
-    /// Tuples of all lanes, one after the other.
+    /// Tuples of all lanes, concatenated.
     lanes: Vec<u64>,
     /// Elements in the current block.
     filled: usize,
@@ -230,7 +234,7 @@ impl<'a> Reducer<'a> {
         self.filled += 1;
     }
 
-    /// Ends a block: lanes in halves, then to the total.
+    /// Ends a block: combines lanes in halves, then combines the block into the total.
     fn close(&mut self) {
         let (width, combiner) = (self.step.values.len(), &self.step.combiner);
         let mut half = self.step.lanes / 2;

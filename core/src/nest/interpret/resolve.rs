@@ -1,4 +1,4 @@
-//! A nest with everything looked up once.
+//! Resolution of a nest: all look-ups are done before it runs.
 
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
@@ -6,7 +6,7 @@ use crate::nest::evaluate::{Evaluator, evaluator};
 use crate::nest::{Access, Affine, AxisId, Combine, Guard, Instr, Nest, Phase, Reg, Term};
 use std::cell::RefCell;
 
-/// A nest, ready to run.
+/// A resolved nest.
 pub(super) struct Program {
     /// Parallel axes with their extents.
     pub parallel: Vec<(usize, i64)>,
@@ -17,7 +17,7 @@ pub(super) struct Program {
 pub(super) struct Body {
     /// Inner axes with their extents.
     pub axes: Vec<(usize, i64)>,
-    /// Iterations after which prefixes start anew.
+    /// Iterations after which prefixes restart.
     pub line: i64,
     /// Whether the last inner axis counts down.
     pub reverse: bool,
@@ -53,7 +53,7 @@ pub(super) struct Place {
     pub clamp: bool,
 }
 
-/// An index expression: axes, and the rest.
+/// An index expression: axes, and the other terms.
 pub(super) struct Flat {
     constant: i64,
     axes: Vec<(usize, i64)>,
@@ -91,7 +91,7 @@ enum CombineStep {
 }
 
 impl Program {
-    /// Structure has been verified: registers, axes and buffers exist, dtypes agree.
+    /// The structure has been verified: registers, axes and buffers exist, dtypes agree.
     pub fn new(nest: &Nest) -> Program {
         let parallel = axes(nest, &nest.parallel);
         Program { parallel, phases: nest.phases.iter().map(|p| body(nest, p)).collect() }
@@ -167,7 +167,7 @@ fn scalar(
     let dtypes: Vec<DType> = operands.iter().map(|r| registers[*r]).collect();
     let function =
         evaluator(op, &dtypes, registers[result]).expect("the verifier checks the dtypes of instructions");
-    // An operand beyond the arity is read and not used.
+    // Operands beyond the arity are read and ignored.
     let slot = |n: usize| operands.get(n).map_or(0, |r| r.index());
     (function, [slot(0), slot(1), slot(2)])
 }

@@ -1,4 +1,4 @@
-//! Combiners from text.
+//! Parser of combiners.
 
 use super::{Defined, define, definitions, read_reg, single, straight, with_result};
 use crate::diagnostic::Result;

@@ -1,4 +1,4 @@
-//! Index expressions from text.
+//! Parser of index expressions.
 
 use super::Parser;
 use crate::diagnostic::Result;
@@ -7,7 +7,8 @@ use crate::text::{Cursor, Kind};
 use std::collections::BTreeMap;
 
 impl<'a> Parser<'a> {
-    /// A sum of integers, axes, registers, divisions, and integers times these; brought into normal form.
+    /// A sum of integers, axes, registers, divisions, and integer multiples of these, in normal
+    /// form.
     pub(super) fn affine(&self, c: &mut Cursor<'a>) -> Result<Affine> {
         let start = c.peek();
         let mut constant: i128 = 0;
@@ -42,8 +43,9 @@ impl<'a> Parser<'a> {
         Ok(Affine { constant: i64::try_from(constant).map_err(wide)?, terms: narrow })
     }
 
-    /// Adds `factor` times the axis, register or division at the cursor. Sums cannot overflow: a text would have to have 2^63
-    /// terms, but for divisions, whose parts are added here with factors of their own.
+    /// Adds `factor` times the axis, register or division at the cursor. A sum without divisions
+    /// overflows only with 2^63 terms in the text. The parts of a division are added here with
+    /// factors of their own.
     fn add(
         &self,
         c: &mut Cursor<'a>,

@@ -1,7 +1,8 @@
-//! Nests from text; `docs/ir.md` has the grammar.
+//! Parser of nests; `docs/ir.md` has the grammar.
 //!
-//! The reader resolves names and builds normal forms; what a nest must be beyond that is the verifier's to say, which
-//! can name lines through [`Places`]. Registers may have any names in text; their numbers are the order of definition.
+//! The parser resolves names and builds normal forms. The verifier checks the invariants, and
+//! names lines through [`Places`]. Registers may have any names in text; their numbers are the
+//! order of definition.
 
 mod combine;
 mod index;
@@ -18,7 +19,7 @@ use crate::text::{Cursor, Token};
 use combine::parse_combine;
 use std::collections::BTreeMap;
 
-/// A part of a nest that an error can speak of.
+/// A part of a nest, for error messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// The nest as a whole.
@@ -35,7 +36,7 @@ pub enum Part {
     Reduction(usize, usize),
 }
 
-/// Where the parts of a parsed nest stand in its text.
+/// Positions of the parts of a parsed nest in its text.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Places {
     nest: Location,
@@ -52,7 +53,7 @@ struct PhasePlaces {
 }
 
 impl Places {
-    /// The place of a part; unknown if the nest has no such part.
+    /// The position of a part; unknown if the nest has no such part.
     pub fn get(&self, part: Part) -> Location {
         let phase = |p: usize| self.phases.get(p);
         match part {
@@ -68,7 +69,7 @@ impl Places {
     }
 }
 
-/// Reads a text of nests.
+/// Parses a text of nests.
 pub fn parse_nests(file: &str, text: &str) -> Result<Vec<(Nest, Places)>> {
     let mut cursor = Cursor::new(file, text);
     let mut nests = Vec::new();
@@ -78,7 +79,7 @@ pub fn parse_nests(file: &str, text: &str) -> Result<Vec<(Nest, Places)>> {
     Ok(nests)
 }
 
-/// Reads the nest at the cursor.
+/// Parses the nest at the cursor.
 pub fn parse_nest(cursor: &mut Cursor<'_>) -> Result<(Nest, Places)> {
     let start = cursor.peek();
     cursor.expect_keyword("nest")?;
@@ -117,7 +118,7 @@ struct Parser<'a> {
     nest: Nest,
     places: Places,
     buffers: BTreeMap<&'a str, BufferId>,
-    /// The axes that are visible: parallel ones, and those of the phase being read.
+    /// The visible axes: the parallel ones, and those of the current phase.
     axes: BTreeMap<&'a str, AxisId>,
     registers: BTreeMap<&'a str, Reg>,
 }
@@ -202,7 +203,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What follows `%r: dtype =`.
+    /// The instruction after `%r: dtype =`.
     fn definition(&mut self, c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Instr> {
         let token = c.peek();
         let word = c.expect_name("an instruction")?;
@@ -214,7 +215,7 @@ impl<'a> Parser<'a> {
             return Ok(Instr::Prefix(Prefix { results, values, combine, reverse }));
         }
         let single = single(c, defined)?;
-        // Operands come before the definition, so that no instruction reads its own result.
+        // Operands are parsed before the definition, so no instruction reads its own result.
         let instr = match word {
             "index" => Instr::Index { result: Reg(0), value: self.affine(c)? },
             "test" => Instr::Test { result: Reg(0), guards: self.guards(c)? },
@@ -253,7 +254,8 @@ impl<'a> Parser<'a> {
         read_reg(c, &self.registers)
     }
 
-    /// `%x[i, j]`, with `clamp`; without guards, which stand elsewhere for loads and stores.
+    /// `%x[i, j]`, with `clamp`. Guards are parsed by the callers, since loads and stores place
+    /// them differently.
     fn access(&self, c: &mut Cursor<'a>) -> Result<Access> {
         let token = c.peek();
         let name = c.expect_value("the name of a buffer")?;
@@ -277,7 +279,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A register that is being defined: its name, dtype and place.
+/// A register being defined: its name, dtype and position.
 #[derive(Clone, Copy)]
 struct Defined<'a> {
     name: &'a str,
@@ -326,7 +328,8 @@ fn read_reg<'a>(c: &mut Cursor<'a>, names: &BTreeMap<&'a str, Reg>) -> Result<Re
     names.get(name).copied().ok_or_else(|| c.error(token, format!("`%{name}` is not defined before")))
 }
 
-/// `const` and scalar instructions, which bodies and combine programs share; the result is filled in later.
+/// `const` and scalar instructions, which bodies and combine programs share. The caller fills in
+/// the result.
 fn straight<'a>(
     c: &mut Cursor<'a>,
     token: Token<'a>,

@@ -1,4 +1,4 @@
-//! Which axes the values of registers depend on.
+//! The axes that the values of registers depend on.
 
 use crate::id::IdVec;
 use crate::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Reg, Term};
@@ -6,7 +6,8 @@ use crate::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Reg, Term};
 /// A set of visible axes: parallel ones from bit 0 by position, then those of a phase.
 type Mask = u64;
 
-/// For each register the axes that it is a function of; memory that a nest writes makes it a function of all.
+/// For each register the axes that it is a function of. A load from memory that the nest writes
+/// depends on all axes.
 pub(super) struct Dependence {
     masks: IdVec<Reg, Mask>,
 }

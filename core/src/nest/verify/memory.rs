@@ -1,4 +1,4 @@
-//! N14 to N19: bounds, and who writes and reads which element when.
+//! N14 to N19: bounds, and the order of writes and reads of each element.
 
 use super::depend::Dependence;
 use super::{Failure, MAX_STORES, Site, failure, runs, sites};
@@ -87,7 +87,7 @@ fn are_disjoint(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
 fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<'_>) -> Result {
     let phase = &nest.phases[site.phase];
     let row = buffer.role == BufferRole::Row;
-    // For row storage, the row is fixed.
+    // Row storage belongs to one row.
     let known = if row { Known::axes(&nest.parallel) } else { Known::default() };
     let agreement =
         Agreement { ranges: &ranges(nest, site), depends: &|reg| Some(dependence.axes(nest, phase, reg)) };
@@ -105,7 +105,7 @@ fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<
     }
 }
 
-/// Iterations of a store over all rows; structure bounds the product.
+/// Iterations of a store over all rows. The structure check bounds the product.
 fn iterations(nest: &Nest, site: &Site<'_>) -> usize {
     nest.rows() * nest.phases[site.phase].iterations(nest)
 }
@@ -114,7 +114,7 @@ fn iterations(nest: &Nest, site: &Site<'_>) -> usize {
 fn complete(nest: &Nest, id: BufferId, stores: &[Site<'_>]) -> Result {
     let elements: usize = nest.buffers[id].shape.iter().product();
     let guarded = stores.iter().any(|s| !s.access.guards.is_empty());
-    // Stores to different elements: their iterations together fit in the buffer.
+    // The stores write different elements, so their iterations together fit in the buffer.
     let written: usize = stores.iter().map(|s| iterations(nest, s)).fold(0, usize::saturating_add);
     if guarded || written == elements {
         return Ok(());
@@ -153,9 +153,11 @@ fn in_place(nest: &Nest, dependence: &Dependence, load: &Site<'_>, stores: &[Sit
     Ok(())
 }
 
-/// True if a load and a store of one phase that meet in an element do so in one iteration (for row storage, of one row).
+/// True if a load and a store of one phase that access one element do so in one iteration (for
+/// row storage, of one row).
 ///
-/// N15 says so of two iterations that pass the guards of the store; that the load passes them too has to be seen.
+/// N15 ensures it for two iterations that pass the guards of the store. It remains to check that
+/// the load passes them too.
 fn same_iteration(nest: &Nest, dependence: &Dependence, load: &Site<'_>, store: &Site<'_>) -> bool {
     if load.access.indices != store.access.indices {
         return false;
@@ -167,7 +169,8 @@ fn same_iteration(nest: &Nest, dependence: &Dependence, load: &Site<'_>, store: 
     injective(nest, dependence, &nest.buffers[store.access.buffer], &anywhere).is_ok()
 }
 
-/// True if accesses of one element are in one row: the indices that are the same in both determine the parallel axes.
+/// True if accesses of one element are in one row: the indices that both share determine the
+/// parallel axes.
 fn rows_agree(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
     let of_row = |e: &Affine| {
         let mut rows_only = true;
@@ -195,7 +198,7 @@ fn written_before(
 ) -> Result {
     let conflict = stores.iter().filter(|s| s.phase == load.phase).any(|store| {
         let ordered = same_iteration(nest, dependence, load, store) && load.position < store.position;
-        // A clamped index is another one than is written.
+        // A clamped index may differ from the index that is written.
         load.access.clamp || (!ordered && !are_disjoint(nest, load, store))
     });
     if conflict {
@@ -225,7 +228,8 @@ fn written_before(
     let covered = stores.iter().filter(|s| s.phase < load.phase && s.access.guards.is_empty()).any(|store| {
         let phase = &nest.phases[store.phase];
         let all: usize = buffer.shape.iter().product();
-        // Injective (N15) and in bounds (N14): as many iterations as elements reach all of them.
+        // The store is injective (N15) and in bounds (N14), so as many iterations as elements
+        // reach all of them.
         if runs(nest, phase) && phase.iterations(nest) == all {
             return true;
         }
@@ -244,7 +248,8 @@ fn written_before(
     }
 }
 
-/// What an unguarded store writes, if its indices are numbers and different inner axes, shifted.
+/// The elements that an unguarded store writes, if its indices are constants and distinct inner
+/// axes, with offsets.
 fn store_box(nest: &Nest, axes: &[AxisId], indices: &[Affine]) -> Option<Vec<Interval>> {
     let mut seen = BTreeSet::new();
     indices

@@ -1,46 +1,57 @@
-//! What a nest must be: the invariants that back ends rely on.
+//! Verifier of nests: the invariants that back ends rely on.
 //!
 //! Structure (module `structure`), which makes a nest meaningful:
 //!
-//! - **N1** Names are names of the text: of the nest, of buffers (unique), and of axes (unique among those visible together,
-//!   and not `floor_div` or `mod`).
-//! - **N2** Sizes are sane: at most [`MAX_RANK`] dimensions, axes, guards and [`MAX_TERMS`] terms an access; the bytes
-//!   of a buffer, and the iterations of a phase over all rows, are below 2^63, counting empty extents as 1.
-//! - **N3** Ids are in the order of the text: parameters, then row storages; parallel axes, then those of each phase, each
-//!   in one place; registers as they are defined, each once.
-//! - **N4** Registers are read where they are visible: after their definition in the same body, or, if they belong to
-//!   the row (reductions' results, and all registers of a phase without inner axes), in later phases.
-//! - **N5** Instructions exist for their dtypes: [`ScalarOp::check`](super::ScalarOp::check); constants, loads, fills and stores
-//!   agree with register and buffer; `index` results in an integer, `test` in a bool.
-//! - **N6** Index expressions are in normal form over visible axes, and over visible registers of i32 or i64.
+//! - **N1** Names are valid in the text format: those of the nest, of buffers (unique), and of
+//!   axes (unique among those visible together, and not `floor_div` or `mod`).
+//! - **N2** Sizes are limited: at most [`MAX_RANK`] dimensions, axes and guards, and
+//!   [`MAX_TERMS`] terms per access. The bytes of a buffer, and the iterations of a phase over
+//!   all rows, are below 2^63, counting empty extents as 1.
+//! - **N3** Ids are in the order of the text: parameters, then row storages; parallel axes, then
+//!   those of each phase, each in one place; registers as they are defined, each once.
+//! - **N4** Registers are read where they are visible: after their definition in the same body,
+//!   or in later phases if they belong to the row (reductions' results, and all registers of a
+//!   phase without inner axes).
+//! - **N5** Instructions exist for their dtypes: [`ScalarOp::check`](super::ScalarOp::check).
+//!   Constants, loads, fills and stores agree with register and buffer. `index` results in an
+//!   integer, `test` in a bool.
+//! - **N6** Index expressions are in normal form over visible axes and over visible registers of
+//!   i32 or i64.
 //! - **N7** An access has an index for each dimension.
-//! - **N8** A load has a fill exactly if it has guards.
+//! - **N8** A load has a fill if and only if it has guards.
 //! - **N9** `in` is only loaded from, `out` only stored to.
 //! - **N10** Only loads clamp, not from `inout`, and only dimensions that are not empty.
-//! - **N11** A combine program is straight-line over its own registers, with the dtypes of its identity; reductions and
-//!   prefixes have as many values and results, of those dtypes.
-//! - **N12** Lanes of a tree are a power of two up to [`MAX_LANES`]; a block is 0 or a multiple of them.
-//! - **N13** Prefixes stand in phases with inner axes, run in one direction, and reverse ones not beside reductions.
-//! - **N20** The row storages of a nest take at most [`MAX_ROW_BYTES`] together, empty extents counted as 1. A back end keeps
-//!   them for each thread.
+//! - **N11** A combine program is straight-line over its own registers, with the dtypes of its
+//!   identity. Reductions and prefixes have as many values and results, of those dtypes.
+//! - **N12** Lanes of a tree are a power of two up to [`MAX_LANES`]; a block is 0 or a multiple
+//!   of them.
+//! - **N13** Prefixes are in phases with inner axes and run in one direction. A phase with a
+//!   reverse prefix has no reductions.
+//! - **N20** The row storages of a nest take at most [`MAX_ROW_BYTES`] together, empty extents
+//!   counted as 1. A back end keeps them for each thread.
 //!
 //! Memory (module `memory`), which makes rows independent and every access defined:
 //!
 //! - **N14** Accesses that do not clamp are in bounds by interval analysis ([`super::bounds`]).
-//! - **N15** No two iterations write one element by one store: the indices determine the row and the inner axes, by the
-//!   method of [`Agreement`](super::bounds::Agreement). (Of row storage: the inner axes.)
-//! - **N16** Two stores to one buffer write different elements (of row storage: if they are in one phase), by disjoint
-//!   ranges or residues of some index. At most [`MAX_STORES`] stores write one buffer.
-//! - **N17** Each element of an `out` is written: if no store to it has guards, the iterations are as many as its elements,
-//!   so that with N14 to N16 each is written exactly once. With guards, only "at most once" is proven, and that some
-//!   store exists; the interpreter checks the rest as it runs.
-//! - **N18** An `inout` element is read before it is written, by the iteration that writes it: a load in the phase of a store
-//!   stands before it and has the same indices; one in an earlier phase agrees with it in indices that determine the
-//!   row; one in a later phase is disjoint.
-//! - **N19** Row storage is written before it is read: what a load may read is within what one unguarded store of an earlier
-//!   phase has written; a load in the phase of a store is before it at the same indices, or disjoint.
+//! - **N15** No two iterations write one element by one store: the indices determine the row and
+//!   the inner axes, by the method of [`Agreement`](super::bounds::Agreement). For row storage
+//!   they determine the inner axes.
+//! - **N16** Two stores to one buffer write different elements, by disjoint ranges or residues of
+//!   some index. For row storage this holds within one phase. At most [`MAX_STORES`] stores write
+//!   one buffer.
+//! - **N17** Each element of an `out` is written. If no store to it has guards, the number of
+//!   iterations equals the number of elements, so with N14 to N16 each is written exactly once.
+//!   With guards, only "at most once" and the existence of some store are proven; the interpreter
+//!   checks the rest as it runs.
+//! - **N18** An `inout` element is read before it is written, by the iteration that writes it. A
+//!   load in the phase of a store is before the store and has the same indices. A load in an
+//!   earlier phase agrees with it in indices that determine the row. A load in a later phase is
+//!   disjoint.
+//! - **N19** Row storage is written before it is read. The elements that a load may read are
+//!   among those that one unguarded store of an earlier phase has written. A load in the phase of
+//!   a store is before it at the same indices, or disjoint.
 //!
-//! Nothing is proven of loops that never run.
+//! Memory invariants are not checked in loops that never run.
 
 mod depend;
 mod memory;
@@ -52,13 +63,13 @@ use super::{Axis, AxisId, Instr, Nest, Phase};
 use crate::diagnostic::{Diagnostic, Result};
 use std::fmt::Display;
 
-/// Dimensions of a buffer, axes side by side, and guards of an access.
+/// Dimensions of a buffer, axes visible together, and guards of an access.
 pub const MAX_RANK: usize = 32;
 
-/// Terms of the expressions of one access, those inside divisions included.
+/// Terms of the expressions of one access, including those inside divisions.
 pub const MAX_TERMS: usize = 256;
 
-/// How deep divisions may nest.
+/// Nesting depth of divisions.
 pub const MAX_DIVISIONS: usize = 16;
 
 /// Lanes of a tree.
@@ -75,18 +86,18 @@ pub fn verify(nest: &Nest) -> Result<()> {
     verify_at(nest, &Places::default())
 }
 
-/// Checks all invariants; the error also has the place in the text that the nest was read from.
+/// Checks all invariants. The error also has the position in the text that the nest was read from.
 pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     verify_structure(nest, places)?;
     memory::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
-/// Checks N1 to N13 and N20: enough for the interpreter, which checks memory as it runs.
+/// Checks N1 to N13 and N20. The interpreter needs no more, since it checks memory as it runs.
 pub fn verify_structure(nest: &Nest, places: &Places) -> Result<()> {
     structure::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
-/// What is wrong, and with what.
+/// A violated invariant: the error and the part of the nest at fault.
 struct Failure {
     part: Part,
     diagnostic: Diagnostic,
@@ -104,7 +115,7 @@ impl Failure {
     }
 
     fn diagnostic(self, nest: &Nest, places: &Places) -> Diagnostic {
-        // A hostile nest may have endless names and instructions.
+        // A malformed nest may have names and instructions of any length.
         let short = |text: String| {
             let line = text.lines().next().unwrap_or_default();
             if line.chars().count() <= 120 {
@@ -142,7 +153,7 @@ fn runs(nest: &Nest, phase: &Phase) -> bool {
     visible(nest, phase).all(|(_, a)| a.extent > 0)
 }
 
-/// An access of a body, and where it stands.
+/// An access of a body and its position.
 #[derive(Clone, Copy)]
 struct Site<'a> {
     phase: usize,

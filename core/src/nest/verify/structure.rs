@@ -1,4 +1,5 @@
-//! N1 to N13 and N20: names, sizes, numbering, scopes, dtypes and shapes of things. Local rules, each in one place.
+//! N1 to N13 and N20: names, sizes, numbering, scopes, dtypes and shapes. Local rules, each
+//! checked in one place.
 
 use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, failure};
 use crate::dtype::DType;
@@ -63,7 +64,7 @@ fn buffers(nest: &Nest) -> Result {
     Ok(())
 }
 
-/// The product with empty extents as 1, if it is below 2^63.
+/// The product with empty extents counted as 1, if it is below 2^63.
 fn bounded_product(start: usize, extents: impl Iterator<Item = usize>) -> Option<usize> {
     let mut extents = extents;
     extents.try_fold(start, |n, e| n.checked_mul(e.max(1)).filter(|n| i64::try_from(*n).is_ok()))
@@ -111,11 +112,11 @@ fn axes(nest: &Nest) -> Result {
 
 struct Checker<'a> {
     nest: &'a Nest,
-    /// Registers below are defined.
+    /// Number of defined registers.
     defined: usize,
-    /// Which of them belong to the row, as of the phase at hand.
+    /// Whether each of them belongs to the row, as of the current phase.
     row: Vec<bool>,
-    /// Registers from here on belong to the body at hand.
+    /// Registers from here on belong to the current body.
     body: usize,
 }
 
@@ -144,7 +145,7 @@ impl Checker<'_> {
                 return Err(failure(part, 12, wrong));
             }
         }
-        // Only now: reductions do not read each other's results.
+        // Defined after all are checked: reductions do not read each other's results.
         for (i, reduction) in phase.reductions.iter().enumerate() {
             self.define(Part::Reduction(p, i), &reduction.results)?;
         }
@@ -184,7 +185,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The dtype of a register that is read here.
+    /// The dtype of a register that is read at this point.
     fn read(&self, part: Part, reg: Reg) -> Result<DType> {
         if reg.index() >= self.defined {
             return Err(failure(part, 4, format!("{reg} is read before it is defined")));
@@ -197,7 +198,7 @@ impl Checker<'_> {
     }
 
     fn instr(&self, part: Part, phase: &Phase, instr: &Instr) -> Result {
-        // Results are checked to be in range when they are defined, right after.
+        // The caller defines the results right after, and checks that they are in range.
         let dtype = |reg: Reg| self.nest.registers.get(reg).copied().unwrap_or(DType::Bool);
         match instr {
             Instr::Scalar { result, op, operands } => {

@@ -1,35 +1,45 @@
-//! What a plan must be: proof that every step finds the values it names where it looks for them.
+//! Verifier of plans: proof that every step finds the values it names at the addresses it reads.
 //!
-//! It shares no code with what makes plans, and believes nothing: plans come from files. The time is O(n log n) for n steps and
-//! arguments (times the depth of nesting).
+//! It shares no code with the planner and trusts nothing in a plan, since plans come from files.
+//! The time is O(n log n) for n steps and arguments, times the depth of nesting.
 //!
 //! Structure (module `structure`), which makes a plan meaningful:
 //!
-//! - **P1** Names are there and unique: nests, inputs, variables, outputs. The target is sane ([`crate::Target::verify`]).
-//! - **P2** Sizes are sane: at most [`MAX_RANK`] dimensions, and bytes of every value and of the arena are below 2^63.
-//! - **P3** What is named exists: values, nests, memories, enclosing loops; loops are numbered in the order of the text; steps nest at
-//!   most [`MAX_DEPTH`] deep; branches have their arms, and merges a value for each.
-//! - **P4** Every value is defined in one place: it is an input, a constant or a variable's old value, a result of a step, an
-//!   input, part, or result of a loop, or the result of a merge. Only recomputation defines it again: the same nest or call on
-//!   the same values.
+//! - **P1** Names are present and unique: nests, inputs, variables, outputs. The target is valid
+//!   ([`crate::Target::verify`]).
+//! - **P2** Sizes are limited: at most [`MAX_RANK`] dimensions; the bytes of every value and of
+//!   the arena are below 2^63.
+//! - **P3** References resolve: values, nests, memories, enclosing loops. Loops are numbered in
+//!   the order of the text. Steps nest at most [`MAX_DEPTH`] deep. Branches have their arms, and
+//!   merges a value for each.
+//! - **P4** Every value is defined in one place: it is an input, a constant, a variable's old
+//!   value, a result of a step, an input, part or result of a loop, or the result of a merge.
+//!   Only recomputation defines it again: the same nest or call on the same values.
 //! - **P5** Types agree in dtype and bytes, everywhere.
-//! - **P6** Nests and calls are valid by themselves; nests have no InOut parameters; the target claims the calls.
-//! - **P7** Addresses are in their memory and aligned: to the target's alignment, those with strides to the dtype.
-//! - **P8** An address with strides is inside the current part of a slice or stack, and of a value with bytes.
-//! - **P9** Inputs, constants and variables that are only read are never written; workspace lies in the arena.
+//! - **P6** Nests and calls are valid by themselves; nests have no InOut parameters; the target
+//!   claims the calls.
+//! - **P7** Addresses are inside their memory and aligned: to the target's alignment, or, if they
+//!   have strides, to the dtype.
+//! - **P8** An address with strides is inside the current part of a slice or stack, and its value
+//!   is not empty.
+//! - **P9** Inputs, constants and variables that are only read are never written; workspace lies
+//!   in the arena.
 //!
 //! Replay (module `replay`) over an abstract memory that maps bytes to values:
 //!
-//! - **P10** What is read is there: the bytes hold exactly the value that the step names.
-//! - **P11** Results overlap nothing of their step, but exactly an operand's bytes where [`crate::nest::may_alias`] or
-//!   [`crate::Call::in_place`] allows it. Workspace overlaps nothing of its step.
-//! - **P12** Loops: a carry holds its initial value before, its output at the end of the body; a slice's whole survives the body; each
-//!   iteration writes its part of a stack, and nothing else touches the whole. The body is replayed once, from what
-//!   holds in every iteration: whatever the body may write is forgotten first.
-//! - **P13** Branches: each way leaves the merged value at the place of the merge; of the rest, what any way may write is forgotten.
+//! - **P10** Reads are justified: the bytes hold exactly the value that the step names.
+//! - **P11** Results overlap no other argument of their step, except exactly an operand's bytes
+//!   where [`crate::nest::may_alias`] or [`crate::Call::in_place`] allows it. Workspace overlaps
+//!   no argument of its step.
+//! - **P12** Loops: a carry holds its initial value before the loop and its output at the end of
+//!   the body. A slice's whole survives the body. Each iteration writes its part of a stack, and
+//!   nothing else touches the whole. The body is replayed once, from a state valid in every
+//!   iteration: everything that the body may write is forgotten first.
+//! - **P13** Branches: each branch leaves the merged value at the address of the merge. All else
+//!   that any branch may write is forgotten.
 //! - **P14** At the end every output and variable holds its value.
-//! - **P15** The arena ends where its last address does (rounded up to the alignment), and the lower bound is the greatest load
-//!   ([`super::account()`]).
+//! - **P15** The arena ends at the last address in it (rounded up to the alignment), and the
+//!   lower bound is the greatest load ([`super::account()`]).
 
 mod replay;
 mod structure;
@@ -44,12 +54,13 @@ use std::fmt::Display;
 pub use crate::nest::verify::MAX_RANK;
 pub use crate::text::cursor::MAX_DEPTH;
 
-/// Checks all invariants; the error names the step.
+/// Checks all invariants. The error names the step.
 pub fn verify(plan: &Plan) -> Result<()> {
     verify_at(plan, &Places::default())
 }
 
-/// Checks all invariants; the error also has the place in the text that the plan was read from.
+/// Checks all invariants. The error also has the position in the text that the plan was read
+/// from.
 pub fn verify_at(plan: &Plan, places: &Places) -> Result<()> {
     let shown = |f: Failure| f.diagnostic(plan, places);
     structure::check(plan, places).map_err(shown)?;
@@ -74,7 +85,7 @@ fn arena(plan: &Plan, reach: u64) -> std::result::Result<(), Failure> {
     Ok(())
 }
 
-/// What is wrong, and with what.
+/// A violated invariant: the error and the part of the plan at fault.
 struct Failure {
     part: Part,
     diagnostic: Diagnostic,
@@ -92,7 +103,7 @@ impl Failure {
     }
 
     fn diagnostic(self, plan: &Plan, places: &Places) -> Diagnostic {
-        // A hostile plan may have endless names and steps.
+        // A malformed plan may have names and steps of any length.
         let short = |text: String| {
             if text.chars().count() <= 120 { text } else { text.chars().take(120).chain(['…']).collect() }
         };
@@ -121,7 +132,7 @@ impl Failure {
 
 /// Step number `n` in the order of the text.
 pub(super) fn find(steps: &[Step], n: usize) -> Option<&Step> {
-    // Iterative, since the depth may be what is wrong.
+    // Iterative, since the depth itself may be invalid.
     let mut stack: Vec<&Step> = steps.iter().rev().collect();
     let mut number = 0;
     while let Some(step) = stack.pop() {
@@ -134,7 +145,7 @@ pub(super) fn find(steps: &[Step], n: usize) -> Option<&Step> {
     None
 }
 
-/// Verifies a nest of a plan, with its places.
+/// Verifies a nest of a plan, with its positions in the text.
 fn verify_nest(plan: &Plan, places: &Places, id: super::NestId) -> std::result::Result<(), Failure> {
     nest::verify_at(&plan.nests[id], &places.nest(id))
         .map_err(|diagnostic| Failure { part: Part::Nest(id), diagnostic })

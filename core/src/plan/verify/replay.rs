@@ -1,12 +1,14 @@
 //! P8 and P10 to P14: the steps replayed over an abstract memory.
 //!
-//! Addresses with the same memory and the same strides live in one *frame*: an abstract memory of its own. The frame without
-//! strides is the memory itself. A frame with a stride of a loop stands for what one iteration sees of stacked values: it
-//! consists of *windows*, the current parts of slices and stacks, and nothing else can be read or written there. The bytes behind
-//! the windows of stacks are *locked* in the frame around it while the loop runs, so that no bytes have two frames in
-//! use at one time; those behind a slice keep their value, which no step of the body may overwrite.
+//! Addresses with the same memory and the same strides share one *frame*, which is an abstract
+//! memory of its own. The frame without strides is the memory itself. A frame with a stride of a
+//! loop represents the stacked values as one iteration accesses them. It consists of *windows*,
+//! the current parts of slices and stacks; all other bytes of the frame are inaccessible. While
+//! the loop runs, the bytes behind the windows of stacks are *locked* in the enclosing frame, so
+//! no bytes are in use in two frames at one time. The bytes behind a slice keep their value, and
+//! no step of the body may overwrite them.
 //!
-//! Values without bytes are in a frame of their own, each at its number.
+//! Values without bytes have a frame of their own, each at its number.
 
 use super::{Failure, Part, failure};
 use crate::id::Id;
@@ -21,18 +23,18 @@ type Result<T = ()> = std::result::Result<T, Failure>;
 /// The frame of values without bytes.
 const EMPTY: usize = 0;
 
-/// What a frame is, beyond what it holds.
+/// The properties of a frame, besides its contents.
 #[derive(Default)]
 struct Frame {
     /// Whether it consists of windows.
     windowed: bool,
-    /// Windows: from where to where, and whether they may be written.
+    /// Windows: start to end, and whether they may be written.
     windows: BTreeMap<u64, (u64, bool)>,
     /// Bytes behind stacks of running loops.
     locks: BTreeMap<u64, u64>,
 }
 
-/// Replays the steps; returns the greatest end of an address in the arena.
+/// Replays the steps. Returns the greatest end of an address in the arena.
 pub(super) fn check(plan: &Plan) -> Result<u64> {
     let mut replay = Replay {
         plan,
@@ -59,10 +61,10 @@ struct Replay<'a> {
     plan: &'a Plan,
     memory: Intervals,
     frames: Vec<Frame>,
-    /// Frames without strides, and those with.
+    /// Frames without strides, and frames with strides.
     plain: BTreeMap<Space, usize>,
     strided: BTreeMap<(Space, Vec<(LoopId, u64)>), usize>,
-    /// What is written, in the order of the steps; and for each step the part of it that is written inside.
+    /// Writes in the order of the steps, and for each step the range of `writes` made inside it.
     writes: Vec<Span>,
     written: Vec<(usize, usize)>,
     aliases: BTreeMap<(NestId, Vec<(usize, usize)>), bool>,
@@ -100,7 +102,7 @@ impl<'a> Replay<'a> {
 
     fn bytes(&mut self, at: &'a Address, bytes: u64) -> Span {
         let memory = self.frame(at.space, &at.strides);
-        // Structure has checked that this does not overflow.
+        // The structure check ensures that this does not overflow.
         let end = at.offset + bytes;
         if at.space == Space::Arena {
             self.reach = self.reach.max(end);
@@ -108,7 +110,7 @@ impl<'a> Replay<'a> {
         Span { memory, start: at.offset, end }
     }
 
-    /// Collects what steps write.
+    /// Collects the writes of steps.
     fn footprint(&mut self, steps: &'a [Step]) {
         for step in steps {
             let number = self.written.len();
@@ -154,7 +156,7 @@ impl<'a> Replay<'a> {
         self.writes.push(span);
     }
 
-    /// Forgets whatever step number `n` may write.
+    /// Forgets everything that step number `n` may write.
     fn forget(&mut self, n: usize) {
         let (from, to) = self.written[n];
         for k in from..to {
@@ -201,7 +203,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// What is there instead, for a message.
+    /// The actual contents of a span, for a message.
     fn found(&self, span: Span) -> String {
         match self.memory.overlapping(span).next() {
             Some((there, value)) if there == span => ValueText(self.plan, value).to_string(),
@@ -210,7 +212,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// P8, and of P12 that nothing but its parts touches a stack.
+    /// P8, and of P12 that a stack is accessed only through its parts.
     fn access(&self, part: Part, span: Span, write: bool) -> Result {
         if span.memory == EMPTY {
             return Ok(());
@@ -330,7 +332,8 @@ impl<'a> Replay<'a> {
                 results.push((n, self.span(argument.value, &argument.at)));
             }
         }
-        // Results in order, so that only neighbours can overlap; then each operand finds the result it meets.
+        // Sorted by bytes, only neighbouring results can overlap. Then each operand finds the
+        // result it meets.
         results.sort_by_key(|(_, span)| *span);
         if results.windows(2).any(|w| w[0].1.meets(&w[1].1)) {
             return Err(failure(part, 11, "its results overlap"));
@@ -434,7 +437,7 @@ impl<'a> Replay<'a> {
             let span = self.span(stack.whole, &stack.at);
             self.write(Part::Stack(number, k), span, stack.whole)?;
         }
-        // The value that was tested last.
+        // The value tested last is undefined after the loop.
         if let Trip::While { before, .. } = &l.trip {
             let span = self.span(before.value, &before.at);
             self.memory.clear(span);
@@ -442,7 +445,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// What must be there at the end of the body.
+    /// Checks the values that must be present at the end of the body.
     fn iteration_ends(&mut self, number: usize, l: &'a Loop, opened: &Opened) -> Result {
         for (k, carry) in l.carries.iter().enumerate() {
             let span = self.span(carry.output, &carry.at);
@@ -471,7 +474,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Opens the windows of a loop, and locks what lies behind its stacks. The parts of slices are there.
+    /// Opens the windows of a loop and locks the bytes behind its stacks. The parts of slices
+    /// hold their values.
     fn open(&mut self, number: usize, l: &'a Loop) -> Result<Opened> {
         let mut opened = Opened::default();
         for (k, stack) in l.stacks.iter().enumerate() {
@@ -503,7 +507,7 @@ impl<'a> Replay<'a> {
         Ok(opened)
     }
 
-    /// Opens the window in which the current part of what begins at `at` lies.
+    /// Opens the window of the current part of the whole that begins at `at`.
     fn window(&mut self, id: LoopId, at: &Address, part: ValueId, writable: bool) -> Span {
         let bytes = self.plan.values[part].bytes();
         if bytes == 0 {
@@ -518,7 +522,7 @@ impl<'a> Replay<'a> {
     }
 
     fn close(&mut self, opened: Opened) {
-        // The part of a stack that has no bytes is a value as it was, which may be from outside.
+        // A part without bytes has no window, and its value may come from outside the loop.
         let stacks = opened.stacks.into_iter().filter(|window| window.memory != EMPTY);
         for window in stacks.chain(opened.slices) {
             self.frames[window.memory].windows.remove(&window.start);
@@ -530,7 +534,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// What a running loop has opened.
+/// Windows and locks of a running loop.
 #[derive(Default)]
 struct Opened {
     /// The window of each stack, and of each slice.

@@ -1,4 +1,4 @@
-//! P1 to P9, but for the windows of P8: what can be said without replaying.
+//! P1 to P9 except the windows of P8: the invariants that need no replay.
 
 use super::{Failure, MAX_DEPTH, MAX_RANK, Part, Places, failure, verify_nest};
 use crate::dtype::DType;
@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 
 type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Copy)]
 enum Definition<'a> {
-    /// From outside, a loop or a merge.
+    /// An input, a constant, an old value, or a value of a loop or a merge.
     Once,
     /// A result of a nest or call, by position among its arguments.
     Made(&'a Step, usize),
@@ -79,7 +79,7 @@ fn values(plan: &Plan) -> Result {
 struct Checker<'a> {
     plan: &'a Plan,
     definitions: IdVec<ValueId, Option<Definition<'a>>>,
-    /// Those that enclose, outermost first.
+    /// The enclosing loops, outermost first.
     loops: Vec<LoopId>,
     next_loop: u32,
     next_step: usize,
@@ -261,7 +261,7 @@ impl<'a> Checker<'a> {
         self.place(part, argument.value, &argument.at)
     }
 
-    /// A value of one element, which decides something.
+    /// A scalar that controls a loop or a branch.
     fn scalar(&self, part: Part, argument: &Argument, dtypes: &[DType]) -> Result {
         let value = self.value(part, argument.value)?;
         if !dtypes.contains(&value.dtype) || value.elements() != 1 {
@@ -279,7 +279,7 @@ impl<'a> Checker<'a> {
         self.address(part, at, value.bytes(), alignment)
     }
 
-    /// P3, P7, and of P8 that the loops of strides enclose.
+    /// P3, P7, and of P8 that strides belong to enclosing loops.
     fn address(&self, part: Part, at: &Address, bytes: u64, alignment: u64) -> Result {
         let Some(size) = self.plan.space_bytes(at.space) else {
             return Err(failure(part, 3, format!("there is no `{}`", at.space)));
@@ -397,7 +397,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// That a whole consists of parts: by bytes, since a reshape moves none.
+    /// Checks that a whole consists of parts: by bytes, since a reshape moves no bytes.
     fn parts(&self, part: Part, l: &Loop, whole: ValueId, inner: ValueId, at: &Address) -> Result {
         self.place(part, whole, at)?;
         let (whole, inner) = (self.value(part, whole)?, self.value(part, inner)?);
@@ -426,7 +426,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// How many parts a whole has; any number if they have no bytes.
+/// Number of parts of a whole; unlimited if they have no bytes.
 fn count(whole: &Value, part: &Value) -> Option<u64> {
     if whole.dtype != part.dtype {
         return None;
@@ -443,7 +443,7 @@ fn elements(shape: &[usize]) -> Option<u64> {
     shape.iter().try_fold(1u64, |n, e| n.checked_mul(*e as u64))
 }
 
-/// True if both steps compute the same from the same values.
+/// True if both steps compute the same results from the same values.
 fn recomputes(plan: &Plan, a: &Step, b: &Step) -> bool {
     let operands = |step: &Step| -> Vec<ValueId> {
         let is_operand = |n: usize, count: usize| match step {
