@@ -349,9 +349,8 @@ mod tests {
 
     #[test]
     fn what_is_certain_goes_first() {
-        // Two pieces were cut at time 4, at one height each. The upper piece was cut across
-        // before, which makes the chains at 4 and 6 ambiguous, but the live ranges that end at 9
-        // are not.
+        // A rectangle was cut at time 4, both pieces at one height each, and one upper part again
+        // at 6. The grouping is ambiguous at 4, but not at 9.
         let p = problem(&[(0, 4, 5), (4, 9, 5), (0, 4, 7), (4, 6, 7), (6, 9, 7)]);
         for way in 0..4 {
             assert_eq!(Bundled::new(&p, way).problem, problem(&[(0, 9, 12)]));

@@ -25,9 +25,9 @@ use super::problem::{Buffer, Problem, Solution};
 use super::shelf::{Shelf, Shelved};
 use std::cmp::Reverse;
 
-/// A moment is tight if its load is below the bound by at most this part of the bound.
+/// A moment is tight if its load is at least `bound - bound / TIGHT`.
 const TIGHT: u64 = 20;
-/// The first ceiling is above the bound by this part of it. Each success halves the distance.
+/// The first ceiling is `bound + bound / SLACK`. Each success halves the distance.
 const SLACK: u64 = 105;
 /// Rounds without improvement after which the next way is tried.
 const PATIENCE: u32 = 10;
