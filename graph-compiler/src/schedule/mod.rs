@@ -2,13 +2,13 @@
 //!
 //! Every topological order computes the same bits. Orders differ in their *load*, the bytes in
 //! memory at each moment. The aim is an order whose greatest load, the *peak*, is least. This is
-//! NP-hard in general, so:
+//! hard in general, so:
 //!
-//! 1. **Rules** (`ready`). List scheduling forward, and backward from the end. Among the ready
-//!    kernels it takes the first as given, those that free memory, or the one of least growth of
-//!    the load. Unless another order has a lower peak, the result is the given order with kernels
-//!    that free memory first. For a training step this is forward, then backward, with each
-//!    parameter updated as soon as its gradient is computed.
+//! 1. **Rules** (`ready`). List scheduling forward, and backward from the end. Three rules choose
+//!    among the ready kernels: the given order, kernels that free memory first, and least growth
+//!    of the load. Unless another order has a lower peak, the result is the given order with
+//!    kernels that free memory first. For a training step this is forward, then backward, with
+//!    each parameter updated as soon as its gradient is computed.
 //! 2. **Search** (`search`). The best of these orders is improved at its greatest load. The least
 //!    memory while a kernel runs is a minimum cut of the graph (`cut`). The cut tells which
 //!    kernels to move across that moment, and often proves that no order is better.

@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn what_lives_shortly_is_kept_from_between_what_lives_long() {
-        // One sweep puts the second buffer above the first, where it later obstructs the third
-        // and fourth.
+        // One sweep puts the second buffer above the first, so short-lived buffers end up on both
+        // sides of it.
         let p = problem(&[(0, 2, 4), (1, 9, 10), (3, 5, 4), (4, 8, 4)]);
         assert_eq!(max_load(&p), 18);
         let s = solve(&p, 18, &mut 1000).unwrap();

@@ -280,8 +280,8 @@ mod tests {
 
     #[test]
     fn a_bound_is_raised_to_the_least_height() {
-        // Two short ones beside each other, and a long one that fits beside neither at the same
-        // offset.
+        // Two short-lived buffers, one after the other, and a long-lived one that fits beside
+        // neither at the same offset.
         let p = problem(&[(0, 2, 2), (2, 4, 3), (1, 3, 2), (0, 1, 2), (3, 4, 1)]);
         let found = minimize(&p, 1000);
         assert!(found.is_least() && p.conflict(&found.solution).is_none(), "{found:?}");

@@ -77,7 +77,8 @@ impl Problem {
         self.buffers.iter().all(|b| b.alignment == 1 && b.fixed.is_none())
     }
 
-    /// A common divisor of all sizes and fixed offsets, and so of the offsets of stacked buffers.
+    /// The greatest common divisor of all sizes and fixed offsets. It divides the offsets of
+    /// stacked buffers. 1 if there are alignments.
     pub fn unit(&self) -> u64 {
         let numbers = self.buffers.iter().flat_map(|b| [b.size, b.fixed.unwrap_or(0)]);
         let unit = if self.buffers.iter().all(|b| b.alignment == 1) { numbers.fold(0, gcd) } else { 1 };

@@ -6,9 +6,9 @@
 //! A ceiling gives a second end: long-lived buffers hang from it and grow down towards the
 //! activations, and the bytes between the two stay contiguous.
 //!
-//! The placement does not know which buffers are gradients. A buffer goes to the end of a gap
-//! whose neighbour dies later, but as soon as possible after the buffer. Then the neighbour
-//! leaves no hole beside longer-lived buffers, and deaths along a stack are in order.
+//! The placement does not know which buffers are gradients. A buffer goes to the end of its gap
+//! whose neighbour dies after it. If both do, it goes to the neighbour that dies first. So the
+//! neighbour leaves no hole beside the buffer, and deaths along a stack are in order.
 //!
 //! Only moments whose load is almost the greatest are counted, since other moments have room for
 //! holes. Births and deaths are numbered by the count of such moments before them. So all buffers

@@ -9,9 +9,9 @@
 //! > t(l, s) = r·l − C(s + r, r − 1)
 //!
 //! advances, the first run included, and l tapings. No schedule takes fewer. The minimum is
-//! reached if the first checkpoint after the initial one is placed after m = min(β(s, r − 1), l −
-//! β(s − 1, r − 1)) steps: the l − m steps behind it are reversed with s − 1 checkpoints, then
-//! the m steps before it with s.
+//! reached if the first checkpoint after the initial one is placed after
+//! m = min(β(s, r − 1), l − β(s − 1, r − 1)) steps: the l − m steps behind it are reversed with
+//! s − 1 checkpoints, then the m steps before it with s.
 //!
 //! A chain of unknown length is run once to find its end, which takes l more advances.
 //!
