@@ -29,7 +29,7 @@
 //!   The rule comes from scheduling (Carlier and Pinson, *An algorithm for solving the job-shop
 //!   problem*, 1989).
 //! - **Parts.** After a placement the unplaced buffers may fall into parts that do not overlap in
-//!   time. Parts are solved one by one. If one part fails, no other solutions of the remaining
+//!   time. Parts are solved one by one. If one part fails, no other solutions of the other
 //!   parts are tried.
 //! - **States.** Failed states are remembered: the unplaced buffers, their supports, and the last
 //!   offset.
