@@ -1,4 +1,4 @@
-//! The plan written down.
+//! Emits the plan.
 
 use super::moves::Move;
 use super::regions::Regions;
@@ -11,7 +11,7 @@ use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Argument, Constant, Input, Output, Plan, Step, Value, ValueId, Variable};
 use wengert_core::{Literal, LocationId, TensorType};
 
-/// All that is decided of a function or region.
+/// The layout of a function or region.
 pub(super) struct Decided<'a> {
     pub laid: &'a Laid<'a>,
     pub kernels: &'a Kernels,
@@ -25,13 +25,13 @@ impl Decided<'_> {
         &self.regions[self.laid.run.from[k]]
     }
 
-    /// The workspace of a kernel, with its bytes.
+    /// The address and bytes of a kernel's workspace.
     pub fn workspace(&self, k: usize) -> Option<(Address, u64)> {
         self.laid.slots.workspace(&self.laid.arena, k)
     }
 }
 
-/// Writes the plan, without its nests.
+/// Emits the plan, without its nests.
 pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned {
     let kernels = &*laid.run.kernels;
     let decided = Decided { laid, kernels, regions: &part.regions };
@@ -88,18 +88,18 @@ pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned {
     }
 }
 
-/// A plan as it is written.
+/// A plan under construction.
 pub(super) struct Writer<'a> {
     pub decided: &'a Decided<'a>,
-    /// Numbered: sources first, then in the order in which they are made.
+    /// Values: sources first, then in the order in which they are computed.
     pub values: IdVec<ValueId, Value>,
     of_buffer: IdVec<BufferId, Option<ValueId>>,
     pub constants: Vec<Constant>,
-    /// Positions of the constants that regions have, by the hash of the literal; looked up, never gone through.
+    /// Positions of the constants by the hash of the literal. Looked up, never iterated.
     literals: FxHashMap<u64, Vec<usize>>,
-    /// How many loops there are so far.
+    /// Number of loops so far.
     pub loops: u32,
-    /// For each step so far, those in steps included, where it comes from.
+    /// The locations of each step so far, nested steps included.
     pub sources: Vec<Vec<LocationId>>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
         position
     }
 
-    /// The position of the constant of a literal: one that there is, or a new one.
+    /// The position of a literal's constant. Adds the constant if there is none.
     pub fn constant(&mut self, literal: &Literal, value: &Value) -> usize {
         let alike = self.literals.get(&hash(literal)).into_iter().flatten();
         let known = alike.copied().find(|n| self.constants[*n].literal == *literal);
@@ -144,7 +144,7 @@ impl<'a> Writer<'a> {
     fn define(&mut self, buffer: BufferId) {
         let origin = self.decided.laid.run.origin[buffer];
         if origin != buffer {
-            // Made again: the same value.
+            // Recomputed: the same value.
             self.of_buffer[buffer] = self.of_buffer[origin];
             return;
         }
@@ -158,17 +158,17 @@ impl<'a> Writer<'a> {
         self.of_buffer[buffer].expect("kernels were verified: every buffer that is used is defined")
     }
 
-    /// Where a buffer lies.
+    /// The address of a buffer.
     pub fn address(&self, buffer: BufferId) -> Address {
         self.decided.laid.slots.address(&self.decided.laid.arena, buffer)
     }
 
-    /// A buffer's value and where it lies.
+    /// The value and address of a buffer.
     pub fn argument(&self, buffer: BufferId) -> Argument {
         Argument { value: self.value(buffer), at: self.address(buffer) }
     }
 
-    /// Notes where the next step comes from.
+    /// Records the locations of the next step.
     pub fn source(&mut self, locations: &[LocationId]) {
         self.sources.push(locations.to_vec());
     }

@@ -1,4 +1,4 @@
-//! Where buffers lie that do not lie in the arena.
+//! Homes: buffers outside the arena.
 
 use super::nests::Nests;
 use crate::kernels::{BufferId, Kernels};
@@ -8,7 +8,7 @@ use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 use wengert_core::plan::Space;
 
-/// A variable of the session, as the kernels see it.
+/// A variable of the session.
 pub(super) struct Variable {
     pub name: String,
     pub ty: TensorType,
@@ -18,23 +18,24 @@ pub(super) struct Variable {
     pub after: BufferId,
 }
 
-/// The memories around the arena, and which buffers lie in them.
+/// The memories outside the arena, and the buffers that lie in them.
 pub(super) struct Homes {
     /// Inputs of the plan, as positions in `Kernels::inputs`.
     pub inputs: Vec<usize>,
     /// Outputs of the plan, as positions in `Kernels::outputs`.
     pub outputs: Vec<usize>,
     pub variables: Vec<Variable>,
-    /// For each buffer the memory that holds it from the beginning or receives it as it is made.
+    /// The memory that holds each buffer from the beginning, or into which its kernel writes it.
     pub home: IdVec<BufferId, Option<Space>>,
     /// True for inputs, constants, and old values of variables.
     pub is_source: IdVec<BufferId, bool>,
-    /// The memories that shall hold each buffer at the end, other than where it lies from the beginning.
+    /// The memories that must hold each buffer at the end, except the one that holds it from the
+    /// beginning.
     pub sinks: IdVec<BufferId, Vec<Space>>,
 }
 
 impl Homes {
-    /// What the signature fixes: sources and sinks.
+    /// The homes that the signature fixes: sources and sinks.
     pub fn fixed(kernels: &Kernels) -> Homes {
         let mut homes = Homes {
             inputs: Vec::new(),
@@ -96,8 +97,8 @@ impl Homes {
         kernels.buffers.ids().map(|id| if outside(id) { 0 } else { bytes(kernels, id) }).collect()
     }
 
-    /// Chooses for each buffer that has sinks the one it is written to as it is made: a variable whose old value nobody needs from
-    /// then on, else an output.
+    /// Chooses for each buffer with sinks the one that its kernel writes: a variable whose old
+    /// value is dead by then, else an output.
     pub fn donate(mut self, kernels: &Kernels, order: &[usize], nests: &mut Nests<'_>) -> Homes {
         // The moment of the last kernel that reads each buffer.
         let mut last: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
@@ -108,7 +109,7 @@ impl Homes {
             for (write, buffer) in kernels.kernels[*k].writes.iter().enumerate() {
                 let free = |sink: &Space| match sink {
                     Space::Variable(v) => match self.variables[*v as usize].before {
-                        // Another variable takes over the old value at the end.
+                        // Another variable takes the old value at the end.
                         Some(old) if self.sinks[old].iter().any(|s| matches!(s, Space::Variable(_))) => false,
                         Some(old) if last[old] == Some(moment) => nests.may_alias(kernels, *k, old, write),
                         Some(old) => last[old] < Some(moment),

@@ -1,21 +1,27 @@
 //! Memory: from kernels to a plan.
 //!
-//! What a plan decides beyond the order of the kernels ([`crate::schedule`]) is where every buffer lies:
+//! The order of the kernels comes from [`crate::schedule`]. This module decides the address of
+//! every buffer:
 //!
-//! 1. **Homes** (`homes`). Inputs, constants and variables lie where they are. A result that is an output or the new value of a state variable
-//!    is written there at once, if the old value is no longer needed; what cannot be, and what has several destinations, is
-//!    copied at the end.
-//! 2. **In place** (`slots`). A result takes the bytes of an operand that dies in its kernel, where nest or call allows it. Buffers
-//!    that follow one another in the same bytes are one *slot*.
-//! 3. **Offsets** ([`assign`]). Slots are buffers of the static memory problem.
+//! 1. **Homes** (`homes`). Inputs, constants and variables have fixed addresses. A result that is
+//!    an output or a state variable's new value is written to its home directly, if the old value
+//!    is dead by then. A result that cannot be written there, or has several homes, is copied at
+//!    the end.
+//! 2. **In place** (`slots`). A result takes the bytes of an operand that dies in its kernel,
+//!    where the nest or call allows it. Buffers that follow one another in the same bytes form
+//!    one *slot*.
+//! 3. **Offsets** ([`assign`]). Slots are the buffers of the static memory problem.
 //!
-//! **Regions** (`regions`) of loops and branches are planned first, each like a function of its own with an arena of its own. The arena of a
-//! construct's regions is one slot of the function around it, which lives while the construct runs; and what is memory around the arena to a region are
-//! places in the function. So the same code puts carries in place, however deep loops nest, and a plan is as large as the program, however often loops run.
+//! **Regions** (`regions`) of loops and branches are planned first, each like a function with its
+//! own arena. The arena of a construct's regions is one slot of the enclosing function, live
+//! while the construct runs. Memory outside a region's arena maps to places in the enclosing
+//! function. So the same code puts carries in place at every nesting depth, and the size of a
+//! plan does not depend on trip counts.
 //!
-//! **Budgets** (`budget`). Where that is more than there is, some kernels run again instead of keeping what they have made; [`recompute`] says which.
+//! **Budgets** (`budget`). If a plan exceeds the memory budget, some kernels are repeated so that
+//! their results need not stay live. [`recompute`] selects them.
 //!
-//! Whatever is decided here is checked by [`wengert_core::plan::verify()`], which shares no code with it.
+//! [`wengert_core::plan::verify()`] checks the plan. It shares no code with this module.
 
 pub mod assign;
 mod budget;
@@ -44,23 +50,24 @@ use slots::{Arena, Slots};
 use wengert_core::plan::{Account, Bytes, NestId, Plan, account};
 use wengert_core::{Binding, Diagnostic, LocationId, Result, Target};
 
-/// A plan, and what its steps were made from.
+/// A plan with the origins of its steps and its predicted cost.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// For each step, in the order of the text, the locations of its kernel's equations; none for copies.
+    /// For each step, in the order of the text, the locations of its kernel's equations; none for
+    /// copies.
     pub sources: Vec<Vec<LocationId>>,
-    /// What a run is predicted to cost, repetitions included.
+    /// Predicted cost of a run, repetitions included.
     pub all: Prediction,
-    /// What repetitions of kernels cost of it.
+    /// The part of it that repeated kernels cost.
     pub repetitions: Prediction,
 }
 
-/// What some kernels are predicted to cost.
+/// Predicted cost of a set of kernels.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Prediction {
-    /// Kernels.
+    /// Number of kernels.
     pub kernels: usize,
     /// Their arithmetic and traffic.
     pub cost: Cost,
@@ -69,13 +76,13 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Of those kernels of a function that `chosen` names.
+    /// The cost of the kernels that `chosen` accepts.
     fn of(kernels: &Kernels, chosen: impl Fn(usize) -> bool, rates: &Rates) -> Self {
         let some = kernels.kernels.iter().enumerate().filter(|(k, _)| chosen(*k)).map(|(_, kernel)| kernel);
         Prediction {
             kernels: some.clone().count(),
             cost: some.clone().map(|kernel| kernels.cost(kernel)).sum(),
-            // The sum of no floats is −0.
+            // An empty sum of floats is −0.
             seconds: some
                 .map(|kernel| kernels.seconds(kernel, rates))
                 .fold(0.0, |sum, seconds| sum + seconds),
@@ -83,10 +90,12 @@ impl Prediction {
     }
 }
 
-/// Decides everything that is left to decide.
+/// Plans a function's kernels: their order, homes, slots and offsets.
 ///
-/// `binding` is what the function's dimensions were bound to: the plan records it. With a `budget`, all memory that the plan names together has at most so many bytes; kernels are repeated for it where they must be. An error means
-/// that the kernels do not fit together, that they need more memory than addresses can name, or that no way was found to stay within the budget.
+/// `binding` holds the extents of the function's dimensions; the plan records it. With a
+/// `budget`, the total memory that the plan names is at most that many bytes; kernels are
+/// repeated where that requires it. Errors: the kernels are inconsistent, they need more memory
+/// than addresses can name, or no plan within the budget was found.
 pub fn plan_kernels(
     kernels: &Kernels,
     target: &Target,
@@ -144,7 +153,7 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
     })
 }
 
-/// What lies outside the arena, by class.
+/// The bytes outside the arena, by class.
 fn listed_outside(account: &Account) -> String {
     let classes = [
         ("parameters", account.parameters),
@@ -158,9 +167,10 @@ fn listed_outside(account: &Account) -> String {
     listed.join(", ")
 }
 
-/// Plans between the least memory that was found and what a plan without repetitions takes, by rising memory and falling cost; `points` at most, and the one without repetitions, which is the last.
+/// Plans from the least memory found up to the plan without repetitions, by rising memory and
+/// falling cost. At most `points`, plus the plan without repetitions, which is last.
 ///
-/// Error: as of [`plan_kernels`].
+/// Errors: as [`plan_kernels`].
 pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u64) -> Result<Vec<Planned>> {
     planner(kernels, target, binding, |part| {
         let given = part.given()?;
@@ -173,9 +183,9 @@ pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u
     })
 }
 
-/// The buffers of a function's arena as a problem of assignment, with what each is called.
+/// The buffers of a function's arena as an assignment problem, and their names.
 ///
-/// Error: as of [`plan_kernels`].
+/// Errors: as [`plan_kernels`].
 pub fn problem(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<(Problem, Vec<String>)> {
     within("verify kernels", || kernels.verify())?;
     let mut table = Table::default();
@@ -185,7 +195,7 @@ pub fn problem(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<
     Ok((problem, numbers.into_iter().map(|slot| slots.name(kernels, slot)).collect()))
 }
 
-/// Calls `f` with a function that is about to be planned, and completes the plans that it makes.
+/// Calls `f` with a function to plan, and completes the plans that it returns.
 fn planner(
     kernels: &Kernels,
     target: &Target,
@@ -200,32 +210,33 @@ fn planner(
     for Planned { plan, .. } in &mut plans {
         plan.nests = table.distinct.clone();
         if joined || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
-            // The max load of the slots takes what regions need as one, at its greatest, and a product and its nest; the bound of a plan looks at
-            // each of their steps.
+            // The max load of the slots counts a construct's regions as one slot of their
+            // greatest arena, and a joined product and nest as one step. The bound of a plan
+            // counts each of their steps.
             plan.lower_bound = within("account", || account(plan)).peak.bytes;
         }
     }
     Ok(plans)
 }
 
-/// A function or a region about to be planned.
+/// A function or region to be planned.
 struct Part<'k, 't> {
     kernels: &'k Kernels,
     target: &'k Target,
     binding: &'k Binding,
     nests: Nests<'t>,
-    /// For each kernel its regions, planned.
+    /// The planned regions of each kernel.
     regions: Vec<Regions>,
-    /// For each kernel its workspace.
+    /// The workspace of each kernel.
     workspaces: Vec<u64>,
-    /// The order in which the kernels run first.
+    /// The order of the kernels' first executions.
     order: Vec<usize>,
 }
 
-/// A run with everything decided.
+/// A run with its layout decided.
 struct Laid<'k> {
     run: Run<'k>,
-    /// For each kernel its nest.
+    /// The nest of each kernel.
     nests: Vec<Option<NestId>>,
     moves: Moves,
     slots: Slots,
@@ -246,12 +257,12 @@ impl<'k, 't> Part<'k, 't> {
         Ok(Part { kernels, target, binding, nests, regions, workspaces, order })
     }
 
-    /// Every kernel once.
+    /// The layout without repetitions.
     fn given(&mut self) -> Result<Laid<'k>> {
         self.lay(Run::given(self.kernels, self.order.clone()))
     }
 
-    /// Decides where everything lies.
+    /// Decides the layout of a run.
     fn lay<'r>(&mut self, run: Run<'r>) -> Result<Laid<'r>> {
         let (kernels, order) = (&*run.kernels, &run.order[..]);
         let mut nests = self.nests.of_run(&run);
@@ -264,13 +275,13 @@ impl<'k, 't> Part<'k, 't> {
         Ok(Laid { run, nests, moves, slots, arena })
     }
 
-    /// The plan written down, without its nests: they are in the table.
+    /// Emits the plan, without its nests: they are in the table.
     fn emit(&self, laid: &Laid<'_>) -> Planned {
         within("emit", || emit::emit(self, laid))
     }
 }
 
-/// The order in which kernels run, each once.
+/// The order in which the kernels run, each once.
 fn order(kernels: &Kernels, target: &Target, workspaces: &[u64], nests: &mut Nests<'_>) -> Vec<usize> {
     let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
     let aligned = |bytes: u64| bytes.checked_next_multiple_of(target.alignment).unwrap_or(bytes);

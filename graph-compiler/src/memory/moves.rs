@@ -1,8 +1,9 @@
-//! Copies: of values that have more than one destination, or whose destination was not free when they were made.
+//! Copies of values that have several homes, or whose home was not free when they were computed.
 //!
-//! Copies to outputs of what is there from the beginning come first, before anything is overwritten; all others come
-//! last. Among the last, a variable is overwritten only after its old value has been copied to those variables that take it over;
-//! where variables change places in a circle, one old value waits in the arena.
+//! Copies of source buffers to outputs come first, before anything is overwritten. All others
+//! come last. Among these, a variable is overwritten only after its old value was copied to the
+//! variables that take it. Where variables exchange values in a cycle, one old value is saved in
+//! the arena.
 
 use super::homes::{Homes, bytes};
 use crate::kernels::{BufferId, Kernels};
@@ -13,9 +14,9 @@ use wengert_core::plan::Space;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Move {
     pub buffer: BufferId,
-    /// From where: where the buffer lies, or the temporary that was made of it.
+    /// The source: the temporary copy of the buffer instead of the buffer itself.
     pub from_temporary: bool,
-    /// To where; nothing is a temporary in the arena.
+    /// The destination; None is a temporary in the arena.
     pub to: Option<Space>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Moves {
     pub last: Vec<Move>,
 }
 
-/// The copies that are left to do when each buffer with sinks has been written to its home.
+/// The copies that remain after each buffer with sinks was written to its home.
 pub(super) fn moves(kernels: &Kernels, homes: &Homes) -> Moves {
     let mut moves = Moves::default();
     let mut pending: Vec<Move> = Vec::new();
@@ -46,8 +47,8 @@ pub(super) fn moves(kernels: &Kernels, homes: &Homes) -> Moves {
     moves
 }
 
-/// Puts copies to variables in an order in which none overwrites what another still reads: of those that may go, the first. Each is looked at once or
-/// twice, so the time is that of sorting them.
+/// Orders copies to variables so that none overwrites a value that another still reads. The first
+/// of the ready copies goes next. Each is visited once or twice, so the time is that of sorting.
 fn in_order(homes: &Homes, mut pending: Vec<Move>, ordered: &mut Vec<Move>) {
     let target = |m: &Move| m.to.expect("pending copies go to variables");
     let to: BTreeMap<Space, usize> = pending.iter().enumerate().map(|(n, m)| (target(m), n)).collect();
@@ -61,7 +62,7 @@ fn in_order(homes: &Homes, mut pending: Vec<Move>, ordered: &mut Vec<Move>) {
         waiting.iter().copied().filter(|n| !readers.contains_key(&target(&pending[*n]))).collect();
     while let Some(first) = waiting.first().copied() {
         let Some(n) = free.pop_first() else {
-            // Every target is read: a circle. One old value steps aside.
+            // Every target is read: a cycle. One old value is saved in a temporary.
             let reading = readers.remove(&target(&pending[first])).expect("its target is read");
             let saved = pending[*reading.first().expect("it has readers")].buffer;
             ordered.push(Move { buffer: saved, from_temporary: false, to: None });

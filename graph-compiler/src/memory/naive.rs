@@ -1,19 +1,22 @@
-//! The peak of the order as given: what planning is compared with.
+//! The peak of the given order: the baseline for planning.
 
 use super::homes::Homes;
 use crate::kernels::{Kernel, Kernels, Work};
 use wengert_core::Target;
 
-/// The greatest load of the arena where kernels run in the order of the text and nothing is decided about memory: each buffer has bytes of its own from its kernel to
-/// its last reader, rounded up as in a plan, operands and results are side by side, no result takes the bytes of an operand.
+/// The greatest load of the arena in the given order without memory planning. Each buffer has
+/// bytes of its own from its kernel to its last reader, rounded up as in a plan. Operands and
+/// results do not share bytes, so no result is in place.
 ///
-/// What lies around the arena (inputs, variables, constants, outputs) does not count, as it does not for a plan: the new value of a variable is taken to be
-/// written over the old one, whoever still reads that. Workspaces of calls count while their kernel runs, and so do regions, one at a time, each with its own such peak.
+/// Memory outside the arena (inputs, variables, constants, outputs) does not count, as in a plan:
+/// a variable's new value is assumed to overwrite the old one, even if that is still read.
+/// Workspaces of calls count while their kernel runs. So do regions, one at a time, each with its
+/// own such peak.
 pub fn naive_peak(kernels: &Kernels, target: &Target) -> u64 {
     let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
     bytes.iter_mut().for_each(|(_, bytes)| *bytes = bytes.next_multiple_of(target.alignment));
     let count = kernels.kernels.len();
-    // What is free again behind each kernel; what nobody reads, behind its own.
+    // Bytes freed after each kernel. A buffer without readers is freed after its own kernel.
     let mut last: Vec<usize> = vec![0; bytes.len()];
     for (k, kernel) in kernels.kernels.iter().enumerate() {
         kernel.reads.iter().chain(&kernel.writes).for_each(|b| last[b.0 as usize] = k);
@@ -31,7 +34,7 @@ pub fn naive_peak(kernels: &Kernels, target: &Target) -> u64 {
     peak
 }
 
-/// What a kernel needs of the arena besides operands and results.
+/// Bytes of the arena that a kernel needs besides operands and results.
 fn workspace(kernel: &Kernel, target: &Target) -> u64 {
     match &kernel.work {
         Work::Nest(_) => 0,
@@ -58,7 +61,7 @@ mod tests {
         let c = s.reversed(a);
         let d = s.sum(&[b, c]);
         s.output("y", OutputRole::Output, d);
-        // a, b and c side by side while c is made; input and output lie elsewhere.
+        // a, b and c are live while c is computed; input and output lie outside the arena.
         assert_eq!(naive_peak(&s.0, &Target::cpu()), 3 * 4032);
     }
 }

@@ -1,4 +1,4 @@
-//! The nests of a plan, each stored once, and what may be in place.
+//! The nests of a plan, each stored once, and which results may be in place.
 
 use super::budget::Run;
 use crate::kernels::control::Form;
@@ -10,20 +10,20 @@ use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{self, Nest};
 use wengert_core::plan::NestId;
 
-/// Nests without doubles, of a function and of all its regions.
+/// The distinct nests of a function and of all its regions.
 #[derive(Default)]
 pub(super) struct Table {
-    /// As the plan has them: the first of each kind, with a name of its own.
+    /// The nests of the plan: the first of each kind, with a unique name.
     pub distinct: IdVec<NestId, Nest>,
     /// Looked up, never iterated.
     known: FxHashMap<Nest, NestId>,
     names: BTreeSet<String>,
-    /// Known answers: (nest, operands, result).
+    /// Cached answers: (nest, operands, result).
     aliases: BTreeMap<(NestId, Vec<usize>, usize), bool>,
 }
 
 impl Table {
-    /// Two nests are one if they differ in names only.
+    /// Nests that differ in names only are equal.
     fn add(&mut self, nest: &Nest) -> NestId {
         let Table { distinct, known, names, .. } = self;
         *known.entry(nameless(nest)).or_insert_with(|| {
@@ -39,7 +39,7 @@ impl Table {
 /// The nests of a function, or of one region.
 pub(super) struct Nests<'t> {
     table: &'t mut Table,
-    /// For each kernel its nest; nothing for others.
+    /// The nest of each kernel; None for kernels without one.
     pub of_kernel: Vec<Option<NestId>>,
 }
 
@@ -66,7 +66,7 @@ impl<'t> Nests<'t> {
         Nests { table: self.table, of_kernel }
     }
 
-    /// True if kernel `k` may write its result number `write` over the buffer `read`, which it reads.
+    /// True if kernel `k` may write its result number `write` over its operand `read`.
     pub fn may_alias(&mut self, kernels: &Kernels, k: usize, read: BufferId, write: usize) -> bool {
         let kernel = &kernels.kernels[k];
         let (operand, result) = (&kernels.buffers[read].ty, &kernels.buffers[kernel.writes[write]].ty);
@@ -87,7 +87,7 @@ impl<'t> Nests<'t> {
                 let parts = joined.split(kernel);
                 let (of_operands, of_nest) = (at(parts.operands), at(&parts.reads));
                 match (of_operands.is_empty(), of_nest.is_empty()) {
-                    // What the one reads while the other has begun to write stays.
+                    // An operand of both parts is still read after the other part began to write.
                     (false, false) => return false,
                     (false, true) => return write == 0 && of_call(&joined.call, &of_operands),
                     _ if write == 0 => return false,
@@ -99,7 +99,8 @@ impl<'t> Nests<'t> {
                 if let Some(stack) = write.checked_sub(form.carries) {
                     return form.has_initials() && places == [form.first_initial() + stack];
                 }
-                // Other carries that begin with it are copies, made before the first step; nobody else may read it.
+                // Other carries with the same initial value are copied before the first step. No
+                // other operand may be that buffer.
                 let carries = form.first_carry()..form.first_slice();
                 return places.iter().all(|n| carries.contains(n))
                     && places.contains(&(carries.start + write));
@@ -121,7 +122,7 @@ fn numbered(name: &str, n: u32) -> String {
     if n == 0 { name.to_string() } else { format!("{name}_{n}") }
 }
 
-/// The nest with names that say nothing.
+/// The nest without names.
 fn nameless(nest: &Nest) -> Nest {
     let mut nest = nest.clone();
     nest.name.clear();

@@ -1,8 +1,10 @@
-//! Loops and branches: the plans of regions, put into the plan around them.
+//! Loops and branches: embeds the plans of regions in the enclosing plan.
 //!
-//! A region has been planned like a function, over memories of its own. Putting it into a plan is a substitution: for each of its memories a place
-//! in the plan around it, which for what a loop slices and stacks advances with the loop's counter; for its values, those that the construct
-//! hands in, and new ones. A region may be put in more than once (the condition of a while), and a plan that has regions in it may be a region's.
+//! A region was planned like a function, over its own memories. Embedding is a substitution. Each
+//! of its memories gets a place in the enclosing plan; for slices and stacks of a loop the place
+//! advances with the loop's counter. Its values become the construct's operands or new values. A
+//! region may be embedded more than once (the condition of a while), and a region's plan may
+//! itself have embedded regions.
 
 use super::emit::Writer;
 use super::nests::Nests;
@@ -16,18 +18,18 @@ use wengert_core::plan::{
 };
 use wengert_core::{Binding, DType, Result, Target};
 
-/// The plans of a kernel's regions; none for most kernels.
+/// The plans of a kernel's regions. Most kernels have none.
 #[derive(Default)]
 pub(super) struct Regions {
     plans: Vec<Planned>,
-    /// Bytes of the arena that they need.
+    /// Bytes of the arena that the regions need.
     pub workspace: u64,
-    /// Where their own arenas begin in it: behind what a while tests.
+    /// Offset of the regions' own arenas in it: after the predicate of a while.
     arena: u64,
 }
 
 impl Regions {
-    /// For each kernel its regions, planned.
+    /// Plans the regions of each kernel.
     pub fn plan(
         kernels: &Kernels,
         target: &Target,
@@ -52,17 +54,17 @@ impl Regions {
     }
 }
 
-/// What a construct hands to a region.
+/// The memories and values that a construct passes to a region.
 struct Given {
     inputs: Vec<Address>,
     outputs: Vec<Address>,
     variables: Vec<Address>,
-    /// Values of the region that are values of the plan around it.
+    /// Pairs of a value of the region and the same value in the enclosing plan.
     known: Vec<(ValueId, ValueId)>,
 }
 
 impl Writer<'_> {
-    /// Writes the steps of a construct.
+    /// Emits the steps of a construct.
     pub(super) fn control(&mut self, k: usize, control: &Control, steps: &mut Vec<Step>) {
         let decided = self.decided;
         let kernel = &decided.kernels.kernels[k];
@@ -109,7 +111,7 @@ impl Writer<'_> {
         let step = regions.plans.last().expect("a loop has a step");
         let inner = &step.plan;
         let (reads, writes) = (&kernel.reads, &kernel.writes);
-        // What goes from step to step lies where the results do.
+        // Carries and initial stacks are placed where the results lie.
         let initial = |n: usize| match n.checked_sub(form.carries) {
             None => Some(reads[form.first_carry() + n]),
             Some(stack) if form.has_initials() => Some(reads[form.first_initial() + stack]),
@@ -155,7 +157,7 @@ impl Writer<'_> {
         for (n, input) in inner.inputs.iter().enumerate() {
             let Argument { value: whole, at } = self.argument(reads[form.first_slice() + n]);
             inputs.push(part(&at, inner.values[input.value].bytes()));
-            // What is sliced twice is one slice.
+            // Two slices of the same bytes are one slice.
             let same = slices.iter().find(|s| s.whole == whole && s.at == at).map(|s| s.part);
             let value = same.unwrap_or_else(|| {
                 let part = self.values.push(inner.values[input.value].clone());
@@ -195,7 +197,7 @@ impl Writer<'_> {
         steps.push(Step::Loop(Loop { id, trip, reverse: form.reverse, carries, slices, stacks, body }));
     }
 
-    /// Copies what goes from step to step to the place where it does, unless it is there.
+    /// Copies an initial value to the place of its result, unless it is there.
     fn bring(&mut self, initial: Option<BufferId>, write: BufferId, steps: &mut Vec<Step>) {
         let Some(Argument { value, at: from }) = initial.map(|b| self.argument(b)) else { return };
         let to = self.address(write);
@@ -205,7 +207,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the steps of a while's condition; its value, which lies at `tested`.
+    /// Emits the steps of a while's condition. Returns its value, which lies at `tested`.
     fn condition(
         &mut self,
         k: usize,
@@ -221,12 +223,12 @@ impl Writer<'_> {
         values[region.plan.outputs[0].value]
     }
 
-    /// The first byte of what the regions of kernel `k` have of the arena.
+    /// The first byte of the arena for the regions of kernel `k`.
     fn workspace(&self, k: usize) -> u64 {
         self.decided.workspace(k).map_or(0, |(at, _)| at.offset)
     }
 
-    /// The steps of a region in this plan, and its values.
+    /// Rewrites a region's steps for this plan. Also returns its values.
     fn embed(&mut self, k: usize, region: &Planned, given: Given) -> (Vec<Step>, IdVec<ValueId, ValueId>) {
         let plan = &region.plan;
         let mut values: IdVec<ValueId, Option<ValueId>> = plan.values.ids().map(|_| None).collect();
@@ -256,7 +258,8 @@ impl Writer<'_> {
     }
 }
 
-/// The old values of a region's variables, in order, are given values; and their places.
+/// Pairs the old values of a region's variables, in order, with the given values; and the places
+/// of these.
 fn with(
     region: &Planned,
     given: impl IntoIterator<Item = Argument>,

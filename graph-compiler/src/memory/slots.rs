@@ -13,54 +13,57 @@ use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
 use wengert_core::{Diagnostic, Result, Target};
 
-/// Bytes that hold one buffer after another, each made in place of the one before.
+/// Bytes that hold one buffer after another, each computed in place of the one before.
 #[derive(Clone, Debug)]
 struct Slot {
     lower: u64,
     upper: u64,
     bytes: u64,
-    /// The buffer it holds last; nothing for workspace.
+    /// The last buffer that it holds; None for workspace.
     tail: Option<BufferId>,
-    /// The memory of an output or a new variable, if its last buffer goes there; else the arena.
+    /// The memory of the output or new variable that is its last buffer's home; else it is in the
+    /// arena.
     outside: Option<Space>,
 }
 
-/// Where a buffer lies.
+/// The place of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Outside(Space),
     Slot(usize),
-    /// It has no bytes.
+    /// The buffer has no bytes.
     Nowhere,
 }
 
-/// What may be spent on laying out so many slots where the first way does not do: some 25 milliseconds at most, of a training step that takes ten times as long to compile.
+/// Effort of layout for a number of slots, if the first method does not reach the bound. At most
+/// some 25 milliseconds, for a training step that takes ten times as long to compile.
 fn effort(slots: usize) -> u64 {
     (1000 * slots as u64).min(500_000)
 }
 
-/// Every buffer's place.
+/// The place of every buffer.
 pub(super) struct Slots {
     pub homes: Homes,
     place: IdVec<BufferId, Place>,
     slots: Vec<Slot>,
-    /// Slots of old values that wait, by their buffers.
+    /// The slots of temporary copies of old values, by their buffers.
     temporaries: BTreeMap<BufferId, usize>,
-    /// For each kernel the slot of its workspace, with its bytes: of a call, or the arena of regions.
+    /// For each kernel the slot and bytes of its workspace: of a call, or the arena of regions.
     workspaces: Vec<Option<(usize, u64)>>,
 }
 
-/// The arena, laid out.
+/// The layout of the arena.
 pub(super) struct Arena {
-    /// Offsets of slots; 0 for those outside.
+    /// Offsets of slots; 0 for slots outside the arena.
     offsets: Vec<u64>,
-    /// Bytes.
+    /// Size of the arena.
     pub bytes: u64,
     /// The max load.
     pub lower_bound: u64,
 }
 
-/// Bytes that kernel `k` needs besides its buffers: of a call, or the arena of regions.
+/// Bytes that kernel `k` needs besides its buffers: the workspace of a call, or the arena of
+/// regions.
 pub(super) fn workspace(kernels: &Kernels, k: usize, target: &Target, regions: &[Regions]) -> u64 {
     match &kernels.kernels[k].work {
         Work::Call(call) => target.workspace(call),
@@ -70,7 +73,8 @@ pub(super) fn workspace(kernels: &Kernels, k: usize, target: &Target, regions: &
     }
 }
 
-/// Operands whose bytes a result may take over, the one to be tried first in front. The product of a joined pair is an operand of the nest's results.
+/// Operands whose bytes a result may take, in the order of preference. The product of a joined
+/// pair is an operand of the nest's results.
 fn candidates(kernel: &Kernel, write: usize) -> impl Iterator<Item = BufferId> {
     let product = match &kernel.work {
         Work::Joined(_) if write > 0 => kernel.writes.first(),
@@ -79,7 +83,7 @@ fn candidates(kernel: &Kernel, write: usize) -> impl Iterator<Item = BufferId> {
     product.copied().into_iter().chain(kernel.distinct_reads())
 }
 
-/// The results of kernel `k` in the arena with the operands that they may be written over.
+/// The results of kernel `k` in the arena, each with the operands that it may overwrite.
 pub(super) fn in_place(
     kernels: &Kernels,
     k: usize,
@@ -98,7 +102,7 @@ pub(super) fn in_place(
 }
 
 impl Slots {
-    /// `workspaces` are bytes for each kernel: of a call, or of the arena of regions.
+    /// `workspaces` holds the bytes of each kernel's call workspace or arena of regions.
     pub fn new(
         kernels: &Kernels,
         order: &[usize],
@@ -123,7 +127,7 @@ impl Slots {
             Slots { homes, place, slots: Vec::new(), temporaries: BTreeMap::new(), workspaces: none };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
-            // Buffers of the arena choose first: there, a slot saved is memory saved.
+            // Buffers of the arena choose first: a slot saved there saves memory.
             let inside = |w: &usize| matches!(all.place[writes[*w]], Place::Nowhere);
             let (inside, outside): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(inside);
             for write in inside.into_iter().chain(outside) {
@@ -149,7 +153,8 @@ impl Slots {
         all
     }
 
-    /// Gives result number `write` of kernel `k` a slot: that of an operand that dies here, or a new one.
+    /// Gives result number `write` of kernel `k` a slot: that of an operand that dies here, or a
+    /// new one.
     fn write(
         &mut self,
         kernels: &Kernels,
@@ -163,7 +168,7 @@ impl Slots {
         let bytes = bytes(kernels, buffer);
         let outside = match self.place[buffer] {
             _ if bytes == 0 => return,
-            // Nothing may lie in the memory of a variable before its old value is dead.
+            // A slot must not occupy a variable's memory while the old value may be live.
             Place::Outside(Space::Variable(v)) if self.homes.variables[v as usize].before.is_some() => return,
             Place::Outside(space) => Some(space),
             _ => None,
@@ -190,7 +195,7 @@ impl Slots {
         }
     }
 
-    /// The slots of the arena as a problem, and which slot each of its buffers is.
+    /// The slots of the arena as a problem, and the slot of each of its buffers.
     pub fn problem(&self, alignment: u64) -> Result<(Problem, Vec<usize>)> {
         let mut problem = Problem::default();
         let mut numbers = Vec::new();
@@ -210,7 +215,7 @@ impl Slots {
         Ok((problem, numbers))
     }
 
-    /// What a slot is called: what it holds last.
+    /// The name of a slot: that of its last buffer.
     pub fn name(&self, kernels: &Kernels, slot: usize) -> String {
         let name = self.slots[slot].tail.map(|buffer| kernels.buffers[buffer].name.clone());
         name.unwrap_or_else(|| "workspace".into())
@@ -227,7 +232,7 @@ impl Slots {
         Ok(Arena { offsets, bytes: solution.height, lower_bound: max_load(&problem) })
     }
 
-    /// Where a buffer lies.
+    /// The address of a buffer.
     pub fn address(&self, arena: &Arena, buffer: BufferId) -> Address {
         match self.place[buffer] {
             Place::Outside(space) => Address::new(space, 0),
@@ -236,12 +241,12 @@ impl Slots {
         }
     }
 
-    /// The workspace of kernel `k`, with its bytes.
+    /// The address and bytes of kernel `k`'s workspace.
     pub fn workspace(&self, arena: &Arena, k: usize) -> Option<(Address, u64)> {
         self.workspaces[k].map(|(slot, bytes)| (self.slot_address(arena, slot), bytes))
     }
 
-    /// Where the temporary copy of a buffer lies.
+    /// The address of the temporary copy of a buffer.
     pub fn temporary(&self, arena: &Arena, buffer: BufferId) -> Address {
         let slot = self.temporaries.get(&buffer).expect("moves name the temporaries they make");
         self.slot_address(arena, *slot)

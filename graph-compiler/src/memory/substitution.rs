@@ -1,6 +1,8 @@
-//! The steps of a region, over the memories and values of the plan around it.
+//! Substitution: rewrites the steps of a region over the memories and values of the enclosing
+//! plan.
 //!
-//! [`Places`] says what stands for each memory, value and loop of the region; [`Substitution`] writes its steps with these.
+//! [`Places`] maps each memory, value and loop of the region; [`Substitution`] rewrites the
+//! steps.
 
 use std::collections::BTreeMap;
 use wengert_core::id::IdVec;
@@ -8,21 +10,21 @@ use wengert_core::plan::{
     Address, Argument, Carry, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Trip, ValueId,
 };
 
-/// What takes the place of a region's memories.
+/// The places in the enclosing plan of a region's memories, loops and values.
 pub(super) struct Places {
     pub inputs: Vec<Address>,
     pub outputs: Vec<Address>,
     pub variables: Vec<Address>,
     pub arena: Address,
-    /// Positions among the constants of the plan around it.
+    /// Positions among the constants of the enclosing plan.
     pub constants: Vec<u32>,
-    /// What is added to the numbers of loops.
+    /// The number added to the numbers of loops.
     pub loops: u32,
     pub values: IdVec<ValueId, ValueId>,
 }
 
 impl Places {
-    /// The place of a value of so many bytes.
+    /// The place of a value of `bytes` bytes.
     fn address(&self, at: &Address, bytes: u64) -> Address {
         if bytes == 0 {
             return nowhere();
@@ -47,13 +49,13 @@ impl Places {
     }
 }
 
-/// Where values without bytes are said to lie.
+/// The address of values without bytes.
 pub(super) fn nowhere() -> Address {
     Address::new(Space::Arena, 0)
 }
 
-/// The parts of slices that go, each with the part that stands for it. `outer` holds the values of the region that are values of
-/// the plan around it.
+/// Duplicate slice parts of a region's loops, each mapped to the part that replaces it. `outer`
+/// maps values of the region to values of the enclosing plan.
 pub(super) fn merged(
     plan: &Plan,
     places: &Places,
@@ -64,16 +66,17 @@ pub(super) fn merged(
     merging.first
 }
 
-/// Slices of a region's loops that are one slice in the plan around it.
+/// Slices of a region's loops that become one slice in the enclosing plan.
 ///
-/// What are two values to a region may be one to the plan around it: an operand that is passed twice. A loop of the region that
-/// slices both would then slice one value twice, which a plan may not (P4); so the part of the first stands for the others.
+/// Two values of a region may be one value of the enclosing plan: an operand that is passed
+/// twice. A loop of the region that slices both would then slice one value twice, which violates
+/// P4. So the part of the first slice replaces the others.
 struct Merging<'a> {
     plan: &'a Plan,
     places: &'a Places,
-    /// Values of the region that are values of the plan around it.
+    /// Maps values of the region to values of the enclosing plan.
     outer: &'a IdVec<ValueId, Option<ValueId>>,
-    /// For each part that goes the part that stands for it.
+    /// Maps each removed part to its replacement.
     first: BTreeMap<ValueId, ValueId>,
 }
 
@@ -88,7 +91,8 @@ impl Merging<'_> {
     }
 
     fn slices(&mut self, slices: &[Slice]) {
-        // In the plan around it a whole is a value of that plan, or a new one for a value of the region.
+        // In the enclosing plan a whole is a value of that plan, or a new one for a value of the
+        // region.
         let mut seen: Vec<((Option<ValueId>, ValueId), Address, ValueId)> = Vec::new();
         for slice in slices {
             let whole = self.first.get(&slice.whole).copied().unwrap_or(slice.whole);
@@ -105,7 +109,7 @@ impl Merging<'_> {
     }
 }
 
-/// A region's steps over the memory of the plan around it.
+/// A region's steps over the memory of the enclosing plan.
 pub(super) struct Substitution<'a> {
     pub inner: &'a Plan,
     pub places: &'a Places,
@@ -138,7 +142,7 @@ impl Substitution<'_> {
         merges.iter().map(merge).collect()
     }
 
-    /// The steps, over the plan around the region.
+    /// Rewrites steps over the enclosing plan.
     pub fn steps(&self, steps: &[Step]) -> Vec<Step> {
         steps.iter().map(|step| self.step(step)).collect()
     }
@@ -186,7 +190,7 @@ impl Substitution<'_> {
         };
         let mut slices: Vec<Slice> = Vec::with_capacity(l.slices.len());
         for slice in l.slices.iter().map(slice) {
-            // Those that were merged have one part.
+            // Merged slices have one part.
             if slices.iter().all(|s| s.part != slice.part) {
                 slices.push(slice);
             }

@@ -1,25 +1,28 @@
-//! The least that can be in memory while a step runs, in any order.
+//! The least memory while a step runs, over all orders.
 //!
-//! Whatever the order, some steps come before a given one: those that it waits for, none that waits for it, and with each step all that it waits for itself.
-//! In memory are the values that were made among them and are read outside. The set for which these are the fewest bytes is a least cut: a value joins the node of
-//! the step that makes it, over an edge of its bytes, to a node of its own and from there, without bound, to all that read it; and a step that has to wait is tied to
-//! what it waits for without bound. So the least load of a step is known exactly, together with a set of steps that has it, and the greatest of these loads is a bound
-//! from below for every order.
+//! In any order the steps before a given step form a set that contains its predecessors, none of
+//! its successors, and with each step all predecessors of that step. The values that are written
+//! in the set and read outside it are in memory. The set with the fewest bytes is a minimum cut.
+//! Each value has a node, with an edge of its bytes from the node of its writer, and unbounded
+//! edges to its readers. A step has unbounded edges to the steps that it depends on. So the least
+//! load of a step is known exactly, with a set of steps that attains it. The greatest of these
+//! loads is a lower bound for every order.
 
 use super::flow::{Network, SINK, SOURCE, UNBOUNDED};
 use super::problem::Problem;
 use super::timeline::Timeline;
 use std::ops::Range;
 
-/// What goes before a step.
+/// A minimum cut: the steps before a step.
 pub(super) struct Cut {
-    /// The load of the step behind it.
+    /// The load of the step after the cut.
     pub load: u64,
-    /// True for the moments of the window whose steps are in front: the fewest possible, and the most.
+    /// For each moment of the window, whether its step is in front: the smallest such set, and
+    /// the largest.
     pub ways: [Vec<bool>; 2],
 }
 
-/// Where a step is.
+/// The side of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Front,
@@ -28,14 +31,15 @@ enum Side {
     Node(usize),
 }
 
-/// The least cut for the step at a moment, if only steps of a window around it are moved; none if the effort does not suffice.
+/// The minimum cut for the step at a moment, if only steps of a window around it may move. None
+/// if the effort does not suffice.
 pub(super) fn cut(timeline: &Timeline<'_>, at: usize, window: &Range<usize>, left: &mut u64) -> Option<Cut> {
     let problem = timeline.problem;
     let mut network = Network::new();
     let sides = Sides::new(timeline, at, window, &mut network, left);
     let k = timeline.order[at];
     let own = &problem.steps[k];
-    // What was there before the window and is not read in it stays.
+    // Values live before the window and not read in it stay.
     let mut fixed = timeline.alive[window.start] + own.workspace + problem.bytes(&own.writes);
     let mut seen = vec![false; problem.values.len()];
     for moment in window.clone() {
@@ -77,7 +81,7 @@ pub(super) fn cut(timeline: &Timeline<'_>, at: usize, window: &Range<usize>, lef
         if over == Some(write) || value.kept || value.readers.iter().any(lives) {
             continue;
         }
-        // It is saved if all other readers are in front.
+        // Its bytes are saved if all other readers are in front.
         over = Some(write);
         fixed -= value.bytes;
         join(&mut network, &sides, SOURCE, problem, *read, k);
@@ -95,7 +99,8 @@ pub(super) fn cut(timeline: &Timeline<'_>, at: usize, window: &Range<usize>, lef
     Some(Cut { load, ways: network.cuts().each_ref().map(front) })
 }
 
-/// Edges for a value that is paid for unless all that read it, but for step `k`, are on the side of the one that makes it.
+/// Adds edges for a value whose bytes count unless all its readers except step `k` are on the
+/// side of `from`.
 fn join(network: &mut Network, sides: &Sides<'_>, from: usize, problem: &Problem, v: usize, k: usize) {
     let value = &problem.values[v];
     let mut readers = value.readers.iter().filter(|r| **r != k).filter_map(|r| match sides.of(*r) {
@@ -120,12 +125,13 @@ fn join(network: &mut Network, sides: &Sides<'_>, from: usize, problem: &Problem
 struct Sides<'a> {
     timeline: &'a Timeline<'a>,
     window: &'a Range<usize>,
-    /// For each moment of the window.
+    /// The side of each moment's step in the window.
     sides: Vec<Side>,
 }
 
 impl<'a> Sides<'a> {
-    /// What the step at a moment waits for is in front, it and what waits for it behind; others get nodes.
+    /// Predecessors of the step at a moment are in front; the step and its successors are behind;
+    /// others get nodes.
     fn new(
         timeline: &'a Timeline<'a>,
         at: usize,

@@ -1,12 +1,13 @@
-//! The least cut of a network, by the greatest flow through it.
+//! The minimum cut of a network, by maximum flow.
 //!
-//! Dinic, *Algorithm for solution of a problem of maximum flow in networks with power estimation*, Soviet Mathematics Doklady 11, 1970.
+//! Dinic, *Algorithm for solution of a problem of maximum flow in networks with power
+//! estimation*, Soviet Mathematics Doklady 11, 1970.
 
-/// Capacity of an edge that no least cut has. Networks here carry less.
+/// Capacity of an edge that no minimum cut has. The total flow of networks here is less.
 pub(super) const UNBOUNDED: u64 = 1 << 62;
-/// The node that flow comes from.
+/// The source node.
 pub(super) const SOURCE: usize = 0;
-/// The node that it goes to.
+/// The sink node.
 pub(super) const SINK: usize = 1;
 
 const NONE: u32 = u32::MAX;
@@ -15,21 +16,21 @@ struct Edge {
     to: u32,
     /// The next edge of the same node.
     next: u32,
-    /// What may still flow.
+    /// The residual capacity.
     capacity: u64,
 }
 
-/// A network of nodes and edges. Edge 2n + 1 goes against edge 2n.
+/// A network of nodes and edges. Edge 2n + 1 is the reverse of edge 2n.
 pub(super) struct Network {
     /// The first edge of each node.
     first: Vec<u32>,
     edges: Vec<Edge>,
-    /// How far from the source each node is, in edges that are not full.
+    /// Distance of each node from the source in edges with residual capacity.
     level: Vec<u32>,
 }
 
 impl Network {
-    /// A source and a sink.
+    /// A network of a source and a sink.
     pub fn new() -> Network {
         Network { first: vec![NONE; 2], edges: Vec::new(), level: Vec::new() }
     }
@@ -46,12 +47,12 @@ impl Network {
         }
     }
 
-    /// Nodes and edges.
+    /// Number of nodes and edges.
     pub fn size(&self) -> usize {
         self.first.len() + self.edges.len()
     }
 
-    /// The greatest flow; none if the effort does not suffice.
+    /// The maximum flow. None if the effort does not suffice.
     pub fn flow(&mut self, left: &mut u64) -> Option<u64> {
         let mut flow = 0;
         let mut path: Vec<u32> = Vec::new();
@@ -76,7 +77,7 @@ impl Network {
                     node = self.edges[path[cut] as usize ^ 1].to as usize;
                     path.truncate(cut);
                 } else if next[node] == NONE {
-                    // A dead end: back.
+                    // A dead end: backtrack.
                     let Some(e) = path.pop() else { break };
                     node = self.edges[e as usize ^ 1].to as usize;
                     next[node] = self.edges[next[node] as usize].next;
@@ -94,14 +95,15 @@ impl Network {
         Some(flow)
     }
 
-    /// Finds the levels; whether the sink has one.
+    /// Computes the levels. True if the sink has one.
     fn reaches_sink(&mut self, left: &mut u64) -> bool {
         *left = left.saturating_sub(self.size() as u64);
         self.level = self.flood(SOURCE, |edge| self.edges[edge].capacity > 0);
         self.level[SINK] != NONE
     }
 
-    /// How far each node is from one, over edges that may be used; `NONE` if it cannot be reached.
+    /// Breadth-first distance of each node from `from` over edges that are `open`; `NONE` if it
+    /// cannot be reached.
     fn flood(&self, from: usize, open: impl Fn(usize) -> bool) -> Vec<u32> {
         let mut level = vec![NONE; self.first.len()];
         level[from] = 0;
@@ -122,7 +124,8 @@ impl Network {
         level
     }
 
-    /// Of the least cuts, once the flow is the greatest, the nodes on the source's side: of the cut that is nearest to the source, and of that nearest to the sink.
+    /// The source sides of two minimum cuts, given a maximum flow: of the cut closest to the
+    /// source, and of the one closest to the sink.
     pub fn cuts(&self) -> [Vec<bool>; 2] {
         let near = self.flood(SOURCE, |edge| self.edges[edge].capacity > 0);
         let far = self.flood(SINK, |edge| self.edges[edge ^ 1].capacity > 0);

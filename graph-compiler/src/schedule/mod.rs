@@ -1,18 +1,24 @@
-//! In which order kernels run.
+//! Scheduling: the order in which kernels run.
 //!
-//! Any topological order computes the same bits; they differ in what must be in memory at one time, their *load*. An order is wanted whose greatest load, the
-//! *peak*, is least, which is hard in general, so:
+//! Every topological order computes the same bits. Orders differ in their *load*, the bytes in
+//! memory at each moment. The aim is an order whose greatest load, the *peak*, is least. This is
+//! hard in general, so:
 //!
-//! 1. **Rules** (`ready`). List scheduling forward and, from the end, backward: of the kernels that are ready as given, whatever frees memory first, or what
-//!    changes the load least. As long as no other has a lower peak, it is the order given, which for a training step is forward, then backward, but for what frees memory:
-//!    so parameters are updated as soon as their gradients are there.
-//! 2. **Search** (`search`). The best of these is improved where its load is greatest. The least that can be in memory while a kernel runs is a least cut of the graph (`cut`); so
-//!    it is known which kernels are better moved across that moment, and often that no order is better.
+//! 1. **Rules** (`ready`). List scheduling forward, and backward from the end. Three rules choose
+//!    among the ready kernels: the given order, kernels that free memory first, and least growth
+//!    of the load. Unless another order has a lower peak, the result is the given order with
+//!    kernels that free memory first. For a training step this is forward, then backward, with
+//!    each parameter updated as soon as its gradient is computed.
+//! 2. **Search** (`search`). The best of these orders is improved at its greatest load. The least
+//!    memory while a kernel runs is a minimum cut of the graph (`cut`). The cut tells which
+//!    kernels to move across that moment, and often proves that no order is better.
 //!
-//! The load of a moment is counted as memory will be: results that take over a dying operand's bytes take none, and workspace does.
+//! The load counts memory as the plan will use it: results that take a dying operand's bytes add
+//! none, and workspace counts.
 //!
-//! **Donated state.** The new value of a state variable can be written over the old one only if nobody reads the old one
-//! afterwards. So readers of the old value come before the kernel that makes the new one, wherever that makes no cycle.
+//! **Donated state.** The new value of a state variable can overwrite the old one only if no
+//! kernel reads the old one afterwards. So readers of the old value come before the kernel that
+//! computes the new one, wherever that makes no cycle.
 
 mod cut;
 mod flow;
@@ -27,22 +33,23 @@ use search::{Found, search};
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 
-/// Which kernel has to wait for which.
+/// The dependencies between kernels.
 struct Dependencies {
-    /// Kernels that wait for each kernel; one that waits for several reasons is there as often.
+    /// The kernels that depend on each kernel, once per dependency.
     successors: Vec<Vec<usize>>,
-    /// For how many reasons each kernel waits.
+    /// Number of dependencies of each kernel.
     waits: Vec<usize>,
 }
 
-/// What kernels take of the arena.
+/// The bytes of the arena that kernels need.
 pub struct Costs<'a> {
-    /// Bytes of each buffer: 0 for those that live elsewhere.
+    /// Bytes of each buffer: 0 for those outside the arena.
     pub bytes: &'a IdVec<BufferId, u64>,
     /// Bytes that each kernel needs besides its buffers while it runs.
     pub workspace: &'a [u64],
-    /// For each kernel its results with the operands that they may be written over, of as many bytes; by results, and for each the operand to be tried first
-    /// comes first. The product of a joined pair is an operand here.
+    /// For each kernel its results with operands of the same size that they may overwrite. Sorted
+    /// by result, and for each result by preference. The product of a joined pair counts as an
+    /// operand here.
     pub in_place: &'a [Vec<(BufferId, BufferId)>],
 }
 
@@ -75,7 +82,7 @@ impl Dependencies {
             .into_iter()
             .filter_map(|(before, after)| Some((writer[after]?, before)))
             .collect();
-        // Waits that agree with the given order make no cycle among themselves.
+        // Dependencies that agree with the given order make no cycle among themselves.
         for (writer, before) in &donated {
             for reader in readers[*before].iter().filter(|r| *r < writer) {
                 all.add(*reader, *writer);
@@ -111,7 +118,7 @@ impl Dependencies {
     }
 }
 
-/// State variables whose new value is another buffer than the old one: (old, new).
+/// State variables whose new value is a different buffer: (old, new).
 fn donations(kernels: &Kernels) -> Vec<(BufferId, BufferId)> {
     let states = kernels.inputs.iter().filter(|(input, _)| input.role == InputRole::State);
     let old: std::collections::BTreeMap<&str, BufferId> =

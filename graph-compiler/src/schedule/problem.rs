@@ -1,39 +1,41 @@
-//! What is ordered: steps that make and read values.
+//! The scheduling problem: steps that write and read values.
 //!
-//! Only values that take bytes of the arena are here. Which of them are inputs of a call or constants of a nest no longer matters.
+//! It contains only values that take bytes of the arena. Inputs of calls and constants of nests
+//! are not distinguished.
 
 use super::{Costs, Dependencies};
 use crate::kernels::{BufferId, Kernels};
 use std::collections::BTreeSet;
 use wengert_core::id::IdVec;
 
-/// A value of the arena. A step makes it, and it is in memory until its last reader is done.
+/// A value of the arena. One step writes it, and it is live until its last reader is done.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Value {
     pub bytes: u64,
     pub writer: usize,
     pub readers: Vec<usize>,
-    /// It is in memory until the end.
+    /// It is live until the end.
     pub kept: bool,
 }
 
 /// A kernel.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Step {
-    /// Values read, each once, in the order of their numbers.
+    /// Values read, without duplicates, in ascending order.
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
     /// Bytes besides its values while it runs.
     pub workspace: u64,
-    /// Results with an operand whose bytes they may take over if it dies here; by results, and of each the operand to be tried first comes first.
+    /// Results with an operand whose bytes they may take if it dies here. Sorted by result, and
+    /// for each result by preference.
     pub in_place: Vec<(usize, usize)>,
-    /// Steps that it waits for, each once.
+    /// Steps that it depends on, without duplicates.
     pub before: Vec<usize>,
-    /// Steps that wait for it, each once.
+    /// Steps that depend on it, without duplicates.
     pub after: Vec<usize>,
 }
 
-/// Steps, numbered as they are given, and their values.
+/// Steps in the given order, and their values.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Problem {
     pub steps: Vec<Step>,
@@ -43,7 +45,8 @@ pub(super) struct Problem {
 impl Problem {
     pub fn new(kernels: &Kernels, costs: &Costs<'_>, dependencies: &Dependencies) -> Problem {
         let mut problem = Problem::default();
-        // Some functions have more bytes than there are numbers, which is not said before their slots are known; no sum here passes 2^61.
+        // Clamps sizes so that no sum exceeds 2^61. Functions with more bytes are rejected later,
+        // when their slots are known.
         let most = (1u64 << 61) / (kernels.buffers.len() + kernels.kernels.len() + 1) as u64;
         let mut value: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
         for (k, kernel) in kernels.kernels.iter().enumerate() {
@@ -85,7 +88,7 @@ impl Problem {
         problem
     }
 
-    /// Bytes of some values.
+    /// Total bytes of some values.
     pub fn bytes(&self, values: &[usize]) -> u64 {
         values.iter().map(|v| self.values[*v].bytes).sum()
     }

@@ -1,28 +1,32 @@
-//! List scheduling: of the steps that are ready, always the one with the least key.
+//! List scheduling: takes the ready step of the least key, again and again.
 //!
-//! It goes forward, and a step is ready when all that it waits for are done; or from the end backward, and a step is ready when all that wait for it
-//! have their places. Backward, the load grows by what a step reads and is not there yet, and shrinks by what it makes. So what is early as of itself, as
-//! the gradient of a weight that nobody waits for, is late there.
+//! Forward, a step is ready when all steps that it depends on are placed. Backward from the end,
+//! a step is ready when all steps that depend on it are placed. Backward, a step adds to the load
+//! the operands that are not live yet, and subtracts its results. So a step that forward
+//! scheduling places early, such as a weight gradient without a consumer, is placed late.
 
 use super::problem::Problem;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// How ready steps are compared.
+/// The comparison of ready steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
     /// In the given order.
     AsGiven,
-    /// First those that free at least what they take, the greatest gain first, or take next to nothing; then in the given order.
+    /// Steps that shrink the load or grow it by next to nothing come first, by growth. Then the
+    /// given order.
     FreeFirst,
-    /// By what the load grows.
+    /// By growth of the load.
     LeastGrowth,
 }
 
-/// So small a part of the largest value is all that steps take together that each take next to nothing. What waits for a number of an optimiser is not to wait for the number's turn.
+/// All steps that grow the load by next to nothing may together grow it by this part of the
+/// largest value. Such a step is not delayed, since steps that depend on an optimiser's scalar
+/// would be delayed with it.
 const SMALL_PART: u64 = 64;
 
-/// What a rule looks at of a step, of what the load grows by it.
+/// The key of a step under a rule, as a function of its growth of the load.
 fn key(problem: &Problem, rule: Rule) -> impl Fn(i128) -> i128 + use<> {
     let largest = problem.values.iter().map(|v| v.bytes).max().unwrap_or(0);
     let nothing = largest / SMALL_PART / problem.steps.len().max(1) as u64;
@@ -33,15 +37,15 @@ fn key(problem: &Problem, rule: Rule) -> impl Fn(i128) -> i128 + use<> {
     }
 }
 
-/// The order that a rule gives forward.
+/// The forward order of a rule.
 pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
     let (steps, values) = (&problem.steps, &problem.values);
     let growth = key(problem, rule);
     let bytes = |v: usize| i128::from(values[v].bytes);
-    // Readers to come, the end of the function among them.
+    // Number of remaining readers. The end of the function counts as one.
     let mut readers: Vec<usize> = values.iter().map(|v| v.readers.len() + usize::from(v.kept)).collect();
     let grows = |step: &super::problem::Step| {
-        // What nobody reads is free again at once.
+        // A value without readers is freed at once.
         let stays: i128 = step.writes.iter().filter(|w| readers[**w] > 0).map(|w| bytes(*w)).sum();
         stays - step.reads.iter().filter(|r| readers[**r] == 1).map(|r| bytes(*r)).sum::<i128>()
     };
@@ -59,7 +63,7 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
             if readers[*read] != 1 {
                 continue;
             }
-            // The last reader will free it, unless that is the end of the function.
+            // The last reader frees it, unless that is the end of the function.
             let Some(last) = values[*read].readers.iter().copied().find(|r| !done[*r]) else { continue };
             let waiting = ready.remove(&(growth(grows[last]), last));
             grows[last] -= bytes(*read);
@@ -78,7 +82,7 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
     order
 }
 
-/// The order that a rule gives backward.
+/// The backward order of a rule.
 pub(super) fn backward(problem: &Problem, rule: Rule) -> Vec<usize> {
     let (steps, values) = (&problem.steps, &problem.values);
     let growth = key(problem, rule);

@@ -1,8 +1,8 @@
-//! Problems for tests, and what their orders take by definition.
+//! Problems for tests, and the load of their orders by definition.
 
 use super::problem::{Problem, Step, Value};
 
-/// Numbers that look like chance: each call gives one below its argument.
+/// A pseudo-random generator: each call returns a number below its argument.
 pub(super) fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |n| {
@@ -14,7 +14,7 @@ pub(super) fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 impl Problem {
-    /// Says that `then` waits for `first`.
+    /// Adds the dependency of `then` on `first`.
     pub fn wait(&mut self, first: usize, then: usize) {
         if !self.steps[then].before.contains(&first) {
             self.steps[then].before.push(first);
@@ -22,7 +22,7 @@ impl Problem {
         }
     }
 
-    /// Adds a step with results of so many bytes; the results.
+    /// Adds a step with results of the given bytes. Returns the results.
     pub fn step(&mut self, reads: &[usize], results: &[u64]) -> Vec<usize> {
         let k = self.steps.len();
         self.steps.push(Step { reads: reads.to_vec(), ..Step::default() });
@@ -37,7 +37,7 @@ impl Problem {
         self.steps[k].writes.clone()
     }
 
-    /// Whether each step comes once, behind all that it waits for.
+    /// Whether each step occurs once, after all steps that it depends on.
     pub fn allows(&self, order: &[usize]) -> bool {
         let mut moment = vec![None; self.steps.len()];
         order.iter().enumerate().for_each(|(m, k)| moment[*k] = Some(m));
@@ -45,7 +45,7 @@ impl Problem {
         order.len() == self.steps.len() && (0..order.len()).all(|k| moment[k].is_some() && waits(k))
     }
 
-    /// The load of step `k` if exactly the steps for which `done` is true have run.
+    /// The load of step `k` if exactly the steps that satisfy `done` have run.
     pub fn load(&self, k: usize, done: impl Fn(usize) -> bool) -> u64 {
         let is_there = |v: &Value| done(v.writer) && (v.kept || v.readers.iter().any(|r| !done(*r)));
         let dies = |v: &Value| !v.kept && v.readers.iter().all(|r| done(*r) || *r == k);
@@ -73,7 +73,7 @@ impl Problem {
         loads.max().unwrap_or(0)
     }
 
-    /// The least peak of all orders, from set of steps to set of steps.
+    /// The least peak of all orders, by dynamic programming over sets of steps.
     pub fn least_peak(&self) -> u64 {
         let count = self.steps.len();
         let mut least = vec![None; 1 << count];
@@ -91,7 +91,7 @@ impl Problem {
     }
 }
 
-/// Steps that read some of the values before them, with everything that a problem can have.
+/// Random steps that read some of the values before them, with every feature of a problem.
 pub(super) fn random(seed: u64, count: usize) -> Problem {
     let mut random = numbers(seed);
     let mut p = Problem::default();

@@ -1,10 +1,14 @@
-//! A search for a lower peak, from one order to the next.
+//! Search for a lower peak by local moves.
 //!
-//! Where the load is greatest, the least cut says which steps would best have come before that moment and which after it. Those that are on the wrong side are moved there, all others keep
-//! their order; then each that was moved settles where it raises the load least. If that is another peak elsewhere, it goes on from there a few times, though nothing may be gained yet.
+//! At the greatest load, the minimum cut says which steps are best before that moment and which
+//! after it. Steps on the wrong side are moved across; all others keep their order. Then each
+//! moved step settles where the load grows least. If this creates a peak elsewhere, the search
+//! continues from there for a few moves, even without a gain.
 //!
-//! It ends when the peak is that of a step whose least cut is no lower, and then there is no better order; or when the effort is spent. Where it gets to depends on where it begins,
-//! so it begins with the order of each rule in turn. Effort is counted in things looked at, so the same function is always ordered in the same way.
+//! It ends when the minimum cut at the peak's step is no lower than the peak, which proves that
+//! no order is better, or when the effort is spent. The result depends on the start, so the
+//! search starts from each rule's order in turn. Effort counts inspected items, so a function is
+//! always ordered in the same way.
 
 use super::cut::cut;
 use super::problem::Problem;
@@ -12,30 +16,33 @@ use super::ready::{Rule, backward, forward};
 use super::timeline::Timeline;
 use std::ops::Range;
 
-/// Moments before and behind a peak whose steps may be moved.
+/// Moments before and after a peak whose steps may be moved.
 const REACH: usize = 1000;
-/// Moves in a row that gain nothing.
+/// Consecutive moves without a gain.
 const PATIENCE: usize = 4;
 
-/// What a search may look at: some 15 milliseconds for a thousand kernels, and no more than 25 for any number, so that compiling grows as the program does.
+/// The effort of a search: some 15 milliseconds for a thousand kernels, and at most 25 for any
+/// number, so that compile time stays linear.
 fn effort(steps: usize) -> u64 {
     (4000 * steps as u64).min(6_000_000)
 }
 
-/// What was found.
+/// The result of a search.
 pub(super) struct Found {
     pub peak: u64,
     pub order: Vec<usize>,
-    /// No order is better.
+    /// True if no order is better.
     pub proven: bool,
 }
 
-/// Peaks that are as good as one: what a few numbers add that are made early so that nothing waits for them is not worth another order.
+/// The greatest peak that counts as equal to `peak`. A few small values that are computed early,
+/// so that no step waits for them, do not justify another order.
 fn about(peak: u64) -> u64 {
     peak + peak / 512
 }
 
-/// The orders that rules give, with their peaks: the best first, and of those that are about the best the one of the rule that comes first.
+/// The orders of all rules with their peaks, the best first. Orders of about the least peak keep
+/// the order of the rules.
 pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
     let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
     let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
@@ -48,12 +55,12 @@ pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
     orders
 }
 
-/// The best order that is found.
+/// The best order found.
 pub(super) fn search(problem: &Problem) -> Found {
     let mut left = effort(problem.steps.len());
     let mut best: Option<Found> = None;
     for (_, order) in by_rules(problem) {
-        // Each may spend half of what the ones before it have left.
+        // Each start may spend half of the effort left by those before it.
         let mut share = left / 2;
         left -= share;
         let mut timeline = Timeline::new(problem, order);
@@ -70,7 +77,8 @@ pub(super) fn search(problem: &Problem) -> Found {
     best.expect("there is at least one rule")
 }
 
-/// Looks for a better order, until the effort is spent; it is never worse. True if no order is better.
+/// Searches for a better order until the effort is spent; the result is never worse. True if no
+/// order is better.
 fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
     let count = timeline.order.len();
     let mut best = (timeline.worth(), timeline.order.clone());
@@ -88,7 +96,7 @@ fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
         let [fewest, most] = &cut.ways;
         let ways = [Some(fewest), Some(most).filter(|most| *most != fewest)];
         let tried = ways.into_iter().flatten().filter_map(|way| attempt(timeline, at, &window, way, left));
-        // The first of equals.
+        // The first of equal orders.
         let Some((worth, order)) = tried.min_by_key(|(worth, _)| *worth) else { break };
         timeline.order[window.clone()].copy_from_slice(&order);
         *left = left.saturating_sub(timeline.lay_out(window.start, window.end));
@@ -106,7 +114,8 @@ fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
     proven
 }
 
-/// The window's steps on the sides of a cut that they belong to, and what the order is worth then. The timeline is as before.
+/// Moves the window's steps to their sides of a cut. Returns the order and its worth; the
+/// timeline is unchanged.
 fn attempt(
     timeline: &mut Timeline<'_>,
     at: usize,
@@ -128,7 +137,8 @@ fn attempt(
     let order: Vec<usize> = of(true).chain([k]).chain(of(false)).collect();
     timeline.order[window.clone()].copy_from_slice(&order);
     *left = left.saturating_sub(timeline.lay_out(window.start, window.end));
-    // The last first of those that go later, the first first of those that go earlier: so they make room for each other.
+    // Steps moved later settle from the last to the first, steps moved earlier from the first to
+    // the last: so they make room for each other.
     for step in moved.iter().rev() {
         if timeline.moment[*step] > timeline.moment[k] {
             timeline.settle(*step, timeline.moment[k] + 1, window.end, left);

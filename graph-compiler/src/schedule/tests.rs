@@ -8,7 +8,7 @@ use super::timeline::Timeline;
 use super::*;
 use crate::samples::Sample;
 
-/// Bytes of all buffers but inputs.
+/// Bytes of all buffers except inputs.
 fn bytes(s: &Sample) -> IdVec<BufferId, u64> {
     let mut bytes: IdVec<BufferId, u64> =
         s.0.buffers.iter().map(|(_, b)| b.ty.bytes().unwrap() as u64).collect();
@@ -16,7 +16,7 @@ fn bytes(s: &Sample) -> IdVec<BufferId, u64> {
     bytes
 }
 
-/// The order of the kernels of a sample, and the peaks of the given one and of this.
+/// The order of a sample's kernels, and the peaks of the given order and of this one.
 fn ordered(s: &Sample) -> (Vec<usize>, [u64; 2]) {
     let count = s.0.kernels.len();
     let (bytes, workspace, in_place) = (bytes(s), vec![0; count], vec![Vec::new(); count]);
@@ -42,7 +42,7 @@ fn is_topological(s: &Sample, order: &[usize]) -> bool {
 
 #[test]
 fn what_frees_comes_early() {
-    // Ten wide values, each reduced to a narrow one right away, or all at once.
+    // Ten wide values, each reduced to a narrow one directly, or all at once.
     let mut s = Sample::new();
     let x = s.input("x", InputRole::Input, 1000);
     let wide: Vec<BufferId> = (0..10).map(|_| s.reversed(x)).collect();
@@ -77,7 +77,8 @@ fn old_state_is_read_before_it_is_replaced_unless_that_is_a_circle() {
     let new_b = s.sum(&[a, b]);
     s.output("a", OutputRole::State, new_a);
     s.output("b", OutputRole::State, new_b);
-    // Each new value reads both old ones: one of the two waits for the other, not both.
+    // Each new value reads both old ones. One writer waits for the other; both waiting would be a
+    // cycle.
     let dependencies = Dependencies::new(&s.0);
     assert_eq!(dependencies.waits, [0, 1]);
     assert!(is_topological(&s, &ordered(&s).0));
@@ -97,17 +98,18 @@ fn gradients_never_all_live_at_once() {
         gradients.push(p.step(&[activations[n], cotangent], &[4000])[0]);
         cotangent = p.step(&[activations[n], cotangent], &[1000])[0];
     }
-    // An optimiser's number and all updates are at the end of a program.
+    // An optimiser's scalar and all updates are at the end of a program.
     let number = p.step(&[], &[1])[0];
     gradients.iter().for_each(|gradient| drop(p.step(&[*gradient, number], &[])));
     let given: Vec<usize> = (0..p.steps.len()).collect();
     let (_, order, _) = improved(&p);
-    // All activations, the last cotangent and a gradient, but for the activation that is no longer needed.
+    // All activations except the dead one, the last cotangent and a gradient, and the scalar.
     let least = 1 + 1000 * LAYERS as u64 + 1000 + 4000;
     assert_eq!([p.peak(&given), p.peak(&order)], [4000 * LAYERS as u64 + 3000, least]);
 }
 
-/// The least peak of the rules, and the order that the search makes of theirs; whether no order is better.
+/// The least peak of the rules, the order that the search finds, and whether that is proven
+/// optimal.
 fn improved(problem: &Problem) -> (u64, Vec<usize>, bool) {
     let before = by_rules(problem).iter().map(|(peak, _)| *peak).min().unwrap();
     let Found { peak, order, proven } = search(problem);
@@ -160,7 +162,7 @@ fn a_least_cut_is_the_least_load() {
         let timeline = Timeline::new(&problem, (0..count).collect());
         for k in 0..count {
             let cut = cut(&timeline, k, &(0..count), &mut u64::MAX.clone()).unwrap();
-            // All sets that may go before the step.
+            // All sets of steps that may precede the step.
             let closed = |set: &usize| {
                 let of = |k: usize| problem.steps[k].before.iter().all(|b| set >> b & 1 == 1);
                 set >> k & 1 == 0 && of(k) && (0..count).all(|s| set >> s & 1 == 0 || of(s))
@@ -168,7 +170,8 @@ fn a_least_cut_is_the_least_load() {
             let loads = (0..1usize << count).filter(closed).map(|set| problem.load(k, |s| set >> s & 1 == 1));
             let least = loads.min().unwrap();
             assert!(cut.load <= least, "seed {seed}, step {k}: {} of {least}", cut.load);
-            // More than one result or operand may be in place in more than one way, of which the cut assumes the best.
+            // With several results or operands in place there are several matchings. The cut
+            // assumes the best one.
             if problem.steps[k].in_place.len() < 2 {
                 assert_eq!(cut.load, least, "seed {seed}, step {k}");
                 for way in &cut.ways {

@@ -1,25 +1,28 @@
-//! An order with its loads, moment by moment.
+//! An order with the load of each moment.
 //!
-//! Two steps that follow one another and do not wait for each other may change places, and nothing but the loads of these two moments changes: what is in
-//! memory before and behind them is the same. Every smaller move is made of such exchanges, so its price is known exactly on the way.
+//! Two consecutive steps may be exchanged if the later does not depend on the earlier. This
+//! changes only the loads of these two moments: the live sets before and after both stay the
+//! same. Every longer move is a sequence of such exchanges, so its effect is known exactly at
+//! each place on the way.
 
 use super::problem::Problem;
 
-/// An order, laid out.
+/// An order with its loads.
 pub(super) struct Timeline<'a> {
     pub problem: &'a Problem,
     pub order: Vec<usize>,
     /// The moment of each step.
     pub moment: Vec<usize>,
-    /// The moment at which each value is used last; of those that are kept, none.
+    /// The moment of each value's last use; `usize::MAX` for values that are kept.
     last: Vec<usize>,
-    /// Bytes that live on from the moment before.
+    /// Bytes that stay live after the moment before.
     pub alive: Vec<u64>,
     /// Bytes in memory while the step of a moment runs.
     pub loads: Vec<u64>,
 }
 
-/// Operands that one step's results take over at the most. What is beyond is counted twice; no kernel has as many.
+/// Most operands whose bytes the results of one step take. Further ones are counted twice; no
+/// kernel has as many.
 const TAKEN: usize = 8;
 
 impl<'a> Timeline<'a> {
@@ -37,7 +40,8 @@ impl<'a> Timeline<'a> {
         all
     }
 
-    /// Accounts for another order of the moments from `from` to `to`. What it takes.
+    /// Recomputes the loads after the order of the moments `from..to` changed. Returns the
+    /// effort.
     pub fn lay_out(&mut self, from: usize, to: usize) -> u64 {
         let problem = self.problem;
         let mut looked_at = 0;
@@ -45,7 +49,7 @@ impl<'a> Timeline<'a> {
             let k = self.order[moment];
             self.moment[k] = moment;
             for v in problem.steps[k].reads.iter().chain(&problem.steps[k].writes) {
-                // What is read behind them is so still.
+                // A last use behind `to` stays.
                 if self.last[*v] < to {
                     self.last[*v] = moment;
                 }
@@ -56,7 +60,7 @@ impl<'a> Timeline<'a> {
         looked_at
     }
 
-    /// The load of a moment, and what lives on.
+    /// Computes the load of a moment, and the bytes live after it.
     fn weigh(&mut self, moment: usize) {
         let problem = self.problem;
         let step = &problem.steps[self.order[moment]];
@@ -76,7 +80,7 @@ impl<'a> Timeline<'a> {
         self.alive[moment + 1] = all - dead;
     }
 
-    /// Exchanges the steps of a moment and the next, of which the later does not wait for the earlier.
+    /// Exchanges the steps of a moment and the next. The later must not depend on the earlier.
     fn exchange(&mut self, moment: usize, left: &mut u64) {
         let problem = self.problem;
         let (a, b) = (self.order[moment], self.order[moment + 1]);
@@ -104,14 +108,15 @@ impl<'a> Timeline<'a> {
         (to..from).rev().for_each(|moment| self.exchange(moment, left));
     }
 
-    /// Moves a step to where the greatest load of the moments from `from` to `to`, of which its own is one, is least; it stays if that is no less than now.
+    /// Moves a step within the moments `from..to`, which contain its own, to where their greatest
+    /// load is least. It stays if that is no improvement.
     pub fn settle(&mut self, k: usize, from: usize, to: usize, left: &mut u64) {
         let step = &self.problem.steps[k];
         let at = self.moment[k];
         let waits = step.before.iter().map(|b| self.moment[*b] + 1).max().unwrap_or(0);
         let awaited = step.after.iter().map(|a| self.moment[*a]).min().unwrap_or(usize::MAX);
         let (from, to) = (from.max(waits), to.min(awaited));
-        // The greatest loads as they are, before and behind each moment.
+        // The current greatest loads up to each earlier moment, and from each later moment on.
         let greatest = |greatest: &mut u64, load: &u64| {
             *greatest = (*greatest).max(*load);
             Some(*greatest)
@@ -145,7 +150,7 @@ impl<'a> Timeline<'a> {
         self.shift(now, best.1, left);
     }
 
-    /// The greatest load, and at how many moments it is: less is better.
+    /// The greatest load and the number of moments that have it. Less is better.
     pub fn worth(&self) -> (u64, usize) {
         let peak = self.loads.iter().copied().max().unwrap_or(0);
         (peak, self.loads.iter().filter(|load| **load == peak).count())

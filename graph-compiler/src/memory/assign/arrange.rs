@@ -1,4 +1,5 @@
-//! The way of plans: what takes little time, until the max load is reached or the effort is spent. Most of it is for [`sides`], which is best at training steps.
+//! The assignment for plans: fast methods, until the max load is reached or the effort is spent.
+//! [`sides`] gets most of the effort, since it is best at training steps.
 
 use super::bound::max_load;
 use super::bundle::Bundled;
@@ -9,10 +10,12 @@ use super::{levels, sides, sweep};
 
 /// Ways of bundling.
 const WAYS: u64 = 2;
-/// Nodes and neighbours of an order that take as long as a unit of effort.
+/// Nodes and neighbours inspected by an order per unit of effort.
 const NODES: u64 = 5;
 
-/// Places every buffer, beginning with the first order of [`greedy`]; with `effort`, of which a million take some 50 milliseconds, other ways follow.
+/// Places every buffer. Begins with the first order of [`greedy`], or with a sweep if the problem
+/// is large. With `effort`, of which a million units take some 50 milliseconds, other methods
+/// follow.
 ///
 /// Buffers with fixed offsets must not overlap each other.
 pub fn arrange(problem: &Problem, effort: u64) -> Solution {
@@ -70,11 +73,11 @@ impl Best {
     }
 }
 
-/// A solution of bundles at the bound, if they are few enough.
+/// A solution of bundles at the bound, if there are few enough bundles.
 fn searched(problem: &Problem, bundled: &Bundled, bound: u64, effort: u64) -> Option<Solution> {
     let count = bundled.problem.buffers.len();
     let mut states = effort / (1 + count as u64);
-    // Each of them takes a state at least.
+    // Each bundle takes at least one state.
     if states < 2 * count as u64 {
         return None;
     }

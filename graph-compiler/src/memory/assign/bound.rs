@@ -1,8 +1,9 @@
-//! What no solution can be below.
+//! Lower bounds of the height.
 
 use super::problem::Problem;
 
-/// The max load: the greatest sum of the sizes of buffers that live at one moment, or, if that is more, the end of one whose offset is fixed.
+/// The max load: the greatest total size of the buffers live at one moment. If a buffer with a
+/// fixed offset ends above that, its end.
 pub fn max_load(problem: &Problem) -> u64 {
     let loads = load(problem).into_iter().map(|(_, load)| load);
     let fixed = problem.buffers.iter().filter_map(|b| b.fixed?.checked_add(b.size));

@@ -1,55 +1,64 @@
-//! Bundles: buffers that are placed as if they were one.
+//! Bundles: buffers that are placed as one.
 //!
-//! Two buffers of one lifespan may lie one on the other, and two of one size, of which one is born as the other dies, in the same bytes. Either pair is a buffer like others, and
-//! may be one of a pair itself. So are the rectangles that Wang builds of what is to be cut (*Two algorithms for constrained two-dimensional cutting stock problems*, 1983).
+//! Two buffers of one live range may be stacked. Two buffers of one size, of which one is born
+//! when the other dies, may be chained in the same bytes. Either pair acts as one buffer, and may
+//! be part of another pair. Wang builds the rectangles of a cutting problem in the same way (*Two
+//! algorithms for constrained two-dimensional cutting stock problems*, 1983).
 //!
-//! What was one piece, and cut from edge to edge, is put together again like this, unless different places were cut at one moment; of most else, fewer buffers are left.
-//! But a solution of bundles is one of the whole, and not the other way round: where bundles have none, nothing is known.
+//! A rectangle that was cut from edge to edge is reassembled by this, unless different places
+//! were cut at one moment. Most other problems become smaller. A solution of the bundles is a
+//! solution of the whole problem, but the converse does not hold: if the bundles have no
+//! solution, the whole problem may still have one.
 
 use super::problem::{Buffer, Problem, Solution};
 use std::cmp::Reverse;
 
-/// Rounds at most, each of which nests bundles by two more; and what all rounds together look at, in buffers for each buffer.
+/// Most rounds, each of which nests bundles by two levels; and the effort of all rounds together,
+/// in buffers visited per buffer.
 const ROUNDS: u64 = 256;
 const EFFORT: u64 = 1 << 31;
-/// Of those who might go together, but might as well not, a round bundles one in so many.
+/// A round bundles one in this many ambiguous groups.
 const DOUBTS: usize = 8;
-/// In parts of 1024, by how much those who follow one another may be off, in ways that take turns.
+/// Relative size difference in parts of 1024 up to which buffers are chained. Ways cycle through
+/// these.
 const TOLERANCES: [u64; 4] = [0, 0, 20, 80];
-/// Those who die or are born at a moment, of which all parts are looked at.
+/// Most deaths or births at a moment for which all subsets are enumerated.
 const PARTS: usize = 8;
 
 /// A problem of bundles.
 pub struct Bundled {
-    /// The bundles as buffers. The load is that of the whole at any moment, or above it, where what is alike follows one another.
+    /// The bundles as buffers. At every moment their load is that of the whole problem, or more
+    /// if buffers of different sizes were chained.
     pub problem: Problem,
-    /// What each stands for.
+    /// The bundle of each buffer of `problem`.
     bundles: Vec<Bundle>,
 }
 
-/// Which of those that might go together.
+/// The candidate groups that are bundled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
-    /// Those that can only have been one, if everything was.
+    /// Forced groups: they were one piece if the problem is a rectangle that was cut.
     Certain,
-    /// Some of the others, too.
+    /// Some of the ambiguous groups.
     Few(u64),
     All,
 }
 
 enum Bundle {
-    /// A buffer of the whole, with its size.
+    /// A buffer of the whole problem, with its size.
     One(usize, u64),
-    /// Each on the one before.
+    /// Each part on top of the one before.
     Stack(Vec<Bundle>),
-    /// One after another in the same bytes.
+    /// Parts one after another in the same bytes.
     Chain(Vec<Bundle>),
 }
 
 impl Bundled {
-    /// Bundles what goes together, until there is nothing more. Fixed offsets stay alone, as do sizes that are no multiples of their alignment.
+    /// Bundles buffers until no more can be bundled. Buffers with fixed offsets stay alone, as do
+    /// those whose size is not a multiple of their alignment.
     ///
-    /// Where it is in doubt what goes together, different ways find different bundles: the first, 0, takes all at once, and the others begin with what is certain.
+    /// Where the grouping is ambiguous, different ways find different bundles. Way 0 takes all
+    /// groups at once. The others take forced groups first.
     pub fn new(problem: &Problem, way: u64) -> Self {
         let bundles = problem.buffers.iter().enumerate().map(|(n, b)| Bundle::One(n, b.size)).collect();
         let mut all = Bundled { problem: problem.clone(), bundles };
@@ -64,7 +73,8 @@ impl Bundled {
             } else {
                 all.chain(Which::Certain);
                 all.stack(Which::Certain);
-                // The doubtful only if nothing is certain, for they may make something so.
+                // Ambiguous groups are taken only if none is forced, since one may make others
+                // forced.
                 for chains in [!(way + round).is_multiple_of(2), (way + round).is_multiple_of(2)] {
                     match () {
                         () if all.bundles.len() < before => {}
@@ -83,7 +93,7 @@ impl Bundled {
         all
     }
 
-    /// The solution of the whole that a solution of the bundles is.
+    /// Converts a solution of the bundles to a solution of the whole problem.
     pub fn unbundled(&self, whole: &Problem, solution: &Solution) -> Solution {
         let mut offsets = vec![0; whole.buffers.len()];
         for (bundle, offset) in self.bundles.iter().zip(&solution.offsets) {
@@ -92,7 +102,7 @@ impl Bundled {
         Solution { offsets, height: solution.height }
     }
 
-    /// Makes one of all that have the same lifespan.
+    /// Stacks all buffers that have the same live range.
     fn stack(&mut self, which: Which) {
         let buffers = &self.problem.buffers;
         let key = |n: usize| (buffers[n].lower, buffers[n].upper, buffers[n].alignment);
@@ -118,7 +128,8 @@ impl Bundled {
         self.bundle(&groups, Bundle::Stack, |first, next| first.size += next.size);
     }
 
-    /// Makes one of those that follow one another at the same size, where no others do.
+    /// Chains buffers of equal size, of which one dies when the other is born, if no third of
+    /// that size is born or dies then.
     fn chain(&mut self, which: Which) {
         let buffers = &self.problem.buffers;
         let cuts = Cuts::new(buffers);
@@ -144,7 +155,8 @@ impl Bundled {
         self.follow(&pairs);
     }
 
-    /// Makes one of those that follow one another at almost the same size, of a few: the larger of either takes bytes that the smaller one does not need.
+    /// Chains some pairs of almost equal size. The larger one may take bytes that the smaller one
+    /// does not need.
     fn chain_alike(&mut self, tolerance: u64) {
         let buffers = &self.problem.buffers;
         let cuts = Cuts::new(buffers);
@@ -177,7 +189,7 @@ impl Bundled {
         self.follow(&alike.into_iter().map(|(_, pair)| pair).collect::<Vec<_>>());
     }
 
-    /// Makes chains of pairs.
+    /// Joins pairs to chains and bundles them.
     fn follow(&mut self, pairs: &[[usize; 2]]) {
         let mut next = vec![None; self.bundles.len()];
         let mut follows = vec![false; self.bundles.len()];
@@ -194,7 +206,7 @@ impl Bundled {
         });
     }
 
-    /// Puts one bundle in the place of the first of each group.
+    /// Replaces the first member of each group with the bundle, and removes the others.
     fn bundle(
         &mut self,
         groups: &[Vec<usize>],
@@ -217,7 +229,8 @@ impl Bundled {
     }
 }
 
-/// A measure by which one is preferred to others; in later ways chance has a say in it (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
+/// A priority for choosing groups. From way 2 on it is random (the last steps of Steele, Lea and
+/// Flood's *SplitMix*, 2014).
 fn thrown(way: u64, n: usize, measure: u64) -> u64 {
     let x = way.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n as u64);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -234,7 +247,7 @@ struct Change {
     n: usize,
 }
 
-/// All changes, in order.
+/// All changes, in order of time.
 struct Cuts(Vec<Change>);
 
 /// The changes at a moment.
@@ -264,7 +277,8 @@ impl Cuts {
 }
 
 impl Cut<'_> {
-    /// True if no part of those who die takes the bytes of a part of those who are born, but all of all: so they lie side by side, if the problem is a piece that was cut.
+    /// True if no proper subset of the deaths has the same total size as a proper subset of the
+    /// births. Then, in a rectangle that was cut, all of them occupy one contiguous piece.
     fn is_one(&self) -> bool {
         let sizes = |births: bool| self.0.iter().filter(move |c| c.is_birth == births).map(|c| c.size);
         let (deaths, births) = (sizes(false).count(), sizes(true).count());
@@ -294,7 +308,7 @@ fn may_be_bundled(buffer: &Buffer) -> bool {
 }
 
 impl Bundle {
-    /// Gives offsets to the buffers it stands for; returns where it ends.
+    /// Assigns offsets to the buffers of the bundle; returns its end.
     fn place(&self, offset: u64, offsets: &mut [u64]) -> u64 {
         match self {
             Bundle::One(n, size) => {
@@ -319,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_from_edge_to_edge_is_one_again() {
-        // Two halves, one of them cut across, and one of these in two moments.
+        // Two halves. One is cut across, and one part of it is cut in time.
         let p = problem(&[(0, 8, 10), (0, 8, 3), (0, 5, 7), (5, 8, 7)]);
         let bundled = Bundled::new(&p, 0);
         assert_eq!(bundled.problem, problem(&[(0, 8, 20)]));
@@ -335,7 +349,8 @@ mod tests {
 
     #[test]
     fn what_is_certain_goes_first() {
-        // Two pieces were cut at 4, at one height each. The upper was cut across before: at the moments of the lower that is in doubt, but not at 9.
+        // A rectangle was cut at time 4, both pieces at one height each, and one upper part again
+        // at 6. The grouping is ambiguous at 4, but not at 9.
         let p = problem(&[(0, 4, 5), (4, 9, 5), (0, 4, 7), (4, 6, 7), (6, 9, 7)]);
         for way in 0..4 {
             assert_eq!(Bundled::new(&p, way).problem, problem(&[(0, 9, 12)]));
@@ -358,7 +373,7 @@ mod tests {
         p.buffers[0].fixed = Some(3);
         p.buffers[1].alignment = 4;
         assert_eq!(Bundled::new(&p, 0).problem, p);
-        // Either of two might follow.
+        // Either of two buffers might follow.
         let p = problem(&[(0, 8, 10), (8, 9, 10), (8, 10, 10)]);
         assert_eq!(Bundled::new(&p, 0).problem, p);
     }

@@ -1,19 +1,21 @@
-//! Heuristics: buffers placed one after another, each into a gap that those already placed leave.
+//! Heuristics: buffers are placed one after another, each into a gap between those already
+//! placed.
 //!
-//! No order is good for every problem, so several are tried, each with both rules for choosing a gap, and the lowest result
-//! is kept. What stands out at the top of it is then placed earlier in further rounds (squeaky wheel), until the
-//! max load is reached or a counted effort is spent; so the result depends on the problem alone.
+//! No order is good for every problem, so several are tried, each with both rules for choosing a
+//! gap, and the lowest result is kept. In further rounds the buffers that end above the max load
+//! are placed earlier (squeaky wheel), until the max load is reached or the effort is spent.
+//! Effort is counted, so the result depends on the problem alone.
 
 use super::bound::max_load;
 use super::problem::{Buffer, Problem, Solution};
 use super::sweep;
 use std::cmp::Reverse;
 
-/// Nodes and neighbours that all placements of a problem together may look at. Where there are many buffers, this may not be enough for
-/// one of them: then what [`sweep`] gives is the solution.
+/// Nodes and neighbours that all placements of a problem together may inspect. With many buffers
+/// this may not suffice for one placement; then the solution of [`sweep`] is used.
 const EFFORT: u64 = 30_000_000;
 
-/// Buffers from which on a sweep comes first.
+/// Above this number of buffers a sweep runs first.
 const MANY: usize = 1000;
 
 /// Rounds without a better result after which the search ends.
@@ -21,7 +23,8 @@ const PATIENCE: usize = 60;
 
 type Key = (Reverse<u128>, Reverse<u64>, u64);
 
-/// Keys by which buffers are placed, least first; for large problems the effort ends after the first of them.
+/// Keys by which buffers are placed, least first. For large problems the effort ends after the
+/// first key.
 const ORDERS: [fn(&Buffer) -> Key; 4] = [
     |b| (Reverse(b.lifespan().into()), Reverse(b.size), b.lower),
     |b| (Reverse(u128::from(b.size) * u128::from(b.lifespan())), Reverse(b.size), b.lower),
@@ -29,19 +32,19 @@ const ORDERS: [fn(&Buffer) -> Key; 4] = [
     |b| (Reverse(u128::from(u64::MAX - b.lower)), Reverse(b.size), b.upper),
 ];
 
-/// Rules that each order is tried with.
+/// The rules tried with each order.
 const FITS: [Fit; 2] = [Fit::Best, Fit::Lowest];
 
-/// Which gap is taken.
+/// The rule for choosing a gap.
 #[derive(Clone, Copy)]
 enum Fit {
-    /// The smallest that is large enough; of equals the lowest.
+    /// The smallest sufficient gap; among equals the lowest.
     Best,
-    /// The lowest that is large enough.
+    /// The lowest sufficient gap.
     Lowest,
 }
 
-/// Places every buffer. The height is not below the max load, and often equals it.
+/// Places every buffer. The height is at least the max load, and often equal to it.
 pub fn solve(problem: &Problem) -> Solution {
     let bound = max_load(problem);
     let swept = is_large(problem).then(|| sweep::solve(problem));
@@ -66,28 +69,30 @@ pub fn solve(problem: &Problem) -> Solution {
     if best.height <= bound { best } else { squeak(problem, &mut ways.placer, best, order, fit, bound) }
 }
 
-/// True if the effort may end before one order is done, since a sweep is another way.
+/// True if the effort may end before one order is complete, since a sweep then gives the
+/// solution.
 pub fn is_large(problem: &Problem) -> bool {
     problem.buffers.len() > MANY && problem.is_plain()
 }
 
-/// The orders one after another, each with both rules.
+/// All orders, each with both rules.
 pub struct Ways<'a> {
     placer: Placer<'a>,
-    /// The order that was taken last.
+    /// The last order tried.
     order: Vec<usize>,
-    /// How many ways were taken.
+    /// Number of ways tried.
     taken: usize,
 }
 
 impl<'a> Ways<'a> {
-    /// None is taken yet.
+    /// No way has been tried yet.
     pub fn new(problem: &'a Problem) -> Self {
         Ways { placer: Placer::new(problem), order: Vec::new(), taken: 0 }
     }
 
-    /// The solution by the next order and rule; nothing if there is none, or if more nodes and neighbours than `effort` have been looked at by all so far. The first is always
-    /// found, unless the problem is [large](is_large).
+    /// The solution of the next order and rule. None if there is no further one, or if all ways
+    /// so far have inspected more than `effort` nodes and neighbours. The first way always gives
+    /// a solution, unless the problem is [large](is_large).
     pub fn next(&mut self, effort: u64) -> Option<Solution> {
         let problem = self.placer.problem;
         let key = ORDERS.get(self.taken / FITS.len())?;
@@ -102,13 +107,13 @@ impl<'a> Ways<'a> {
         self.placer.place(&self.order, self.fit(), is_large(problem).then_some(effort))
     }
 
-    /// The rule that was used last.
+    /// The rule of the last way tried.
     fn fit(&self) -> Fit {
         FITS[(self.taken - 1) % FITS.len()]
     }
 }
 
-/// Rounds in which buffers that stood above the bound are placed earlier.
+/// Rounds in which buffers that end above the bound are placed earlier.
 fn squeak(
     problem: &Problem,
     placer: &mut Placer<'_>,
@@ -124,7 +129,7 @@ fn squeak(
     while best.height > bound && failures < PATIENCE && placer.effort < EFFORT {
         for (position, i) in order.iter().enumerate() {
             let end = current.offsets[*i] + problem.buffers[*i].size;
-            // The further above the bound, the further to the front; the others keep their order.
+            // Buffers above the bound move to half their position; the others keep their order.
             rank[*i] = if end > bound { position / 2 } else { position + order.len() / 64 };
         }
         let before = order.clone();
@@ -143,11 +148,11 @@ fn squeak(
     best
 }
 
-/// Finds, for a buffer, those already placed that live at one of its moments: a tree over the buffers in order of birth,
-/// each node with the latest death below it.
+/// Finds the placed buffers whose live ranges overlap that of a buffer: a tree over the buffers
+/// in order of birth. Each node holds the latest death below it.
 struct Placer<'a> {
     problem: &'a Problem,
-    /// Buffers in order of birth, and their positions in it.
+    /// Buffers in order of birth, and the position of each buffer in it.
     births: Vec<usize>,
     position: Vec<usize>,
     /// Latest death of a placed buffer below each node (0: none); the leaves are the second half.
@@ -168,7 +173,7 @@ impl<'a> Placer<'a> {
         Placer { problem, births, position, deaths: vec![0; 2 * leaves], leaves, effort: 0 }
     }
 
-    /// Places all buffers in this order; nothing if the effort is more than a limit before that.
+    /// Places all buffers in this order. None if the effort exceeds the limit before the end.
     fn place(&mut self, order: &[usize], fit: Fit, limit: Option<u64>) -> Option<Solution> {
         self.deaths.fill(0);
         for (i, buffer) in self.problem.buffers.iter().enumerate() {
@@ -206,7 +211,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// The bytes taken by placed buffers that meet buffer `i`.
+    /// The bytes of the placed buffers whose live ranges overlap that of buffer `i`.
     fn neighbours(&mut self, i: usize, offsets: &[u64], occupied: &mut Vec<(u64, u64)>) {
         let buffers = &self.problem.buffers;
         let (lower, upper) = (buffers[i].lower, buffers[i].upper);
@@ -229,7 +234,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// The first aligned byte of the gap that `fit` chooses among sorted, possibly overlapping intervals.
+/// The first aligned byte of the gap that `fit` chooses among sorted, possibly overlapping
+/// intervals.
 fn gap(occupied: &[(u64, u64)], [size, alignment]: [u64; 2], fit: Fit) -> u64 {
     let mut end = 0;
     let mut best: Option<(u64, u64)> = None;

@@ -1,8 +1,11 @@
-//! Lower solutions of large problems: some buffers are taken out and placed again by the exact [search](super::search), around all others.
+//! Lowers solutions of large problems: some buffers are removed and placed again around all
+//! others by the exact [search](super::search).
 //!
-//! What ends above a target is to be put below it. Alone it hardly fits, so some buffers that live beside it are taken out too: at first those that are easy to
-//! move, then, if that does not suffice, more, and others. This is large neighbourhood search (Shaw, *Using constraint programming and local search methods to solve
-//! vehicle routing problems*, 1998), whose neighbourhoods are small enough to be searched completely.
+//! A buffer that ends above a target is to be placed below it. Alone it rarely fits, so some
+//! buffers that overlap it in time are removed too: at first those that are easy to move, then
+//! more, and others. This is large neighbourhood search (Shaw, *Using constraint programming and
+//! local search methods to solve vehicle routing problems*, 1998), whose neighbourhoods are small
+//! enough to be searched completely.
 
 use super::problem::{Buffer, Problem, Solution};
 use super::search::{Found, by_ways};
@@ -10,15 +13,15 @@ use super::search::{Found, by_ways};
 /// Buffers that are placed again together: at first, and at most.
 const FEW: usize = 8;
 const MOST: usize = 96;
-/// States that a search for them may look at, for each of them.
+/// States per removed buffer that a search may visit.
 const STATES: u64 = 40;
-/// Neighbourhoods of a size that are tried for a buffer.
+/// Neighbourhoods of one size that are tried for a buffer.
 const TRIES: usize = 3;
 
-/// Lowers a solution as far as the effort allows, at most to `bound`.
+/// Lowers a solution as far as the effort allows, but not below `bound`.
 pub fn improve(problem: &Problem, solution: &mut Solution, bound: u64, left: &mut u64) {
     let mut random = Random(0x5EED);
-    // Of the distance to the bound, such a part is tried at once: 1 / 2^caution.
+    // Each step is 1 / 2^caution of the distance to the bound.
     let mut caution = 0u32;
     while solution.height > bound && *left > 0 && caution < 12 {
         let step = ((solution.height - bound) >> caution).max(1);
@@ -29,7 +32,7 @@ pub fn improve(problem: &Problem, solution: &mut Solution, bound: u64, left: &mu
             *solution = tried;
             caution = caution.saturating_sub(1);
         } else {
-            // What has been moved meanwhile is another beginning.
+            // The moved buffers give another starting point.
             tried.height = height(problem, &tried);
             if tried.height <= solution.height {
                 *solution = tried;
@@ -44,7 +47,7 @@ fn height(problem: &Problem, solution: &Solution) -> u64 {
     ends.max().unwrap_or(0)
 }
 
-/// Puts everything below the target; whether that is done.
+/// Places all buffers below the target; true on success.
 fn lower(
     problem: &Problem,
     solution: &mut Solution,
@@ -56,7 +59,7 @@ fn lower(
         let ends = problem.buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset + b.size);
         let mut above: Vec<usize> =
             (0..problem.buffers.len()).zip(ends).filter(|(_, end)| *end > target).map(|(n, _)| n).collect();
-        // The hardest first.
+        // The hardest to place first.
         above.sort_by_key(|n| std::cmp::Reverse((problem.buffers[*n].size, problem.buffers[*n].lifespan())));
         above
     };
@@ -83,7 +86,7 @@ fn lower(
     true
 }
 
-/// Places a buffer below the target, together with others; whether that is done.
+/// Places a buffer below the target, together with others; true on success.
 fn replaced(
     problem: &Problem,
     solution: &mut Solution,
@@ -98,7 +101,8 @@ fn replaced(
     let mut beside: Vec<(u64, usize)> = Vec::new();
     for (n, buffer) in buffers.iter().enumerate() {
         if n != offender && buffer.lives() && buffer.fixed.is_none() && buffer.meets(own) {
-            // The longer it lives beyond the offender, the harder it is to move; a throw decides among equals, and not among these alone.
+            // A buffer that is live long before or after the offender is harder to move. A random
+            // factor varies the choice, not only among equals.
             let beyond = own.lower.saturating_sub(buffer.lower) + buffer.upper.saturating_sub(own.upper);
             beside.push(((beyond + 1).saturating_mul(1 + random.below(16)), n));
         }
@@ -117,7 +121,7 @@ fn replaced(
     for (n, buffer) in buffers.iter().enumerate() {
         let offset = solution.offsets[n];
         if !free[n] && buffer.lives() && buffer.lower < upper && lower < buffer.upper && offset < target {
-            // What is above the target is in nobody's way.
+            // Bytes above the target obstruct no buffer.
             part.push(Buffer {
                 size: buffer.size.min(target - offset),
                 fixed: Some(offset),
@@ -129,7 +133,7 @@ fn replaced(
     let given = (STATES * taken.len() as u64).min(*left);
     let mut rest = given;
     let found = by_ways(&part, target, 0, &mut rest);
-    // Looking for neighbours is work, too, and for what is in their way.
+    // Finding the neighbours and their obstacles counts as effort, too.
     let looked = buffers.len() / 256 + taken.len() * (part.buffers.len() / 64);
     *left -= (given - rest + 1 + looked as u64).min(*left);
     let Found::Solution(found) = found else { return false };
@@ -139,7 +143,7 @@ fn replaced(
     true
 }
 
-/// Numbers in no order (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
+/// Pseudo-random numbers (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
 struct Random(u64);
 
 impl Random {

@@ -1,24 +1,31 @@
-//! Levels for [sweeps](super::sweep): what lives long first, and before that what stood out.
+//! Levels for [sweeps](super::sweep): long-lived buffers first, and before these the buffers that
+//! ended too high.
 //!
-//! Most buffers of a training step live for a few moments, and most bytes are of buffers that live long and die in the reverse order of their births. These fit into each other
-//! as long as nobody else is put between them. So they get a level of their own; where *long* begins is tried out.
+//! Most buffers of a training step are live for a few moments. Most bytes belong to long-lived
+//! buffers, which die in the reverse order of their births. These fit together if no short-lived
+//! buffer is placed between them. So they get a level of their own; several thresholds of *long*
+//! are tried.
 //!
-//! Whoever ends above the bound in the best of these solutions is raised to a higher level, and everybody is placed again (Joslin and Clements, *"Squeaky wheel" optimization*,
-//! 1999): so what lives shortly, but where there is most, is placed before the rest, and nobody else is.
+//! A buffer that ends above the bound in the best of these solutions is raised to a higher level,
+//! and all buffers are placed again (Joslin and Clements, *"Squeaky wheel" optimization*, 1999).
+//! So of the short-lived buffers only those at the greatest load are placed first.
 
 use super::problem::{Problem, Solution};
 use super::sweep::Sweeps;
 
-/// Halvings of the longest lifespan where *long* may begin: first those that are good for most, since the effort may end before the others.
+/// Halvings of the longest live range that give the threshold of *long*. Those that are good for
+/// most problems come first, since the effort may end before the others.
 const HALVINGS: [u32; 18] = [6, 9, 4, 11, 7, 5, 8, 3, 10, 12, 2, 1, 13, 0, 14, 15, 16, 17];
-/// Ways to begin from which levels are raised.
+/// Most solutions from which levels are raised.
 const BEGINNINGS: usize = 20;
-/// Rounds without a better solution after which another beginning is tried.
+/// Rounds without improvement after which the next one is tried.
 const PATIENCE: usize = 20;
 
-/// A solution that is as low as levels make it, at the least `bound`; `left` is of buffers and gaps that may be looked at.
+/// The lowest solution found by levels; stops at a height of `bound`. `left` counts inspected
+/// buffers and gaps.
 ///
-/// Nothing if the effort does not suffice for one. Buffers with fixed offsets must not overlap each other.
+/// None if the effort does not suffice for one solution. Buffers with fixed offsets must not
+/// overlap each other.
 pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> {
     let sweeps = Sweeps::new(problem);
     let buffers = &problem.buffers;
@@ -77,7 +84,8 @@ mod tests {
 
     #[test]
     fn what_lives_shortly_is_kept_from_between_what_lives_long() {
-        // One sweep puts the second above the first, where it is in the way of the third when it is alone.
+        // One sweep puts the second buffer above the first, so short-lived buffers end up on both
+        // sides of it.
         let p = problem(&[(0, 2, 4), (1, 9, 10), (3, 5, 4), (4, 8, 4)]);
         assert_eq!(max_load(&p), 18);
         let s = solve(&p, 18, &mut 1000).unwrap();

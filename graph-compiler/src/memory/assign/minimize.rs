@@ -1,4 +1,4 @@
-//! The least height, narrowed down from both sides.
+//! The least height, bounded from both sides.
 
 use super::arrange::arrange;
 use super::bound::max_load;
@@ -7,12 +7,12 @@ use super::improve::improve;
 use super::problem::{Problem, Solution};
 use super::search::{Found, MANY, within};
 
-/// What has been found.
+/// The best solution and the best bound.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Minimized {
     /// The best solution.
     pub solution: Solution,
-    /// No solution is lower than this.
+    /// A lower bound of the height of all solutions.
     pub bound: u64,
 }
 
@@ -25,15 +25,16 @@ impl Minimized {
 
 /// Ways of bundling whose solutions are improved.
 const WAYS: u64 = 4;
-/// Shares of the effort that a height is given, at first.
+/// The first share of the effort for a height is `left / SHARES`.
 const SHARES: u64 = 16;
-/// Effort of [`arrange`] for each state that may be looked at, and at most.
+/// Effort of [`arrange`] per state of the search effort, and its maximum.
 const ARRANGED: u64 = 64;
 const MOST_ARRANGED: u64 = 48 << 20;
-/// Units of that effort that take as long as a state.
+/// Units of that effort that take as long as one state.
 const UNITS: u64 = 16;
 
-/// Looks for a solution that is as low as possible; the searches look at `effort` states at most, all together.
+/// Searches for a solution of the least height. All searches together visit at most `effort`
+/// states.
 ///
 /// Buffers with fixed offsets must not overlap each other.
 pub fn minimize(problem: &Problem, effort: u64) -> Minimized {
@@ -43,7 +44,7 @@ pub fn minimize(problem: &Problem, effort: u64) -> Minimized {
     let mut solved: Vec<Narrowed> =
         parts.iter().map(|part| Narrowed::new(part.take(problem), effort)).collect();
     let mut left = effort;
-    // What is below the highest bound need not be lower.
+    // Parts below the highest bound need not be lowered.
     let mut bound = solved.iter().map(|part| part.bound).max().unwrap_or(0);
     for part in &mut solved {
         if part.solution.height > bound {
@@ -60,7 +61,7 @@ pub fn minimize(problem: &Problem, effort: u64) -> Minimized {
     Minimized { solution, bound }
 }
 
-/// A part of a problem: buffers none of which meets one of another part.
+/// A part of a problem: no buffer of it overlaps one of another part in time.
 struct Part(Vec<usize>);
 
 impl Part {
@@ -69,7 +70,7 @@ impl Part {
     }
 }
 
-/// Cuts a problem where nothing lives through a moment.
+/// Cuts a problem at the moments that no live range crosses.
 fn parts(problem: &Problem) -> Vec<Part> {
     let mut order: Vec<usize> = (0..problem.buffers.len()).collect();
     order.sort_by_key(|n| (problem.buffers[*n].lower, *n));
@@ -86,7 +87,7 @@ fn parts(problem: &Problem) -> Vec<Part> {
     parts
 }
 
-/// A part with what is known of its least height.
+/// A part with its best solution and bound.
 struct Narrowed {
     problem: Problem,
     solution: Solution,
@@ -103,7 +104,7 @@ impl Narrowed {
         Narrowed { problem, solution, bound, unit }
     }
 
-    /// Lowers the solution to `enough`, if the effort is sufficient, or the bound is raised to where it is.
+    /// Lowers the solution, until it is at `enough` or at the bound, or the effort is spent.
     fn narrow(&mut self, enough: u64, left: &mut u64) {
         self.search(self.bound.max(enough), *left / SHARES, left);
         if self.solution.height > self.bound.max(enough) {
@@ -112,12 +113,12 @@ impl Narrowed {
         spend(left, *left / 4, |rest| {
             improve(&self.problem, &mut self.solution, self.bound.max(enough), rest)
         });
-        // Below this, a search has given up or found nothing.
+        // Searches below this gave up or found nothing.
         let mut below = self.bound.max(enough);
         let mut share = (*left / SHARES).max(1);
         while *left > 0 && self.solution.height > self.bound.max(enough) {
             if below >= self.solution.height {
-                // Every height was tried: once more, with more effort each.
+                // Every height was tried: repeat with more effort for each.
                 below = self.bound.max(enough);
                 share = share.saturating_mul(4);
             }
@@ -126,14 +127,15 @@ impl Narrowed {
             match self.search(height, share, left) {
                 Some(true) => {}
                 Some(false) => below = below.max(self.bound),
-                // It is too large to be searched at all.
+                // The problem is too large to be searched.
                 None if *left == before => return,
                 None => below = height + self.unit,
             }
         }
     }
 
-    /// Looks for a solution of this height; whether there is one. Nothing if that is still unknown when the share of the effort is spent.
+    /// Searches for a solution of this height. Returns whether there is one; None if the share of
+    /// the effort does not decide that.
     fn search(&mut self, height: u64, share: u64, left: &mut u64) -> Option<bool> {
         match spend(left, share, |rest| within(&self.problem, height, rest)) {
             Found::Solution(solution) => {
@@ -148,11 +150,11 @@ impl Narrowed {
         }
     }
 
-    /// Lowers the solution, if it is one of bundles that is lower.
+    /// Lowers the solution if bundles have a lower one.
     fn narrow_bundles(&mut self, enough: u64, left: &mut u64) {
         let count = self.problem.buffers.len() as u64;
         for way in 0..WAYS {
-            // As much as a search has to spend on it.
+            // The effort that a search counts for it.
             let Some(rest) = left.checked_sub(count * (1 + count / MANY) / 8) else { return };
             *left = rest;
             let bundled = Bundled::new(&self.problem, way);
@@ -160,7 +162,8 @@ impl Narrowed {
                 continue;
             }
             spend(left, *left / 8, |rest| {
-                // A unit of it is a part of a state.
+                // Half of the share is left to `improve`. A unit of `arrange` is a fraction of a
+                // state.
                 *rest /= 2;
                 let mut solution = arrange(&bundled.problem, rest.saturating_mul(UNITS).min(MOST_ARRANGED));
                 improve(&bundled.problem, &mut solution, enough, rest);
@@ -171,7 +174,7 @@ impl Narrowed {
         }
     }
 
-    /// The height that is tried next: the least at first, then half way up.
+    /// The next height to try: the bound at first, then the middle of the remaining interval.
     fn tried(&self, below: u64) -> u64 {
         if below == self.bound {
             return below;
@@ -181,7 +184,7 @@ impl Narrowed {
     }
 }
 
-/// Gives a share of what is left to something, and takes off what it has spent.
+/// Runs `on` with a share of the effort that is left, and subtracts what it spent.
 fn spend<T>(left: &mut u64, share: u64, on: impl FnOnce(&mut u64) -> T) -> T {
     let given = share.min(*left);
     let mut rest = given;
@@ -277,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_bound_is_raised_to_the_least_height() {
-        // Two short ones beside each other, and a long one that fits beside neither at the same offset.
+        // Two short-lived buffers, one after the other, and a long-lived one that fits beside
+        // neither at the same offset.
         let p = problem(&[(0, 2, 2), (2, 4, 3), (1, 3, 2), (0, 1, 2), (3, 4, 1)]);
         let found = minimize(&p, 1000);
         assert!(found.is_least() && p.conflict(&found.solution).is_none(), "{found:?}");

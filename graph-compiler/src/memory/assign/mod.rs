@@ -1,15 +1,20 @@
-//! Buffer assignment: offsets for buffers with lifespans, so that they take few bytes.
+//! Buffer assignment: offsets for buffers with live ranges, in the fewest bytes.
 //!
-//! The [`problem`] is that of MiniMalloc and of every static planner, and NP-hard. Its max load is a lower [`bound`]; what is found is measured by how far above it is.
+//! The [`problem`] is that of MiniMalloc and of every static planner, and NP-hard. The max load
+//! is a lower [`bound`]; solutions are measured by their distance from it.
 //!
-//! - [`sweep`] goes through time, at each time placing the buffers of one level in O(n log n); `levels` chooses levels.
-//! - `sides` places what lives long from the ground and from a ceiling, so that what is free between stays in one piece; the ceiling is lowered. A `shelf` tells it where there is room.
-//! - [`greedy`] places buffers in several orders, each into a gap, and improves on the best by counted effort. It is how `arrange` begins, with which plans are made.
-//! - [`search`] finds offsets below a height or proves that there are none, as far as its effort goes.
-//! - `bundle` makes one of buffers that go together.
-//! - [`minimize`] uses all of them: it takes a problem apart in time, and narrows down each part's least height.
+//! - [`sweep`] goes through time and places the buffers of one level in O(n log n); `levels`
+//!   chooses levels.
+//! - `sides` places long-lived buffers from the ground and from a ceiling, so that the free bytes
+//!   between stay contiguous. The ceiling is lowered step by step. `shelf` finds the gaps for it.
+//! - [`greedy`] places buffers in several orders, each into a gap, and improves the best by
+//!   counted effort. `arrange`, which lays out plans, begins with it.
+//! - [`search`] finds offsets below a height or proves that there are none, within its effort.
+//! - `bundle` joins buffers that fit together.
+//! - [`minimize`] uses all of them: it splits a problem in time, and bounds the least height of
+//!   each part from both sides.
 //!
-//! Nothing here looks at a clock: a result depends on the problem and the effort alone.
+//! No clock is read: a result depends on the problem and the effort alone.
 
 mod arrange;
 pub mod bound;

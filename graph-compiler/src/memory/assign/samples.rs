@@ -8,7 +8,7 @@ pub(super) fn problem(rows: &[(u64, u64, u64)]) -> Problem {
     Problem { buffers: buffers.collect() }
 }
 
-/// A tower of the given height, cut at random: there is a solution without a gap.
+/// A tower of known height, cut at random: there is a solution without a gap.
 pub(super) fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
     let mut random = numbers(seed);
     // Rectangles (lower, upper, from, to) that tile the whole.
@@ -29,7 +29,8 @@ pub(super) fn planted(seed: u64, cuts: usize) -> (Problem, u64) {
     (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 16)
 }
 
-/// A tower that was cut like `planted`, and now and then into five, round a middle, where no cut goes from edge to edge.
+/// A tower cut like `planted`, with some cuts into five around a middle: there no cut goes from
+/// edge to edge.
 pub(super) fn wound(seed: u64, cuts: usize) -> (Problem, u64) {
     let mut random = numbers(seed);
     let mut tiles = vec![(0u64, 1 << 20, 0u64, 1 << 20)];
@@ -64,9 +65,10 @@ pub(super) fn wound(seed: u64, cuts: usize) -> (Problem, u64) {
     (problem(&tiles.iter().map(|(l, u, f, t)| (*l, *u, t - f)).collect::<Vec<_>>()), 1 << 20)
 }
 
-/// Buffers as a training step has them, about `layers` times 36: activations that are made forwards and read backwards, last in first out; what lives for a few
-/// moments in each layer; and, if `accumulated`, gradients that live from their layer to the end. Sizes are of a few classes. `jitter` is by how many percent sizes
-/// and lifespans are off.
+/// The buffers of a training step, about `layers` times 36: activations that are written forwards
+/// and read backwards, last in, first out; short-lived buffers in each layer; and, if
+/// `accumulated`, gradients that are live from their layer to the end. Sizes are of a few
+/// classes. `jitter` is the deviation of sizes and live ranges in percent.
 pub(super) fn training(seed: u64, layers: u64, accumulated: bool, jitter: u64) -> Problem {
     let mut random = numbers(seed);
     let mut problem = Problem::default();
@@ -81,7 +83,7 @@ pub(super) fn training(seed: u64, layers: u64, accumulated: bool, jitter: u64) -
             problem.push(Buffer::new(lower, upper, off(size)));
         }
     };
-    // The loss, where there is most already.
+    // The loss, where the load is greatest.
     for n in 0..5 * (seed % 2) {
         push(middle - 8 + 3 * n, middle - 2 + 3 * n, width * layers / 8 * (1 + n % 3), &mut random);
     }
@@ -111,7 +113,8 @@ pub(super) fn training(seed: u64, layers: u64, accumulated: bool, jitter: u64) -
     problem
 }
 
-/// Copies of a training step, each with sizes and lifespans of its own, that begin at any time before the first ends.
+/// Copies of a training step with different sizes and live ranges. Each begins at a random time
+/// before the first one ends.
 pub(super) fn laid_over(seed: u64, copies: u64, layers: u64, jitter: u64) -> Problem {
     let mut random = numbers(seed);
     let mut problem = Problem::default();
@@ -126,7 +129,7 @@ pub(super) fn laid_over(seed: u64, copies: u64, layers: u64, jitter: u64) -> Pro
     problem
 }
 
-/// Whether no two buffers that live at one moment share a byte: every pair is looked at.
+/// Whether no two buffers that are live at one moment share a byte. Checks every pair.
 pub(super) fn is_solved(problem: &Problem, solution: &Solution) -> bool {
     let of =
         |n: usize| (&problem.buffers[n], solution.offsets[n], solution.offsets[n] + problem.buffers[n].size);
@@ -140,7 +143,8 @@ pub(super) fn is_solved(problem: &Problem, solution: &Solution) -> bool {
     })
 }
 
-/// Numbers in no order, each below a given one (Knuth's linear congruential generator, *MMIX*).
+/// Pseudo-random numbers, each below its argument (Knuth's linear congruential generator,
+/// *MMIX*).
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |below| {

@@ -1,48 +1,52 @@
-//! A shelf: who has been placed, in the order of offsets, and where there is room beside them.
+//! Occupancy: the placed buffers in the order of offsets, and the gaps between them.
 //!
-//! Whoever is to be placed in any order of time has to look at all that it meets, and to find out who these are. In blocks of some dozens, whose lifespans lie side by side, a
-//! processor compares several at once and passes by those that are not met; that is as quick as a tree, and what is met is in order.
+//! A placement that does not follow the order of time has to find all placed buffers that overlap
+//! a live range, in the order of offsets. Buffers are kept in blocks of some dozens, with the
+//! live ranges of a block in contiguous arrays. Vector instructions compare several at once. This
+//! takes as long as a search tree, and the result is already ordered by offset.
 
-/// Buffers of a block.
+/// Buffers per block.
 const LANES: usize = 64;
 
-/// What a buffer takes anyway, in units of effort; buffers that are met, and blocks that are passed by, that take as long as one.
+/// Effort: fixed units per placement; overlapping buffers per unit; inspected blocks per unit.
 const ONCE: u64 = 3;
 const MET: u64 = 16;
 const PASSED: u64 = 2;
 
-/// Buffers of a window on average, as far as none is long, below which there are no smaller windows.
+/// No smaller windows are made if theirs would hold fewer buffers than this on average.
 const FEW: usize = 256;
 
-/// A buffer on a shelf.
+/// A placed buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Shelved {
-    /// The first moment at which it lives, and the first at which it lives no more.
+    /// Its live range, half open.
     pub lower: u32,
     pub upper: u32,
-    /// Its first byte, and the first behind it.
+    /// Its bytes, half open.
     pub from: u64,
     pub to: u64,
-    /// When it counts as dead, for those that lie beside it.
+    /// Its death for the comparison with neighbours.
     pub death: u32,
 }
 
-/// Those placed.
+/// The placed buffers.
 pub struct Shelf {
     ceiling: u64,
-    /// The whole of time, and windows of a quarter of it, of a quarter of these and so on.
+    /// The first row has one window, the whole of time. The windows of each further row are a
+    /// quarter as long as those of the row before.
     rows: Vec<Row>,
 }
 
-/// Windows of one length, each of which begins in the middle of the one before: whoever lives for less than half of the length is within one.
+/// Windows of one length, each of which begins in the middle of the one before. A live range of
+/// less than half the length lies within one window.
 struct Row {
     /// Half of the length, in moments.
     half: u32,
-    /// For each window who lives in it.
+    /// For each window the buffers that are live in it.
     windows: Vec<Blocks>,
 }
 
-/// In the order of offsets.
+/// Buffers in the order of offsets.
 #[derive(Clone, Default)]
 struct Blocks(Vec<Block>);
 
@@ -63,7 +67,8 @@ struct Choice {
 }
 
 impl Shelf {
-    /// An empty shelf for so many buffers on a line of so many moments; what fits below the ceiling is not put across or above it.
+    /// An empty shelf for a number of buffers and of moments. A buffer that fits below the
+    /// ceiling is never placed across or above it.
     pub fn new(buffers: usize, moments: u32, ceiling: u64) -> Self {
         let mut rows = vec![Row { half: moments.max(1), windows: vec![Blocks::default()] }];
         let (mut count, mut part) = (buffers / 4, 8);
@@ -75,7 +80,7 @@ impl Shelf {
         Shelf { ceiling, rows }
     }
 
-    /// Puts a buffer where it says.
+    /// Inserts a buffer at its offset.
     pub fn insert(&mut self, it: &Shelved) {
         for row in &mut self.rows {
             let from = (it.lower / row.half).saturating_sub(1) as usize;
@@ -84,7 +89,7 @@ impl Shelf {
         }
     }
 
-    /// The smallest window that a buffer is within.
+    /// The smallest window that contains a buffer's live range.
     fn window(&self, it: &Shelved) -> &Blocks {
         let mut within = &self.rows[0].windows[0];
         for row in &self.rows[1..] {
@@ -96,8 +101,9 @@ impl Shelf {
         within
     }
 
-    /// Where a buffer fits, whose bytes count from 0: into the smallest gap that is large enough, at the end beside the neighbour that is better; if there is none, above the ceiling.
-    /// Nothing if the effort ends before.
+    /// The offset for a buffer whose bytes count from 0: in the smallest sufficient gap below the
+    /// ceiling, at the end with the better neighbour. If there is no such gap, the lowest offset
+    /// above the ceiling. None if the effort ends before.
     pub fn fitting(&self, it: &Shelved, alignment: u64, left: &mut u64) -> Option<u64> {
         let size = it.to;
         let mut best: Option<Choice> = None;
@@ -148,7 +154,8 @@ impl Shelf {
     }
 }
 
-/// How bad it is to lie beside somebody who dies then: worst are those that die before, for what they leave is beside what stays; of the others, those that die much later.
+/// Cost of lying beside a neighbour with that death. A neighbour that dies before the buffer is
+/// worst, since it leaves a hole beside the buffer. Among the others, an earlier death is better.
 fn cost(neighbour: u32, own: u32) -> (bool, u32) {
     (neighbour < own, neighbour.abs_diff(own))
 }
@@ -171,7 +178,7 @@ impl Blocks {
 }
 
 impl Block {
-    /// Lanes without a buffer meet nobody.
+    /// The live range of an empty lane overlaps none.
     const EMPTY: Block = Block {
         len: 0,
         lower: [u32::MAX; LANES],
@@ -181,13 +188,14 @@ impl Block {
         to: [u64::MAX; LANES],
     };
 
-    /// A bit for each buffer that lives in this time.
+    /// A bit for each buffer that is live in `lower..upper`.
     fn meeting(&self, lower: u32, upper: u32) -> u64 {
         let mut met = [0u8; LANES];
         for ((met, begin), end) in met.iter_mut().zip(&self.lower).zip(&self.upper) {
             *met = u8::from(*begin < upper) & u8::from(lower < *end);
         }
-        // Eight bytes of 0 or 1 to eight bits: each is moved to the highest byte, by its own distance.
+        // Packs eight bytes of 0 or 1 into eight bits: the product moves each to its own bit of
+        // the highest byte.
         let (eights, _) = met.as_chunks::<8>();
         let bits =
             eights.iter().map(|eight| u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56);
@@ -206,7 +214,7 @@ impl Block {
         self.len += 1;
     }
 
-    /// Takes the upper half off.
+    /// Splits off the upper half.
     fn split(&mut self) -> Block {
         let mut upper = Block::EMPTY;
         let half = LANES / 2;
@@ -237,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_buffer_lies_beside_who_dies_later() {
-        // On the ground until 5, and from 20 up to the ceiling until 9.
+        // One buffer from 0 to 10, live until 5, and one from 20 to the ceiling, live until 9.
         let mut shelf = Shelf::new(9, 10, 30);
         shelf.insert(&shelved(0, 5, 0, 10, 5));
         shelf.insert(&shelved(0, 9, 20, 10, 9));
@@ -245,7 +253,7 @@ mod tests {
         assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 4, 7), 1), 16);
         assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 4, 7), 5), 15);
         assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 10, 7), 1), 10);
-        // It is too large for the gap, and lives longer than the lower one.
+        // The buffer is too large for the gap, and the lower buffer dies before it.
         assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 11, 7), 7), 35);
         assert_eq!(fitting(&shelf, &shelved(6, 7, 0, 11, 7), 1), 9);
         assert_eq!(shelf.fitting(&shelved(6, 7, 0, 11, 7), 1, &mut 2), None);
@@ -262,7 +270,7 @@ mod tests {
         assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 12, 9), 1), 35);
         assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 16, 9), 1), 65);
         assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 20, 9), 1), 65);
-        // Nothing is below, and the first gap above is too small.
+        // There is no room below, and the first gap above is too small.
         let mut shelf = Shelf::new(1, 2, 0);
         shelf.insert(&shelved(0, 2, 1, 1, 2));
         assert_eq!(fitting(&shelf, &shelved(0, 2, 0, 2, 2), 1), 2);
@@ -274,7 +282,7 @@ mod tests {
             rows in prop::collection::vec((0u32..200, 1u32..40, 1u64..20), 1..300),
             ceiling in 0u64..200,
         ) {
-            // As if there were many, so that there are windows.
+            // A capacity for many buffers, so that there are windows.
             let mut shelf = Shelf::new(1 << 14, 240, ceiling);
             let mut placed: Vec<Shelved> = Vec::new();
             for (lower, lifespan, size) in rows {

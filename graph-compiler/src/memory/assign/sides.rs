@@ -1,31 +1,38 @@
-//! Placing below a ceiling, from both sides, by the moments that count.
+//! Two-ended placement under a ceiling, by the moments of almost full memory.
 //!
-//! In a training step activations die in the reverse order of their births, while gradients come into being that stay. A gradient that is put on top of the activations is in the way
-//! of what their deaths leave: only what is as small fits below it, and where sizes differ by a few percent nothing does. Under a ceiling there is another side: what is kept hangs
-//! from above and grows towards the activations, and the bytes between the two stay in one piece.
+//! In a training step activations die in the reverse order of their births, while long-lived
+//! gradients are born. A gradient on top of the activations obstructs the bytes that they leave:
+//! only buffers of at most that size fit below it, and if sizes differ by a few percent, none do.
+//! A ceiling gives a second end: long-lived buffers hang from it and grow down towards the
+//! activations, and the bytes between the two stay contiguous.
 //!
-//! Nobody says which buffers these are. Whoever takes part of a gap goes to that end of it whose neighbour dies later, but as soon as possible after that: then the neighbour leaves
-//! no hole beside what stays, and deaths along a stack are in order.
+//! The placement does not know which buffers are gradients. A buffer goes to the end of its gap
+//! whose neighbour dies after it. If both do, it goes to the neighbour that dies first. So the
+//! neighbour leaves no hole beside the buffer, and deaths along a stack are in order.
 //!
-//! Only moments whose load is almost the greatest count, since at others there is room for holes. So births and deaths are numbered by how many such moments were before: those that
-//! were there when it began to be tight are all born together, and can be stacked in the order of their deaths, whatever that of their births was. All of this goes as well
-//! from the end of time to its beginning.
+//! Only moments whose load is almost the greatest are counted, since other moments have room for
+//! holes. Births and deaths are numbered by the count of such moments before them. So all buffers
+//! that are live when memory becomes tight count as born together, and can be stacked in the
+//! order of their deaths whatever the order of their births. The same works backwards in time.
 //!
-//! The gap is the smallest that is large enough; those that are tight for long come first. Who ends above the ceiling is placed before all others the next time, as in
-//! [`levels`](super::levels). When nobody does, the ceiling is lowered.
+//! A buffer takes the smallest gap that is large enough. Buffers that are live for many tight
+//! moments are placed first. A buffer that ends above the ceiling is placed before all others in
+//! the next round, as in [`levels`](super::levels). When no buffer ends above the ceiling, the
+//! ceiling is lowered.
 
 use super::bound::load;
 use super::problem::{Buffer, Problem, Solution};
 use super::shelf::{Shelf, Shelved};
 use std::cmp::Reverse;
 
-/// A moment is tight whose load is less than such a part of the bound below it.
+/// A moment is tight if its load is at least `bound - bound / TIGHT`.
 const TIGHT: u64 = 20;
-/// The first ceiling is above the bound by such a part of it; with each success the distance is halved.
+/// The first ceiling is `bound + bound / SLACK`. Each success halves the distance.
 const SLACK: u64 = 105;
-/// Rounds without lower ones after which another way is tried.
+/// Rounds without improvement after which the next way is tried.
 const PATIENCE: u32 = 10;
-/// Ways: from the beginning or the end of time, and the halvings of the longest lifespan where *long* begins.
+/// Ways: the direction of time, and the number of halvings of the longest live range that gives
+/// the threshold of *long*.
 const WAYS: [(Direction, u32); 14] = {
     use Direction::{Backwards, Forwards};
     [
@@ -52,13 +59,16 @@ enum Direction {
     Backwards,
 }
 
-/// A solution that is as low as this makes it, at the least `bound`; `left` is the effort, in some 60 nanoseconds each.
+/// The lowest solution found; stops at a height of `bound`. `left` is the effort, in units of
+/// some 60 nanoseconds.
 ///
-/// Nothing if the effort does not suffice for one. Buffers with fixed offsets must not overlap each other.
+/// None if the effort does not suffice for one solution. Buffers with fixed offsets must not
+/// overlap each other.
 pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> {
     let mut best: Option<Solution> = None;
     let mut slack = 0u32;
-    // What hangs from a ceiling lies at multiples of what all sizes are multiples of, as on the ground.
+    // The distance of a ceiling from the bound is a multiple of the unit of all sizes, so that
+    // buffers that hang from it are aligned like those on the ground.
     let unit = problem.unit();
     let ceiling =
         |slack: u32| bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0) / unit * unit);
@@ -95,20 +105,21 @@ pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> 
     best
 }
 
-/// The buffers of a problem on a line of moments that goes forwards or backwards.
+/// The buffers of a problem on a line of moments that runs forwards or backwards.
 struct Line<'a> {
     problem: &'a Problem,
-    /// How many changes there are.
+    /// Number of distinct births and deaths.
     moments: u32,
-    /// First and last moment of each, numbered by changes.
+    /// Birth and death of each buffer, numbered by distinct moments.
     spans: Vec<(u32, u32)>,
-    /// The same, numbered by tight moments.
+    /// Birth and death of each buffer, numbered by tight moments.
     tight: Vec<(u32, u32)>,
 }
 
 impl<'a> Line<'a> {
     fn new(problem: &'a Problem, bound: u64, direction: Direction) -> Self {
-        // Every change of the load is a birth or a death, but not every birth or death changes it.
+        // Every change of the load is at a birth or death, but a birth or death need not change
+        // it.
         let mut moments: Vec<u64> = problem.buffers.iter().flat_map(|b| [b.lower, b.upper]).collect();
         moments.sort_unstable();
         moments.dedup();
@@ -146,14 +157,14 @@ impl<'a> Line<'a> {
         Line { problem, moments: last, spans, tight }
     }
 
-    /// The long are above the others.
+    /// Level 1 for long-lived buffers, 0 for the others.
     fn levels(&self, halvings: u32) -> Vec<u32> {
         let lifespans = self.tight.iter().map(|(birth, death)| death - birth);
         let long = lifespans.clone().max().unwrap_or(0) >> halvings;
         lifespans.map(|lifespan| u32::from(lifespan > long)).collect()
     }
 
-    /// Places everybody, those on higher levels first. Nothing if the effort ends before.
+    /// Places all buffers, those of higher levels first. None if the effort ends before.
     fn place(&self, levels: &[u32], ceiling: u64, left: &mut u64) -> Option<Solution> {
         let buffers = &self.problem.buffers;
         let mut order: Vec<usize> = (0..buffers.len()).filter(|n| buffers[*n].lives()).collect();
@@ -190,7 +201,8 @@ mod tests {
 
     #[test]
     fn what_stays_hangs_from_the_ceiling() {
-        // Activations die last in first out, and what comes into being meanwhile is a little larger than the one that dies with its birth.
+        // Activations die last in, first out. Each buffer born meanwhile is a little larger than
+        // the one that dies at its birth.
         let p = problem(&[(0, 9, 100), (1, 8, 100), (2, 7, 100), (2, 4, 103), (7, 12, 101), (8, 12, 102)]);
         let s = solve(&p, max_load(&p), &mut 10_000).unwrap();
         assert_eq!((p.conflict(&s), s.height), (None, 403));
@@ -198,7 +210,8 @@ mod tests {
 
     #[test]
     fn only_tight_moments_count() {
-        // All live at 9. The first to be born is the first to die, and what follows is in its bytes.
+        // The first three are live at 9. The first of them to be born is the first to die, and
+        // its successor takes its bytes.
         let p = problem(&[(0, 10, 5), (1, 12, 7), (2, 11, 6), (10, 12, 5), (11, 13, 6)]);
         let line = Line::new(&p, max_load(&p), Direction::Forwards);
         assert_eq!(line.tight[..3], [(0, 1), (0, 3), (0, 2)]);
@@ -241,7 +254,7 @@ mod tests {
         for seed in 0..4 {
             let mut p = training(seed, 20, true, 10);
             p.buffers.iter_mut().for_each(|b| b.size *= 64);
-            // So little that a higher ceiling is the last.
+            // Efforts so small that some solutions come from a higher ceiling.
             for effort in [2_000, 10_000, 100_000] {
                 let s = solve(&p, max_load(&p), &mut effort.clone());
                 let offsets = s.into_iter().flat_map(|s| s.offsets);

@@ -1,35 +1,40 @@
-//! Solutions by sweeps over time: bytes are taken from a list of gaps as buffers are born, and given back as they die.
+//! Solutions by sweeps over time: bytes are taken from a list of gaps at births, and returned at
+//! deaths.
 //!
-//! One sweep takes O(n log n), where a buffer that is placed by the heuristics of [`super::greedy`] looks at all that live beside it. But it knows nothing of what comes: what
-//! lives for a moment breaks up the bytes of what lives long. So there may be several: each places the buffers of one level around those of higher levels, of which it
-//! knows when they will be born. A level whose buffers live shortly meets few births, so that many levels take little more than one.
+//! One sweep takes O(n log n). The heuristics of [`super::greedy`] inspect all buffers that
+//! overlap in time, for each buffer. But a sweep does not look ahead, so short-lived buffers
+//! fragment the bytes of long-lived ones. Hence sweeps can be repeated by level: each places the
+//! buffers of one level around those of higher levels, whose births it knows. Buffers of a level
+//! with short live ranges overlap few births, so many levels cost little more than one.
 
 use super::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The level of what is placed before all sweeps: fixed offsets.
+/// The level of buffers with fixed offsets, which are placed before all sweeps.
 const FIXED: u8 = u8::MAX;
 
-/// For problems whose buffers may lie anywhere: gives each the smallest gap that is large enough, of equals the lowest, in order of birth; the larger of those born together first.
+/// For problems without alignments and fixed offsets. Each buffer takes the smallest sufficient
+/// gap, among equals the lowest, in order of birth; of buffers born together the larger comes
+/// first.
 pub fn solve(problem: &Problem) -> Solution {
     let levels = vec![0; problem.buffers.len()];
     Sweeps::new(problem).solve(&levels, &mut u64::MAX.clone()).expect("this effort does not end")
 }
 
-/// A problem, to be swept several times.
+/// A problem that can be swept several times.
 ///
 /// Buffers with fixed offsets must not overlap each other.
 pub struct Sweeps<'a> {
     problem: &'a Problem,
-    /// Buffers that take bytes at some moment, by birth; the larger of those born together first.
+    /// Buffers that take bytes at some moment, by birth; of those born together the larger first.
     births: Vec<u32>,
     /// The same, by death.
     deaths: Vec<u32>,
 }
 
 impl<'a> Sweeps<'a> {
-    /// Puts births and deaths in order.
+    /// Sorts births and deaths.
     pub fn new(problem: &'a Problem) -> Self {
         let of = |n: &u32| &problem.buffers[*n as usize];
         let all =
@@ -41,7 +46,8 @@ impl<'a> Sweeps<'a> {
         Sweeps { problem, births, deaths }
     }
 
-    /// Places everybody, those on higher levels before those on lower ones. Nothing if the effort, in gaps and buffers that are looked at, ends before.
+    /// Places all buffers, those of higher levels first. None if the effort, in inspected gaps
+    /// and buffers, ends before.
     pub fn solve(&self, levels: &[u8], left: &mut u64) -> Option<Solution> {
         let buffers = &self.problem.buffers;
         let given = |n: usize| buffers[n].fixed.is_some() || !buffers[n].lives();
@@ -71,7 +77,7 @@ impl<'a> Sweeps<'a> {
         Some(solution)
     }
 
-    /// One sweep: places those that are not.
+    /// One sweep: places the buffers that are not placed yet.
     fn sweep(
         &self,
         births: &[(usize, bool)],
@@ -81,14 +87,15 @@ impl<'a> Sweeps<'a> {
     ) -> Option<()> {
         let buffers = &self.problem.buffers;
         let placed: Vec<usize> = births.iter().filter(|(_, placed)| *placed).map(|(n, _)| *n).collect();
-        // How many of those placed are born already.
+        // Number of placed buffers that are born already.
         let mut born = 0;
         let mut deaths = deaths.peekable();
         let mut gaps = Gaps::new();
         let mut ahead: Vec<(u64, u64)> = Vec::new();
         for n in births.iter().filter(|(_, placed)| !placed).map(|(n, _)| *n) {
             let buffer = &buffers[n];
-            // Up to this birth, deaths and births of those placed in the order of time, deaths first.
+            // Processes deaths and births of placed buffers up to this birth in order of time,
+            // deaths first.
             loop {
                 let birth =
                     placed.get(born).map(|m| buffers[*m].lower).filter(|birth| *birth <= buffer.lower);
@@ -117,7 +124,7 @@ impl<'a> Sweeps<'a> {
     }
 }
 
-/// Sorts intervals, and makes one of those that overlap or touch.
+/// Sorts intervals, and merges those that overlap or touch.
 fn join(intervals: &mut Vec<(u64, u64)>) {
     intervals.sort_unstable();
     intervals.dedup_by(|next, last| {
@@ -131,9 +138,9 @@ fn join(intervals: &mut Vec<(u64, u64)>) {
 
 /// Free bytes; the last gap has no end.
 struct Gaps {
-    /// Ends by offset; no two touch each other.
+    /// The end of each gap by its offset. No two gaps touch.
     ends: BTreeMap<u64, u64>,
-    /// Sizes and offsets.
+    /// Sizes and offsets of the gaps.
     sizes: BTreeSet<(u64, u64)>,
 }
 
@@ -154,7 +161,8 @@ impl Gaps {
         self.sizes.remove(&(to - from, from));
     }
 
-    /// The lowest offset in the smallest gap in which so many bytes are free of what is ahead. Nothing if the effort ends before.
+    /// The lowest offset in the smallest gap that has `size` bytes free of `ahead`. None if the
+    /// effort ends before.
     fn fitting(&self, size: u64, alignment: u64, ahead: &[(u64, u64)], left: &mut u64) -> Option<u64> {
         let up = |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
         for (room, from) in self.sizes.range((size, 0)..) {
@@ -176,7 +184,7 @@ impl Gaps {
         unreachable!("the last gap has no end")
     }
 
-    /// Takes bytes that are free.
+    /// Takes free bytes.
     fn reserve(&mut self, offset: u64, size: u64) {
         let gap = self.ends.range(..=offset).next_back().map(|(from, to)| (*from, *to));
         let (from, to) = gap.expect("nobody takes bytes of another");
@@ -216,7 +224,7 @@ mod tests {
     fn what_lives_together_is_stacked_and_gaps_are_joined() {
         let p = problem(&[(0, 9, 10), (0, 9, 20), (0, 9, 5)]);
         assert_eq!(solve(&p), Solution { offsets: vec![20, 0, 30], height: 35 });
-        // Two neighbours die, and one takes the bytes of both.
+        // Two neighbours die, and one buffer takes the bytes of both.
         let p = problem(&[(0, 2, 10), (0, 2, 10), (0, 9, 5), (2, 5, 20)]);
         assert_eq!(solve(&p).height, 25);
         // The last gap grows at the top.
@@ -227,12 +235,13 @@ mod tests {
 
     #[test]
     fn a_lower_level_is_placed_around_what_will_be_born() {
-        // The last lives while the first does and while the second does, which is placed above the first though it need not be.
+        // The last buffer overlaps the first two in time. The second is placed above the first,
+        // though that is not necessary.
         let p = problem(&[(0, 4, 10), (3, 9, 10), (2, 5, 10)]);
         let s = Sweeps::new(&p).solve(&[1, 1, 0], &mut 100).unwrap();
         assert_eq!(s, Solution { offsets: vec![0, 10, 20], height: 30 });
         assert_eq!(Sweeps::new(&p).solve(&[1, 1, 0], &mut 2), None);
-        // Between two births ahead, aligned.
+        // Between two later births, aligned.
         let mut p = problem(&[(2, 9, 10), (3, 9, 10), (0, 9, 5)]);
         p.buffers[0].fixed = Some(0);
         p.buffers[1].fixed = Some(18);

@@ -1,22 +1,25 @@
-//! Budgets: a function in fewer bytes than all its values need side by side.
+//! Budgets: a function in fewer bytes than its layout without repetitions takes.
 //!
-//! [`recompute`](super::recompute) says which steps to repeat so that a schedule stays below a number of bytes. This module asks
-//! it for schedules of a function's kernels, and lays each out like any other order of kernels.
+//! [`recompute`](super::recompute) says which steps to repeat so that a schedule stays below a
+//! number of bytes. This module asks it for schedules of a function's kernels, and lays each out
+//! like any other order of kernels.
 //!
-//! The solver weighs a model: operands and results of a step lie side by side, and an arena is as high as its max load. A layout
-//! does better, since results take the bytes of operands that die, and may do a little worse, since buffers lie in one piece. So a
-//! budget is compared with the arena of the layout, never with the model.
+//! The solver weighs a model: operands and results of a step do not share bytes, and the height
+//! of an arena is its max load. A layout may take less, since results take the bytes of operands
+//! that die, or slightly more, since buffers are contiguous. So a budget is compared with the
+//! arena of the layout, never with the model.
 //!
 //! # The ladder
 //!
-//! The schedules of a function are one family, the [`Ladder`]. It depends on the kernels and the target, not on the budget. A
-//! budget gets the cheapest rung whose layout fits. So:
+//! The schedules of a function are one family, the [`Ladder`]. It depends on the kernels and the
+//! target, not on the budget. A budget gets the cheapest rung whose layout fits. So:
 //!
 //! 1. A budget that is greater than a feasible one is feasible, and its plan costs no more.
 //! 2. Each point of a frontier is a rung, so a budget of its bytes is feasible.
 //! 3. The least budget, which the error names, is the least arena of all rungs.
 //!
-//! A search that starts from the budget finds a plan a few percent nearer to it, but has none of these properties.
+//! A search that starts from the budget finds a plan a few percent closer to it, but has none of
+//! these properties.
 
 mod run;
 mod steps;
@@ -31,23 +34,25 @@ use crate::pipeline::within;
 use steps::Steps;
 use wengert_core::Result;
 
-/// Rungs between the least peak that the solver finds and the peak without repetitions, at equal distances.
+/// Rungs between the least peak that the solver finds and the peak without repetitions, at equal
+/// distances.
 const RUNGS: u64 = 24;
-/// The solver's effort for a rung is this part of that for a problem by itself: rungs share what they find.
+/// The effort for a rung is this part of the effort for a problem solved alone, since rungs share
+/// the schedules that they find.
 const SHARE: u64 = 4;
 
 /// The cheapest layout within a budget.
 pub(super) enum Found<'k> {
     /// The layout.
     Fits(Laid<'k>),
-    /// No rung fits: the one of the least arena.
+    /// No rung fits: the layout of the least arena.
     Least(Laid<'k>),
 }
 
-/// Schedules that take less memory the more they cost.
+/// Schedules by rising cost. More cost buys less memory.
 pub(super) struct Ladder {
     steps: Steps,
-    /// By rising cost. Of rungs that cost the same, the one of the lesser peak comes first.
+    /// By rising cost. Among rungs of equal cost, the lesser peak comes first.
     rungs: Vec<Schedule>,
 }
 
@@ -81,7 +86,8 @@ impl Ladder {
         Ok(Ladder { steps, rungs })
     }
 
-    /// The cheapest layout whose arena has at most `budget` bytes. None if the kernels cannot be repeated.
+    /// The cheapest layout whose arena has at most `budget` bytes. None if the kernels cannot be
+    /// repeated.
     pub fn fit<'k>(&self, part: &mut Part<'k, '_>, budget: u64) -> Result<Option<Found<'k>>> {
         let mut least: Option<Laid<'k>> = None;
         for rung in &self.rungs {
@@ -96,7 +102,8 @@ impl Ladder {
         Ok(least.map(Found::Least))
     }
 
-    /// The layouts that no cheaper one is as low as, by rising arena, with the lowest among them: at most `points`.
+    /// The layouts whose arena is smaller than that of every cheaper one, by rising arena: at
+    /// most `points`, the smallest included.
     pub fn frontier<'k>(&self, part: &mut Part<'k, '_>, points: u64) -> Result<Vec<Laid<'k>>> {
         let mut laid: Vec<Laid<'k>> = Vec::new();
         for rung in &self.rungs {
@@ -106,7 +113,7 @@ impl Ladder {
             }
         }
         laid.reverse();
-        // Evenly spread, from the lowest on.
+        // Evenly spread, from the smallest on.
         let (count, points) = (laid.len(), usize::try_from(points).unwrap_or(usize::MAX).max(1));
         let mut number = 0..count;
         let chosen =

@@ -1,7 +1,8 @@
 //! Kernels in the order in which they run.
 //!
-//! A kernel that runs again is a kernel of its own, with results of its own, which later readers read: so whatever decides where buffers lie knows nothing of repetitions. That
-//! both hold the same value is what [`Run::origin`] says, and what a plan says.
+//! A repeated kernel is a kernel of its own with its own results, which later readers read. So
+//! the passes that place buffers know nothing of repetitions. [`Run::origin`] and the plan record
+//! that both results hold the same value.
 
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use std::borrow::Cow;
@@ -9,13 +10,13 @@ use wengert_core::id::IdVec;
 
 /// Kernels in the order in which they run.
 pub struct Run<'k> {
-    /// The kernels. Outputs are what the last repetitions have made.
+    /// The kernels. Outputs refer to the results of the last repetitions.
     pub kernels: Cow<'k, Kernels>,
     /// Their order.
     pub order: Vec<usize>,
-    /// For each the kernel of the function that it is, or is a part of.
+    /// For each kernel the function's kernel of which it is a copy or a part.
     pub from: Vec<usize>,
-    /// For each buffer the first that holds its value.
+    /// For each buffer the first buffer that holds its value.
     pub origin: IdVec<BufferId, BufferId>,
     /// Which of the kernels are repetitions.
     pub repeats: Vec<bool>,
@@ -24,20 +25,20 @@ pub struct Run<'k> {
 /// A kernel, or a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Which kernel.
+    /// The number of the kernel.
     pub kernel: usize,
-    /// How much of it.
+    /// Which part of it.
     pub whole: Whole,
 }
 
-/// How much of a kernel a piece is.
+/// The part of a kernel that a piece is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whole {
-    /// All of it.
+    /// The whole kernel.
     All,
-    /// Of a joined pair the call.
+    /// The call of a joined pair.
     Call,
-    /// Of a joined pair the nest.
+    /// The nest of a joined pair.
     Nest,
 }
 
@@ -61,7 +62,7 @@ impl Piece {
 }
 
 impl<'k> Run<'k> {
-    /// Every kernel once.
+    /// The run without repetitions.
     pub fn given(kernels: &'k Kernels, order: Vec<usize>) -> Self {
         Run {
             kernels: Cow::Borrowed(kernels),
@@ -72,14 +73,14 @@ impl<'k> Run<'k> {
         }
     }
 
-    /// For each kernel its workspace, given those of the function's kernels.
+    /// The workspace of each kernel, given those of the function's kernels.
     pub fn workspaces(&self, of: &[u64]) -> Vec<u64> {
         let nest = |kernel: &Kernel| matches!(kernel.work, Work::Nest(_));
         let each = self.kernels.kernels.iter().zip(&self.from);
         each.map(|(kernel, from)| if nest(kernel) { 0 } else { of[*from] }).collect()
     }
 
-    /// Pieces one after another. Where both parts of a joined pair follow each other, they are one kernel.
+    /// A run of pieces in order. A call followed by its nest becomes one joined kernel.
     pub fn of_pieces(kernels: &Kernels, pieces: impl Iterator<Item = Piece>) -> Run<'static> {
         let mut writing = Writing {
             made: Kernels { kernels: Vec::new(), ..kernels.clone() },
@@ -104,10 +105,10 @@ impl<'k> Run<'k> {
     }
 }
 
-/// A run as it is written.
+/// A run under construction.
 struct Writing {
     made: Kernels,
-    /// For each buffer of the function what holds its value now.
+    /// For each buffer of the function the buffer that holds its value now.
     current: IdVec<BufferId, BufferId>,
     origin: IdVec<BufferId, BufferId>,
     written: IdVec<BufferId, bool>,

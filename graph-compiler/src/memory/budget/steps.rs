@@ -1,10 +1,12 @@
 //! Kernels as the steps of [`recompute`](crate::memory::recompute).
 //!
-//! A step is a kernel, or a part of one: of a product and the nest that follows it, either may be repeated alone where others read the product too.
-//! A value is a buffer. What lies outside the arena takes no bytes.
+//! A step is a kernel, or a part of a joined pair: the product and its nest may be repeated
+//! separately where other kernels read the product too. A value is a buffer. Buffers outside the
+//! arena take no bytes.
 //!
-//! Some kernels are never repeated: those that write memory outside the arena, and control flow, whose stacks are what its loops are run for. Readers of a variable's old value may be
-//! repeated until the kernel runs that makes the new one.
+//! Some kernels are never repeated: those that write memory outside the arena, and control flow,
+//! since the purpose of its loops is their stacks. Readers of a variable's old value may be
+//! repeated until the kernel that computes the new value runs.
 
 use super::run::{Piece, Run, Whole};
 use crate::kernels::cost::Rates;
@@ -15,22 +17,22 @@ use crate::memory::recompute::problem::{ALWAYS, NEVER, Problem, Schedule, Step, 
 use wengert_core::id::{Id, IdVec};
 use wengert_core::{Diagnostic, Result, Target};
 
-/// Sums of bytes, and of costs, that a problem may have.
+/// Greatest sum of bytes, and of costs, in a problem.
 const MOST: u64 = 1 << 43;
-/// A unit of cost, in seconds, unless that makes sums too large.
+/// The unit of cost in seconds. It is raised if sums would be too large.
 const UNIT: f64 = 1e-9;
 
 /// The steps of a function.
 pub struct Steps {
     pieces: Vec<Piece>,
-    /// The problem that they are.
+    /// The steps as a problem of recomputation.
     pub problem: Problem,
 }
 
 impl Steps {
-    /// The kernels of a function in an order. `workspaces` are those of kernels.
+    /// The kernels of a function in an order. `workspaces` holds the workspace of each kernel.
     ///
-    /// Error: sizes beyond what can be weighed.
+    /// Errors: the sum of sizes is too large.
     pub fn new(
         kernels: &Kernels,
         order: &[usize],
@@ -71,13 +73,14 @@ impl Steps {
         Ok(Steps { pieces, problem: Problem { steps, values } })
     }
 
-    /// The kernels as a schedule runs them.
+    /// The run of a schedule's kernels.
     pub fn run(&self, kernels: &Kernels, schedule: &Schedule) -> Run<'static> {
         Run::of_pieces(kernels, schedule.executions.iter().map(|step| self.pieces[*step]))
     }
 }
 
-/// Cuts joined pairs whose product others read. Where nobody does and the nest's result takes its bytes, it has none of its own.
+/// Splits joined pairs whose product other kernels read. If no other kernel reads the product and
+/// a result of the nest can take its bytes, the product has none of its own.
 fn pieces(
     kernels: &Kernels,
     order: &[usize],
@@ -112,7 +115,7 @@ fn pieces(
     pieces
 }
 
-/// Until when each piece may be repeated.
+/// The barrier of each piece.
 fn barriers(kernels: &Kernels, pieces: &[Kernel], homes: &Homes) -> Vec<usize> {
     let mut writer: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
     for (number, kernel) in pieces.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! A bound from below: no schedule has a lesser peak.
+//! A lower bound of the peak of all schedules.
 
 use super::problem::{NEVER, Problem};
 
-/// What must be in memory whatever is repeated: while a step runs first, its operands, results and workspace; and besides these whatever has been made, is still to be
-/// read, and can no longer be made again.
+/// The bytes in memory at each first execution whatever is repeated: its operands, results and
+/// workspace, and all values that were computed, are still to be read, and can no longer be
+/// recomputed.
 pub fn bound(problem: &Problem) -> u64 {
     let steps = problem.steps.len();
     let mut writer = vec![None; problem.values.len()];
@@ -12,7 +13,8 @@ pub fn bound(problem: &Problem) -> u64 {
         step.reads.iter().for_each(|v| read[*v] = number);
         step.writes.iter().for_each(|v| writer[*v] = Some(number));
     }
-    // Bytes that are tied between steps, as they come and go; and those that a step itself ties.
+    // Bytes of values that must stay live, at the steps where this begins and ends; and the range
+    // of these steps for each value.
     let mut comes = vec![0u64; steps + 1];
     let mut goes = vec![0u64; steps + 1];
     let mut tied = vec![(0, 0); problem.values.len()];

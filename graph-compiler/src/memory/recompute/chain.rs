@@ -1,31 +1,36 @@
 //! Chains of equal steps: binomial checkpointing.
 //!
-//! A chain is run forwards and then *taped* and reversed step by step, the last one first. To tape a step its state is needed, the one before it. Some states are kept as *checkpoints*, at most `s` at a
-//! time, the initial one among them; from the nearest one before it a state is made by *advancing*. With β(s, r) = C(s + r, s) and the least r such that
-//! l ≤ β(s, r), l steps take
+//! A chain runs forwards. Then its steps are *taped* and reversed one by one, the last one first.
+//! Taping a step needs the state before it. Some states are kept as *checkpoints*, at most `s` at
+//! a time, the initial one included. Other states are recomputed by *advancing* from the nearest
+//! checkpoint before them. With β(s, r) = C(s + r, s) and the least r such that l ≤ β(s, r), l
+//! steps take
 //!
 //! > t(l, s) = r·l − C(s + r, r − 1)
 //!
-//! advances, the first run among them, and l tapings. No schedule takes fewer. This many it takes if the first checkpoint behind the initial one is put after
-//! m = min(β(s, r − 1), l − β(s − 1, r − 1)) steps: the l − m steps behind it are reversed with s − 1 checkpoints, then the m steps before it with s.
+//! advances, the first run included, and l tapings. No schedule takes fewer. The minimum is
+//! reached if the first checkpoint after the initial one is placed after
+//! m = min(β(s, r − 1), l − β(s − 1, r − 1)) steps: the l − m steps behind it are reversed with
+//! s − 1 checkpoints, then the m steps before it with s.
 //!
-//! Whose length is not known before the end has been reached is run once for that, so there are l advances more.
+//! A chain of unknown length is run once to find its end, which takes l more advances.
 //!
 //! # References
 //!
-//! Griewank, *Achieving logarithmic growth of temporal and spatial complexity in reverse automatic differentiation*, 1992; Griewank and Walther,
-//! *Algorithm 799: Revolve*, 2000.
+//! Griewank, *Achieving logarithmic growth of temporal and spatial complexity in reverse
+//! automatic differentiation*, 1992; Griewank and Walther, *Algorithm 799: Revolve*, 2000.
 
-/// What is done to a chain. States are numbered as the steps that they lie before. There is one *current* state besides the checkpoints.
+/// An action on a chain. A state has the number of the step after it. There is one *current*
+/// state besides the checkpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// Runs a step without a tape: from its state to the next one.
     Advance(u64),
-    /// Keeps the current state.
+    /// Keeps the current state as a checkpoint.
     Checkpoint(u64),
-    /// Makes a checkpoint current. It is kept.
+    /// Makes a checkpoint the current state. The checkpoint stays.
     Restore(u64),
-    /// Gives a checkpoint up.
+    /// Frees a checkpoint.
     Free(u64),
     /// Runs the step of the current state with a tape, and reverses it.
     Tape(u64),
@@ -34,18 +39,18 @@ pub enum Action {
 /// Whether the length of a chain is known when it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Length {
-    /// It is.
+    /// The length is known.
     Known,
-    /// It is found by running.
+    /// The length is found by running the chain.
     Found,
 }
 
-/// C(n, k), or the greatest number if it is above that.
+/// C(n, k), saturating.
 fn choose(n: u64, k: u64) -> u64 {
     let k = k.min(n.saturating_sub(k));
     let mut product = 1u128;
     for i in 1..=k {
-        // The product of i numbers in a row is divided by i!, so there is no remainder at any time.
+        // A product of i consecutive numbers is divisible by i!, so no division has a remainder.
         product = product * u128::from(n - k + i) / u128::from(i);
         if product >= u128::from(u64::MAX) {
             return u64::MAX;
@@ -54,7 +59,8 @@ fn choose(n: u64, k: u64) -> u64 {
     product as u64
 }
 
-/// β(s, r): how many steps can be reversed with `checkpoints` if none is advanced over more than `runs` times.
+/// β(s, r): the number of steps that can be reversed with `checkpoints` if no step is advanced
+/// over more than `runs` times.
 fn reach(checkpoints: u64, runs: u64) -> u64 {
     match checkpoints.checked_add(runs) {
         Some(sum) => choose(sum, runs),
@@ -64,7 +70,7 @@ fn reach(checkpoints: u64, runs: u64) -> u64 {
 
 /// The least number r with l ≤ β(s, r).
 fn runs(steps: u64, checkpoints: u64) -> u64 {
-    // With one checkpoint the reach grows by one at a time.
+    // With one checkpoint, each run extends the reach by one.
     if checkpoints == 1 {
         return steps.saturating_sub(1);
     }
@@ -75,7 +81,8 @@ fn runs(steps: u64, checkpoints: u64) -> u64 {
     runs
 }
 
-/// How many advances it takes to reverse a chain: t(l, s), for a length that is `Found` l more. The greatest number if it is above that.
+/// Number of advances that reverse a chain: t(l, s), plus l for a length that is `Found`.
+/// Saturates.
 ///
 /// # Panics
 ///
@@ -89,7 +96,7 @@ pub fn advances(steps: u64, checkpoints: u64, length: Length) -> u64 {
     let less = if runs == 0 { 0 } else { choose(checkpoints.saturating_add(runs), runs - 1) };
     let exact = match runs {
         0 => 0,
-        // A sum of the first numbers, of which both products may be too large.
+        // A sum of consecutive numbers. Both products of the general case may overflow.
         _ if checkpoints == 1 => u128::from(steps) * u128::from(steps - 1) / 2,
         _ => u128::from(runs) * u128::from(steps) - u128::from(less),
     };
@@ -97,13 +104,15 @@ pub fn advances(steps: u64, checkpoints: u64, length: Length) -> u64 {
     u64::try_from(exact + first).unwrap_or(u64::MAX)
 }
 
-/// After how many of `steps` steps, two at least, the next of `checkpoints` is put, which are two at least with the one at the beginning.
+/// Number of steps before the next checkpoint. `steps` is at least two, and so is `checkpoints`,
+/// which counts the checkpoint at the beginning.
 fn stride(steps: u64, checkpoints: u64) -> u64 {
     let runs = runs(steps, checkpoints);
     reach(checkpoints, runs - 1).min(steps - reach(checkpoints - 1, runs - 1))
 }
 
-/// Everything that is done to reverse a chain, in order. The initial state is a checkpoint and current when it begins, and a checkpoint when it ends.
+/// All actions that reverse a chain, in order. At the beginning the initial state is a checkpoint
+/// and current; at the end it is a checkpoint.
 ///
 /// # Panics
 ///
@@ -115,7 +124,8 @@ pub fn reverse(steps: u64, checkpoints: u64, length: Length) -> Vec<Action> {
         actions.extend((0..steps).map(Action::Advance));
         actions.push(Action::Restore(0));
     }
-    // Stretches (from, to) whose first state is a checkpoint, the next one last; the steps behind them have been reversed. For each its checkpoints.
+    // Stretches (from, to, checkpoints) whose first state is a checkpoint; the next stretch is
+    // last. The steps behind a stretch have been reversed.
     let mut stretches = vec![(0, steps, checkpoints)];
     let mut current = 0;
     while let Some((from, to, checkpoints)) = stretches.pop() {
@@ -149,7 +159,7 @@ pub fn reverse(steps: u64, checkpoints: u64, length: Length) -> Vec<Action> {
         if from > 0 {
             actions.push(Action::Free(from));
         }
-        // A tape leaves no state behind.
+        // A tape leaves no current state.
         current = u64::MAX;
     }
     actions

@@ -1,21 +1,23 @@
-//! Whether a schedule computes what the steps compute, and what it costs.
+//! Checks that a schedule computes what the steps compute, and returns its cost.
 //!
-//! This shares no code with the solvers. It follows a schedule forwards, with instances of values: one for each execution that writes a value.
+//! This shares no code with the solvers. It replays a schedule forwards with instances of values:
+//! one for each execution that writes a value.
 
 use super::problem::{Cost, Problem, Schedule};
 
-/// An instance of a value: where it was made, and where it is read last.
+/// An instance of a value: the execution that writes it, and the last that reads it.
 struct Instance {
     value: usize,
     made: usize,
     read: usize,
 }
 
-/// Checks a schedule: every step runs, first in the given order, and what it reads was made before; repetitions come before their barriers; outputs are alive at the end.
+/// Checks a schedule: every step runs, the first executions in the given order; every value read
+/// was written before; repetitions come before their barriers; outputs are live at the end.
 ///
 /// # Errors
 ///
-/// What is wrong, in a sentence.
+/// The fault, in a sentence.
 pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
     let written: Vec<Option<usize>> = writers(problem)?;
     let end = schedule.executions.len();
@@ -65,7 +67,7 @@ pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
             None => return Err(format!("output {value}, of {} bytes, is not made", about.bytes)),
         }
     }
-    // Bytes that come and go at each moment.
+    // Bytes that become live and die at each moment.
     let mut comes = vec![0u64; end + 1];
     let mut goes = vec![0u64; end + 1];
     for instance in &instances {

@@ -1,13 +1,19 @@
-//! The cheapest schedule of few steps, if there is effort for it.
+//! The cheapest schedule of few steps, found exactly if the effort suffices.
 //!
-//! What can still be done depends only on how many steps have run first and which values are alive, and neither on order nor on number of the executions before. Over these states a shortest path is looked
-//! for (A*: Hart, Nilsson and Raphael 1968), an execution being an edge that costs what its repetition costs. Three things keep the states few:
+//! The executions that may follow depend only on the number of steps that have run first and on
+//! the set of live values, not on the order or number of earlier executions. Over these states a
+//! shortest path is searched (A*: Hart, Nilsson and Raphael 1968). An edge is an execution, and a
+//! repetition's edge costs its step. Three rules keep the number of states small:
 //!
-//! - Values are dropped only when an execution needs their room, and no more than it needs; what is alive and not wanted can be dropped later. What no step behind can use goes at once.
-//! - What is missing for the rest costs at least the repetition of all steps between it and what is alive. If one of those may not be repeated any more, the state is a dead end.
-//! - What others have found is a ceiling.
+//! - Values are dropped only when an execution needs their bytes, and no more than it needs; a
+//!   live value that is not wanted can be dropped later. A value that no later step can use is
+//!   dropped at once.
+//! - Missing values cost at least the repetition of all steps between them and the live values.
+//!   If one of those may no longer be repeated, the state is a dead end.
+//! - The cost of the best schedule found by other methods is a ceiling.
 //!
-//! Twenty steps need thousands of states. Of a hundred steps there are too many; then the search is given up, and what others have found stays.
+//! Twenty steps need thousands of states. A hundred steps need too many: the search is given up,
+//! and the schedules found by other methods stay.
 
 use super::timeline::Prepared;
 use rustc_hash::FxHashMap;
@@ -17,18 +23,18 @@ use std::collections::BinaryHeap;
 /// A set of values that steps write, the widest first.
 type Set = u64;
 
-/// What a search has come to.
+/// The outcome of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// The executions of a schedule that no other beats.
     Cheapest(Vec<usize>),
-    /// There is no schedule that fits and costs less than the ceiling.
+    /// No schedule that fits costs less than the ceiling.
     Nothing,
-    /// The effort was at its limit.
+    /// The effort reached its limit.
     GivenUp,
 }
 
-/// A state, and how it was reached.
+/// A state and the edge that reached it.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     done: usize,
@@ -38,18 +44,19 @@ struct Node {
     step: usize,
 }
 
-/// A problem as sets.
+/// A problem in terms of sets.
 pub(super) struct Few<'a> {
     prepared: &'a Prepared<'a>,
     bytes: Vec<u64>,
     reads: Vec<Set>,
     writes: Vec<Set>,
     outputs: Set,
-    /// For each number of steps that have run first, what they make and the others or the end need.
+    /// For each number of steps that have run first: the values written by these that later steps
+    /// or the end need.
     wanted: Vec<Set>,
-    /// The same, with what is of use in making those again.
+    /// The same, with the values that help to recompute those.
     useful: Vec<Set>,
-    /// Ways to make room.
+    /// Results of `make_room`.
     ways: Vec<Set>,
     effort: u64,
 }
@@ -86,7 +93,8 @@ impl<'a> Few<'a> {
         Some(Few { prepared, bytes, reads, writes, outputs, wanted, useful, ways, effort: 0 })
     }
 
-    /// The cheapest schedule within a budget that costs less than `ceiling`, as far as the effort reaches; and how much of it was spent.
+    /// The cheapest schedule within a budget that costs less than `ceiling`, if the effort
+    /// suffices; and the effort spent.
     pub fn cheapest(&mut self, budget: u64, ceiling: u64, effort: u64) -> (Outcome, u64) {
         self.effort = 0;
         (self.search(budget, ceiling, effort), self.effort)
@@ -97,10 +105,11 @@ impl<'a> Few<'a> {
         let mut nodes = vec![Node { done: 0, alive: 0, cost: 0, parent: 0, step: 0 }];
         let mut best: FxHashMap<(usize, Set), u64> = FxHashMap::default();
         let mut expanded: Vec<Vec<(Set, u64)>> = vec![Vec::new(); steps + 1];
-        // Of states that promise the same the one that is farthest, and then the oldest.
+        // Ordered by estimated cost. Among equals the state with most steps run comes first, then
+        // the oldest.
         let mut open = BinaryHeap::from([Reverse((0, Reverse(0), 0))]);
         while let Some(Reverse((_, _, at))) = open.pop() {
-            // Some ways may have been left out when the effort reached its limit.
+            // `make_room` may have left out some ways when the effort reached its limit.
             if self.effort > limit {
                 return Outcome::GivenUp;
             }
@@ -108,7 +117,8 @@ impl<'a> Few<'a> {
             if best.get(&(done, alive)).is_some_and(|b| *b < cost) {
                 continue;
             }
-            // What one with less in memory and no lower cost can do, the other has been seen to do.
+            // Skips a state if one with at least its live values and no higher cost has been
+            // expanded.
             let looked = &mut expanded[done];
             self.effort += looked.len() as u64 / 4;
             if looked.iter().any(|(other, least)| *least <= cost && alive & !other == 0) {
@@ -146,7 +156,7 @@ impl<'a> Few<'a> {
         if self.effort > limit { Outcome::GivenUp } else { Outcome::Nothing }
     }
 
-    /// What repetitions cost at least from a state to the end; none if there is no way.
+    /// Least cost of the repetitions from a state to the end. None if the end cannot be reached.
     fn missing(&mut self, done: usize, alive: Set) -> Option<u64> {
         self.effort += 20 + done as u64;
         let mut need = self.wanted[done] & !alive;
@@ -166,7 +176,7 @@ impl<'a> Few<'a> {
         Some(cost)
     }
 
-    /// Puts into `ways` what may be alive behind an execution, each as full as it can be.
+    /// Puts into `ways` the maximal sets of values that may be live after an execution.
     fn make_room(&mut self, step: usize, alive: Set, budget: u64, limit: u64) {
         let own = self.reads[step] | self.writes[step];
         let all = alive | self.writes[step];
@@ -184,7 +194,8 @@ impl<'a> Few<'a> {
         sum
     }
 
-    /// Takes `over` bytes out of `droppable`. Since the widest goes first, nothing that has gone could stay once there is room.
+    /// Drops at least `over` bytes from `droppable`. The widest value is dropped first, so no
+    /// dropped value could be kept once there is room.
     fn drop_from(&mut self, kept: Set, droppable: Set, over: u64, limit: u64) {
         self.effort += 4;
         if over == 0 {
@@ -201,7 +212,7 @@ impl<'a> Few<'a> {
     }
 }
 
-/// What was executed on the way to a node.
+/// The executions on the path to a node.
 fn executions(nodes: &[Node], mut at: usize) -> Vec<usize> {
     let mut executions = Vec::new();
     while at != 0 {

@@ -1,43 +1,45 @@
-//! Repetitions where they relieve most for their cost, until a schedule fits.
+//! Inserts repetitions in the order of relief per cost, until a schedule fits.
 //!
-//! In each round every gap across an excess is weighed, with several prices of memory, which make several groups. Then the best groups are inserted, each weighed anew, since those before it have
-//! changed the profile; and when the best that is left is much worse than the first one was, the next round begins. So there are few rounds, and what is inserted is almost what would be
-//! inserted if every gap were weighed before each.
+//! In each round every gap that spans an excess is weighed at several prices of memory, which
+//! give several groups. Then the best groups are inserted. Each is weighed again first, since
+//! earlier insertions changed the profile. When the best remaining group is much worse than the
+//! first one was, the next round begins. So there are few rounds, and the result is almost that
+//! of weighing every gap before each insertion.
 
 use super::group::Grouper;
 use super::timeline::{Prepared, Timeline};
 use super::weigh::{Scale, Weight};
 
-/// Steps of a group at most.
+/// Most steps of a group.
 const MOST: usize = 400;
 
-/// Prices at which gaps are weighed, as multiples of what a byte of excess has cost lately.
+/// Prices at which gaps are weighed, as multiples of the recent cost per byte of excess.
 const PRICES: [f64; 10] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 128.0];
 
 /// A gap that may be closed.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// The value that is made again.
+    /// The value that is recomputed.
     value: usize,
-    /// The execution that reads it then.
+    /// The execution before which the repetition is inserted.
     moment: usize,
     price: f64,
     score: f64,
-    /// The part of chance in its score.
+    /// The random factor of its score.
     luck: f64,
 }
 
-/// What solvers work with: scratch memory, numbers that look like chance, effort.
+/// State shared by the solvers: scratch memory, a random generator, the effort.
 pub(super) struct Workshop {
     pub grouper: Grouper,
     pub scale: Scale,
-    /// What a byte of excess has cost lately.
+    /// The recent cost per byte of excess.
     pub price: f64,
-    /// How much chance there is in scores.
+    /// Amplitude of the random factor of scores.
     pub luck: f64,
-    /// Fitting is given up when repetitions cost more.
+    /// Fitting stops when repetitions cost more than this.
     pub ceiling: u64,
-    /// Executions that were laid out.
+    /// Effort of laying out executions, and effort spent elsewhere.
     laid: u64,
     state: u64,
 }
@@ -74,13 +76,14 @@ impl Workshop {
         (self.state >> 16) as usize % n.max(1)
     }
 
-    /// Lays a timeline out anew.
+    /// Updates a timeline, and counts the effort.
     pub fn update(&mut self, timeline: &mut Timeline<'_>) {
         timeline.update();
         self.laid += 8 * timeline.executions.len() as u64;
     }
 
-    /// Inserts groups until there is no excess, or no group that relieves, or the effort is at its limit.
+    /// Inserts groups until the excess is 0, no group gives relief, or the effort reaches its
+    /// limit.
     pub fn fit(&mut self, timeline: &mut Timeline<'_>, limit: u64) {
         self.price = 0.0;
         while timeline.excess > 0 && self.effort() < limit && timeline.added <= self.ceiling {
@@ -99,7 +102,7 @@ impl Workshop {
         }
     }
 
-    /// All gaps across an excess, each with the price at which it relieves most for its cost.
+    /// All gaps that span an excess, each with the price of the best relief per cost.
     fn candidates(&mut self, timeline: &Timeline<'_>) -> Vec<Candidate> {
         let prepared = timeline.prepared;
         let mut gaps = Vec::new();
@@ -107,7 +110,8 @@ impl Workshop {
         for (value, writer) in prepared.writer.iter().enumerate() {
             let (Some(step), true) = (writer, prepared.bytes(value) > 0) else { continue };
             for pair in timeline.touches(value).windows(2) {
-                // What may not be repeated before its reader may be so before a barrier.
+                // A step that may not be repeated before the reader may still be repeated before
+                // its barrier.
                 let moment = timeline.latest(*step, pair[1].moment);
                 let hot = timeline.hot_between(pair[0].moment + 1, moment);
                 if pair[1].makes || hot == 0 || !prepared.may_repeat(*step, timeline.done[moment]) {
@@ -132,7 +136,7 @@ impl Workshop {
             for multiple in PRICES {
                 let price = multiple * self.price;
                 self.grouper.of(timeline, value, moment, price, MOST);
-                // A group as long as the last one is the last one.
+                // A group of the same length is the same group.
                 if self.grouper.group.len() == length {
                     continue;
                 }
@@ -151,7 +155,7 @@ impl Workshop {
         candidates
     }
 
-    /// Inserts the groups of the best candidates. False if there is none that relieves.
+    /// Inserts the groups of the best candidates. False if none gives relief.
     fn insert_best(
         &mut self,
         timeline: &mut Timeline<'_>,
@@ -171,7 +175,7 @@ impl Workshop {
             let weight = self.weigh(timeline, candidate.value, candidate.moment, candidate.price);
             let now = candidate.luck * weight.score();
             if now < 0.9 * candidate.score {
-                // A candidate that has become useless is below every top.
+                // A useless candidate has score 0, which is below every top.
                 candidates[n].score = now.max(0.0);
                 if now <= 0.0 {
                     candidates.swap_remove(n);
@@ -189,7 +193,8 @@ impl Workshop {
         inserted
     }
 
-    /// Puts a group in front of an execution, and takes out the repetitions that it makes needless. False, and nothing done, if that does not relieve.
+    /// Inserts a group before an execution, and removes the repetitions that this makes needless.
+    /// If that gives no relief, undoes it and returns false.
     fn put(
         &mut self,
         timeline: &mut Timeline<'_>,
@@ -227,7 +232,7 @@ impl Workshop {
             if candidate.moment >= moment {
                 candidate.moment += group.len();
             }
-            // From behind, as they were removed.
+            // In the order of removal: from the last to the first.
             for gone in &removed {
                 candidate.moment -= usize::from(candidate.moment > *gone);
             }

@@ -1,18 +1,21 @@
-//! Which steps to repeat for a value: those of its inputs that are cheaper to make again than to hold.
+//! The steps to repeat for a value: its own step, and those of operands that are cheaper to
+//! recompute than to hold.
 //!
-//! Memory has a price: so much for a byte that is held through an execution whose load is above the budget. An input of a repeated step is held from its last
-//! touch, or made again by its own step, out of inputs of which the same is asked. At price 0 the group is one step; the higher the price, the farther back
-//! it reaches: to what is alive anyway, to the beginning of the layer, to the last narrow place.
+//! Memory has a price per byte held through an execution whose load is above the budget. An
+//! operand of a repeated step is either held from its last touch, or recomputed by its own step,
+//! whose operands are decided in the same way. At price 0 the group is one step. A higher price
+//! extends it further back: to values that are live anyway, to the beginning of the layer, to the
+//! last moment of few live bytes.
 
 use super::timeline::Timeline;
 
-/// How far a chain of inputs is followed.
+/// Greatest depth of recursion over operands.
 const DEPTH: usize = 200;
 
 /// Scratch memory.
 pub(super) struct Grouper {
     stamp: u32,
-    /// For each value when it was last looked at, and what making it again costs at most.
+    /// For each value the stamp of its last visit, its least cost, and whether to recompute it.
     seen: Vec<(u32, f64, bool)>,
     taken: Vec<u32>,
     pub group: Vec<usize>,
@@ -30,7 +33,8 @@ impl Grouper {
         }
     }
 
-    /// The steps that make `value` before the execution at `moment`, in order; none if it may not be made again there.
+    /// The steps that recompute `value` before the execution at `moment`, in order. Empty if it
+    /// may not be recomputed there, or if there are more than `most`.
     pub fn of(
         &mut self,
         timeline: &Timeline<'_>,
@@ -71,7 +75,8 @@ impl Grouper {
         &self.group
     }
 
-    /// What it takes to have a value before the execution at `moment`, and whether it is to be made again.
+    /// The least cost of having a value before the execution at `moment`. Also records whether to
+    /// recompute it.
     fn price_of(
         &mut self,
         timeline: &Timeline<'_>,

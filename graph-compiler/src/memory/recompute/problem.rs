@@ -1,42 +1,48 @@
-//! Rematerialisation by itself: steps that make values out of values, and schedules that may run a step more than once.
+//! The problem of rematerialisation: steps that compute values from values, and schedules that
+//! may run a step more than once.
 //!
-//! Steps are given in an order that is topological and stays: a [`Schedule`] runs every step once in it, and *repetitions* in between. A value is read as the last
-//! execution of its step left it, and takes its bytes from that execution to the last one that reads it before it is made anew; operands and results of an
-//! execution lie side by side, as in [`crate::schedule`]. So a repetition only ever changes how long values live, and every set of repetitions is a
-//! schedule: what it costs is time, what it gains is memory.
+//! Steps are given in a fixed topological order. A [`Schedule`] runs every step once in that
+//! order, with *repetitions* in between. A read of a value refers to the last execution of its
+//! step. The value takes its bytes from that execution to its last reader before the next
+//! execution of the step. Operands and results of an execution do not share bytes, as in
+//! [`crate::schedule`]. So a repetition changes only live ranges, and every set of repetitions
+//! gives a valid schedule: it costs time and saves memory.
 
 /// A step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Step {
-    /// What an execution costs, in any unit.
+    /// Cost of an execution, in any unit.
     pub cost: u64,
-    /// Bytes that it needs while it runs.
+    /// Bytes needed while it runs.
     pub workspace: u64,
-    /// Values read. One may be there more than once.
+    /// Values read, possibly with duplicates.
     pub reads: Vec<usize>,
-    /// Values written; no other step writes them.
+    /// Values written. No other step writes them.
     pub writes: Vec<usize>,
-    /// The number of the step whose first execution ends the time in which this one may be repeated: the one that overwrites what it reads. [`NEVER`] if it may
-    /// not be repeated at all, because it writes memory that is not its own; [`ALWAYS`] if nothing stands against it.
+    /// The step whose first execution overwrites an operand of this step: from then on this step
+    /// may not be repeated. [`NEVER`] if it may not be repeated at all, because it writes memory
+    /// outside the arena; [`ALWAYS`] if no step is a barrier.
     pub barrier: usize,
 }
 
-/// No repetition.
+/// The barrier of a step that may not be repeated.
 pub const NEVER: usize = 0;
 
-/// Repetitions everywhere.
+/// The barrier of a step that may be repeated anywhere.
 pub const ALWAYS: usize = usize::MAX;
 
 /// A value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Value {
-    /// Bytes that it takes of the memory that is short: 0 for what lies elsewhere. What no step writes is always there, and its bytes do not count.
+    /// Bytes of the limited memory that it takes: 0 for a value stored elsewhere. A value that no
+    /// step writes is always present, and its bytes do not count.
     pub bytes: u64,
-    /// Whether it is alive at the end.
+    /// Whether it is live at the end.
     pub output: bool,
 }
 
-/// Steps and their values. All bytes together, workspaces among them, are below 2⁴⁴, and so are all costs.
+/// Steps and their values. The sum of all bytes, workspaces included, is below 2⁴⁴, and so is the
+/// sum of all costs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Problem {
     /// In an order in which each value is written before it is read.
@@ -45,19 +51,20 @@ pub struct Problem {
     pub values: Vec<Value>,
 }
 
-/// Which step runs when. The first execution of a step is the given one, others are repetitions.
+/// The order of executions. The first execution of a step is the given one; later ones are
+/// repetitions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Schedule {
-    /// Numbers of steps.
+    /// The step of each execution.
     pub executions: Vec<usize>,
 }
 
-/// What a schedule costs.
+/// Cost of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Cost {
-    /// The greatest number of bytes that are taken at one time.
+    /// The greatest number of bytes live at one time.
     pub peak: u64,
-    /// What the repetitions cost together.
+    /// Total cost of the repetitions.
     pub added: u64,
     /// Number of repetitions.
     pub repetitions: usize,
@@ -82,7 +89,7 @@ impl Problem {
         Schedule { executions: (0..self.steps.len()).collect() }
     }
 
-    /// What all steps cost, each executed once.
+    /// Total cost of all steps, each executed once.
     pub fn total(&self) -> u64 {
         self.steps.iter().map(|step| step.cost).sum()
     }

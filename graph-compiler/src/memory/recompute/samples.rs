@@ -3,7 +3,7 @@
 use super::problem::{ALWAYS, NEVER, Problem};
 use super::varied::Link;
 
-/// Numbers that look like chance: each call gives one below its argument.
+/// A pseudo-random generator: each call returns a number below its argument.
 pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |n| {
@@ -14,14 +14,15 @@ pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Adds a step with one result of so many bytes, and returns the result.
+/// Adds a step with one result of `bytes` bytes, and returns the result.
 fn push(p: &mut Problem, cost: u64, reads: &[usize], bytes: u64) -> usize {
     let result = p.value(bytes);
     p.step(cost, reads, &[result]);
     result
 }
 
-/// A chain of links as a problem: each step but the last forwards, then each backwards, the last first.
+/// A chain of links as a problem: each step but the last forwards, then each backwards, the last
+/// first.
 pub(super) fn chain(links: &[Link]) -> Problem {
     let mut p = Problem::default();
     let input = p.value(0);
@@ -39,7 +40,7 @@ pub(super) fn chain(links: &[Link]) -> Problem {
     p
 }
 
-/// Links that differ.
+/// Differing links.
 pub(super) fn links(seed: u64, length: usize) -> Vec<Link> {
     let mut random = numbers(seed);
     let link =
@@ -47,8 +48,9 @@ pub(super) fn links(seed: u64, length: usize) -> Vec<Link> {
     (0..length).map(link).collect()
 }
 
-/// A training step of a transformer: ten kernels of each layer forwards, eleven backwards, gradients that live until all weights are updated at the end. `unit` is the size of an activation; costs are
-/// about those of a width of 768.
+/// A training step of a transformer: ten kernels of each layer forwards, eleven backwards,
+/// gradients that are live until all weights are updated at the end. `unit` is the size of an
+/// activation. Costs are about those of a width of 768.
 pub(super) fn transformer(layers: usize, unit: u64) -> Problem {
     let mut p = Problem::default();
     let weights = p.value(0);
@@ -91,7 +93,8 @@ pub(super) fn transformer(layers: usize, unit: u64) -> Problem {
     p
 }
 
-/// Adds a step for each gradient that writes over weights, after which nothing that reads these may be repeated.
+/// Adds a step for each gradient that overwrites weights. From the first of them on, no reader of
+/// the weights may be repeated.
 fn update(p: &mut Problem, weights: usize, gradients: &[usize]) {
     let first = p.steps.len();
     for step in p.steps.iter_mut().filter(|s| s.reads.contains(&weights)) {
@@ -103,7 +106,8 @@ fn update(p: &mut Problem, weights: usize, gradients: &[usize]) {
     }
 }
 
-/// A training step of a U-Net: `depth` levels down and up, each level half as wide as the one above it, with long skips.
+/// A training step of a U-Net: `depth` levels down and up, each level half as wide as the one
+/// above it, with long skips.
 pub(super) fn unet(depth: usize, unit: u64) -> Problem {
     let mut p = Problem::default();
     let weights = p.value(0);
@@ -143,14 +147,15 @@ pub(super) fn unet(depth: usize, unit: u64) -> Problem {
     p
 }
 
-/// Any steps: of one result or two, some with a workspace, some that may not be repeated or not for long.
+/// Random steps: of one or two results, some with a workspace, some that may not be repeated, or
+/// only up to a barrier.
 pub(super) fn random(seed: u64, steps: usize) -> Problem {
     let mut random = numbers(seed);
     let mut p = Problem::default();
     let input = p.value(0);
     let mut made = vec![input];
     for step in 0..steps {
-        // The last results more often than old ones.
+        // Recent results more often than old ones.
         let mut reads = Vec::new();
         for _ in 0..1 + random(3) {
             let back = if random(2) == 0 { random(3) } else { random(made.len() as u64) } as usize;
@@ -173,7 +178,8 @@ pub(super) fn random(seed: u64, steps: usize) -> Problem {
     p
 }
 
-/// Forwards and backwards over small steps: each step backwards reads the one behind it, and one or two values of its own step forwards.
+/// Forwards and backwards over small steps. Each backward step reads the one before it, and one
+/// or two values of its forward step.
 pub(super) fn tape(seed: u64, layers: usize) -> Problem {
     let mut random = numbers(seed);
     let mut p = Problem::default();
@@ -194,7 +200,8 @@ pub(super) fn tape(seed: u64, layers: usize) -> Problem {
     p
 }
 
-/// A training step of residual blocks, each a wide product, an activation and a sum. The gradients live until all weights are updated at the end.
+/// A training step of residual blocks, each a wide product, an activation and a sum. The
+/// gradients live until all weights are updated at the end.
 pub(super) fn residual(seed: u64, blocks: usize) -> Problem {
     let mut random = numbers(seed);
     let mut p = Problem::default();
@@ -212,7 +219,7 @@ pub(super) fn residual(seed: u64, blocks: usize) -> Problem {
     let mut d = push(&mut p, 1 + random(10), &[x], width);
     let mut gradients = Vec::new();
     for (x, up, cost, wide) in kept.into_iter().rev() {
-        // One kernel for the cotangent of the product and what the norm's scale gets.
+        // One kernel computes the cotangent of the product and the gradient of the norm's scale.
         let (d_up, scale) = (p.value(wide), p.value(1));
         p.step(2 + random(8), &[d, up], &[d_up, scale]);
         gradients.extend([scale, push(&mut p, cost, &[d_up, x], 1 + random(width))]);

@@ -1,24 +1,28 @@
-//! Segments: the first half of a training step is cut at moments at which few bytes are alive, and what is read in the second half is made again, segment by segment, from
-//! what crosses the cut before it.
+//! Segments: the first half of a training step is cut at moments of few live bytes. Values that
+//! the second half reads are recomputed segment by segment, from the values that cross the
+//! preceding cut.
 //!
-//! The middle of a problem is where most is alive without repetitions. A value that was made before it and is read behind it is *kept*. Between two cuts at most so many bytes
-//! may be kept; under this limit the cuts are chosen that the fewest bytes cross (a shortest path). Several limits give several schedules, among them the
-//! layers of a network, and about the square root of its length (Chen, Xu, Zhang and Guestrin, *Training deep nets with sublinear memory cost*, 2016). They are where fitting
-//! starts from, if it would have to repeat nearly everything.
+//! The middle of a problem is the moment of the greatest load without repetitions. A value that
+//! is written before it and read after it is *kept*. The bytes kept between two cuts are limited;
+//! under this limit the cuts that the fewest bytes cross are chosen (a shortest path). Several
+//! limits give several schedules, among them the layers of a network, and about the square root
+//! of its length (Chen, Xu, Zhang and Guestrin, *Training deep nets with sublinear memory cost*,
+//! 2016). Fitting starts from these schedules if it would otherwise have to repeat nearly
+//! everything.
 
 use super::timeline::{Prepared, Timeline};
 
-/// What is known of the first half of a problem.
+/// Data of the first half of a problem.
 struct Half {
     /// Number of its steps.
     middle: usize,
-    /// For each value its last reader in the half, or its writer.
+    /// The last reader of each value in the half, or its writer.
     last: Vec<usize>,
-    /// For each value the first step behind the middle that reads it.
+    /// The first step after the middle that reads each value.
     later: Vec<Option<usize>>,
-    /// Bytes that cross each cut to be read in the half.
+    /// For each cut the bytes written before it and read after it in the half.
     crossing: Vec<u64>,
-    /// Bytes kept of what was made before each cut.
+    /// For each cut the kept bytes written before it.
     kept: Vec<u64>,
 }
 
@@ -56,7 +60,8 @@ impl Half {
         Half { middle, last, later, crossing, kept }
     }
 
-    /// The cuts that the fewest bytes cross, the beginning and the middle among them, with at most `most` bytes kept between two, or one step.
+    /// The cuts that the fewest bytes cross, the beginning and the middle included. A segment
+    /// keeps at most `most` bytes, or is one step.
     fn cuts(&self, most: u64) -> Vec<usize> {
         let mut best = vec![(0u64, 0usize); self.middle + 1];
         for to in 1..=self.middle {
@@ -66,7 +71,7 @@ impl Half {
                     break;
                 }
                 let bytes = best[from].0 + self.crossing[from];
-                // Of equals the earliest: the fewest cuts.
+                // Of equals the earliest, which gives the fewest cuts.
                 if least.is_none_or(|(b, _)| bytes <= b) {
                     least = Some((bytes, from));
                 }
@@ -97,20 +102,21 @@ pub(super) fn schedules(prepared: &Prepared<'_>) -> Vec<Vec<usize>> {
             all.push(schedule(prepared, &half, &cuts));
             seen.push(cuts);
         }
-        // Half as many again.
+        // Increases by half.
         pieces += pieces.div_ceil(2);
     }
     all.reverse();
     all
 }
 
-/// The schedule that makes what is kept of each segment again, all at once, before it is first read.
+/// The schedule that recomputes the kept values of each segment, all at once, before the first of
+/// them is read.
 fn schedule(prepared: &Prepared<'_>, half: &Half, cuts: &[usize]) -> Vec<usize> {
     let steps = prepared.problem.steps.len();
     let mut groups: Vec<Vec<usize>> = vec![Vec::new(); steps];
     for pair in cuts.windows(2) {
         let (from, to) = (pair[0], pair[1]);
-        // What crosses the end is held for the segments behind it.
+        // Values that cross the segment's end stay live for the segments after it.
         let dropped = |v: &usize| half.later[*v].is_some() && half.last[*v] < to;
         let made = (from..to).flat_map(|s| prepared.problem.steps[s].writes.iter().copied());
         let Some(before) = made.filter(dropped).filter_map(|v| half.later[v]).min() else { continue };

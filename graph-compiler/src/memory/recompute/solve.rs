@@ -1,7 +1,8 @@
-//! Schedules for budgets.
+//! Schedules within budgets.
 //!
-//! Every schedule that is found on the way goes into one pool, in which only those stay that no other beats in both peak and cost. What a budget gets is the
-//! cheapest of the pool that fits, so a greater budget never costs more than a smaller one.
+//! All schedules found enter one pool, which keeps those that no other beats in both peak and
+//! cost. A budget gets the cheapest schedule of the pool that fits, so a greater budget never
+//! costs more than a smaller one.
 
 use super::bound::bound;
 use super::few::{Few, Outcome};
@@ -11,10 +12,10 @@ use super::segments;
 use super::timeline::{Prepared, Timeline};
 use super::trim::First;
 
-/// The answer if there is no schedule for a budget, as far as was looked: the one with the least peak.
+/// The answer if no schedule within a budget was found: the schedule of the least peak.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Least {
-    /// What it costs.
+    /// Its cost.
     pub cost: Cost,
     /// The schedule.
     pub schedule: Schedule,
@@ -28,22 +29,23 @@ struct Found {
     executions: Vec<usize>,
 }
 
-/// What one solver works with.
+/// State of one solver.
 struct Solver<'a> {
     prepared: &'a Prepared<'a>,
     workshop: Workshop,
-    /// For problems that are small enough.
+    /// The exact search, for problems with few values.
     few: Option<Few<'a>>,
     /// By rising peak and falling cost.
     pool: Vec<Found>,
-    /// Schedules in segments, once they have been asked for.
+    /// Schedules in segments, computed on first use.
     segments: Option<Vec<Found>>,
 }
 
-/// Up to so many steps it pays to look at everything there is.
+/// Up to this many steps an exhaustive search is affordable.
 const FEW: u64 = 24;
 
-/// An effort that finds good schedules of a problem: about linear in its steps, and in time. Of few steps more is looked at, most of which is seldom needed.
+/// An effort that finds good schedules of a problem, about linear in its steps and in time.
+/// Problems of few steps get an effort for exhaustive search, most of which is seldom used.
 pub fn effort(problem: &Problem) -> u64 {
     match problem.steps.len() as u64 {
         ..=FEW => 40_000_000,
@@ -51,23 +53,25 @@ pub fn effort(problem: &Problem) -> u64 {
     }
 }
 
-/// A schedule whose peak is at most `budget`, as cheap as was found, or the one with the least peak. `effort` is counted in things looked at, about two nanoseconds each. The problem is one of
-/// which [`super::check::check`] accepts the given schedule.
+/// The cheapest schedule found whose peak is at most `budget`. `effort` counts inspected items,
+/// of about two nanoseconds each. [`super::check::check`] must accept the problem's given
+/// schedule.
 ///
 /// # Errors
 ///
-/// The schedule with the least peak that was found, if that is above the budget.
+/// The schedule of the least peak that was found, if that is above the budget.
 pub fn solve(problem: &Problem, budget: u64, effort: u64) -> Result<Schedule, Least> {
     frontier(problem, &[budget], effort).pop().expect("there is an answer for each budget")
 }
 
-/// Answers as [`solve`]'s for several budgets, in their order. A greater budget never costs more. `effort` is for each.
+/// The answers of [`solve`] for several budgets, in their order. A greater budget never costs
+/// more. `effort` is per budget.
 pub fn frontier(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<Schedule, Least>> {
     let prepared = Prepared::new(problem);
     answers(&prepared, Few::new(&prepared), budgets, effort)
 }
 
-/// Answers as [`frontier`]'s, as for a problem of too many steps for an exact search.
+/// The answers of [`frontier`] without the exact search, as for a problem of many steps.
 #[cfg(test)]
 pub(super) fn searched(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<Schedule, Least>> {
     answers(&Prepared::new(problem), None, budgets, effort)
@@ -93,7 +97,7 @@ fn answers(
         solver.look(&mut start, *budget, bound, effort);
     }
     for budget in falling.iter().rev() {
-        // What a smaller budget has found may be far from what this one needs.
+        // A schedule found for a smaller budget may repeat more than this budget needs.
         if let Some(found) = solver.best(*budget) {
             let mut timeline = Timeline::new(prepared, found.executions.clone(), *budget);
             solver.workshop.trim(&mut timeline, First::Dearest, u64::MAX);
@@ -119,7 +123,7 @@ impl Solver<'_> {
         Err(Least { cost, schedule: Schedule { executions: least.executions.clone() } })
     }
 
-    /// Puts a schedule into the pool, unless one there is as good.
+    /// Adds a schedule to the pool, unless one in the pool is as good.
     fn keep(&mut self, timeline: &Timeline<'_>) {
         let (peak, added) = (timeline.peak, timeline.added);
         if self.best(peak).is_some_and(|f| f.added <= added) {
@@ -130,7 +134,7 @@ impl Solver<'_> {
         self.pool.insert(at, Found { peak, added, executions: timeline.executions.clone() });
     }
 
-    /// Looks for schedules for a budget, and if there are none, for those with the least peak.
+    /// Searches for schedules within a budget; if none is found, for those of the least peak.
     fn look(&mut self, timeline: &mut Timeline<'_>, budget: i64, bound: i64, effort: u64) {
         if self.best(budget).is_some_and(|f| f.added == 0) {
             return;
@@ -146,7 +150,7 @@ impl Solver<'_> {
         if self.best(budget).is_some() {
             return;
         }
-        // Halving the way between the bound and what was reached.
+        // Bisects between the bound and the least peak found.
         let mut below = bound.max(budget);
         for _ in 0..6 {
             let reached = self.pool.first().map_or(i64::MAX, |f| f.peak);
@@ -164,7 +168,8 @@ impl Solver<'_> {
         }
     }
 
-    /// Looks for the cheapest schedule of all. True if nothing is left to be found for a budget.
+    /// Searches for the cheapest of all schedules. True if nothing better can be found for a
+    /// budget.
     fn settle(&mut self, timeline: &mut Timeline<'_>, budget: i64, effort: u64) -> bool {
         let ceiling = self.best(budget).map_or(u64::MAX, |f| f.added);
         let Some(few) = &mut self.few else { return false };
@@ -183,7 +188,7 @@ impl Solver<'_> {
         }
     }
 
-    /// Polishes the cheapest schedule of the pool that fits, or the nearest to those.
+    /// Polishes the cheapest schedule of the pool that fits, or else the one of the least peak.
     fn polish(&mut self, timeline: &mut Timeline<'_>, budget: i64, limit: u64) {
         let from = self.best(budget).or(self.pool.first()).expect("the given schedule was put into the pool");
         timeline.executions.clone_from(&from.executions);
@@ -193,12 +198,13 @@ impl Solver<'_> {
         self.keep(timeline);
     }
 
-    /// Fits schedules of several kinds to a budget: from nothing, from what a greater budget has found, from segments.
+    /// Fits schedules to a budget from several starts: the given schedule, the schedule found for
+    /// a greater budget, and segments.
     fn start(&mut self, timeline: &mut Timeline<'_>, budget: i64, effort: u64) {
         timeline.budget = budget;
         let given = self.prepared.problem.given().executions;
         let mut starts = vec![(given.clone(), 1), (given, 16)];
-        // The pool is ordered by peak: this is the nearest to those that fit.
+        // The pool is ordered by peak: this is the least peak that does not fit.
         let near = self.pool.partition_point(|f| f.peak <= budget);
         starts.extend(self.pool.get(near).map(|f| (f.executions.clone(), 1)));
         let segments = self.segments(budget);
@@ -210,7 +216,7 @@ impl Solver<'_> {
             timeline.executions = executions;
             timeline.original = original;
             self.workshop.update(timeline);
-            // What repeats much more than is needed is a bad beginning.
+            // A start that repeats much more than needed is skipped.
             if self.best(budget).is_some_and(|f| timeline.added / 2 > f.added) {
                 continue;
             }
@@ -229,7 +235,8 @@ impl Solver<'_> {
         }
     }
 
-    /// The schedules in segments that are nearest to a budget: some that fit, some that do not.
+    /// The segment schedules closest to a budget: the four cheapest that fit, and the three of
+    /// least peak that do not.
     fn segments(&mut self, budget: i64) -> Vec<Found> {
         let all = self.segments.get_or_insert_with(|| {
             let schedules = segments::schedules(self.prepared).into_iter();
@@ -243,11 +250,11 @@ impl Solver<'_> {
         fit.into_iter().take(4).chain(rest.into_iter().take(3)).cloned().collect()
     }
 
-    /// Fits a schedule that was laid out, and keeps what comes of it.
+    /// Fits the timeline's schedule, and keeps the results.
     fn fit(&mut self, timeline: &mut Timeline<'_>, effort: u64) {
         self.keep(timeline);
         let limit = self.workshop.effort() + effort;
-        // What is not needed is not to stand in the way of what is.
+        // Needless repetitions take memory that needed ones could use.
         self.workshop.trim(timeline, First::DearestForBytes, limit);
         self.workshop.fit(timeline, limit);
         self.keep(timeline);

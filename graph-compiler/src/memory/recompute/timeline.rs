@@ -1,20 +1,22 @@
-//! A schedule, laid out so that a change is weighed without making it.
+//! A schedule with its load profile, which gives the effect of a change without applying it.
 //!
-//! For each value there is a list of its *touches*, executions that make it or read it, in order. Between two touches of which the second reads, a value is idle and
-//! takes its bytes for nothing: a *gap*. A group of repetitions in front of an execution changes what is alive before it only for the values that the group
-//! makes or reads, and for each of these from its last touch on. So what the group changes are a few intervals of the profile of loads.
+//! Each value has an ordered list of *touches*: the executions that write or read it. A *gap*
+//! lies between two consecutive touches of which the second is a read: the value is idle there
+//! and still takes its bytes. Repetitions inserted before an execution change the live set before
+//! it only for the values that they write or read, and for each of these only from its last touch
+//! on. So an insertion changes the load in a few intervals only.
 //!
-//! What is to be made small is the *excess*: the bytes above the budget, summed over all executions. Other than the peak it tells of every small
-//! step towards a schedule that fits.
+//! The solver minimises the *excess*: the bytes above the budget, summed over all executions.
+//! Unlike the peak, the excess decreases with every small step towards a schedule that fits.
 
 use super::problem::{NEVER, Problem};
 
-/// A problem as the solver reads it.
+/// A problem in the solver's form.
 pub(super) struct Prepared<'a> {
     pub problem: &'a Problem,
-    /// For each value the step that writes it.
+    /// The step that writes each value.
     pub writer: Vec<Option<usize>>,
-    /// For each step the values it reads that some step writes, each once.
+    /// The values that each step reads and some step writes, without duplicates.
     pub reads: Vec<Vec<usize>>,
 }
 
@@ -42,24 +44,24 @@ impl<'a> Prepared<'a> {
         self.problem.steps[step].cost
     }
 
-    /// Whether a step may be repeated when `done` steps have run first.
+    /// Whether a step may be repeated after the first executions of `done` steps.
     pub fn may_repeat(&self, step: usize, done: usize) -> bool {
         let barrier = self.problem.steps[step].barrier;
         barrier != NEVER && done > step && done <= barrier
     }
 }
 
-/// An execution that makes a value or reads it.
+/// An execution that writes or reads a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Touch {
     pub moment: usize,
     pub makes: bool,
 }
 
-/// Executions of a block.
+/// Executions per block.
 const BLOCK: usize = 32;
 
-/// What is known of a block of loads: most lie above the budget, or below it, altogether.
+/// Summary of a block of loads. Most blocks lie entirely above or entirely below the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Block {
     least: i64,
@@ -67,29 +69,30 @@ struct Block {
     counts: i64,
 }
 
-/// A schedule with its profile.
+/// A schedule with its load profile.
 pub(super) struct Timeline<'a> {
     pub prepared: &'a Prepared<'a>,
     pub budget: i64,
-    /// What a byte above the budget counts in a first execution; in a repetition, which is elsewhere in another schedule, it counts 1.
+    /// Weight of a byte above the budget in a first execution. In a repetition, which may move to
+    /// another place, the weight is 1.
     pub original: i64,
-    /// Which step each execution is of.
+    /// The step of each execution.
     pub executions: Vec<usize>,
-    /// Bytes taken while each execution runs.
+    /// Bytes live while each execution runs.
     pub load: Vec<i64>,
-    /// What a byte above the budget counts in each execution.
+    /// Weight of a byte above the budget in each execution.
     pub counts: Vec<i64>,
-    /// Bytes alive before each execution, and at the end.
+    /// Bytes live before each execution, and at the end.
     pub before: Vec<i64>,
-    /// Number of steps that have run first before each execution, and at the end.
+    /// Number of steps whose first execution precedes each execution, and the end.
     pub done: Vec<usize>,
     /// The first execution of each step.
     pub first: Vec<usize>,
-    /// How many of the executions before each one, and of all, have a load above the budget.
+    /// Number of executions before each one whose load exceeds the budget; at the end, of all.
     pub hot: Vec<u32>,
-    /// The sum of what loads are above the budget.
+    /// Weighted sum of the loads' bytes above the budget.
     pub excess: i64,
-    /// What repetitions cost.
+    /// Cost of the repetitions.
     pub added: u64,
     pub peak: i64,
     blocks: Vec<Block>,
@@ -123,7 +126,7 @@ impl<'a> Timeline<'a> {
         timeline
     }
 
-    /// Makes everything anew from the executions.
+    /// Recomputes everything from the executions.
     pub fn update(&mut self) {
         let prepared = self.prepared;
         let values = &prepared.problem.values;
@@ -168,7 +171,7 @@ impl<'a> Timeline<'a> {
             }
         }
         self.done.push(done);
-        // Backwards: what is alive behind an execution is known.
+        // Backwards, so that the live set behind an execution is known.
         self.alive.clear();
         self.alive.resize(values.len(), false);
         let mut live = 0;
@@ -234,18 +237,20 @@ impl<'a> Timeline<'a> {
         (at.checked_sub(1).map(|n| touches[n]), touches.get(at).copied())
     }
 
-    /// The last execution, `moment` or one before it, in front of which a step may be repeated as far as its barrier goes.
+    /// The last execution up to `moment` before which the barrier allows a repetition of the
+    /// step.
     pub fn latest(&self, step: usize, moment: usize) -> usize {
         let barrier = self.prepared.problem.steps[step].barrier;
         self.first.get(barrier).map_or(moment, |first| moment.min(*first))
     }
 
-    /// Whether an execution repeats its step.
+    /// Whether an execution is a repetition.
     pub fn repeats(&self, moment: usize) -> bool {
         self.executions[moment] < self.done[moment]
     }
 
-    /// The last execution of a step before a moment, and the first from it on. A step that writes nothing has none.
+    /// The last execution of a step before a moment, and the first from it on. A step that writes
+    /// nothing has none.
     pub fn executions_around(&self, step: usize, moment: usize) -> (Option<usize>, Option<usize>) {
         let Some(value) = self.prepared.problem.steps[step].writes.first() else { return (None, None) };
         let touches = self.touches(*value);
@@ -255,12 +260,13 @@ impl<'a> Timeline<'a> {
         (last.map(|t| t.moment), next.map(|t| t.moment))
     }
 
-    /// How many executions in `from..to` have a load above the budget.
+    /// Number of executions in `from..to` whose load exceeds the budget.
     pub fn hot_between(&self, from: usize, to: usize) -> u32 {
         self.hot[to.max(from)] - self.hot[from]
     }
 
-    /// What the excess grows by if each interval's bytes `(from, to, bytes)` are added to the loads.
+    /// Growth of the excess if bytes are added to the loads of intervals. `changes` has two
+    /// entries for each interval: the bytes at its beginning, and their negative at its end.
     pub fn growth(&self, changes: &mut [(usize, i64)]) -> i64 {
         changes.sort_unstable();
         let (mut sum, mut bytes) = (0, 0);
@@ -275,7 +281,7 @@ impl<'a> Timeline<'a> {
         sum
     }
 
-    /// What the excess grows by if `bytes` are added to the loads of `from..to`.
+    /// Growth of the excess if `bytes` are added to the loads of `from..to`.
     pub fn shift(&self, from: usize, to: usize, bytes: i64) -> i64 {
         let by_one = |from: usize, to: usize| {
             let above = |load: i64| (load - self.budget).max(0);

@@ -1,22 +1,24 @@
 //! Fewer repetitions for the same budget.
 //!
-//! *Trimming* takes out what the budget does not need. *Polishing* takes out some repetitions that belong together, lets the schedule be fitted otherwise, and keeps what is cheaper
-//! (ruin and recreate: Schrimpf, Schneider, Stamm-Wilbrandt and Dueck 2000).
+//! *Trimming* removes repetitions that the budget does not need. *Polishing* removes some related
+//! repetitions, fits the schedule again, and keeps it if it is cheaper (ruin and recreate:
+//! Schrimpf, Schneider, Stamm-Wilbrandt and Dueck 2000).
 
 use super::fit::Workshop;
 use super::timeline::Timeline;
 
-/// Which repetitions are tried first.
+/// The repetitions that are tried first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum First {
-    /// The dearest.
+    /// Those of the greatest cost.
     Dearest,
-    /// Those that cost most for the bytes that they make.
+    /// Those of the greatest cost per byte of their results.
     DearestForBytes,
 }
 
 impl Workshop {
-    /// Takes out repetitions without which the excess is no greater, until the effort is at its limit.
+    /// Removes repetitions whose removal does not increase the excess, until the effort reaches
+    /// its limit.
     pub fn trim(&mut self, timeline: &mut Timeline<'_>, first: First, limit: u64) {
         let prepared = timeline.prepared;
         loop {
@@ -45,7 +47,8 @@ impl Workshop {
         }
     }
 
-    /// Looks for schedules that are nearer to the budget, and for cheaper ones of those that fit, from one that is laid out, until the effort is at its limit.
+    /// Searches from the timeline's schedule for one closer to the budget, or for a cheaper one
+    /// if it fits, until the effort reaches its limit.
     pub fn polish(&mut self, timeline: &mut Timeline<'_>, limit: u64) {
         let value = |timeline: &Timeline<'_>| ((timeline.peak - timeline.budget).max(0), timeline.added);
         let mut best = (value(timeline), timeline.executions.clone());
@@ -54,7 +57,7 @@ impl Workshop {
             self.update(timeline);
             self.ruin(timeline);
             self.update(timeline);
-            // Some ways lead through schedules that relieve nothing.
+            // Some paths lead through schedules without relief.
             if best.0.0 > 0 || self.random(4) == 0 {
                 for _ in 0..=self.random(3) {
                     self.kick(timeline);
@@ -79,7 +82,8 @@ impl Workshop {
         self.update(timeline);
     }
 
-    /// Takes out repetitions that lie side by side, or are of steps that do, or any.
+    /// Removes repetitions of one of three kinds: a contiguous range, those of neighbouring
+    /// steps, or random ones.
     fn ruin(&mut self, timeline: &mut Timeline<'_>) {
         let repetitions: Vec<usize> =
             (0..timeline.executions.len()).filter(|m| timeline.repeats(*m)).collect();
@@ -114,7 +118,8 @@ impl Workshop {
         });
     }
 
-    /// Makes any value again before any of its readers, whatever that relieves.
+    /// Recomputes a random value before one of its readers, or elsewhere, regardless of the
+    /// relief.
     fn kick(&mut self, timeline: &mut Timeline<'_>) {
         let value = self.random(timeline.prepared.writer.len());
         let touches = timeline.touches(value);

@@ -1,44 +1,52 @@
-//! Chains whose steps differ: which states to keep, exactly.
+//! Chains of differing steps: the optimal choice of states to keep.
 //!
-//! As in [`super::chain`], states are kept and made again by advancing; but steps differ in cost and states in size, and what is limited is bytes. A stretch of steps is reversed from the state before it either at once, if
-//! it is one step, or by advancing to a state in it, reversing what lies behind that, and then what lies before. For each stretch there is a list of what can be had: pairs of a peak and a cost,
-//! of which no other is better in both. The list of a stretch is merged from those of its parts, so the result is exact for all budgets at once, among the schedules that
-//! give up a checkpoint only when all steps behind it have been reversed. It takes time with the cube of the length.
+//! As in [`super::chain`], states are kept and recomputed by advancing. But steps differ in cost
+//! and states in size, and the limit is in bytes. A stretch of steps is reversed from the state
+//! before it. A stretch of one step is taped directly. A longer one is reversed by advancing to a
+//! state within it, reversing the steps behind that state, and then those before it. Each stretch
+//! has a list of pairs of a peak and a cost, none of which is beaten in both. The list of a
+//! stretch is merged from those of its parts. The result is exact for all budgets at once, among
+//! the schedules that free a checkpoint only when all steps behind it have been reversed. Time is
+//! cubic in the length.
 //!
 //! # References
 //!
-//! Beaumont, Herrmann, Pallez and Shilova, *Optimal memory-aware backpropagation of deep join networks*, 2020, and Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, *Optimal checkpointing for
-//! heterogeneous chains: how to train deep neural networks with limited memory*, 2019, whose program this is, with lists instead of a table by bytes.
+//! Beaumont, Herrmann, Pallez and Shilova, *Optimal memory-aware backpropagation of deep join
+//! networks*, 2020, and Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, *Optimal
+//! checkpointing for heterogeneous chains: how to train deep neural networks with limited
+//! memory*, 2019. The dynamic program is theirs, with lists instead of a table indexed by bytes.
 
 use super::chain::Action;
 
 /// A step of a chain, and the state before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Link {
-    /// What it costs to advance over it.
+    /// Cost of advancing over it.
     pub cost: u64,
-    /// Bytes of the state before it. That of the first one always counts nothing: it is there.
+    /// Bytes of the state before it. The initial state is always present, so its bytes do not
+    /// count.
     pub state: u64,
-    /// Bytes of the cotangent of the state before it, which reversing it makes.
+    /// Bytes of the cotangent of the state before it, the result of reversing the step.
     pub cotangent: u64,
-    /// Bytes that it takes to tape and reverse it, besides the state before it and the cotangents.
+    /// Bytes to tape and reverse it, besides the state before it and the cotangents.
     pub tape: u64,
 }
 
-/// What can be had of a stretch.
+/// A peak and the least cost of a stretch at that peak.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Point {
-    /// Bytes beside the state before the stretch and other checkpoints.
+    /// Bytes besides the state before the stretch and other checkpoints.
     pub peak: u64,
-    /// What its advances cost.
+    /// Cost of its advances.
     pub cost: u64,
 }
 
-/// Everything that can be had of a chain.
+/// The optimal schedules of a chain for all budgets.
 #[derive(Clone, Debug)]
 pub struct Varied {
     links: Vec<Link>,
-    /// For each stretch, by its first step and its length less 1, points by rising peak and falling cost.
+    /// The points of each stretch, by its first step and its length less 1, by rising peak and
+    /// falling cost.
     points: Vec<Vec<Vec<Point>>>,
 }
 
@@ -59,17 +67,19 @@ impl Varied {
         &self.points[from][to - from - 1]
     }
 
-    /// The cotangent of the state behind the steps before `to`. That of the last state is made by the last step itself.
+    /// Bytes of the cotangent of the state behind the steps before `to`. The last step itself
+    /// makes that of the last state.
     fn cotangent(&self, to: usize) -> u64 {
         self.links.get(to).map_or(0, |link| link.cotangent)
     }
 
-    /// The bytes while one step is reversed.
+    /// Bytes live while one step is reversed.
     fn leaf(&self, step: usize) -> u64 {
         self.links[step].tape + self.links[step].cotangent + self.cotangent(step + 1)
     }
 
-    /// Peak and cost of advancing from one state to each one before `to`: for the state behind each step.
+    /// Peak and cost of advancing from the state before `from` to the state behind each step but
+    /// the last.
     fn advance(&self, from: usize, to: usize) -> impl Iterator<Item = Point> + '_ {
         let beside = self.cotangent(to);
         let mut point = Point { peak: 0, cost: 0 };
@@ -81,7 +91,7 @@ impl Varied {
         })
     }
 
-    /// The points of a stretch, from those of its parts.
+    /// The points of a stretch, merged from those of its parts.
     fn merged(&self, from: usize, to: usize) -> Vec<Point> {
         if from + 1 == to {
             return vec![Point { peak: self.leaf(from), cost: 0 }];
@@ -91,7 +101,7 @@ impl Varied {
             let cut = from + n + 1;
             let (before, behind) = (self.of(from, cut), self.of(cut, to));
             let state = self.links[cut].state;
-            // Each peak that one of the parts has, and what the other has for it.
+            // Each peak of either part, with the cheapest point of the other part at that peak.
             let (mut b, mut e) = (0, 0);
             while b < before.len() && e < behind.len() {
                 let peak = advance.peak.max(before[b].peak).max(behind[e].peak + state);
@@ -102,7 +112,7 @@ impl Varied {
                     e += 1;
                 }
                 all.push(Point { peak, cost: advance.cost + before[b].cost + behind[e].cost });
-                // The next peak is the lesser of those that come.
+                // Continue at the lesser of the next peaks.
                 let next = [before.get(b + 1).map(|p| p.peak), behind.get(e + 1).map(|p| p.peak + state)];
                 match next {
                     [None, None] => break,
@@ -122,7 +132,8 @@ impl Varied {
         points
     }
 
-    /// Everything that can be had, by rising peak and falling cost. The cost is that of all advances, those of the first run among them.
+    /// The points of the whole chain, by rising peak and falling cost. The cost includes all
+    /// advances, those of the first run too.
     pub fn frontier(&self) -> &[Point] {
         match self.links.len() {
             0 => &[],
@@ -130,7 +141,7 @@ impl Varied {
         }
     }
 
-    /// The cheapest actions within a budget; nothing if there are none.
+    /// The cheapest actions within a budget; None if none fit.
     pub fn actions(&self, budget: u64) -> Option<Vec<Action>> {
         let mut actions = Vec::new();
         if self.links.is_empty() {

@@ -1,29 +1,29 @@
-//! What a change of a timeline would do to the excess.
+//! The effect of a change of a timeline on the excess.
 
 use super::timeline::Timeline;
 
-/// Scratch memory: which values a change has touched, and whether they are alive then.
+/// Scratch memory: the values that a change has touched, and whether they are live then.
 pub(super) struct Scale {
     stamp: u32,
     stamps: Vec<u32>,
     alive: Vec<bool>,
     touched: Vec<usize>,
     changes: Vec<(usize, i64)>,
-    /// What has been looked at so far, about: parts of the profile, and values.
+    /// Effort so far, in approximate inspected parts of the profile and values.
     pub effort: u64,
 }
 
-/// What a group of repetitions does.
+/// The effect of a group of repetitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Weight {
-    /// What the excess shrinks by.
+    /// Decrease of the excess.
     pub relief: i64,
-    /// What it costs, less what other repetitions cost that it makes needless.
+    /// Its cost, less the cost of other repetitions that it makes needless.
     pub cost: i64,
 }
 
 impl Weight {
-    /// Relief for its cost.
+    /// Relief per cost.
     pub fn score(self) -> f64 {
         self.relief as f64 / self.cost.max(1) as f64
     }
@@ -57,7 +57,7 @@ impl Scale {
         self.alive[value]
     }
 
-    /// What the excess grows by if a group of repetitions is put in front of an execution.
+    /// Growth of the excess if a group of repetitions is inserted before an execution.
     pub fn insert(&mut self, timeline: &Timeline<'_>, group: &[usize], moment: usize) -> i64 {
         let prepared = timeline.prepared;
         self.begin(timeline);
@@ -87,7 +87,8 @@ impl Scale {
         growth + timeline.growth(&mut self.changes)
     }
 
-    /// Weighs a group of repetitions in front of an execution, and about what it makes needless. `price` is what a byte of excess is worth.
+    /// Weighs a group of repetitions before an execution, with an estimate of the repetitions
+    /// that it makes needless. `price` is the value of a byte of excess.
     pub fn weigh(&mut self, timeline: &Timeline<'_>, group: &[usize], moment: usize, price: f64) -> Weight {
         let cost = group.iter().map(|s| timeline.prepared.cost(*s) as i64).sum();
         let mut weight = Weight { relief: -self.insert(timeline, group, moment), cost };
@@ -97,7 +98,7 @@ impl Scale {
         weight
     }
 
-    /// Intervals from the last touch of each value whose liveness before `moment` is another now.
+    /// Adds intervals from the last touch of each value whose liveness before `moment` changed.
     fn intervals(&mut self, timeline: &Timeline<'_>, moment: usize) {
         for value in &self.touched {
             let (last, next) = timeline.around(*value, moment);
@@ -114,7 +115,8 @@ impl Scale {
         }
     }
 
-    /// What a repetition makes needless: the next one, if its results can be held until then, and the last one, if nobody reads it any more.
+    /// Credits the repetitions that a repetition makes needless: the next one, if its results can
+    /// be held until then, and the last one, if its results are no longer read.
     fn credit(
         &mut self,
         timeline: &Timeline<'_>,
@@ -150,7 +152,7 @@ impl Scale {
         }
     }
 
-    /// What the excess grows by if a repetition is taken out.
+    /// Growth of the excess if a repetition is removed.
     pub fn remove(&mut self, timeline: &Timeline<'_>, moment: usize) -> i64 {
         let prepared = timeline.prepared;
         self.begin(timeline);
@@ -159,7 +161,7 @@ impl Scale {
             let needed = timeline.around(value, moment + 1).1.is_some_and(|t| !t.makes);
             let from = timeline.around(value, moment).0.map_or(0, |t| t.moment + 1);
             let bytes = prepared.bytes(value);
-            // What it makes is held from the last touch on; what only it reads is not.
+            // Its results are held from their last touch on; operands that only it reads are not.
             let bytes = if made { bytes } else { -bytes };
             if needed == made && from < moment && bytes != 0 {
                 self.changes.extend([(from, bytes), (moment, -bytes)]);

@@ -1,4 +1,4 @@
-//! Plans within budgets compute what plans without them do, in as many bytes as they were given.
+//! Plans within budgets compute the same results as plans without, in the given number of bytes.
 
 use super::plan;
 use super::random::{arguments, function, recipes};
@@ -16,14 +16,14 @@ fn budgeted(sample: &Sample, budget: u64) -> Result<Planned, Diagnostic> {
     Ok(planned)
 }
 
-/// The plans of a function's frontier that are not the one without repetitions, `points` at most.
+/// The plans of a function's frontier except the one without repetitions, at most `points`.
 pub(super) fn within(sample: &Sample, points: u64) -> Vec<Plan> {
     let mut plans = frontier(&sample.0, &Target::cpu(), &Binding::new(), points).unwrap();
     plans.pop();
     plans.into_iter().map(|planned| planned.plan).collect()
 }
 
-/// A chain, and back along it: each step back reads what the step forth has made.
+/// A chain forwards and backwards: each backward step reads the result of its forward step.
 pub(super) fn there_and_back(steps: usize, elements: usize) -> Sample {
     let mut s = Sample::new();
     let mut made = vec![s.input("x", InputRole::Input, elements)];
@@ -130,7 +130,7 @@ proptest! {
                 let wanted = interpret(&free, &inputs, &variables).unwrap();
                 prop_assert_eq!(interpret(&plan, &inputs, &variables).unwrap(), wanted, "{}", plan);
             }
-            // What it says is least is enough.
+            // The least budget that the error names suffices.
             Err(error) if error.message.contains("repeating kernels saves nothing") => {
                 let least = frontier(&sample.0, &Target::cpu(), &Binding::new(), 1).unwrap();
                 prop_assert_eq!(least.len(), 1, "{}", error);

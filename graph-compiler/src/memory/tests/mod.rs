@@ -1,4 +1,4 @@
-//! Small functions, and what their plans have to look like.
+//! Small functions and their expected plans.
 
 mod budgets;
 mod mutations;
@@ -16,7 +16,7 @@ fn plan(sample: &Sample) -> Plan {
     plan
 }
 
-/// The places of the steps' arguments, e.g. `input.0 arena+64`.
+/// The addresses of the steps' arguments, e.g. `input.0 arena+64`.
 fn places(plan: &Plan) -> Vec<String> {
     let show = |at: &Address| match at.space {
         Space::Arena => format!("arena+{}", at.offset),
@@ -78,7 +78,7 @@ fn state_is_updated_in_place_after_all_who_read_it() {
     let mut s = Sample::new();
     let x = s.input("x", InputRole::Input, 8);
     let w = s.input("w", InputRole::State, 8);
-    // Given before the reader of the old value, which has to come first.
+    // Given before the reader of the old value, which must run first.
     let new = s.sum(&[w, x]);
     let y = s.sum(&[x, w, x]);
     s.output("w", OutputRole::State, new);
@@ -102,7 +102,7 @@ fn state_whose_old_value_is_read_after_the_new_one_is_copied() {
     );
 }
 
-/// A planner that looked at all copies for each would take minutes.
+/// A planner of quadratic time in the number of copies would take minutes.
 #[test]
 fn as_many_variables_and_inputs_as_one_likes_change_places() {
     const PAIRS: usize = 10_000;
@@ -119,7 +119,7 @@ fn as_many_variables_and_inputs_as_one_likes_change_places() {
     for (n, input) in inputs.iter().enumerate() {
         s.output(&format!("y{n}"), OutputRole::Output, *input);
     }
-    // Each circle has a value that waits, in a place of its own.
+    // Each cycle has a value that waits in a place of its own.
     let copies = INPUTS + states.len() + PAIRS + 1;
     assert_eq!(plan(&s).steps.len(), copies);
 }

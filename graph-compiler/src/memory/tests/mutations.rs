@@ -1,4 +1,4 @@
-//! Plans that something has happened to: each is refused, or computes the same bits.
+//! Mutated plans: each is refused, or computes the same bits.
 
 use super::budgets::{there_and_back, within};
 use super::plan;
@@ -14,7 +14,7 @@ use wengert_core::plan::{
 };
 use wengert_core::{DType, Literal, Scalar};
 
-/// A simple source of numbers.
+/// A pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Everything in a plan that names a value, or a place.
+/// All values and addresses that a plan names.
 #[derive(Default)]
 struct Names<'a> {
     values: Vec<&'a mut ValueId>,
@@ -102,7 +102,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Calls `f` with the block that the counter reaches.
+/// Calls `f` with the block that the counter selects.
 fn with_block(steps: &mut Vec<Step>, counter: &mut usize, f: &mut dyn FnMut(&mut Vec<Step>)) {
     if *counter == 0 {
         f(steps);
@@ -125,7 +125,8 @@ fn blocks(steps: &[Step]) -> usize {
     1 + steps.iter().flat_map(|s| s.blocks()).map(blocks).sum::<usize>()
 }
 
-/// One change of offsets, order or values. What is computed by which kernel is left alone: that would be another program.
+/// One change of offsets, order or values. The work of each kernel is left alone, since that
+/// would be another program.
 fn mutate(plan: &Plan, random: &mut Random) -> Plan {
     let mut mutant = plan.clone();
     let unit = plan.target.alignment;
@@ -196,7 +197,7 @@ fn samples() -> Vec<Plan> {
     plans
 }
 
-/// Mutants of a plan: how many were refused, how many were accepted.
+/// Tries mutants of a plan. Returns the numbers of refused and accepted ones.
 fn refused_or_equal(plan: &Plan, count: usize, random: &mut Random) -> (usize, usize) {
     let inputs: Vec<Literal> = plan
         .inputs
@@ -214,7 +215,7 @@ fn refused_or_equal(plan: &Plan, count: usize, random: &mut Random) -> (usize, u
         if mutant == *plan {
             continue;
         }
-        // The arena of another layout has another size; that alone shall not refuse it.
+        // Another layout has an arena of another size, which alone must not refuse it.
         let load = wengert_core::plan::account(plan).peak.bytes;
         if random.below(2) == 0 && verify(&mutant).is_err_and(|e| e.message.contains("(P15)")) {
             for (arena, bound) in [(plan.arena, load), (plan.arena + plan.target.alignment, load)] {
@@ -250,7 +251,7 @@ fn mutants_of_loops_and_branches() {
     assert!(all.0 > 3000 && all.1 > 20, "refused and accepted: {all:?}");
 }
 
-/// Plans of random functions, and with each the one for as little memory as can be, where that is another.
+/// Plans of random functions, each with the plan of the least memory if that is different.
 fn planned(count: usize) -> Vec<Plan> {
     let mut runner = TestRunner::deterministic();
     let mut plans: Vec<Plan> = (8..16).flat_map(|steps| within(&there_and_back(steps, 33), 4)).collect();
@@ -290,7 +291,7 @@ fn mutants_of_plans() {
     assert!(all.0 + all.1 > 8000 && all.1 > 50, "refused and accepted: {all:?}");
 }
 
-/// Operands of a step, and results.
+/// The operands and the results of a step.
 fn uses<'a>(plan: &Plan, step: &'a Step) -> (Vec<&'a Argument>, Vec<&'a Argument>) {
     match step {
         Step::Nest { nest, arguments } => {
@@ -314,7 +315,7 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
     let last_read = |v: ValueId| {
         (0..plan.steps.len()).rev().find(|s| uses(plan, &plan.steps[*s]).0.iter().any(|a| a.value == v))
     };
-    // What is made again may be overwritten in between.
+    // A value computed several times may be overwritten in between.
     let once = |v: ValueId| made.iter().filter(|(_, a)| a.value == v).count() == 1;
     let mut add = |kind: &'static str, mutant: Plan| mutants.entry(kind).or_default().push(mutant);
     for (s, result) in &made {
@@ -326,7 +327,7 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
             mutant.steps.swap(*s, r);
             add("swapped steps", mutant);
         }
-        // A later value over one that is read still later.
+        // Places a value over an earlier one that is still read after it.
         let earlier = made.iter().filter(|(t, u)| t < s && last_read(u.value) > Some(*s) && once(u.value));
         let earlier: Vec<_> = earlier.filter(|(_, u)| u.at != result.at).collect();
         if let Some((_, victim)) = earlier.get(random.below(earlier.len())) {
@@ -340,7 +341,7 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
             }
             add("overlap", mutant);
         }
-        // Made again from another operand.
+        // Recomputes a value from another operand.
         let mut again = plan.steps[*s].clone();
         if let Step::Nest { arguments, .. } | Step::Call { arguments, .. } = &mut again {
             let same_type = |v: ValueId| plan.values[v].bytes() == plan.values[arguments[0].value].bytes();
@@ -353,7 +354,7 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
                 add("wrong recomputation", mutant);
             }
         }
-        // A reader after somebody has overwritten what it reads.
+        // Moves a reader after the step that overwrites its operand.
         let overwriter = made.iter().find(|(t, u)| t > s && u.at == result.at && u.value != result.value);
         if let (Some(r), Some((t, _))) = (last_read(result.value), overwriter)
             && r < *t
@@ -364,7 +365,7 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
             mutant.steps.insert(*t, step);
             add("use after free", mutant);
         }
-        // The version before, where the one after is.
+        // Claims the variable's old value where its new value lies.
         for variable in plan.variables.iter().filter(|v| v.after == result.value) {
             let Some(before) = variable.before.filter(|b| *b != variable.after) else { continue };
             for r in s + 1..plan.steps.len() {

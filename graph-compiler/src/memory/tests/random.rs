@@ -1,4 +1,4 @@
-//! Random functions: the plan computes what the kernels compute one after another.
+//! Random functions: the plan computes the same results as the kernels one after another.
 
 use super::plan;
 use crate::kernels::{Kernel, Kernels, Work};
@@ -10,7 +10,7 @@ use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::plan::{Plan, Run, interpret};
 use wengert_core::{DType, Literal, nest};
 
-/// What a random function is made from: each number chooses something.
+/// The choices from which a random function is built.
 pub(super) type Recipe = (Vec<(u8, usize, usize, usize)>, Vec<(u8, usize)>);
 
 pub(super) fn recipes() -> impl Strategy<Value = Recipe> {
@@ -113,7 +113,7 @@ pub(super) fn arguments(plan: &Plan) -> (Vec<Literal>, Vec<Option<Literal>>) {
     )
 }
 
-/// Kernels in their given order, each buffer by itself.
+/// Runs kernels in their given order, each buffer in separate memory.
 fn direct(kernels: &Kernels, plan: &Plan) -> Run {
     let (inputs, variables) = arguments(plan);
     let mut values = BTreeMap::new();

@@ -1,30 +1,31 @@
-//! A search by one rank.
+//! A search with one rank.
 
 use super::instance::Instance;
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
-/// How often release times are made later before a state is left as it is.
+/// Rounds of raising release times per state.
 const ROUNDS: usize = 3;
 
 /// The state of a search.
 pub(super) struct Attempt<'a> {
     instance: &'a Instance,
     rank: &'a [u32],
-    /// Where each buffer would stand: the highest end of those placed that it meets. Of those placed, the offset.
+    /// The support of each unplaced buffer: the highest end of the placed buffers that it
+    /// overlaps in time. The offset of each placed buffer.
     supports: Vec<u64>,
     placed: Vec<bool>,
-    /// What has been changed, to be taken back: a buffer that was placed, or the support that it had.
+    /// Undo log: placed buffers, and previous supports.
     log: Vec<Change>,
     /// States that have failed.
     failed: FxHashSet<(u64, u64)>,
     states: u64,
     effort: u64,
-    /// Of each buffer of the state that is looked at, below what it cannot stand.
+    /// For each buffer of the current state, the offset below which it cannot rest.
     releases: Vec<u64>,
-    /// Of each section, what those looked at so far need.
+    /// For each section, the total size of the buffers visited so far.
     needs: Vec<u64>,
-    /// Of each section the two lowest ends, and who has the first.
+    /// For each section the two lowest ends, and the buffer of the lowest.
     ends: Vec<([u64; 2], u32)>,
 }
 
@@ -36,7 +37,7 @@ enum Change {
 /// The last buffer that was placed: its offset and its rank.
 type Last = Option<(u64, u32)>;
 
-/// The effort has ended.
+/// The effort was spent.
 struct Ended;
 
 impl<'a> Attempt<'a> {
@@ -57,12 +58,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// States that were looked at.
+    /// Number of states visited.
     pub fn states(&self) -> u64 {
         self.states
     }
 
-    /// Offsets; or that there are none; or nothing, if the effort has ended before.
+    /// The offsets, or `Some(None)` if there are none. `None` if the effort ends before.
     pub fn run(&mut self) -> Option<Option<Vec<u64>>> {
         let mut all: Vec<u32> = (0..self.rank.len() as u32).collect();
         all.sort_by_key(|n| (self.instance.sections[*n as usize].start, *n));
@@ -73,7 +74,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Solves buffers that may fall apart in time, in the order of their first sections; the smallest part first.
+    /// Solves buffers, given in the order of their first sections, that may fall into parts
+    /// separate in time. The smallest part goes first.
     fn solve_parts(&mut self, buffers: &[u32], last: Last) -> Result<bool, Ended> {
         let mut parts: Vec<Range<usize>> = Vec::new();
         let mut end = 0;
@@ -94,10 +96,10 @@ impl<'a> Attempt<'a> {
         Ok(true)
     }
 
-    /// Places buffers, none of which is; if that fails, nothing has changed but what [`rewind`](Self::rewind) takes back.
+    /// Places unplaced buffers. On failure, [`rewind`](Self::rewind) undoes all changes.
     fn solve(&mut self, buffers: &[u32], last: Last) -> Result<bool, Ended> {
         if let [alone] = buffers {
-            // It may as well stand where it does, below the last or not.
+            // A single buffer may rest on its support, even below the last offset.
             let n = *alone as usize;
             self.place(n);
             return Ok(self.supports[n] + self.instance.sizes[n] <= self.instance.height);
@@ -131,7 +133,7 @@ impl<'a> Attempt<'a> {
         Ok(false)
     }
 
-    /// Whether a buffer may be put on its support now, which is at most `highest`.
+    /// Whether a buffer may be placed on its support now, which must be at most `highest`.
     fn may_be_next(&self, n: usize, highest: u64, last: Last) -> bool {
         let support = self.supports[n];
         let follows = last.is_none_or(|(offset, rank)| (support, self.rank[n]) > (offset, rank));
@@ -160,9 +162,9 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The highest offset that the next buffer may have; nothing if there is no solution from here.
+    /// The highest offset that the next buffer may have. None if this state has no solution.
     ///
-    /// Leaves the release times behind.
+    /// Stores the release times in `releases`.
     fn highest_next(&mut self, buffers: &[u32], last: Last) -> Option<u64> {
         let Instance { height, sizes, sections, .. } = self.instance;
         let offset = last.map_or(0, |last| last.0);
@@ -177,7 +179,8 @@ impl<'a> Attempt<'a> {
             behind = behind.max(sections[n].end);
         }
         for round in 0..=ROUNDS {
-            // From the latest release on: who is released no sooner needs its bytes above it.
+            // From the latest release on: buffers released no earlier need their bytes above this
+            // release.
             releases.sort_unstable_by(|a, b| b.cmp(a));
             self.needs[first..behind].fill(0);
             for (release, buffer) in &releases {
@@ -197,13 +200,14 @@ impl<'a> Attempt<'a> {
         for (release, buffer) in &releases {
             self.releases[*buffer as usize] = *release;
         }
-        // Everybody who is left stands above the next one.
+        // All unplaced buffers rest above the next one.
         let room = self.needs[first..behind].iter().map(|need| height - need).min()?;
-        // Whoever would end below the next one comes first.
+        // A buffer that would end below the next one comes first.
         Some(room.min(lowest_end - 1))
     }
 
-    /// Releases those later who cannot stand below all others of a section; whether there are any. Nothing if one cannot stand at all.
+    /// Raises the release times of buffers that cannot rest below all others of a section.
+    /// Returns whether any was raised; None if a buffer cannot rest anywhere.
     fn make_later(&mut self, releases: &mut [(u64, u32)], all: Range<usize>) -> Option<bool> {
         let Instance { height, sizes, sections, .. } = self.instance;
         self.ends[all].fill(([u64::MAX; 2], 0));
@@ -235,7 +239,8 @@ impl<'a> Attempt<'a> {
         Some(any)
     }
 
-    /// Who is left, where they would stand, and what was placed last: two hashes, so that none is taken for another.
+    /// A state: the unplaced buffers, their supports, and the last placement. Two 64-bit hashes,
+    /// so that collisions are practically impossible.
     fn state(&self, buffers: &[u32], last: Last) -> (u64, u64) {
         let (offset, rank) = last.map_or((0, u64::MAX), |(offset, rank)| (offset, rank.into()));
         let mut hashes = (mixed(offset ^ 0x51), mixed(rank.wrapping_add(offset.rotate_left(32))));
@@ -249,7 +254,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// A permutation of 64 bits without order (the last steps of Steele, Lea and Flood's *SplitMix*, 2014).
+/// A pseudo-random permutation of 64 bits (the last steps of Steele, Lea and Flood's *SplitMix*,
+/// 2014).
 fn mixed(x: u64) -> u64 {
     let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,38 +1,40 @@
-//! A problem as the search sees it.
+//! A problem in the form of the search.
 
 use crate::memory::assign::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// The buffers that have bytes and moments and no offset yet, and the sections they live in.
+/// The buffers to be placed: those that take bytes at some moment and have no fixed offset; and
+/// their sections.
 pub(super) struct Instance {
-    /// What they are numbered by in the problem.
+    /// Their numbers in the problem.
     numbers: Vec<usize>,
-    /// The offsets of those that are not placed.
+    /// The offsets of all other buffers.
     others: Solution,
     pub height: u64,
     pub sizes: Vec<u64>,
-    /// What their offsets are multiples of.
+    /// Their alignments.
     alignments: Vec<u64>,
-    /// Of each, the bytes of those with fixed offsets that it meets, in order, without overlap.
+    /// For each buffer the bytes of fixed buffers that it overlaps in time, sorted and merged.
     obstacles: Vec<Vec<(u64, u64)>>,
-    /// Moments of each.
+    /// Lengths of their live ranges in moments.
     lifespans: Vec<u64>,
-    /// Sections that each lives in.
+    /// The sections in which each is live.
     pub sections: Vec<Range<usize>>,
-    /// The sum of sizes in each section.
+    /// The total size in each section.
     pub loads: Vec<u64>,
-    /// Who meets whom.
+    /// For each buffer those that it overlaps in time.
     pub neighbours: Vec<Vec<u32>>,
 }
 
 impl Instance {
-    /// Nothing if more than `most` pairs meet, or a section is too large to be added up.
+    /// None if more than `most` pairs overlap, or the load of a section overflows.
     pub fn new(problem: &Problem, height: u64, most: usize) -> Option<Self> {
         let is_placed = |n: &usize| problem.buffers[*n].lives() && problem.buffers[*n].fixed.is_none();
         let numbers: Vec<usize> = (0..problem.buffers.len()).filter(is_placed).collect();
         let buffers: Vec<_> = numbers.iter().map(|n| problem.buffers[*n]).collect();
-        // A section that is contained in no other begins with a birth, and the next change is a death. Deaths come before births.
+        // A section that no other contains begins with a birth, and the next change is a death.
+        // Deaths come before births.
         let mut changes: Vec<(u64, bool)> =
             buffers.iter().flat_map(|b| [(b.lower, true), (b.upper, false)]).collect();
         changes.sort_unstable();
@@ -105,7 +107,7 @@ impl Instance {
         self.sizes.len()
     }
 
-    /// The lowest offset from `least` on that a buffer may have, as far as alignment and fixed offsets go.
+    /// The lowest offset from `least` on that alignment and fixed offsets allow.
     #[inline]
     pub fn lifted(&self, n: usize, least: u64) -> u64 {
         let alignment = self.alignments[n];
@@ -119,14 +121,15 @@ impl Instance {
         offset
     }
 
-    /// True if some section alone is above the height.
+    /// True if the load of one section exceeds the height.
     pub fn is_too_low(&self) -> bool {
         self.others.height > self.height || self.loads.iter().any(|load| *load > self.height)
     }
 
-    /// For each way of ranking, the rank of each buffer; low ones come first.
+    /// For each way of ranking, the rank of each buffer; low ranks come first.
     ///
-    /// What lives where there is most (T), takes most bytes and moments (A), lives longest (W).
+    /// Keys: the greatest load of the buffer's sections (T), size times live range (A), live
+    /// range (W).
     pub fn ranks(&self) -> Vec<Vec<u32>> {
         let total = |n: usize| self.loads[self.sections[n].clone()].iter().copied().max().unwrap_or(0).into();
         let width = |n: usize| u128::from(self.lifespans[n]);
@@ -147,7 +150,7 @@ impl Instance {
         ways.iter().map(rank).collect()
     }
 
-    /// The offsets of these buffers as a solution of the problem.
+    /// Converts the offsets of these buffers to a solution of the problem.
     pub fn solution(&self, offsets: &[u64]) -> Solution {
         let mut solution = self.others.clone();
         for ((number, offset), size) in self.numbers.iter().zip(offsets).zip(&self.sizes) {

@@ -1,37 +1,54 @@
-//! An exact search: offsets below a given height, or the proof that there are none.
+//! An exact search for offsets below a given height, or a proof that there are none.
 //!
-//! # What is searched
+//! # Search space
 //!
-//! A solution in which no buffer can be lowered is *canonical*: each buffer stands on the ground or on one that lives at one of its moments. There is a canonical solution
-//! if there is any, and placing its buffers by rising offset is one sequence for each. So a state of the search is which buffers are placed; each of the others
-//! has a *support*, the highest end of those placed that it meets, and the next one is put on its support, not below the last one (of equal offsets, in order of rank). Whoever
-//! is left behind on a lower support has to wait until something is put there.
+//! A solution in which no buffer can be lowered is *canonical*: each buffer rests on the ground
+//! or on a buffer whose live range overlaps its own. If there is a solution, there is a canonical
+//! one, and placing buffers by rising offset enumerates each canonical solution once. A state of
+//! the search is the set of placed buffers. The *support* of an unplaced buffer is the highest
+//! end of the placed buffers that it overlaps in time. The next buffer is placed on its support,
+//! at or above the last offset; among equal offsets, in order of rank. A buffer whose support is
+//! below the last offset waits until another buffer raises the support.
 //!
-//! A buffer need not be tried above the end that another one would have on its support: that one would fit below it, and come first.
+//! A buffer is not tried above the end that another buffer would have on its own support: that
+//! one would fit below it, and comes first.
 //!
-//! Fixed offsets and alignments lift supports: a buffer that something fixed is in the way of stands above that.
+//! Fixed offsets and alignments raise supports: a buffer that a fixed one obstructs rests above
+//! it.
 //!
-//! # What is cut off
+//! # Pruning
 //!
-//! - **Sections.** Between two changes of who lives, everybody alive meets everybody: a section is a stack. Only those sections count that are contained in no other.
-//! - **Release times.** In a stack, those who cannot stand below some offset need that much room above it. That is the bound of a single machine with release times (the
-//!   supports) and one deadline (the height), and it sees gaps that can no longer be filled long before they are reached.
-//! - **Not first.** Who cannot stand below all others of a section stands on one of them, so above the lowest of their ends. It makes release times later, and so the
-//!   bound better; it is taken from scheduling (Carlier and Pinson, *An algorithm for solving the job-shop problem*, 1989).
-//! - **Parts.** Placing a buffer may leave buffers that fall apart in time; they are solved one by one, and where one fails there is no need to look at other solutions of the
-//!   rest.
-//! - **States.** What has failed is remembered: who is left, their supports, and the last offset.
+//! - **Sections.** Between two changes of the live set, all live buffers overlap one another, so
+//!   a section is a stack. Only sections that no other section contains are kept.
+//! - **Release times.** In a stack, the buffers that cannot rest below some offset need the sum
+//!   of their sizes above it. This is the bound of a single machine with release times (the
+//!   supports) and one deadline (the height). It detects gaps that can no longer be filled long
+//!   before the search reaches them.
+//! - **Not first.** A buffer that cannot rest below all others of a section rests on one of them,
+//!   so above the lowest of their ends. This raises release times and so strengthens the bound.
+//!   The rule comes from scheduling (Carlier and Pinson, *An algorithm for solving the job-shop
+//!   problem*, 1989).
+//! - **Parts.** After a placement the unplaced buffers may fall into parts that do not overlap in
+//!   time. Parts are solved one by one. If one part fails, no other solutions of the other
+//!   parts are tried.
+//! - **States.** Failed states are remembered: the unplaced buffers, their supports, and the last
+//!   offset.
 //!
-//! The frame of the search, canonical solutions section by section, is that of Moffitt's *MiniMalloc* (ASPLOS 2023); the bounds are stronger than its.
+//! The frame of the search, canonical solutions section by section, is that of Moffitt's
+//! *MiniMalloc* (ASPLOS 2023). The bounds here are stronger.
 //!
 //! # Bundles
 //!
-//! [Bundles](super::bundle) of buffers are searched first, since there are fewer of them. A solution of theirs is one of the whole; if there is none, the whole is searched.
+//! [Bundles](super::bundle) of buffers are searched first, since there are fewer of them. A
+//! solution of the bundles is a solution of the whole problem. If the bundles have none, the
+//! whole problem is searched.
 //!
 //! # Ranks
 //!
-//! By what buffers are ranked decides how soon a solution is found, and no rank is good for all problems. So they take turns, each with some effort, and then all with twice as much.
-//! Effort is counted in states, so the result depends on the problem alone.
+//! The rank of buffers decides how many states a search visits before it finds a solution, and no
+//! rank is good for all problems. So ranks take turns, each with a limited effort, and the effort
+//! doubles after each round. Effort is counted in states, so the result depends on the problem
+//! alone.
 
 mod attempt;
 mod instance;
@@ -44,35 +61,36 @@ use super::problem::{Problem, Solution};
 use attempt::Attempt;
 use instance::Instance;
 
-/// States that a rank may look at in its first turn.
+/// States per rank in the first turn.
 const FIRST_TURN: u64 = 100_000;
-/// Pairs of buffers that meet; with more of them, there is no search.
+/// Most overlapping pairs of buffers for which a search is set up.
 const MOST_PAIRS: usize = 1 << 22;
 
-/// Buffers for each of which a state counts once.
+/// A state counts once per this many buffers.
 pub(super) const MANY: u64 = 512;
-/// Ways of bundling that are tried at most.
+/// Most ways of bundling that are tried.
 const WAYS: u64 = 12;
 
-/// What a search has found.
+/// The outcome of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Offsets, none of which ends above the height.
+    /// Offsets with no end above the height.
     Solution(Solution),
-    /// There are none.
+    /// There are no such offsets.
     Nothing,
-    /// The effort has ended before.
+    /// The effort ended before an answer.
     Unknown,
 }
 
-/// Looks for offsets with which no buffer ends above `height`, at as many states as are left, and takes off those that it has looked at.
+/// Searches for offsets with which no buffer ends above `height`. Visits at most `left` states,
+/// and subtracts those visited.
 ///
 /// Buffers with fixed offsets must not overlap each other.
 pub fn within(problem: &Problem, height: u64, left: &mut u64) -> Found {
     by_ways(problem, height, WAYS, left)
 }
 
-/// The same with no more than so many ways of bundling.
+/// [`within`] with at most `most` ways of bundling.
 pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64) -> Found {
     let count = problem.buffers.len() as u64;
     if max_load(problem) > height {
@@ -81,7 +99,7 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
     if *left == 0 {
         return Found::Unknown;
     }
-    // To look at all buffers, and whom they meet, or what they may be bundled to.
+    // The cost of reading all buffers and finding their overlaps or bundles.
     let once = if most == 0 { 0 } else { count * (1 + count / MANY) / 8 };
     let Some(rest) = left.checked_sub(once) else {
         *left = 0;
@@ -96,7 +114,7 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
     let mut turn = FIRST_TURN.min(*left / 16 + 100);
     let mut bundles: Vec<Bundles> = Vec::new();
     for ways in 2.. {
-        // With every turn, there is another way.
+        // Each turn adds a way of bundling.
         for way in bundles.len() as u64..ways.min(most) {
             *left -= once.min(*left);
             bundles.push(Bundles::new(problem, height, way));
@@ -107,7 +125,7 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
                 Found::Solution(solution) => {
                     return Found::Solution(bundles.bundled.unbundled(problem, &solution));
                 }
-                // The whole may have one all the same.
+                // The whole problem may still have a solution.
                 Found::Nothing => bundles.instance = None,
                 Found::Unknown => {}
             }
@@ -126,7 +144,7 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
 /// One way of bundling.
 struct Bundles {
     bundled: Bundled,
-    /// Nothing if there are as many as buffers, or no solution of them.
+    /// None if nothing was bundled, or if the bundles have no solution.
     instance: Option<Instance>,
     ranks: Vec<Vec<u32>>,
 }
@@ -143,7 +161,7 @@ impl Bundles {
 
 /// One turn of each rank.
 fn take_turns(instance: &Instance, ranks: &[Vec<u32>], turn: u64, left: &mut u64) -> Found {
-    // A state of many buffers counts as several.
+    // A state of many buffers counts several times.
     let weight = 1 + instance.len() as u64 / MANY;
     for rank in ranks {
         let mut attempt = Attempt::new(instance, rank, turn.min(*left).div_ceil(weight));

@@ -1,4 +1,4 @@
-//! The search against exhaustion, towers that were cut up, and problems of others.
+//! The search compared with exhaustive enumeration, cut towers, and published problems.
 
 use super::*;
 use crate::memory::assign::bound::max_load;
@@ -6,7 +6,8 @@ use crate::memory::assign::problem::Buffer;
 use crate::memory::assign::samples::{planted, problem};
 use proptest::prelude::*;
 
-/// The least height, by every order of buffers, each put on those before it that it meets.
+/// The least height, by enumerating all orders of buffers, each placed on the earlier ones that
+/// it overlaps in time.
 fn exhausted(problem: &Problem) -> u64 {
     fn placed(buffers: &[Buffer], rest: &mut Vec<usize>, ends: &mut Vec<(usize, u64)>, best: &mut u64) {
         if rest.is_empty() {

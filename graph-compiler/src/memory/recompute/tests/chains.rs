@@ -1,4 +1,4 @@
-//! Chains: counts of actions, and the general solver beside the exact one.
+//! Chains: counts of actions, and the general solver compared with the exact one.
 
 use super::super::chain::{Action, Length, advances, reverse};
 use super::super::problem::Schedule;
@@ -8,8 +8,9 @@ use super::super::{effort, frontier};
 use super::checked;
 use std::collections::BTreeSet;
 
-/// Does what actions say: every state is there when it is needed, every step is taped once, the last first, and no more checkpoints are kept than allowed. Gives
-/// the number of advances.
+/// Runs actions and checks that every state is present when it is needed, every step is taped
+/// once, the last first, and no more checkpoints are kept than allowed. Returns the number of
+/// advances.
 fn run(actions: &[Action], steps: u64, checkpoints: usize) -> u64 {
     let mut current = Some(0);
     let mut kept = BTreeSet::from([0]);
@@ -56,7 +57,7 @@ fn counts_of_the_literature() {
 #[test]
 fn actions_are_as_many_as_the_formula_says_and_as_few_as_possible() {
     let (most, wide) = (60usize, 12usize);
-    // t(l, s) by its recurrence, over where the next checkpoint is put.
+    // t(l, s) by its recurrence, over the place of the next checkpoint.
     let mut least = vec![vec![0u64; wide + 1]; most + 1];
     for steps in 2..=most {
         least[steps][1] = (steps * (steps - 1) / 2) as u64;
@@ -84,7 +85,7 @@ fn actions_are_as_many_as_the_formula_says_and_as_few_as_possible() {
     assert_eq!(advances(u64::MAX, u64::MAX, Length::Known), u64::MAX - 1);
 }
 
-/// Actions as executions of the problem of a chain.
+/// Converts actions to executions of a chain's problem.
 fn schedule(actions: &[Action], steps: usize) -> Schedule {
     let execution = |action: &Action| match *action {
         Action::Advance(step) => Some(step as usize),
@@ -99,7 +100,8 @@ fn equal_steps_are_a_special_case_of_differing_ones() {
     let link = Link { cost: 1, state: 1, ..Link::default() };
     for steps in [2usize, 3, 7, 12, 25, 40] {
         for point in Varied::new(&vec![link; steps]).frontier() {
-            // Besides s − 1 checkpoints behind the initial one there is the current state, and while it is advanced the next one too, unless it is a checkpoint.
+            // Besides s − 1 checkpoints behind the initial one there is the current state. While
+            // it advances, the next state is there too, unless it is a checkpoint.
             let least = advances(steps as u64, point.peak, Length::Known);
             assert!(least <= point.cost, "{steps} {point:?}");
             let most = if point.peak > 1 { point.peak - 1 } else { 1 };

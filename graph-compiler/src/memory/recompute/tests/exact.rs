@@ -1,7 +1,10 @@
-//! Against the cheapest schedules there are, at ten budgets from the least possible peak to the one that needs no repetition.
+//! Comparison with the cheapest schedules, at ten budgets from the least possible peak to the one
+//! that needs no repetition.
 //!
-//! Two oracles say what these cost, the integer program of [`super::integer`] and the search of [`super::states`]. They have nothing in common but the problem, so where both reach they check each
-//! other; the search reaches farther. The solver has to be within a twentieth of the cheapest schedule's whole cost at each budget, and near it in what repetitions cost.
+//! Two oracles give their cost: the integer program of [`super::integer`] and the search of
+//! [`super::states`]. They share only the problem, so they check each other where both apply. The
+//! search handles larger problems. At each budget the solver must be within a twentieth of the
+//! cheapest schedule's whole cost, and close to it in the cost of repetitions.
 
 use super::super::problem::{Problem, Schedule};
 use super::super::samples::{random, residual, tape};
@@ -11,7 +14,7 @@ use super::checked;
 use super::integer;
 use super::states::States;
 
-/// How far costs of repetitions are from the least ones, where those are not 0.
+/// Ratios of the cost of repetitions to the least one, where that is not 0.
 #[derive(Default)]
 struct Ratios {
     logarithms: f64,
@@ -35,7 +38,8 @@ impl Ratios {
     }
 }
 
-/// Ten budgets from the least possible peak to what no repetition needs, each with what repetitions cost there at least.
+/// Ten budgets from the least possible peak to the peak without repetitions, and the least cost
+/// of repetitions at each.
 fn ten(p: &Problem) -> (Vec<u64>, Vec<u64>) {
     let top = checked(p, &p.given()).peak;
     let states = States::new(p);
@@ -45,7 +49,7 @@ fn ten(p: &Problem) -> (Vec<u64>, Vec<u64>) {
     (budgets, least)
 }
 
-/// Answers within a twentieth of the least whole cost, for each budget.
+/// Checks that each answer is within a twentieth of the least whole cost.
 fn near(
     p: &Problem,
     (budgets, least): (&[u64], &[u64]),
@@ -61,7 +65,7 @@ fn near(
     }
 }
 
-/// The first problems of a kind that fit into less than they take without repetitions.
+/// The first problems of a kind that fit into less than their peak without repetitions.
 fn some(count: usize, problems: impl Iterator<Item = Problem>) -> impl Iterator<Item = Problem> {
     let tight = |p: &Problem| {
         let top = checked(p, &p.given()).peak;
@@ -70,7 +74,7 @@ fn some(count: usize, problems: impl Iterator<Item = Problem>) -> impl Iterator<
     problems.filter(tight).take(count)
 }
 
-/// What the integer program says of repetitions within each budget.
+/// The integer program's cost of repetitions for each budget.
 fn programmed(p: &Problem, budgets: &[u64], passes: usize) -> Vec<Option<u64>> {
     let mut costs: Vec<Option<u64>> = Vec::new();
     for (n, budget) in budgets.iter().enumerate() {
@@ -93,7 +97,8 @@ fn oracles_agree() {
         let least: Vec<_> = least.into_iter().map(Some).collect();
         assert_eq!(programmed(&p, &budgets, 2), least);
         assert_eq!(integer::cheapest(&p, budgets[0] - 1, 2), None);
-        // Checkmate's order within a stage is one of those that two passes have. It is seldom a worse one.
+        // One pass is Checkmate's order within a stage, which two passes include. It seldom costs
+        // more.
         let one = programmed(&p, &budgets, 1);
         assert!(one.iter().zip(&least).all(|(one, least)| one.is_none() || least <= one));
     }
@@ -101,7 +106,9 @@ fn oracles_agree() {
 
 #[test]
 fn a_stage_in_the_given_order_may_not_do() {
-    // Two narrow values, each of a wide one, and the wide ones come first. Behind the turn, beside which neither narrow one fits, both are made again, and there is room for one wide value at a time.
+    // Two narrow values, each computed from a wide one; the wide ones come first. Neither narrow
+    // value fits beside the turn. Both are recomputed after it, with room for one wide value at a
+    // time.
     let mut p = Problem::default();
     let [wide, other, narrow, less, turn, sum] = [10, 10, 4, 4, 1, 1].map(|bytes| p.value(bytes));
     p.step(1, &[], &[wide]);
@@ -126,7 +133,7 @@ fn near_the_integer_program() {
     let problems = some(2, (20..).map(|seed| tape(seed, 7 + seed as usize % 2)));
     let problems = problems.chain(some(2, (1..).map(|seed| residual(seed, 2))));
     for p in problems.chain(some(5, (40..).map(|seed| random(seed, 9 + seed as usize % 3)))) {
-        // In one pass, as in Checkmate, which seldom costs more; where it does, in two.
+        // First with one pass, as in Checkmate, which seldom costs more; where it does, with two.
         let (budgets, least) = ten(&p);
         let one = programmed(&p, &budgets, 1);
         for ((budget, least), one) in budgets.iter().zip(&least).zip(one) {

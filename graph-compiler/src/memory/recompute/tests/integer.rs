@@ -1,15 +1,21 @@
-//! The cheapest schedule by an integer program, after Checkmate (Jain et al., *Checkmate: Breaking the memory wall with optimal tensor rematerialization*, 2020).
+//! The cheapest schedule by an integer program, after Checkmate (Jain et al., *Checkmate:
+//! Breaking the memory wall with optimal tensor rematerialization*, 2020).
 //!
-//! Checkmate cuts a schedule into stages, one that ends with the first execution of each step. In a stage each step runs once at most, in the given order: `R[t, i]` says
-//! whether step `i` runs in stage `t`, `S[t, v]` whether value `v` is kept from the stage before, `FREE[t, v, k]` that `v` goes when step `k` has run. What is taken at each place is then
-//! a sum of these.
+//! Checkmate divides a schedule into stages; each ends with the first execution of one step. In a
+//! stage each step runs at most once, in the given order. `R[t, i]` says whether step `i` runs in
+//! stage `t`, `S[t, v]` whether value `v` is kept from the stage before, and `FREE[t, v, k]`
+//! whether `v` is freed after step `k`. The memory at each place is a sum of these.
 //!
-//! Ours are the same schedules but for three things. Between two first executions repetitions may come in *any* order, and more than once; so a stage is cut into *passes*, each in the given
-//! order, and with as many passes as a stage has falling neighbours at most, nothing is missing. Steps write several values. And behind the last first execution there is one more stage, at
-//! the end of which the outputs are there.
+//! This program differs in three ways. Between two first executions repetitions may come in *any*
+//! order, and more than once. So a stage is divided into *passes*, each in the given order; with
+//! as many passes as a stage has descents at most, no schedule is lost. Steps write several
+//! values. And after the last first execution there is one more stage, at whose end the outputs
+//! are present.
 //!
-//! `FREE` is a product of terms 1 − x. Jain et al. count the terms that are 0. Here a value flows: what there was in a pass, less what has gone, bounds each later reader and what is kept behind
-//! it. That forces the same integers, `FREE` among them, and its relaxation is so much stronger that ten steps take a fraction of a second.
+//! `FREE` is a product of terms 1 − x. Jain et al. count the terms that are 0. Here a value
+//! flows: its presence in a pass, less what was freed, bounds each later reader and the value
+//! kept after the pass. This forces the same integers, `FREE` included, and its relaxation is so
+//! much stronger that ten steps take a fraction of a second.
 
 use super::super::problem::{NEVER, Problem, Schedule};
 use microlp::{ComparisonOp, Error, OptimizationDirection, Variable};
@@ -21,15 +27,16 @@ type Terms = Vec<(Variable, f64)>;
 struct Program<'a> {
     problem: &'a Problem,
     writer: Vec<Option<usize>>,
-    /// For each pass and step whether it runs, where it may.
+    /// For each pass and step the variable of running it, where it may run.
     run: Vec<Vec<Option<Variable>>>,
-    /// For each pass and value whether it is kept from the pass before; behind the last one, whether it is there at the end.
+    /// For each pass and value whether it is kept from the pass before. After the last pass,
+    /// whether it is present at the end.
     kept: Vec<Vec<Option<Variable>>>,
     program: microlp::Problem,
 }
 
 impl<'a> Program<'a> {
-    /// The variables. A stage has so many passes.
+    /// The variables, with `passes` passes per stage.
     fn new(problem: &'a Problem, passes: usize) -> Self {
         let steps = problem.steps.len();
         let mut writer = vec![None; problem.values.len()];
@@ -40,7 +47,7 @@ impl<'a> Program<'a> {
         let (mut run, mut kept) = (Vec::new(), Vec::new());
         for stage in 0..=steps {
             let useful = useful(problem, stage);
-            // Before the second step there is one step that might be repeated, and before the first none.
+            // Before the second step only one step might be repeated, and before the first none.
             let passes = if stage < 2 { 1 } else { passes };
             for pass in 0..passes {
                 let mut row = vec![None; steps];
@@ -73,22 +80,23 @@ impl<'a> Program<'a> {
         self.program.add_constraint(terms, ComparisonOp::Le, bound);
     }
 
-    /// Values that steps write, each with its step.
+    /// Values that steps write, each with its writer.
     fn written(&self) -> Vec<(usize, usize)> {
         self.writer.iter().enumerate().filter_map(|(v, w)| w.map(|w| (v, w))).collect()
     }
 
-    /// The constraints of a pass: what is read or kept is there and has not gone, and what is taken while each step runs is within the budget.
+    /// The constraints of a pass: values that are read or kept are present and not freed, and the
+    /// memory while each step runs is within the budget.
     fn constrain(&mut self, pass: usize, budget: u64) {
         let problem = self.problem;
         let mut taken: Terms = Vec::new();
-        // For each value, what has gone less what there was.
+        // For each value, its freed amount less its initial presence.
         let mut gone: Vec<Terms> = vec![Vec::new(); problem.values.len()];
         for (value, writer) in self.written() {
             let (kept, made) = (self.kept[pass][value], self.run[pass][writer]);
             gone[value] = kept.into_iter().chain(made).map(|v| (v, -1.0)).collect();
             taken.extend(kept.map(|kept| (kept, problem.values[value].bytes as f64)));
-            // What is made in a pass is read behind that only, so it was not worth keeping.
+            // A value made in a pass is read only after that, so keeping it as well is useless.
             if let (Some(kept), Some(made)) = (kept, made) {
                 self.most(&[(kept, 1.0), (made, 1.0)], 1.0);
             }
@@ -124,7 +132,8 @@ impl<'a> Program<'a> {
     }
 }
 
-/// For each value whether it can be of use once so many steps have run first: to the others, to the end, or to make again what is.
+/// For each value whether it is useful once the first `stage` steps have run: to later steps, to
+/// the end, or to recompute a useful value.
 fn useful(problem: &Problem, stage: usize) -> Vec<bool> {
     let mut useful: Vec<bool> = problem.values.iter().map(|v| v.output).collect();
     for (number, step) in problem.steps.iter().enumerate().rev() {
@@ -135,7 +144,7 @@ fn useful(problem: &Problem, stage: usize) -> Vec<bool> {
     useful
 }
 
-/// Terms with each variable once.
+/// Merges terms of the same variable.
 fn sum(mut terms: Terms) -> Terms {
     terms.sort_unstable_by_key(|(variable, _)| variable.idx());
     terms.dedup_by(|next, first| {
@@ -146,7 +155,8 @@ fn sum(mut terms: Terms) -> Terms {
     terms
 }
 
-/// The cheapest schedule within a budget in which the repetitions between two first executions are at most so many passes in the given order; if there is one.
+/// The cheapest schedule within a budget in which the repetitions between two first executions
+/// form at most `passes` passes in the given order. None if there is none.
 pub(super) fn cheapest(problem: &Problem, budget: u64, passes: usize) -> Option<Schedule> {
     let mut program = Program::new(problem, passes);
     for pass in 0..program.run.len() {

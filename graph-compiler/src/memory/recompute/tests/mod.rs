@@ -1,4 +1,4 @@
-//! Small problems by hand, and what holds of every schedule.
+//! Small problems by hand, and properties of every schedule.
 
 mod chains;
 mod exact;
@@ -14,7 +14,8 @@ use super::timeline::{Prepared, Timeline};
 use super::weigh::Scale;
 use super::{effort, frontier, solve};
 
-/// A wide value that is made of a narrow one, and read at the beginning and the end; in between there is another wide one.
+/// A wide value computed from a narrow one, and read at the beginning and the end. In between
+/// there is another wide one.
 fn sandwich() -> Problem {
     let mut p = Problem::default();
     let [narrow, wide, sum, other, less, last] = [1, 100, 1, 100, 1, 1].map(|bytes| p.value(bytes));
@@ -28,7 +29,7 @@ fn sandwich() -> Problem {
     p
 }
 
-/// Peaks and costs of a schedule that a check accepts.
+/// The peak and cost of a schedule that the check accepts.
 fn checked(p: &Problem, schedule: &Schedule) -> Cost {
     check(p, schedule).unwrap()
 }

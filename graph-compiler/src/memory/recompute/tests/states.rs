@@ -1,7 +1,9 @@
-//! The cheapest schedule of a small problem by Dijkstra's algorithm over what may be in memory.
+//! The cheapest schedule of a small problem by Dijkstra's algorithm over sets of live values.
 //!
-//! A state is how many steps have run first, and which values are alive behind the last execution. Bytes are dropped when an execution needs room, and no more than it needs: what is alive can
-//! be dropped later, so of two states that cost the same and differ in what is alive, the fuller one can do whatever the other can.
+//! A state is the number of steps that have run first, and the values that are live after the
+//! last execution. Bytes are dropped only when an execution needs room, and no more than it
+//! needs. A live value can be dropped later. So of two states of equal cost, the one with more
+//! live values can do whatever the other can.
 
 use super::super::problem::{NEVER, Problem};
 use std::cmp::Reverse;
@@ -16,7 +18,7 @@ pub(super) struct States<'a> {
     reads: Vec<Set>,
     writes: Vec<Set>,
     outputs: Set,
-    /// For each number of steps that have run first, the values that can still be of use.
+    /// For each number of steps that have run first, the values that are still useful.
     useful: Vec<Set>,
 }
 
@@ -37,7 +39,7 @@ impl<'a> States<'a> {
         let writes: Vec<Set> = problem.steps.iter().map(|s| set(s.writes.iter().copied())).collect();
         let outputs = written & set((0..problem.values.len()).filter(|v| problem.values[*v].output));
         let useful = (0..=steps).map(|done| {
-            // Backwards, so that each step comes behind those that read what it writes.
+            // Backwards, so that each step comes after the readers of its results.
             (0..steps).rev().fold(outputs, |useful, step| {
                 let of_use = step >= done || writes[step] & useful != 0;
                 if of_use { useful | reads[step] } else { useful }
@@ -51,7 +53,8 @@ impl<'a> States<'a> {
         members(values).map(|v| self.problem.values[v].bytes).sum()
     }
 
-    /// Takes values out of `droppable`, from `from` on, until `over` bytes have gone: every way of which no part would do.
+    /// Drops values from `droppable` until `over` bytes are freed. Collects every minimal set of
+    /// dropped values.
     fn drop(&self, kept: Set, droppable: Set, over: u64, ways: &mut Vec<Set>) {
         if over == 0 {
             ways.push(kept);
@@ -69,7 +72,7 @@ impl<'a> States<'a> {
         }
     }
 
-    /// What repetitions cost at least within a budget, if any schedule fits.
+    /// The least cost of repetitions within a budget; None if no schedule fits.
     pub fn cheapest(&self, budget: u64) -> Option<u64> {
         let mut best: HashMap<(usize, Set), u64> = HashMap::from([((0, 0), 0)]);
         let mut open = BinaryHeap::from([Reverse((0, Reverse(0), 0))]);
@@ -108,7 +111,7 @@ impl<'a> States<'a> {
         None
     }
 
-    /// The least peak of all schedules, of which one has the peak `top`.
+    /// The least peak of all schedules. One schedule has the peak `top`.
     pub fn least(&self, top: u64) -> u64 {
         let (mut low, mut high) = (0, top);
         while low < high {

@@ -5,7 +5,8 @@ use super::super::samples::{transformer, unet};
 use super::super::{effort, frontier, solve};
 use super::checked;
 
-/// What repetitions cost in thousandths of a problem's cost, for budgets in percent of the peak without repetitions.
+/// The cost of repetitions in thousandths of a problem's cost, for budgets in percent of the peak
+/// without repetitions.
 fn thousandths(p: &Problem, percent: &[u64]) -> Vec<u64> {
     let top = checked(p, &p.given()).peak;
     let budgets: Vec<u64> = percent.iter().map(|n| top * n / 100).collect();
