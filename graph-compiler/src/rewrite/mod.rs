@@ -93,7 +93,7 @@ pub struct Rule {
     pub doc: &'static str,
     /// Functions in the graph language to which it applies.
     pub examples: &'static [&'static str],
-    /// The value that takes the place of the equation's only result, if the rule applies.
+    /// The value that replaces the equation's only result, if the rule applies.
     pub(crate) apply: fn(&mut Rewriter<'_>, &Equation) -> Option<ValueId>,
 }
 

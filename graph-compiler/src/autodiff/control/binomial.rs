@@ -324,7 +324,7 @@ struct At {
     top: Tensor,
     /// The step before which the next slot is to be filled.
     target: Tensor,
-    /// For each known carry its slots, and the steps before which they were filled.
+    /// Per known carry a stack of slots, and the steps before which they were filled.
     slots: Vec<Tensor>,
     positions: Tensor,
 }
