@@ -12,7 +12,7 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 pub(crate) struct Candidate<'a> {
     /// Its name or key path.
     pub name: &'a str,
-    /// Its type, to print.
+    /// Its type, for messages.
     pub ty: &'a wengert_core::TensorType,
     /// Where it was declared or computed.
     pub location: Location,

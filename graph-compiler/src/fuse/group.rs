@@ -55,7 +55,7 @@ impl Group {
 #[derive(Default)]
 pub(super) struct Groups {
     groups: Vec<Group>,
-    /// Into which group a group has been merged; itself if it still is one.
+    /// The group into which a group has been merged; itself if it is not merged.
     parent: Vec<usize>,
 }
 
