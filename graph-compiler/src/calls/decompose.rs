@@ -8,8 +8,9 @@ use wengert_core::id::IdVec;
 use wengert_core::op::{Compute, Control};
 use wengert_core::{Diagnostic, Location, LocationTable, Op, Result, Target, Tensor};
 
-/// How the rule of a location begins if this pass has put an equation in the place of a composite. Rules of derivatives, which
-/// expand composites too, are called otherwise: kernels are named after this rule, and a text has no other.
+/// Prefix of the rule of a location for equations by which this pass replaced a composite.
+/// Derivative rules, which expand composites too, use other names. Kernels are named after this
+/// rule, and a text has no other.
 pub(crate) const EXPAND: &str = "expand(";
 
 /// Maximum number of nested decompositions: regions within regions are inlined one layer at a
