@@ -62,18 +62,19 @@ pub struct Buffer {
 /// A kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Kernel {
-    /// What it computes.
+    /// Its computation.
     pub work: Work,
-    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a joined pair see [`joined`], for control flow
-    /// [`control`].
+    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a joined
+    /// pair see [`joined`], for control flow [`control`].
     pub reads: Vec<BufferId>,
-    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow its results, for a joined pair both.
+    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow
+    /// its results, for a joined pair both.
     pub writes: Vec<BufferId>,
     /// Source equations.
     pub locations: Vec<LocationId>,
 }
 
-/// What a kernel computes.
+/// The computation of a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Work {
     /// A nest. Its In parameters come before its Out parameters.
@@ -122,12 +123,15 @@ impl Kernels {
     /// Checks that the kernels fit together:
     ///
     /// - **K1** Buffers exist, and their types are free of variables and fit in memory.
-    /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one kernel.
-    /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name are defined.
-    /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes for each parameter of its nest
-    ///   (In before Out, no InOut), or for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for
-    ///   each input and output of the regions of its control flow, which are kernels that fit together. The nest of a joined pair
-    ///   [follows](nest::follows) its call's result.
+    /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one
+    ///   kernel.
+    /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name
+    ///   are defined.
+    /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes
+    ///   for each parameter of its nest (In before Out, no InOut), or for each operand and result
+    ///   of its call (lhs and rhs of a GEMM may be larger), or for each input and output of the
+    ///   regions of its control flow, which are kernels that fit together. The nest of a joined
+    ///   pair [follows](nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {

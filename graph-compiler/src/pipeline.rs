@@ -73,7 +73,7 @@ pub enum Keeps {
 pub struct Pass {
     /// Its name, for fuel and dumps.
     pub name: &'static str,
-    /// What it does.
+    /// Its description.
     pub doc: &'static str,
     /// The property of the results that it preserves.
     pub keeps: Keeps,

@@ -1,8 +1,9 @@
 //! Probes become outputs.
 //!
-//! A `probe` reports a value to the run's observer. Compilation turns each probe into a further output of the function, named
-//! `probe.` + kind + `.` + name, and removes the op. So a probe has no side effect: its output is scheduled, planned and
-//! verified like every other. A probe in the region of a call, a checkpoint or a rule is exposed by inlining the region.
+//! A `probe` reports a value to the run's observer. Compilation turns each probe into a further
+//! output of the function, named `probe.` + kind + `.` + name, and removes the op. So a probe has
+//! no side effect: its output is scheduled, planned and verified like every other. A probe in the
+//! region of a call, a checkpoint or a rule is exposed by inlining the region.
 //!
 //! A probe in control flow leaves its construct as a further result:
 //!
@@ -11,14 +12,17 @@
 //! | loop of n steps | all steps, stacked along a new first axis of extent n | whether the value of every step is finite |
 //! | `cond`, `switch` | the value, or zeros where another branch was taken | true where another branch was taken |
 //!
-//! Whether a step or a branch ran may be known at run time only: in a branch, in a `while`, in a loop whose count is an
-//! operand. Then a `print` has a second output, `probe.seen.` + name: a `bool` for each step of the loops around the probe,
-//! true where it ran. Where it is false the value is zero. Constructs nest, outer loops first.
+//! Whether a step or a branch ran may be known at run time only: in a branch, in a `while`, in a
+//! loop whose count is an operand. Then a `print` has a second output, `probe.seen.` + name: a
+//! `bool` for each step of the loops around the probe, true where it ran. Where it is false the
+//! value is zero. Constructs nest, outer loops first.
 //!
-//! A `while` without `max_steps` has no stacks. It carries from step to step whether all values so far were finite.
+//! A `while` without `max_steps` has no stacks. It carries from step to step whether all values
+//! so far were finite.
 //!
-//! Not supported, with an error each: a `print` in a `while` without `max_steps`; a probe in the condition of a `while`, which
-//! runs once more than its step; and in the combiner of a `reduce`, which runs on scalars in no fixed order.
+//! Not supported, with an error each: a `print` in a `while` without `max_steps`; a probe in the
+//! condition of a `while`, which runs once more than its step; and in the combiner of a `reduce`,
+//! which runs on scalars in no fixed order.
 
 use crate::calls;
 use std::collections::BTreeMap;

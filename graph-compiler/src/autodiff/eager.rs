@@ -248,8 +248,8 @@ impl<M: Differentiable> fmt::Debug for Tracked<M> {
     }
 }
 
-/// A result as a tensor: an error becomes poison. For closures that look at values and must return a tensor:
-/// `grad(&*x, |x| or_poison(f(x)))`, where `f` returns a `Result`.
+/// A result as a tensor: an error becomes poison. For closures that look at values and must
+/// return a tensor: `grad(&*x, |x| or_poison(f(x)))`, where `f` returns a `Result`.
 #[track_caller]
 pub fn or_poison(result: Result<Tensor>) -> Tensor {
     let caller = Location::caller();

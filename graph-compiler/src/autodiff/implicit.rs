@@ -2,8 +2,8 @@
 //! equation.
 //!
 //! A solver is a loop that runs until it converges. Its derivative, step by step, would be long,
-//! would keep residuals of every step, and is not needed: where F(x, p) = 0 holds, so does ∂ₓF·ẋ
-//! + ∂ₚF·ṗ = 0, whichever way x was found. That is a linear system for ẋ.
+//! would keep residuals of every step, and is not needed. Where F(x, p) = 0 holds, so does
+//! ∂ₓF·ẋ + ∂ₚF·ṗ = 0, whichever way x was found. That is a linear system for ẋ.
 //!
 //! - [`custom_linear_solve`] solves A·x = b. Its derivative in forward mode is another solution
 //!   with the same solver, in reverse mode one with the transposed solver. So it has derivatives

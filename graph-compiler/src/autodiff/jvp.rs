@@ -33,8 +33,8 @@ pub type Duals = (Vec<Tensor>, Vec<Option<Tensor>>);
 /// Runs `body` on `primals` and `tangents` (one for each input; `None` is zero). Returns its
 /// outputs, with tangents for the `wanted` ones.
 ///
-/// Equations go to the innermost scope among those of their operands. The body's locations must be those of the current scope's
-/// function, as they are for closures traced in it.
+/// Equations go to the innermost scope among those of their operands. The body's locations must
+/// be those of the current scope's function, as they are for closures traced in it.
 pub fn jvp(body: &Body, primals: &[Tensor], tangents: &[Option<Tensor>], wanted: &[bool]) -> Result<Duals> {
     run(body, primals, tangents, wanted, false)
 }

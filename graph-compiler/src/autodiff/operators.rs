@@ -324,7 +324,8 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     Box::new(move |cotangent| differential.pull_back_at(cotangent, caller.clone()))
 }
 
-/// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.
+/// The derivative of a function at a point: a linear map from tangents of the point to tangents
+/// of the value.
 pub struct Differential<M: Differentiable, O: Differentiable> {
     linear: Result<Linear>,
     pub(super) at: M,

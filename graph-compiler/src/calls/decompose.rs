@@ -1,4 +1,5 @@
-//! Replaces composites by their decompositions, in a function and in the regions of its control flow.
+//! Replaces composites by their decompositions, in a function and in the regions of its control
+//! flow.
 //!
 //! Loops without steps are composites too: their results are their initial values.
 

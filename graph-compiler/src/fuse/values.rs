@@ -114,7 +114,8 @@ fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usi
     if repeated && closure.equations.len() >= 4 {
         return true;
     }
-    // Computing it for each of u uses reads u·l values; storing it reads l, writes one, and reads it u times.
+    // Computing it for each of u uses reads u·l values; storing it reads l, writes one, and reads
+    // it u times.
     shared && uses * leaves > leaves + 1 + uses
 }
 

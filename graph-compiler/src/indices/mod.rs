@@ -1,4 +1,5 @@
-//! Indices from data: which inputs are indices ([`bounds`]), and checks of them as outputs ([`watch`]).
+//! Indices from data: which inputs are indices ([`bounds`]), and checks of them as outputs
+//! ([`watch`]).
 //!
 //! An index out of range is defined ([`Lookup`]), so a plain run does not detect it. A *checked
 //! run* does: each lookup gets a **report**, an i64 tensor of type `[2, components]`. Row 0 is

@@ -17,7 +17,7 @@ const WORDS: usize = 3;
 /// The names assigned so far.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Nests without their name; looked up, never gone through.
+    /// Nests without their names; used for look-up, never iterated over.
     known: FxHashMap<Nest, String>,
 }
 

@@ -22,23 +22,26 @@
 //!
 //! # The fixpoint
 //!
-//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything. No count ends this. A round that
-//! leads back to an earlier body ([`Seen`]) is a mistake of a rule or a pass: it ends the fixpoint too, and a debug build panics.
-//! The sequence is finite:
+//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything.
+//! No count ends this. A round that leads back to an earlier body ([`Seen`]) is a mistake of a
+//! rule or a pass: it ends the fixpoint too, and a debug build panics. The sequence is finite:
 //!
-//! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass increases the depth of such an
-//!    equation: `trim` puts only free equations and numbers into regions. So the sum of the depths is the first component of the
-//!    measure, together with the rules of `simplify`, which replace an equation by cheaper ones of the same depth and do not undo
-//!    each other.
-//! 2. `trim` removes a construct, a carry, or the use of a capture that is a number or a repetition of a smaller value. `hoist`
-//!    adds captures only when it lowers the first component.
+//! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass
+//!    increases the depth of such an equation: `trim` puts only free equations and numbers into
+//!    regions. So the sum of the depths is the first component of the measure, together with the
+//!    rules of `simplify`, which replace an equation by cheaper ones of the same depth and do not
+//!    undo each other.
+//! 2. `trim` removes a construct, a carry, or the use of a capture that is a number or a
+//!    repetition of a smaller value. `hoist` adds captures only when it lowers the first
+//!    component.
 //! 3. `cse` and `dce` remove equations, operands and results, or uses of them.
 //!
-//! Each pass finishes its own work in one walk, however deep constructs nest and however many follow each other: `cse` and
-//! `simplify` walk forward, `dce` walks backward, `trim` goes into regions and comes out of them, `hoist` goes from the inside out.
-//! So the number of rounds is the number of times that passes enable each other, not the number of equations. The limit of this:
-//! where two passes must alternate at each link of a chain, such as branches whose selectors are computed by the branches before
-//! them, each link takes a round.
+//! Each pass finishes its own work in one walk, however deep constructs nest and however many
+//! follow each other: `cse` and `simplify` walk forward, `dce` walks backward, `trim` goes into
+//! regions and comes out of them, `hoist` goes from the inside out. So the number of rounds is
+//! the number of times that passes enable each other, not the number of equations. The limit of
+//! this: where two passes must alternate at each link of a chain, such as branches whose
+//! selectors are computed by the branches before them, each link takes a round.
 
 mod accumulate;
 mod arithmetic;

@@ -66,8 +66,8 @@ fn emit(op: Op, x: &Tensor, caller: &Location) -> Result<Tensor> {
 
 /// Runs `body` on `inputs` and returns its outputs. Batched inputs hold `size` examples.
 ///
-/// Equations go to the innermost scope among those of their operands. The body's locations must be those of the current scope's
-/// function, as they are for closures traced in it.
+/// Equations go to the innermost scope among those of their operands. The body's locations must
+/// be those of the current scope's function, as they are for closures traced in it.
 pub fn batch(body: &Body, inputs: &[Value], size: &Dim) -> Result<Vec<Value>> {
     assert_eq!(inputs.len(), body.inputs.len(), "vmap: one value for each input");
     let scope = current_scope()?;

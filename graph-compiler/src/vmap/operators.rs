@@ -4,7 +4,8 @@
 //! one example; its operations are emitted into the enclosing function for all examples at once.
 //! All examples share the captured tensors.
 //!
-//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
+//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the
+//! function's `finish` returns it.
 
 use super::body::{Value, batch, moved};
 use crate::autodiff::values::{poison, with_tensors};

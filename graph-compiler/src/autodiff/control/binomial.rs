@@ -3,11 +3,13 @@
 //! The transposed loop needs the carries of every step, the last step's first. It has s slots for
 //! them. From a slot it runs the loop forward again, and stores carries on the way into free
 //! slots. A step is transposed when its carries are available; its slot is free afterwards. The
-//! distance to the next slot decides how many steps are run in all. With β(s, r) = C(s + r, r), a
-//! stretch of l steps with s slots, β(s, r − 1) < l ≤ β(s, r), takes at least r·l − β(s + 1, r −
-//! 1) steps. It takes this many if the next slot is filled after m = min(β(s, r − 1), l − β(s −
-//! 1, r − 1)) steps: the stretch behind it, of l − m ≤ β(s − 1, r) steps, has one slot less, and
-//! the stretch before it, of m ≤ β(s, r − 1) steps, is rerun once less.
+//! distance to the next slot decides how many steps are run in all.
+//!
+//! Let β(s, r) = C(s + r, r). A stretch of l steps with s slots, β(s, r − 1) < l ≤ β(s, r),
+//! takes at least r·l − β(s + 1, r − 1) steps. It takes this many if the next slot is filled
+//! after m = min(β(s, r − 1), l − β(s − 1, r − 1)) steps. The stretch after it, of
+//! l − m ≤ β(s − 1, r) steps, has one slot less, and the stretch before it, of
+//! m ≤ β(s, r − 1) steps, is rerun once less.
 //!
 //! All this is ordinary IR. The outer loop transposes one step per iteration. The inner loop runs
 //! forward to the step before the last remaining one. Their state is a few integers, the slots,
@@ -16,8 +18,8 @@
 //!
 //! # References
 //!
-//! Griewank, *Achieving logarithmic growth of temporal and spatial complexity in reverse automatic differentiation*, 1992; Griewank and Walther,
-//! *Algorithm 799: Revolve*, 2000.
+//! Griewank, *Achieving logarithmic growth of temporal and spatial complexity in reverse
+//! automatic differentiation*, 1992; Griewank and Walther, *Algorithm 799: Revolve*, 2000.
 
 use super::transposed::{known_step, reordered};
 use super::{Operand, innermost, kept, or_zeros, present, spread};

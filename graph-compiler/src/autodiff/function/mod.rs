@@ -33,7 +33,8 @@ use wengert_core::{Diagnostic, Result};
 pub struct Grad<'a> {
     /// The output that is differentiated. May be omitted if there is only one candidate.
     pub of: Option<&'a str>,
-    /// Inputs by name, or by the beginning of their key path: `model.layers.0` stands for all variables below it.
+    /// Inputs by name, or by the beginning of their key path: `model.layers.0` stands for all
+    /// variables below it.
     pub wrt: &'a [&'a str],
     /// Whether the value is an output too, ahead of the derivatives.
     pub value: bool,
@@ -45,14 +46,16 @@ pub struct Grad<'a> {
 /// A request for forward mode.
 #[derive(Clone, Debug, Default)]
 pub struct Jvp<'a> {
-    /// Inputs by name, or by the beginning of their key path. Each gets a tangent, an input `t_` + name.
+    /// Inputs by name, or by the beginning of their key path. Each gets a tangent, an input
+    /// `t_` + name.
     pub wrt: &'a [&'a str],
 }
 
 /// A request for derivatives of high order.
 #[derive(Clone, Debug, Default)]
 pub struct Jet<'a> {
-    /// Inputs by name, or by the beginning of their key path. Each gets the derivatives of its curve, inputs `t1_` + name, `t2_` + name, ….
+    /// Inputs by name, or by the beginning of their key path. Each gets the derivatives of its
+    /// curve, inputs `t1_` + name, `t2_` + name, ….
     pub wrt: &'a [&'a str],
     /// The highest order, at least 1.
     pub order: usize,
@@ -105,7 +108,8 @@ pub struct Halves {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// The gradient of an output of `@function`, as a function `@function_grad` (`@function_vjp` if seeded).
+/// The gradient of an output of `@function`, as a function `@function_grad` (`@function_vjp` if
+/// seeded).
 pub fn grad(program: &Program, function: &str, request: &Grad<'_>) -> Result<Derived> {
     of(program, function, |f| reverse::grad_of(f, request))
 }
@@ -115,32 +119,35 @@ pub fn jvp(program: &Program, function: &str, request: &Jvp<'_>) -> Result<Deriv
     of(program, function, |f| forward::jvp_of(f, request))
 }
 
-/// The derivatives of all float outputs of `@function` along a curve, as a function `@function_jet` with further outputs `t1_` + output,
-/// `t2_` + output and so on. See [`jet`](super::operators::jet).
+/// The derivatives of all float outputs of `@function` along a curve, as a function
+/// `@function_jet` with further outputs `t1_` + output, `t2_` + output and so on. See
+/// [`jet`](super::operators::jet).
 pub fn jet(program: &Program, function: &str, request: &Jet<'_>) -> Result<Derived> {
     of(program, function, |f| forward::jet_of(f, request))
 }
 
-/// The Jacobian of an output of `@function`, as a function `@function_jacfwd` or `@function_jacrev`. Its outputs are named `d_` + input and
-/// have the output's axes in front of the input's.
+/// The Jacobian of an output of `@function`, as a function `@function_jacfwd` or
+/// `@function_jacrev`. Its outputs are named `d_` + input and have the output's axes in front of
+/// the input's.
 pub fn jacobian(program: &Program, function: &str, request: &Jacobian<'_>) -> Result<Derived> {
     of(program, function, |f| jacobian::jacobian_of(f, request))
 }
 
-/// The Hessian of a scalar output of `@function`, as a function `@function_hessian`. For each two inputs x and y there is an output
-/// `d_x_d_y` with the axes of x in front of those of y.
+/// The Hessian of a scalar output of `@function`, as a function `@function_hessian`. For each two
+/// inputs x and y there is an output `d_x_d_y` with the axes of x in front of those of y.
 pub fn hessian(program: &Program, function: &str, request: &Hessian<'_>) -> Result<Derived> {
     of(program, function, |f| jacobian::hessian_of(f, request))
 }
 
-/// The product of a scalar output's Hessian with a tangent, as a function `@function_hvp` with further inputs `t_` + input, and outputs
-/// `t_d_` + input.
+/// The product of a scalar output's Hessian with a tangent, as a function `@function_hvp` with
+/// further inputs `t_` + input, and outputs `t_d_` + input.
 pub fn hvp(program: &Program, function: &str, request: &Hessian<'_>) -> Result<Derived> {
     of(program, function, |f| jacobian::hvp_of(f, request))
 }
 
-/// The transpose of `@function`, which must be linear in the inputs `wrt` together, as a function `@function_transpose` of the other
-/// inputs and cotangents `ct_` + output. Its outputs are `ct_` + input.
+/// The transpose of `@function`, which must be linear in the inputs `wrt` together, as a function
+/// `@function_transpose` of the other inputs and cotangents `ct_` + output. Its outputs are
+/// `ct_` + input.
 pub fn transpose(program: &Program, function: &str, wrt: &[&str]) -> Result<Derived> {
     of(program, function, |f| transposed::transpose_of(f, wrt))
 }

@@ -8,7 +8,8 @@ use wengert_core::{DType, Diagnostic, Dim, Literal, Location, Result, Scalar, Te
 /// A row of a Jacobian: a block for each input.
 pub(in crate::autodiff) type Blocks = Vec<Tensor>;
 
-/// The Jacobian by forward mode: for each output the block of each input, with the output's axes in front and the input's dtype.
+/// The Jacobian by forward mode: for each output the block of each input, with the output's axes
+/// in front and the input's dtype.
 pub(in crate::autodiff) fn columns(linear: &Linear) -> Result<Vec<Blocks>> {
     let mut blocks = empty(linear);
     for (i, (input, _)) in linear.inputs.iter().enumerate().filter(|(_, (_, active))| *active) {
@@ -32,7 +33,8 @@ pub(in crate::autodiff) fn columns(linear: &Linear) -> Result<Vec<Blocks>> {
     filled(linear, blocks)
 }
 
-/// The Jacobian by reverse mode: for each output the block of each input, with the output's axes in front and the input's dtype.
+/// The Jacobian by reverse mode: for each output the block of each input, with the output's axes
+/// in front and the input's dtype.
 pub(in crate::autodiff) fn rows(linear: &Linear) -> Result<Vec<Blocks>> {
     let mut blocks = empty(linear);
     for (o, (output, at)) in linear.outputs.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Derivatives as matrices: [`jacfwd`], [`jacrev`], [`hessian`], and products with them, [`hvp`] and [`gvp`].
+//! Derivatives as matrices: [`jacfwd`], [`jacrev`], [`hessian`], and products with them, [`hvp`]
+//! and [`gvp`].
 //!
 //! A linearized closure is a linear map J that can be applied to a tangent (`J·t`) and,
 //! transposed, to a cotangent (`Jᵀ·c`). To obtain J itself, it is applied to all vectors of a

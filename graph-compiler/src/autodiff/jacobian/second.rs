@@ -32,7 +32,8 @@ use wengert_core::{
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 ///
-/// The argument is a tensor, or several in tuples, arrays and vectors. For a model of any type there is [`hessian_blocks`].
+/// The argument is a tensor, or several in tuples, arrays and vectors. For a model of any type
+/// there is [`hessian_blocks`].
 #[track_caller]
 pub fn hessian<M: Differentiable>(
     at: &M,

@@ -264,7 +264,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         derived(trace(&pair, |(x, t)| operators::jvp(x, t, |x| self.call(x)))?)
     }
 
-    /// The list of the pullback: (argument, cotangent of the result) ↦ (result, cotangent of the argument).
+    /// The list of the pullback: (argument, cotangent of the result) ↦ (result, cotangent of the
+    /// argument).
     #[track_caller]
     pub fn vjp(&self) -> Result<Adjoint<I, O>> {
         let pair = (copy(&self.input), tangent_like(&self.output)?);
@@ -295,7 +296,8 @@ impl<I: Differentiable> WengertList<I, Tensor> {
 pub type Derivative<I, O> =
     WengertList<(I, <I as Differentiable>::TangentVector), (O, <O as Differentiable>::TangentVector)>;
 
-/// The list of a pullback: (argument, cotangent of the result) ↦ (result, cotangent of the argument).
+/// The list of a pullback: (argument, cotangent of the result) ↦ (result, cotangent of the
+/// argument).
 pub type Adjoint<I, O> =
     WengertList<(I, <O as Differentiable>::TangentVector), (O, <I as Differentiable>::TangentVector)>;
 

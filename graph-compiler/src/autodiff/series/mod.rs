@@ -7,7 +7,8 @@
 //! of it from members of the same and of lower order:
 //!
 //! - **linear**: the op itself, order by order;
-//! - **products** (multilinear ops, and ops that are linear in each operand that moves): Leibniz' rule, (x·y)⁽ᵏ⁾ = Σ C(k,i) · x⁽ⁱ⁾ · y⁽ᵏ⁻ⁱ⁾;
+//! - **products** (multilinear ops, and ops that are linear in each operand that moves): Leibniz'
+//!   rule, (x·y)⁽ᵏ⁾ = Σ C(k,i) · x⁽ⁱ⁾ · y⁽ᵏ⁻ⁱ⁾;
 //! - **quotients**: Leibniz' rule for x = z·y, solved for z⁽ᵏ⁾;
 //! - **nonlinear**: y = f(x) has the derivative y′ = f′(x, y)·x′, and the op's jvp rule *is* that
 //!   right-hand side: a graph of ops over x, y and x′. Its members of order k−1 are those of y of
@@ -48,8 +49,8 @@ pub type Series = Vec<Option<Tensor>>;
 /// Runs `body` along a curve that starts at `primals`. `series` are the curve's derivatives
 /// there, `order` of them for each input. Returns the outputs, and as many derivatives of each.
 ///
-/// As with [`jvp`](super::jvp()), equations go to the innermost scope among those of their operands, and the body's locations must be those of
-/// the current scope's function.
+/// As with [`jvp`](super::jvp()), equations go to the innermost scope among those of their
+/// operands, and the body's locations must be those of the current scope's function.
 pub fn series(
     body: &Body,
     primals: &[Tensor],
