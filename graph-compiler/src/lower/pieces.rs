@@ -8,7 +8,7 @@
 //! decided. So each part is computed once, without guards.
 //!
 //! The cotangent of a maximum over non-overlapping windows is similar: element k belongs to
-//! window ⌊k/2⌋. Along the uncut axis, the same windows are loaded element by element. So it is
+//! window ⌊k/2⌋. Along the uncut axis, windows are looked up element by element. So the axis is
 //! cut into the first elements of all windows and the second ones.
 //!
 //! A concatenation that fusion merges with the equations that compute its parts is lowered in

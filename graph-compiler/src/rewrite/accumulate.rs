@@ -1,10 +1,10 @@
 //! Scatters a scattered term of a sum into the other term.
 //!
-//! The gradient of a look-up table is `scatter_add` onto zeros. If the table has other uses, such
-//! as the token table of GPT-2, by which the logits are computed as well, the two gradients are
-//! added. Then the zeros, and a temporary tensor as large as the table, are redundant: the
-//! updates can be added to the other term in place. That is another order of addition, so it is a
-//! pass that declares this, not a rewrite rule.
+//! The gradient of a look-up table is `scatter_add` onto zeros. The table may have other uses:
+//! GPT-2 also computes the logits by products with its token table. Then the two gradients are
+//! added, and the zeros and a temporary tensor as large as the table are redundant: the updates
+//! can be added to the other term in place. That is another order of addition, so it is a pass
+//! that declares this, not a rewrite rule.
 
 use std::collections::BTreeMap;
 use wengert_core::call::ScatterKind;

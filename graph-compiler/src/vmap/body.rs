@@ -10,7 +10,7 @@ use wengert_core::{Dim, IdVec, Location, Op, Result, Tensor, TensorType};
 /// A value of a body that is mapped.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// One element per example, along a leading axis.
+    /// One value per example, along a leading axis.
     Batched(Tensor),
     /// The same for all examples.
     Shared(Tensor),
@@ -24,7 +24,7 @@ impl Value {
         }
     }
 
-    /// Whether there is one element per example.
+    /// Whether there is one value per example.
     pub fn is_batched(&self) -> bool {
         matches!(self, Value::Batched(_))
     }

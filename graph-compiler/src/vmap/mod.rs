@@ -1,7 +1,7 @@
 //! Mapping of graphs over a batch axis.
 //!
 //! A function of one example becomes a function of many. [`batch`] runs a body on values some of
-//! which are *batched*, with one element per example along a leading axis, and the rest *shared*.
+//! which are *batched*, with one value per example along a leading axis, and the rest *shared*.
 //! It works as [`jvp`](crate::autodiff::jvp()) does with tangents: equation by equation it
 //! applies the op's rule ([`wengert_core::op::batch`]), and contains no code for particular ops.
 //!
