@@ -1,9 +1,9 @@
 //! User-defined derivative rules for closures, and surgery on derivatives.
 //!
 //! [`custom_jvp`] and [`custom_vjp`] run a closure and record in the graph how it is
-//! differentiated. [`with_derivative`] keeps a value and changes its cotangent. [`call`] keeps a
-//! closure together under a name. [`opaque`] forbids differentiation. The rules are saved in
-//! files, and survive `vmap` and derivatives of any order.
+//! differentiated. [`with_derivative`] keeps a value and changes its cotangent. [`call`] emits a
+//! closure as one call of a named function. [`opaque`] forbids differentiation. The rules are
+//! saved in files, and survive `vmap` and derivatives of any order.
 //!
 //! Tensors that a closure captures are constants to its rule. A derivative with respect to a
 //! captured value is an error that names both places: pass the value as part of the argument, or
@@ -172,7 +172,7 @@ pub fn with_derivative<M: Differentiable>(
     custom_vjp(at, |m| (with_tensors(m, &leaves(m)), ()), |(), ct| change(ct))
 }
 
-/// A closure kept together under a name. Its derivative is that of its body.
+/// A closure as one call of a named function. Its derivative is that of its body.
 #[track_caller]
 pub fn call<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl FnOnce(&M) -> O) -> O {
     call_of(FunctionCall { function: FunctionName(name.into()), opaque: false }, at, f, Location::caller())

@@ -5,8 +5,8 @@ use wengert_core::nest::bounds::Ranges;
 use wengert_core::nest::{Affine, Guard, Nest, Term};
 
 /// An expression with the same value wherever the guards hold. Divisions that ranges decide are
-/// removed, and quotient and remainder of one division are recombined (`8·floor_div(e, 8) +
-/// mod(e, 8)` is `e`: a reshape that was undone).
+/// removed, and quotient and remainder of one division are recombined:
+/// `8·floor_div(e, 8) + mod(e, 8)` is `e`, from a reshape that was undone.
 pub(crate) fn simplify(nest: &Nest, guards: &[Guard], expression: &Affine) -> Affine {
     let ranges = Ranges::new(nest, guards);
     let mut simple = ranges.simplify(expression);

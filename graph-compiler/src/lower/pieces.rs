@@ -36,8 +36,8 @@ pub(super) const LEAST: usize = 16;
 /// Maximum number of instructions after the cut.
 const LARGEST: usize = 512;
 
-/// A cut of an axis into `count` parts. The elements of part p are those at `step · element +
-/// shift · p`.
+/// A cut of an axis into `count` parts. The elements of part p are those at
+/// `step · element + shift · p`.
 #[derive(Clone, Copy)]
 struct Cut {
     axis: AxisId,

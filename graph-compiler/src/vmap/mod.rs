@@ -13,8 +13,8 @@
 //! The emitted equations are ordinary equations in the enclosing scope. Hence `vmap` nests, and
 //! composes with differentiation in both orders: the gradient of a mapped function transposes the
 //! batched equations, a mapped gradient is a batch of the transposed ones. Both agree, so
-//! *per-example gradients* are one program without a loop: `vmap(&examples, |e| grad(&model, |m|
-//! loss(m, e)))`.
+//! *per-example gradients* are one program without a loop:
+//! `vmap(&examples, |e| grad(&model, |m| loss(m, e)))`.
 //!
 //! The extent of the batch may be a dimension variable. Values carry no mark of the map they
 //! belong to: the inputs of a mapped closure are fresh values of its own scope, as those of a

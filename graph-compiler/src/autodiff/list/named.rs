@@ -13,8 +13,8 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 struct Adopted(RefCell<HashMap<usize, (Region, Region)>>);
 
 impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
-    /// The same list, called by name. [`call`](Self::call) then emits one equation, `call
-    /// {function=@name}`, whatever the length of the list. A derivative of the caller calls
+    /// The same list, called by name. [`call`](Self::call) then emits one equation,
+    /// `call {function=@name}`, whatever the length of the list. A derivative of the caller calls
     /// derivatives of the list (`@name.jvp`; `@name.forward` and `@name.pullback`), which are
     /// made once for all calls. If another list has the name, a number is appended.
     ///
