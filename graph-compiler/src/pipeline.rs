@@ -329,10 +329,10 @@ pub fn compile_traced(
     Ok((plan, sources))
 }
 
-/// Compiles a function of a program to plans that take different amounts of memory, by rising
-/// memory and falling cost. The first takes the least memory that was found, by kernels that run
-/// more than once; the last is the plan without repetitions. At most `points` plans have
-/// repetitions.
+/// Compiles a function of a program to plans that take different amounts of memory, in order of
+/// increasing memory and decreasing cost. The first takes the least memory that was found, by
+/// kernels that run more than once; the last is the plan without repetitions. At most `points`
+/// plans have repetitions.
 ///
 /// Errors: those of [`compile`].
 pub fn frontier(

@@ -1,9 +1,9 @@
 //! Cotangents with a separate sign.
 //!
 //! Where a program subtracts, its transpose negates. The negated cotangent is added to another in
-//! the end, from which it could have been subtracted. A linear op passes a sign through, Aᵀ·(−c)
-//! = −(Aᵀ·c), and where two cotangents of one value meet, a difference costs as much as a sum. So
-//! a [`Cotangent`] is a tensor and a sign, and [`Sums`] adds them up.
+//! the end, from which it could have been subtracted. A linear op passes a sign through,
+//! Aᵀ·(−c) = −(Aᵀ·c), and where two cotangents of one value meet, a difference costs as much as a
+//! sum. So a [`Cotangent`] is a tensor and a sign, and [`Sums`] adds them up.
 //!
 //! A sign is only passed on while a sum that absorbs it is within reach ([`Sums::takes_up`]);
 //! otherwise the cotangent is negated at once. A sign passed on to the end of the program would

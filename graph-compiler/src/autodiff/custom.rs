@@ -94,7 +94,7 @@ pub(super) fn tangents(
 }
 
 /// Whether the rule of a `custom_jvp` uses the tangent of each operand. Captures have no tangent
-/// in the rule; they count as used, and [`tangents`] reports them.
+/// in the rule; they count as used, and [`tangents`] reports an error for them.
 pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
     let rule = &equation.regions[1];
     let live = Activity::of(rule, &vec![false; rule.outputs.len()]).live;
@@ -182,7 +182,7 @@ pub(super) fn run_linear(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<O
     run_as(body, inputs, Purpose::Linear)
 }
 
-/// The kind of program that a body is run into.
+/// The kind of program that [`run_as`] emits.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Purpose {
     /// An ordinary program.

@@ -92,10 +92,10 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
 /// backward half stands for Df(x)ᵀ·ȳ; this is not checked.
 ///
 /// The residuals r are the values that the backward half reads of the forward half. Only they are
-/// kept until then, and they are computed only if a derivative is asked for. Forward mode is the
-/// transpose of the backward half. It needs the backward half to be linear in ȳ; reverse mode
-/// does not. Where ȳ is a symbolic zero, nothing is computed from it. The backward half's
-/// components for integers and bools are ignored.
+/// kept, and they are computed only if a derivative is requested. Forward mode is the transpose
+/// of the backward half. It needs the backward half to be linear in ȳ; reverse mode does not.
+/// Where ȳ is a symbolic zero, nothing is computed from it. The backward half's components for
+/// integers and bools are ignored.
 ///
 /// ```
 /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};

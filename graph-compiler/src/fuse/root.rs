@@ -19,7 +19,7 @@ pub(crate) enum Access {
     Other,
 }
 
-/// An equation whose result a kernel computes as a value, not only as an intermediate element.
+/// An equation whose results are realised.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     /// Index of the equation.

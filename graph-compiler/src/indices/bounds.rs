@@ -15,7 +15,7 @@ use wengert_core::{Dim, Location, LocationTable, Op};
 /// The valid indices of an input.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bound {
-    /// Their number; they count from 0.
+    /// Their number. They start at 0.
     pub count: i64,
     /// The indexed things, in the words of a message.
     pub what: &'static str,

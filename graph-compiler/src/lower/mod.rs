@@ -85,7 +85,7 @@ pub(crate) struct Axis {
     pub inner: bool,
 }
 
-/// An equation of a cluster with results that are not only intermediate.
+/// A root of a cluster: an equation whose results are realised.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Member {
     pub equation: usize,

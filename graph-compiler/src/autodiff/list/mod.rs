@@ -1,9 +1,9 @@
 //! Wengert lists as values: traced Rust closures.
 //!
 //! [`trace`] runs a closure once, on symbolic tensors, and records its operations line by line: a
-//! list in the sense of Wengert (1964), v₁ = mul x, x and so on. The Rust control flow is gone
-//! then: a loop over a known number of rounds is unrolled, and of an `if` on a Rust value the
-//! taken branch remains. The list is a value that can be
+//! list in the sense of Wengert (1964), v₁ = mul x, x and so on. Rust control flow is not
+//! recorded: a loop over a known number of rounds is unrolled, and an `if` on a Rust value is
+//! replaced by the taken branch. The list is a value that can be
 //!
 //! - printed, one operation a line, with types and source lines;
 //! - evaluated on numbers, by the graph interpreter ([`WengertList::evaluate`]);

@@ -16,7 +16,7 @@
 //!   `tanh` and `sqrt` do: the rule is a differential equation, solved one order at a time (a
 //!   *relaxed* series);
 //! - **custom**: as nonlinear, with the user's rule;
-//! - **zero**: all members are zero;
+//! - **zero**: all members from the first on are zero;
 //! - **composite**: the series of the decomposition.
 //!
 //! So there is no second rule. A rule's graph is made of nodes, one for each op applied to given

@@ -75,8 +75,8 @@ pub(super) fn emit(
     results
 }
 
-/// A value under another shape with as many elements: a row of a stack of one, or a stack of one
-/// row.
+/// A value under another shape with as many elements: the row of a one-row stack, or the one-row
+/// stack of a row.
 fn reshaped(
     body: &mut Body,
     of: &Equation,
