@@ -1,7 +1,8 @@
-//! The stage between fusion and plan: a function as kernels over buffers, in no order but that of their dependencies.
+//! The stage between fusion and plan: a function as kernels over buffers, ordered by dependencies
+//! only.
 //!
-//! A [`Buffer`] is a value that exists in memory. Values that fusion keeps in registers have none; a reshape of a buffer is the buffer
-//! itself. Kernels read and write whole buffers.
+//! A [`Buffer`] is a value in memory. Values that fusion keeps in registers have no buffer; a
+//! reshape of a buffer is the buffer itself. Kernels read and write whole buffers.
 
 pub mod control;
 pub mod cost;
@@ -35,23 +36,24 @@ impl Id for BufferId {
 pub struct Kernels {
     /// Name of the function.
     pub function: String,
-    /// Everything in memory.
+    /// All values in memory.
     pub buffers: IdVec<BufferId, Buffer>,
     /// Inputs of the function with their buffers, in order.
     pub inputs: Vec<(Input, BufferId)>,
-    /// Outputs of the function with their types and buffers, in order. One buffer may be several outputs, or an input too; a type
-    /// may have another shape than the buffer, of as many elements.
+    /// Outputs of the function with their types and buffers, in order. A buffer may be several
+    /// outputs, or an input as well. The output's type may have another shape than the buffer,
+    /// with as many elements.
     pub outputs: Vec<(Output, TensorType, BufferId)>,
     /// Constants in memory.
     pub constants: Vec<(BufferId, Literal)>,
-    /// Kernels, such that each buffer is written (once) before it is read.
+    /// Kernels, ordered such that each buffer is written (once) before it is read.
     pub kernels: Vec<Kernel>,
 }
 
-/// What is known of a buffer.
+/// Name and type of a buffer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Buffer {
-    /// Name for people.
+    /// Name for messages.
     pub name: String,
     /// Its type, without dimension variables.
     pub ty: TensorType,
@@ -60,32 +62,33 @@ pub struct Buffer {
 /// A kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Kernel {
-    /// What it computes.
+    /// Its computation.
     pub work: Work,
-    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a joined pair see [`joined`], for control flow
-    /// [`control`].
+    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a joined
+    /// pair see [`joined`], for control flow [`control`].
     pub reads: Vec<BufferId>,
-    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow its results, for a joined pair both.
+    /// Buffers written: for a nest its Out parameters in order, for a call and for control flow
+    /// its results, for a joined pair both.
     pub writes: Vec<BufferId>,
-    /// Equations it was made from.
+    /// Source equations.
     pub locations: Vec<LocationId>,
 }
 
-/// What a kernel computes.
+/// The computation of a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Work {
     /// A nest. Its In parameters come before its Out parameters.
     Nest(Box<Nest>),
     /// A call.
     Call(Call),
-    /// A call and the nest that takes up its result part by part.
+    /// A call and the nest that consumes its result part by part.
     Joined(Box<Joined>),
-    /// Kernels that run some number of times.
+    /// A construct of control flow: kernels that run a variable number of times.
     Control(Box<control::Control>),
 }
 
 impl Kernel {
-    /// Its nest, alone or behind a call.
+    /// Its nest, alone or joined to a call.
     pub fn nest(&self) -> Option<&Nest> {
         match &self.work {
             Work::Nest(nest) => Some(nest),
@@ -94,7 +97,7 @@ impl Kernel {
         }
     }
 
-    /// Its call, alone or with a nest behind it.
+    /// Its call, alone or joined to a nest.
     pub fn call(&self) -> Option<&Call> {
         match &self.work {
             Work::Call(call) => Some(call),
@@ -105,7 +108,7 @@ impl Kernel {
 
     /// The buffers read, each once.
     pub fn distinct_reads(&self) -> impl Iterator<Item = BufferId> + '_ {
-        // A loop may read thousands.
+        // A loop may have thousands of reads.
         let few = self.reads.len() <= 32;
         let mut seen = FxHashSet::default();
         let mut first = move |n: usize| match few {
@@ -120,12 +123,15 @@ impl Kernels {
     /// Checks that the kernels fit together:
     ///
     /// - **K1** Buffers exist, and their types are free of variables and fit in memory.
-    /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one kernel.
-    /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name are defined.
-    /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes for each parameter of its nest
-    ///   (In before Out, no InOut), or for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for
-    ///   each input and output of the regions of its control flow, which are kernels that fit together. The nest of a joined pair
-    ///   [follows](nest::follows) its call's result.
+    /// - **K2** Each buffer is defined once: it is one input, one constant, or written by one
+    ///   kernel.
+    /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name
+    ///   are defined.
+    /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes
+    ///   for each parameter of its nest (In before Out, no InOut), or for each operand and result
+    ///   of its call (lhs and rhs of a GEMM may be larger), or for each input and output of the
+    ///   regions of its control flow, which are kernels that fit together. The nest of a joined
+    ///   pair [follows](nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
@@ -158,7 +164,8 @@ impl Kernels {
             }
         }
         for (n, kernel) in self.kernels.iter().enumerate() {
-            // Before the writes are defined: a kernel does not read what it writes.
+            // Checked before the writes are defined, since a kernel does not read its own
+            // results.
             for read in &kernel.reads {
                 if defined.get(*read) != Some(&true) {
                     return wrong(3, format!("kernel {n} reads buffer {} before it is written", read.0));

@@ -1,5 +1,6 @@
-//! The verbs of Wengert: differentiation, mapping over a batch, rewriting, fusion, lowering, scheduling, memory planning. Pure and deterministic:
-//! no I/O, no clock, no address, no iteration over hash maps.
+//! The transformations of Wengert: differentiation, mapping over a batch, rewriting, fusion,
+//! lowering, scheduling, memory planning. Pure and deterministic: no I/O, no clock, no address,
+//! no iteration over hash maps.
 #![forbid(unsafe_code)]
 
 pub mod autodiff;

@@ -1,11 +1,14 @@
-//! The one ordered list of passes, and what runs it.
+//! The ordered list of passes, and the runner.
 //!
-//! A function is bound (no dimension variables) before it comes here. Passes up to `split_reductions` rewrite the graph and fix
-//! what is computed, bit for bit; `fuse` and `lower` decide where and when. The verifier runs after every pass. Each pass spends
-//! **fuel**, one unit for each change it makes; with its fuel limited it stops there, which is how a miscompilation is bisected.
+//! A function is bound (no dimension variables) before it comes here. Passes up to
+//! `split_reductions` rewrite the graph and fix the computed bits. `fuse` and `lower` decide
+//! where and when they are computed. The verifier runs after every pass. Each pass spends
+//! **fuel**, one unit for each change it makes, and stops when its fuel is spent; this is how a
+//! miscompilation is bisected.
 //!
-//! What a pass may do to results it declares ([`Keeps`]), and random functions are interpreted before and after each pass to see that it keeps its word
-//! (`tests/validation`). Each runs in a `tracing` span called `pass`, of which `wengert-bench compile` makes the time of each.
+//! A pass declares how it may change results ([`Keeps`]). `tests/validation` checks this: it
+//! interprets random functions before and after each pass. Each pass runs in a `tracing` span
+//! called `pass`, from which `wengert-bench compile` takes its time.
 
 use crate::kernels::Kernels;
 use crate::lower;
@@ -17,16 +20,18 @@ use wengert_core::graph::{Function, Program, verify};
 use wengert_core::plan::{self, Plan};
 use wengert_core::{Binding, Location, LocationId, LocationTable, Result, Target};
 
-/// How to compile.
+/// Options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether equations are fused into kernels; the bits are the same either way.
     pub fuse: bool,
-    /// How many changes a pass may make, by its name; those without an entry, any number.
+    /// The number of changes that a pass may make, by its name. A pass without an entry may make
+    /// any number.
     pub fuel: BTreeMap<String, u64>,
-    /// Keep the function as it was after each pass.
+    /// Whether to keep the function after each pass.
     pub keep_stages: bool,
-    /// Most bytes of all memory that a plan names: variables, inputs, outputs, constants and arena. Kernels are repeated where a plan would take more.
+    /// Upper bound in bytes for all memory that a plan names: variables, inputs, outputs,
+    /// constants and arena. Kernels are repeated if a plan would take more.
     pub memory_budget: Option<u64>,
 }
 
@@ -36,30 +41,31 @@ impl Default for Options {
     }
 }
 
-/// A function as kernels, and how it came to be.
+/// A function as kernels, with the stages of its compilation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
     /// The function after the last graph pass.
     pub function: Function,
     /// Its kernels.
     pub kernels: Kernels,
-    /// The function after each graph pass, each time it ran, if [`Options::keep_stages`] asks for it.
+    /// The function after each run of a graph pass, if [`Options::keep_stages`] is set.
     pub stages: Vec<(&'static str, Function)>,
 }
 
-/// What a pass may use.
+/// The inputs of a pass besides the function.
 pub(crate) struct Context<'a> {
     pub target: &'a Target,
     /// Changes that the pass may still make.
     pub fuel: u64,
 }
 
-/// What of a function's results a pass keeps.
+/// The part of a function's results that a pass preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeps {
-    /// Every bit, but those of NaNs.
+    /// Every bit, except those of NaNs.
     Bits,
-    /// The value over the reals: a sum may be made in another order, and what is made of several ops may be rounded at each.
+    /// The value over the reals. A sum may be made in another order, and a result made of several
+    /// ops may be rounded at each.
     Value,
 }
 
@@ -67,11 +73,11 @@ pub enum Keeps {
 pub struct Pass {
     /// Its name, for fuel and dumps.
     pub name: &'static str,
-    /// What it does.
+    /// Its description.
     pub doc: &'static str,
-    /// What it leaves as it is.
+    /// The property of the results that it preserves.
     pub keeps: Keeps,
-    /// Gives the function and the number of changes.
+    /// Returns the function and the number of changes.
     run: fn(Function, &Context<'_>) -> Result<(Function, u64)>,
 }
 
@@ -79,11 +85,11 @@ pub struct Pass {
 pub enum Step {
     /// A pass, once.
     Once(Pass),
-    /// Passes in turn until none changes anything.
+    /// Passes in turn until none makes a change.
     Fixpoint(&'static [Pass]),
 }
 
-/// Makes graphs smaller without changing a bit.
+/// Passes that make graphs smaller without changing a bit.
 const CLEAN: &[Pass] = &[
     Pass {
         name: "simplify",
@@ -171,7 +177,7 @@ pub const PIPELINE: &[Step] = &[
     }),
 ];
 
-/// The passes over graphs by the first time that they run, each once.
+/// The graph passes in the order of their first run, each once.
 pub fn passes() -> Vec<&'static Pass> {
     let mut passes: Vec<&Pass> = Vec::new();
     for step in PIPELINE {
@@ -188,7 +194,7 @@ pub fn passes() -> Vec<&'static Pass> {
     passes
 }
 
-/// What is timed as one: a pass, or a part of one. Those within it are apart from it.
+/// The span of a pass, or of a part of one. Its time excludes that of spans inside it.
 pub(crate) fn span(name: &'static str) -> tracing::span::EnteredSpan {
     tracing::debug_span!("pass", name).entered()
 }
@@ -199,7 +205,7 @@ pub(crate) fn within<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Runs passes and looks after them.
+/// Runs passes; tracks fuel and stages, and verifies.
 struct Runner<'a> {
     target: &'a Target,
     options: &'a Options,
@@ -209,7 +215,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs a pass; the number of changes.
+    /// Runs a pass. Returns the function and the number of changes.
     fn pass(&mut self, pass: &Pass, function: Function) -> Result<(Function, u64)> {
         let _span = span(pass.name);
         let spent = self.spent.entry(pass.name).or_default();
@@ -217,7 +223,8 @@ impl Runner<'_> {
         let context = Context { target: self.target, fuel };
         let (changed, changes) = (pass.run)(function, &context)?;
         *spent += changes;
-        // What has not changed has been verified; that a pass counts its changes is tested by verifying all the same.
+        // An unchanged function has been verified before. Debug builds verify it again, to test
+        // that the pass counts its changes.
         if (changes > 0 || cfg!(debug_assertions))
             && let Err(fault) = within("verify", || verify(&changed))
         {
@@ -235,7 +242,8 @@ impl Runner<'_> {
             Step::Once(pass) => Ok(self.pass(pass, function)?.0),
             Step::Fixpoint(passes) => {
                 let mut seen = rewrite::Seen::default();
-                // Passes in a row that have found nothing to do: all of them, and it is over. Why it comes to that: `rewrite`.
+                // Number of consecutive passes without a change. The fixpoint ends when it
+                // reaches all of them. For termination see `rewrite`.
                 let mut quiet = 0;
                 while quiet < passes.len() {
                     if !seen.is_new(&function.body) {
@@ -275,7 +283,7 @@ fn kernels_of(mut function: Function, target: &Target, options: &Options) -> Res
     Ok(Compiled { function, kernels, stages })
 }
 
-/// From which equations the steps of a plan were made: for messages, kept beside the plan.
+/// The equations from which each step of a plan was made. Kept beside the plan, for messages.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sources {
     table: LocationTable,
@@ -283,7 +291,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The places that a step comes from: source lines of the user's, each with the rules that derived code from it.
+    /// The source locations of a step: the user's source lines, each with the rules that derived
+    /// code from it.
     pub fn of_step(&self, step: usize) -> Vec<(Location, String)> {
         let ids = self.steps.get(step).into_iter().flatten();
         ids.map(|id| (self.table.origin(*id).clone(), self.table.describe(*id))).collect()
@@ -292,7 +301,8 @@ impl Sources {
 
 /// Compiles a function of a program to a plan.
 ///
-/// Errors: there is no such function, a dimension variable is not bound, or the target does not do what the function needs.
+/// Errors: there is no such function, a dimension variable is not bound, or the target lacks
+/// something that the function needs.
 pub fn compile(
     program: &Program,
     function: &str,
@@ -319,8 +329,10 @@ pub fn compile_traced(
     Ok((plan, sources))
 }
 
-/// Compiles a function of a program to plans that take different amounts of memory: from the least that was found, with kernels that run more than once, to what the plan without
-/// repetitions takes, by rising memory and falling cost. There are at most `points` of the former.
+/// Compiles a function of a program to plans that take different amounts of memory, in order of
+/// increasing memory and decreasing cost. The first takes the least memory that was found, by
+/// kernels that run more than once; the last is the plan without repetitions. At most `points`
+/// plans have repetitions.
 ///
 /// Errors: those of [`compile`].
 pub fn frontier(
@@ -337,7 +349,8 @@ pub fn frontier(
     Ok(plans)
 }
 
-/// Compiles a function of a program up to the buffers of its arena: a problem of assignment, with what each buffer is called.
+/// Compiles a function of a program up to the buffers of its arena: an assignment problem, with a
+/// description of each buffer.
 ///
 /// Errors: those of [`compile`].
 pub fn buffers(
@@ -364,7 +377,7 @@ fn compile_bound(
     kernels_of(bound, target, options)
 }
 
-/// A plan that the verifier refuses is a mistake of the compiler's.
+/// Verifies a plan. A plan that fails is a compiler bug.
 fn verified(plan: &Plan) {
     if let Err(fault) = within("verify plan", || plan::verify(plan)) {
         panic!("pass plan breaks an invariant of plans: {fault}");

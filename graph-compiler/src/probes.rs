@@ -1,8 +1,9 @@
 //! Probes become outputs.
 //!
-//! A `probe` reports a value to the run's observer. Compilation turns each probe into a further output of the function, named
-//! `probe.` + kind + `.` + name, and removes the op. So a probe has no side effect: its output is scheduled, planned and
-//! verified like every other. A probe in the region of a call, a checkpoint or a rule is exposed by inlining the region.
+//! A `probe` reports a value to the run's observer. Compilation turns each probe into a further
+//! output of the function, named `probe.` + kind + `.` + name, and removes the op. So a probe has
+//! no side effect: its output is scheduled, planned and verified like every other. A probe in the
+//! region of a call, a checkpoint or a rule is exposed by inlining the region.
 //!
 //! A probe in control flow leaves its construct as a further result:
 //!
@@ -11,14 +12,17 @@
 //! | loop of n steps | all steps, stacked along a new first axis of extent n | whether the value of every step is finite |
 //! | `cond`, `switch` | the value, or zeros where another branch was taken | true where another branch was taken |
 //!
-//! Whether a step or a branch ran may be known at run time only: in a branch, in a `while`, in a loop whose count is an
-//! operand. Then a `print` has a second output, `probe.seen.` + name: a `bool` for each step of the loops around the probe,
-//! true where it ran. Where it is false the value is zero. Constructs nest, outer loops first.
+//! Whether a step or a branch ran may be known at run time only: in a branch, in a `while`, in a
+//! loop whose count is an operand. Then a `print` has a second output, `probe.seen.` + name: a
+//! `bool` for each step of the loops around the probe, true where it ran. Where it is false the
+//! value is zero. Constructs nest, outer loops first.
 //!
-//! A `while` without `max_steps` has no stacks. It carries from step to step whether all values so far were finite.
+//! A `while` without `max_steps` has no stacks. It carries from step to step whether all values
+//! so far were finite.
 //!
-//! Not supported, with an error each: a `print` in a `while` without `max_steps`; a probe in the condition of a `while`, which
-//! runs once more than its step; and in the combiner of a `reduce`, which runs on scalars in no fixed order.
+//! Not supported, with an error each: a `print` in a `while` without `max_steps`; a probe in the
+//! condition of a `while`, which runs once more than its step; and in the combiner of a `reduce`,
+//! which runs on scalars in no fixed order.
 
 use crate::calls;
 use std::collections::BTreeMap;
@@ -30,22 +34,23 @@ use wengert_core::{
     DType, Diagnostic, Literal, Location, LocationId, LocationTable, Result, Scalar, TensorType,
 };
 
-/// With what the names of outputs begin that are probes.
+/// The prefix of the names of outputs that belong to probes.
 pub const PREFIX: &str = "probe.";
 
-/// The kind of the outputs that tell where a probe ran.
+/// The kind of the outputs that report whether a probe ran.
 const SEEN: &str = "seen";
 
-/// What an output of a compiled function reports, if it belongs to a probe.
+/// The content of an output that belongs to a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// What the probe tells.
+    /// The value that the probe reports.
     Value(ProbeKind),
-    /// Which steps of the loops around the probe ran it.
+    /// For each step of the loops around the probe, whether it ran.
     Seen,
 }
 
-/// What an output of a compiled function reports, and the name that the user gave the probe; nothing for other outputs.
+/// The report of an output of a compiled function, and the name that the user gave the probe.
+/// `None` for other outputs.
 pub fn of_output(name: &str) -> Option<(Report, &str)> {
     let (kind, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
     if kind == SEEN {
@@ -54,9 +59,10 @@ pub fn of_output(name: &str) -> Option<(Report, &str)> {
     ProbeKind::ALL.into_iter().find(|k| k.name() == kind).map(|kind| (Report::Value(kind), name))
 }
 
-/// A function whose probes are outputs, and where each of them was made, by the output's name. The function is bound.
+/// Turns the probes of a bound function into outputs. Returns the source location of each by the
+/// output's name.
 ///
-/// Several probes of one name are told apart by a number.
+/// Several probes of one name are distinguished by a number.
 pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Location>)> {
     let holds_probe = |e: &Equation| {
         e.op.control().is_none() && !is_combiner(&e.op) && e.regions.iter().any(|r| has_probe(r))
@@ -84,7 +90,7 @@ pub fn expose(mut function: Function) -> Result<(Function, BTreeMap<String, Loca
     Ok((function.renumber(), places))
 }
 
-/// True if an equation is a probe, or runs one.
+/// Whether an equation is a probe, or has one in its regions.
 pub(crate) fn watches(equation: &Equation) -> bool {
     matches!(equation.op, Op::Probe(_)) || equation.regions.iter().any(|region| has_probe(region))
 }
@@ -93,7 +99,8 @@ fn has_probe(body: &Body) -> bool {
     body.equations.iter().any(watches)
 }
 
-/// A body without its probes, in regions too: for code that computes values again that a probe has reported.
+/// A body without its probes, in regions too: for code that recomputes values that a probe has
+/// reported.
 pub(crate) fn unwatched(body: &Body) -> Body {
     let mut body = body.clone();
     if !has_probe(&body) {
@@ -120,7 +127,7 @@ fn is_combiner(op: &Op) -> bool {
     matches!(op, Op::ReduceWith(_))
 }
 
-/// The names of the outputs of a probe: of what it tells, and of where it ran.
+/// The names of the outputs of a probe: of its value, and of the steps in which it ran.
 fn output_names(probe: &Probe, taken: impl Fn(&str) -> bool) -> (String, String) {
     let numbered = (2..).map(|n| format!("{}.{n}", probe.name));
     let names = std::iter::once(probe.name.clone()).chain(numbered);
@@ -129,19 +136,20 @@ fn output_names(probe: &Probe, taken: impl Fn(&str) -> bool) -> (String, String)
     both.find(|(value, seen)| !taken(value) && !taken(seen)).expect("some number is free")
 }
 
-/// A probe that has been taken out of a body.
+/// A probe that has been removed from a body.
 struct Watched {
     probe: Probe,
     location: LocationId,
-    /// What it tells: a value of the body that it was taken out of.
+    /// The reported value, in the body from which the probe was removed.
     value: ValueId,
-    /// How many loops there are between that body and the probe: the first axes of a printed value are their steps.
+    /// The number of loops between that body and the probe. The first axes of a printed value are
+    /// their steps.
     loops: usize,
-    /// For each step of these loops whether the probe ran; nothing if all did.
+    /// For each step of these loops whether the probe ran; `None` if it ran in all.
     seen: Option<ValueId>,
 }
 
-/// Removes the probes of a body and of its regions; what they tell is a value of the body.
+/// Removes the probes of a body and of its regions. The reported values are values of the body.
 fn taken_out(body: &mut Body, locations: &LocationTable) -> Result<Vec<Watched>> {
     let mut stands_for: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut watched = Vec::new();
@@ -170,7 +178,8 @@ fn taken_out(body: &mut Body, locations: &LocationTable) -> Result<Vec<Watched>>
     Ok(watched)
 }
 
-/// Appends a construct with the probes of its regions taken out: they are further results of it.
+/// Appends a construct whose regions have had their probes removed. The reported values are
+/// further results of it.
 fn out_of_control_flow(
     body: &mut Body,
     mut equation: Equation,
@@ -179,7 +188,7 @@ fn out_of_control_flow(
     let (location, name) = (equation.location, equation.op.name());
     let place = locations.origin(location);
     let refused = |message: &str, help: &str| Err(refusal(name, place, message, help));
-    // Which loop it is: the length of its stacks, and whether all of its steps are sure to run.
+    // For a loop: the length of its stacks, and whether all of its steps are sure to run.
     let looped = match equation.op.control() {
         Some(Control::Branch) => None,
         Some(Control::Scan(scan)) => Some((scan.length.clone(), !scan.counted)),
@@ -206,7 +215,8 @@ fn out_of_control_flow(
         let region = &mut regions[way];
         let finite = probe.probe.kind == ProbeKind::Finite;
         if finite {
-            // Where nothing runs there are zeros, and nothing that is not finite.
+            // A region that does not run gives zeros, so the negated flag then says that every
+            // value was finite.
             probe.value = push(region, Unary::Not, &[probe.value], location);
         }
         let sure = looped.as_ref().is_some_and(|(_, sure)| *sure);
@@ -218,7 +228,7 @@ fn out_of_control_flow(
         let mut carry_out = |value: ValueId| {
             let ty = regions[way].ty(value).clone();
             for (other, region) in regions.iter_mut().enumerate() {
-                // The condition of a loop gives nothing.
+                // The condition of a loop returns no further outputs.
                 if looped.is_some() && other != way {
                     continue;
                 }
@@ -246,7 +256,8 @@ fn out_of_control_flow(
     Ok(given)
 }
 
-/// [`out_of_control_flow`] for a `while` without a bound: whether all values so far are finite is a carry of it.
+/// [`out_of_control_flow`] for a `while` without a bound. The flag that all values so far were
+/// finite is a carry.
 fn carried_out(body: &mut Body, mut equation: Equation, locations: &LocationTable) -> Result<Vec<Watched>> {
     let location = equation.location;
     let [mut condition, mut step] = [0, 1].map(|region| equation.regions[region].to_body());
@@ -279,7 +290,7 @@ fn refusal(name: &str, place: &Location, message: &str, help: &str) -> Diagnosti
     Diagnostic::new(message).at(place.clone(), "it is here").help(help)
 }
 
-/// Adds a tensor of one number.
+/// Adds a tensor of equal elements.
 fn filled(body: &mut Body, number: Scalar, ty: &TensorType, location: LocationId) -> ValueId {
     let value = push(body, Constant { value: Literal::full(&[], number) }, &[], location);
     match ty.rank() {
@@ -288,7 +299,7 @@ fn filled(body: &mut Body, number: Scalar, ty: &TensorType, location: LocationId
     }
 }
 
-/// Adds an equation of one result.
+/// Adds an equation with one result.
 fn push(body: &mut Body, op: impl Into<Op>, operands: &[ValueId], location: LocationId) -> ValueId {
     let op = op.into();
     let ty = op.infer(&body.types(operands), &[]).expect("operands are made for the op").remove(0);

@@ -1,4 +1,4 @@
-//! Kernels for tests, made by hand.
+//! Hand-made kernels for tests.
 
 use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
 use wengert_core::graph::{Input, InputRole, Output, OutputRole};
@@ -48,7 +48,7 @@ impl Sample {
         self.0.kernels.push(Kernel { work: Work::Nest(Box::new(nest)), reads, writes, locations: vec![] });
     }
 
-    /// The sum of operands, element by element; operands of one element are added to each.
+    /// The elementwise sum of operands; operands of one element are broadcast.
     pub fn sum(&mut self, reads: &[BufferId]) -> BufferId {
         let n = reads.iter().map(|b| self.elements(*b)).max().expect("a sum has operands");
         let result = self.buffer(n);
@@ -69,7 +69,7 @@ impl Sample {
         result
     }
 
-    /// The elements in the opposite order, which cannot be done in place.
+    /// The elements in reverse order, which cannot be done in place.
     pub fn reversed(&mut self, read: BufferId) -> BufferId {
         let n = self.elements(read);
         let result = self.buffer(n);
@@ -82,7 +82,7 @@ impl Sample {
         result
     }
 
-    /// Two results of one kernel: the sum, and the first operand in the opposite order.
+    /// Two results of one kernel: the sum, and the first operand in reverse order.
     pub fn two(&mut self, a: BufferId, b: BufferId) -> [BufferId; 2] {
         let n = self.elements(a);
         let results = [self.buffer(n), self.buffer(n)];

@@ -1,4 +1,4 @@
-//! A bound body with what its ops say about computing them: what fusion and lowering look at instead of ops.
+//! A bound body with the facets of its ops. Fusion and lowering use it instead of the ops.
 
 use wengert_core::call::Call;
 use wengert_core::graph::{Body, Function, ValueId};
@@ -7,17 +7,17 @@ use wengert_core::nest::Affine;
 use wengert_core::op::{Compute, Cost};
 use wengert_core::{Diagnostic, Literal, Op, Result};
 
-/// What an equation is to the compiler.
+/// How an equation is computed.
 pub(crate) enum Work<'a> {
-    /// Its elements differ, so they live in memory.
+    /// A constant whose elements differ, so they are stored in memory.
     Literal(&'a Literal),
-    /// By loops: the op's `compute` facet.
+    /// A loop nest: the op's `compute` facet.
     Compute(Compute<'a>),
-    /// By a call.
+    /// A call.
     Call(Call),
-    /// By its regions, which are compiled by themselves.
+    /// Control flow: regions, which are compiled separately.
     Control,
-    /// Within the call of a later equation; nobody else uses its result.
+    /// Part of a later equation's call, which alone uses its result.
     Covered,
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct View<'a> {
     pub extents: IdVec<ValueId, Vec<usize>>,
     /// Parallel to the equations.
     pub work: Vec<Work<'a>>,
-    /// What each equation reads: its operands, or those of its call with its epilogue.
+    /// The operands of each equation, or those of its call with its epilogue.
     pub operands: Vec<Vec<ValueId>>,
-    /// Equations that the call of an equation covers besides itself.
+    /// The equations that each equation's call covers besides itself.
     pub covers: Vec<Vec<usize>>,
     /// Cost of one element, parallel to the equations.
     pub cost: Vec<Cost>,
-    /// Whether operands are accessed where the result is, parallel to the equations.
+    /// Whether operands are accessed at the result's index, parallel to the equations.
     pub elementwise: Vec<bool>,
 }
 
 impl<'a> View<'a> {
-    /// Asks every op for its facets.
+    /// Computes the facets of every op.
     pub fn new(function: &'a Function) -> Result<View<'a>> {
         let body = &function.body;
         let extents = body
@@ -84,7 +84,8 @@ impl<'a> View<'a> {
         self.extents[value].iter().product()
     }
 
-    /// The operand of which a value is the same elements in the same order, if there is one: a reshape, or what amounts to it.
+    /// The operand that has the same elements in the same order as a value, if any: that of a
+    /// reshape or equivalent op.
     pub fn alias(&self, value: ValueId) -> Option<ValueId> {
         let equation = &self.body.equations[self.definitions[value]?];
         match (&equation.op, equation.operands.as_slice()) {
@@ -94,7 +95,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Row-major distances of neighbours.
+/// Row-major strides.
 pub(crate) fn strides(extents: &[usize]) -> Vec<i64> {
     let mut strides = vec![1i64; extents.len()];
     for axis in (1..extents.len()).rev() {
@@ -108,16 +109,17 @@ pub(crate) fn flatten(extents: &[usize], index: &[Affine]) -> Affine {
     index.iter().zip(strides(extents)).fold(Affine::constant(0), |sum, (i, stride)| sum.add(&i.scale(stride)))
 }
 
-/// An index into a dense tensor as an index into the same elements under another shape, which has as many.
+/// Converts an index into a dense tensor to an index under another shape with as many elements.
 ///
-/// Works by the smallest groups of axes with equal numbers of elements, so that most axes need no division.
+/// Handles the smallest groups of axes with equal numbers of elements, so that most axes need no
+/// division.
 pub(crate) fn reindex(from: &[usize], index: &[Affine], to: &[usize]) -> Vec<Affine> {
     if from == to {
         return index.to_vec();
     }
     let mut result = vec![Affine::constant(0); to.len()];
     if from.contains(&0) {
-        // There is no element: any index of the right rank will do.
+        // There is no element, so any index of the right rank is valid.
         return result;
     }
     let (mut i, mut j) = (0, 0);

@@ -1,4 +1,4 @@
-//! Which values matter to a differentiation.
+//! The values that take part in a differentiation.
 
 use super::{custom, linear_solve};
 use wengert_core::IdVec;
@@ -6,17 +6,17 @@ use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Derivative;
 use wengert_core::op::derivative::Custom;
 
-/// For each value of a body, whether it matters.
+/// For each value of a body, whether it takes part.
 pub struct Activity {
-    /// Some output depends on it: its equation is run.
+    /// Some output depends on it, so its equation is run.
     pub live: IdVec<ValueId, bool>,
-    /// Some differentiated output depends on it with a derivative that may differ from zero: its tangent is made, if one of its
-    /// equation's operands has one.
+    /// Some differentiated output depends on it with a derivative that may differ from zero. Its
+    /// tangent is made if an operand of its equation has one.
     pub differentiated: IdVec<ValueId, bool>,
 }
 
 impl Activity {
-    /// Looks at a body of which the outputs marked by `wanted` are differentiated.
+    /// Analyses a body whose `wanted` outputs are differentiated.
     pub fn of(body: &Body, wanted: &[bool]) -> Self {
         let none = || body.values.ids().map(|_| false).collect::<IdVec<ValueId, bool>>();
         let (mut live, mut differentiated) = (none(), none());

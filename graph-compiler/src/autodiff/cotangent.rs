@@ -1,12 +1,14 @@
-//! Cotangents whose sign is kept aside.
+//! Cotangents with a separate sign.
 //!
-//! Where a program subtracts, its transpose negates; and what it negates, it adds to something in the end, from which it could have been
-//! subtracted. A linear op takes a sign through itself, Aᵀ·(−c) = −(Aᵀ·c), and where two cotangents of one value meet, a difference is as
-//! good as a sum. So a [`Cotangent`] is a tensor and a sign, and [`Sums`] adds them up.
+//! Where a program subtracts, its transpose negates. The negated cotangent is added to another in
+//! the end, from which it could have been subtracted. A linear op passes a sign through,
+//! Aᵀ·(−c) = −(Aᵀ·c), and where two cotangents of one value meet, a difference costs as much as a
+//! sum. So a [`Cotangent`] is a tensor and a sign, and [`Sums`] adds them up.
 //!
-//! A sign is not carried about for its own sake: if it came to nothing but the end of the program, there would be a negation for every
-//! input, each as large as it, instead of a single one of a scalar, perhaps. It goes on only while a sum that takes it up is in sight
-//! ([`Sums::takes_up`]); otherwise the cotangent is negated on the spot.
+//! A sign is only passed on while a sum that absorbs it is within reach ([`Sums::takes_up`]);
+//! otherwise the cotangent is negated at once. A sign passed on to the end of the program would
+//! need a negation for every input, each as large as the input, possibly instead of a single
+//! negation of a scalar.
 //!
 //! Signs change no bit but the sign of a zero: rounding is symmetric.
 
@@ -18,7 +20,7 @@ use wengert_core::op::derivative::{Derivative, Sign};
 use wengert_core::op::{Binary, Unary};
 use wengert_core::{IdVec, LocationId, Result, Tensor};
 
-/// How many equations ahead a sum is looked for.
+/// Maximum number of equations that the search for a sum follows.
 const REACH: usize = 16;
 
 /// A cotangent: a tensor, or its negative.
@@ -29,7 +31,7 @@ pub(super) struct Cotangent {
     minus: Option<Negation>,
 }
 
-/// Where a sign comes from.
+/// The origin of a sign.
 #[derive(Clone, Copy)]
 struct Negation {
     op: &'static str,
@@ -50,7 +52,7 @@ impl Cotangent {
         &self.tensor
     }
 
-    /// This, or its negative by reason of `equation`.
+    /// This cotangent times a sign that comes from `equation`.
     pub fn times(mut self, sign: Sign, equation: &Equation) -> Self {
         let here = Negation { op: equation.op.name(), location: equation.location };
         self.minus = match (sign, self.minus) {
@@ -61,13 +63,13 @@ impl Cotangent {
         self
     }
 
-    /// As a tensor: negated, if the sign is minus.
+    /// As a tensor, negated if the sign is minus.
     pub fn plain(self, scope: &Scope) -> Result<Tensor> {
         let Some(Negation { op, location }) = self.minus else { return Ok(self.tensor) };
         scope.derived(location, format!("transpose({op})"), || emit_one(Unary::Neg.into(), &[self.tensor]))
     }
 
-    /// The sum of two; minus only if both are.
+    /// The sum of two cotangents. Its sign is minus only if both are.
     fn plus_another(self, other: &Self) -> Result<Self> {
         let minus = self.minus.filter(|_| other.minus.is_some());
         let difference = |a: &Tensor, b: &Tensor| emit_one(Binary::Sub.into(), &[a.clone(), b.clone()]);
@@ -80,19 +82,19 @@ impl Cotangent {
     }
 }
 
-/// The cotangents of a linear program's values, as far as they have been added up.
+/// The cotangents of a linear program's values, summed so far.
 pub(super) struct Sums<'b> {
     body: &'b Body,
     is_linear: &'b IdVec<ValueId, bool>,
     of: IdVec<ValueId, Option<Cotangent>>,
-    /// The equations that use a value and have a cotangent to give to it.
+    /// The equations that use a value and will contribute to its cotangent.
     users: IdVec<ValueId, Vec<usize>>,
-    /// The equation that makes a value.
+    /// The equation that computes a value.
     maker: IdVec<ValueId, Option<usize>>,
 }
 
 impl<'b> Sums<'b> {
-    /// No cotangents yet; there will be some of the outputs that are `given`.
+    /// No cotangents yet. The `given` outputs will have some.
     pub fn new(body: &'b Body, is_linear: &'b IdVec<ValueId, bool>, given: &[bool]) -> Self {
         let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
         for (output, given) in body.outputs.iter().zip(given) {
@@ -122,13 +124,14 @@ impl<'b> Sums<'b> {
         Ok(())
     }
 
-    /// The cotangent of a value, of which no more is to come.
+    /// Removes and returns the final cotangent of a value.
     pub fn take(&mut self, value: ValueId) -> Option<Cotangent> {
         self.of[value].take()
     }
 
-    /// True if a minus that the equation at `position` hands on is sure to meet a plus, or another minus on its way. The way goes through
-    /// equations of one linear operand each, to a value that has or will have a cotangent with plus from elsewhere.
+    /// Whether a minus that the equation at `position` passes on is sure to meet a plus, or
+    /// another minus, on its path. The path follows equations of one linear operand each, to a
+    /// value that has or will have a cotangent with plus from elsewhere.
     pub fn takes_up(&self, position: usize) -> bool {
         let (mut at, mut sign) = (position, Sign::Minus);
         for _ in 0..REACH {
@@ -157,7 +160,7 @@ impl<'b> Sums<'b> {
         false
     }
 
-    /// True if an equation is known to give a cotangent with plus to one of its operands.
+    /// Whether an equation is known to contribute a cotangent with plus to one of its operands.
     fn will_add(&self, user: usize, value: ValueId) -> bool {
         let equation = &self.body.equations[user];
         let mut known = equation.results.iter().filter_map(|v| self.of[*v].as_ref()).peekable();

@@ -1,14 +1,18 @@
-//! Functions with rules of their own: what the drivers do with `custom_jvp`, `custom_vjp` and what comes of them.
+//! Functions with derivative rules of their own: how the drivers handle `custom_jvp`,
+//! `custom_vjp` and the ops derived from them.
 //!
-//! A rule is a region, so differentiating is running it in place of the driver's own work. Three things follow from wanting every order
-//! and both modes.
+//! A rule is a region. Differentiation runs it in place of the driver's own rule. Support for
+//! every order and both modes has three consequences.
 //!
-//! - The results of a differentiated `custom_jvp` or `custom_vjp` are again that op's, so that an outer derivative meets the rule too.
-//! - A `custom_vjp` has no tangents, only cotangents. Its tangent in a linear program is the op `transposed`, which says: the map whose
-//!   transpose is the backward half. Reverse mode transposes it and is left with the backward half itself, whatever that does with its
-//!   cotangents (clip them, say). Forward mode has to have the transpose, so the backward half must be linear in its cotangents then;
-//!   otherwise there is an error that names the operation.
-//! - A cotangent that is a symbolic zero stays one on its way through a backward half ([`run`]): what is multiplied with it is not computed.
+//! - The results of a differentiated `custom_jvp` or `custom_vjp` are again that op's, so that an
+//!   outer derivative also uses the rule.
+//! - A `custom_vjp` has no tangents, only cotangents. Its tangent in a linear program is the op
+//!   `transposed`: the map whose transpose is the backward half. Reverse mode transposes it and
+//!   obtains the backward half itself, which may do anything with its cotangents (clip them,
+//!   say). Forward mode needs the transpose, so there the backward half must be linear in its
+//!   cotangents; otherwise there is an error that names the operation.
+//! - A symbolic zero cotangent stays one on its way through a backward half ([`run`]): values
+//!   multiplied by it are not computed.
 
 use super::jvp::{duals_of_linear, zeros};
 use super::transpose::{transpose, verify_linear};
@@ -20,9 +24,9 @@ use wengert_core::op::derivative::{Custom, Derivative};
 use wengert_core::op::{Op, Transposed};
 use wengert_core::{Diagnostic, IdVec, Result, Tensor};
 
-/// Tangents of a differentiated equation's results; some of `tangents` are present.
+/// Tangents of a differentiated equation's results, at least one of whose `tangents` is present.
 ///
-/// `linearizing` says that tangents of a `custom_vjp` may stay `transposed`.
+/// With `linearizing`, tangents of a `custom_vjp` may stay `transposed`.
 pub(super) fn tangents(
     scope: &Scope,
     equation: &Equation,
@@ -63,7 +67,8 @@ pub(super) fn tangents(
         _ => {
             let [forward, backward] = equation.regions.as_slice() else { unreachable!("two regions") };
             let residuals = residuals(forward, operands, results)?;
-            // Only the cotangents of arguments that vary are of interest, so the map has no other tangents.
+            // Only cotangents of arguments with a tangent are kept, so that the map has no other
+            // tangents.
             let mut backward = backward.to_body();
             let present: Vec<bool> = floats().map(|i| tangents[i].is_some()).collect();
             backward.outputs = kept(&backward.outputs, &present);
@@ -88,7 +93,8 @@ pub(super) fn tangents(
     Ok(results.iter().map(of).collect())
 }
 
-/// Which operands of a `custom_jvp` its rule uses the tangents of. Captures have none, which is for [`tangents`] to say.
+/// Whether the rule of a `custom_jvp` uses the tangent of each operand. Captures have no tangent
+/// in the rule; they count as used, and [`tangents`] reports an error for them.
 pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
     let rule = &equation.regions[1];
     let live = Activity::of(rule, &vec![false; rule.outputs.len()]).live;
@@ -100,7 +106,8 @@ pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
     (0..equation.operands.len()).map(of).collect()
 }
 
-/// What the forward half keeps. Of what it keeps and gives alike, the given is taken, which the op's own rule differentiates.
+/// The residuals of the forward half. A residual that is also a result is read as the result,
+/// which the op's own rule differentiates.
 fn residuals(forward: &Body, operands: &[Tensor], results: &[Tensor]) -> Result<Vec<Tensor>> {
     let (given, kept) = forward.outputs.split_at(results.len());
     let values = inline(&pruned(Body { outputs: kept.to_vec(), ..forward.clone() }), operands)?;
@@ -144,7 +151,7 @@ fn transposed(
     transpose(&body, linear, residuals, &tangents)
 }
 
-/// Cotangents of a `transposed` equation's operands: the backward half is run.
+/// Cotangents of a `transposed` equation's operands. Runs the backward half.
 pub(super) fn adjoint(
     equation: &Equation,
     residuals: Vec<Tensor>,
@@ -158,22 +165,24 @@ pub(super) fn adjoint(
     Ok(results)
 }
 
-/// Runs a body on inputs some of which are symbolic zeros (`None`), and keeps zero what is zero because of them.
+/// Runs a body on inputs some of which are symbolic zeros (`None`). Results that are zero because
+/// of them stay symbolic zeros.
 ///
-/// An op that is linear in its zero operands has the result zero; where only some operands of a sum are zero, it is the sum of the
-/// others. To any other op, zeros are given as numbers.
+/// An op that is linear in its zero operands has a zero result. If only some operands of a sum
+/// are zero, it is the sum of the others. For any other op, zeros are materialized.
 ///
-/// What comes of it is an ordinary program: each `transposed` is replaced by the transpose of its region, wherever it is.
+/// The result is an ordinary program: each `transposed`, at any depth, is replaced by the
+/// transpose of its region.
 pub(super) fn run(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
     run_as(body, inputs, Purpose::Forwards)
 }
 
-/// [`run`], as a part of a linear program that may be transposed yet: `transposed` stays.
+/// [`run`], for a part of a linear program that may still be transposed: `transposed` stays.
 pub(super) fn run_linear(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
     run_as(body, inputs, Purpose::Linear)
 }
 
-/// What a program that is run becomes.
+/// The kind of program that [`run_as`] emits.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Purpose {
     /// An ordinary program.
@@ -277,7 +286,7 @@ fn expanded(region: &Region) -> Result<Region> {
     Ok(made.renumber().into())
 }
 
-/// Whether there is a `transposed` in it, at any depth. What is shared is looked into once.
+/// Whether it contains a `transposed`, at any depth. Shared regions are searched once.
 fn has_transposed(region: &Region, seen: &mut HashSet<usize>) -> bool {
     if !seen.insert(region.address()) {
         return false;
@@ -288,7 +297,7 @@ fn has_transposed(region: &Region, seen: &mut HashSet<usize>) -> bool {
     region.equations.iter().any(&mut has)
 }
 
-/// The body without equations that no output needs.
+/// The body without dead equations.
 fn pruned(mut body: Body) -> Body {
     let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
     body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
@@ -299,7 +308,7 @@ fn kept<T: Copy>(items: &[T], keep: &[bool]) -> Vec<T> {
     items.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| *item).collect()
 }
 
-/// What errors call the function of an equation.
+/// The name of an equation's function in errors.
 pub(super) fn function_name(op: &Op) -> String {
     let name = match op {
         Op::FunctionCall(call) => &call.function.0,
@@ -310,7 +319,7 @@ pub(super) fn function_name(op: &Op) -> String {
     if name.is_empty() { format!("the function of a `{}`", op.name()) } else { format!("`@{name}`") }
 }
 
-/// An opaque function is in the way of a derivative.
+/// The error for a derivative through an opaque function.
 pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
     Diagnostic::new(format!("cannot differentiate through {}: it is opaque", function_name(&equation.op)))
         .at(origin(scope, equation.location), "called here")

@@ -1,18 +1,24 @@
-//! Define by run: values that are computed at once, and differentiated by what was computed.
+//! Define by run: values are computed at once, and differentiated through the recorded
+//! operations.
 //!
-//! A [`Tracked`] value holds tensors that have values. Whatever is done with them is computed on the spot, and written down: a Wengert
-//! list grows as the program runs, with the value of each line beside it. So a program may look at a value
-//! ([`Tensor::item`](wengert_core::Tensor::item)) and decide with Rust's own `if` and `while` what to do next; and when it has come to a result,
-//! [`gradient`] walks the list back.
+//! A [`Tracked`] value holds tensors that have values. Each operation on them is evaluated
+//! immediately and recorded: a Wengert list grows as the program runs, with the value of each
+//! line beside it. So a program may look at a value
+//! ([`Tensor::item`](wengert_core::Tensor::item)) and decide with Rust's own `if` and `while` how
+//! to go on. [`gradient`] walks the list backwards from a result.
 //!
-//! There is no second set of operations: the tensors are those of the builder, in a scope that evaluates each equation as it is
-//! emitted ([`Scope::eager`](wengert_core::graph::build::Scope::eager)). Hence layers, losses, `grad` and its like on closures, and lists work as they do
-//! in a static graph, and an equation has the value that the graph interpreter would give it, bit for bit. The closure of a nested `grad` is run on
-//! values as well, so it may look at them, too.
+//! There is no second set of operations: the tensors are those of the builder, in a scope that
+//! evaluates each equation as it is emitted
+//! ([`Scope::eager`](wengert_core::graph::build::Scope::eager)). Hence layers, losses, lists, and
+//! operators on closures such as `grad` work as in a static graph, and an equation has the value
+//! that the graph interpreter would give it, bit for bit. The closure of a nested `grad` is also
+//! run on values, so it may look at them.
 //!
-//! Derivatives are emitted into the same list, computed at once, and can be differentiated again. The value is not computed again for them.
-//! A gradient has the bits of the static graph's, if the program does not decide by values. That of a gradient which has been walked back may add
-//! in another order, since what it shares with the value stands earlier in the list; nested `grad` on closures adds as a static graph does.
+//! Derivatives are emitted into the same list, computed at once, and can be differentiated again.
+//! The value is not recomputed for them. A gradient has the bits of the static graph's, if the
+//! program does not branch on values. The gradient of such a gradient may add in another order,
+//! since equations that it shares with the value stand earlier in the list. Nested `grad` on
+//! closures adds as a static graph does.
 //!
 //! ```
 //! use wengert_compiler::autodiff::eager::Tracked;
@@ -38,22 +44,25 @@ use std::ops::Deref;
 use wengert_core::graph::build::Scope;
 use wengert_core::{Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor};
 
-/// A value whose tensors have values and are the beginning of a list. It is used like the value itself (`Deref`).
+/// A value whose tensors have values and are the inputs of a list. It is used like the value
+/// itself (`Deref`).
 pub struct Tracked<M = Tensor> {
     value: M,
     scope: Scope,
 }
 
 impl<M: Differentiable> Tracked<M> {
-    /// Begins a list. The tensors of `value` must be constants, or have values; those of another list are cut off from it.
+    /// Begins a list. The tensors of `value` must be constants, or have values. Tensors of
+    /// another list are cut off from it.
     ///
-    /// If one has none, the tensors are poisoned with the error.
+    /// If a tensor has no value, all are poisoned with the error.
     #[track_caller]
     pub fn new(value: &M) -> Self {
         Tracked::within(&Scope::eager(), value)
     }
 
-    /// Another value at the beginning of the same list: what is computed of both can be differentiated by either.
+    /// Another value as an input of the same list. Results computed from both can be
+    /// differentiated with respect to either.
     #[track_caller]
     pub fn beside<N: Differentiable>(&self, value: &N) -> Tracked<N> {
         Tracked::within(&self.scope, value)
@@ -78,12 +87,13 @@ impl<M: Differentiable> Tracked<M> {
         Tracked { value, scope: scope.clone() }
     }
 
-    /// Runs `f` with this list as the place for operations that have no operands, such as `Tensor::iota`.
+    /// Runs `f` with this list as the scope for operations without operands, such as
+    /// `Tensor::iota`.
     pub fn run<T>(&self, f: impl FnOnce(&M) -> T) -> T {
         self.scope.enter(|| f(&self.value))
     }
 
-    /// The gradient of a scalar that was computed of this value. See [`gradient`].
+    /// The gradient of a scalar that was computed from this value. See [`gradient`].
     #[track_caller]
     pub fn gradient(&self, of: &Tensor) -> M::TangentVector {
         gradient(of, &self.value)
@@ -91,7 +101,7 @@ impl<M: Differentiable> Tracked<M> {
 
     /// The list of the operations that lead from this value to `result`.
     ///
-    /// What `result` depends on besides is captured.
+    /// Other tensors that `result` depends on are captured.
     pub fn list<O: Differentiable>(&self, result: &O) -> Result<WengertList<M, O>> {
         let outputs: Vec<Tensor> = result.tensors().into_iter().map(|(_, t)| t).collect();
         let inputs: Vec<Tensor> = self.value.tensors().into_iter().map(|(_, t)| t).collect();
@@ -101,10 +111,11 @@ impl<M: Differentiable> Tracked<M> {
     }
 }
 
-/// The gradient of a scalar by the tensors of `at`, from which it was computed, whether they begin a list or stand in its midst. Nothing
-/// is computed again; the gradient is computed at once, and written down.
+/// The gradient of a scalar with respect to the tensors of `at`, from which it was computed.
+/// These may be inputs or intermediate values of a list. No value is recomputed. The gradient is
+/// computed at once, and recorded.
 ///
-/// Errors, as poison: `of` is no scalar of floats, has no value, or belongs to another list.
+/// Errors, as poison: `of` is not a float scalar, has no value, or belongs to another list.
 #[track_caller]
 pub fn gradient<M: Differentiable>(of: &Tensor, at: &M) -> M::TangentVector {
     let caller = Location::caller();
@@ -117,7 +128,7 @@ pub fn gradient<M: Differentiable>(of: &Tensor, at: &M) -> M::TangentVector {
     pull_back_at(of, &one, at, caller)
 }
 
-/// The cotangent of `at` from one of a result that was computed from it.
+/// The cotangent of `at` for a cotangent of a result that was computed from it.
 #[track_caller]
 pub fn pull_back<M: Differentiable, O: Differentiable>(
     of: &O,
@@ -160,7 +171,8 @@ pub fn push_forward<M: Differentiable, O: Differentiable>(
     }
 }
 
-/// The derivative of `of` by `at`: the operations between them once more, which finds all values there.
+/// The derivative of `of` with respect to `at`. Replays the operations between them, whose values
+/// are known.
 fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Linearized> {
     let tensors = |value: Vec<(KeyPath, Tensor)>| value.into_iter().map(|(_, t)| t).collect::<Vec<_>>();
     let (inputs, outputs) = (tensors(at.tensors()), tensors(of.tensors()));
@@ -185,7 +197,7 @@ fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Line
     scope.enter(|| scope.reuse(|| linearize(&closure, &inputs, &active, &vec![true; outputs.len()])))
 }
 
-/// The scope in which the outputs are, which must be `outer` or nested in it.
+/// The scope of the outputs, which must be `outer` or nested in it.
 fn innermost(outer: &Scope, outputs: &[Tensor]) -> Result<Scope> {
     let mut scope = outer.clone();
     for tensor in outputs {
@@ -219,7 +231,7 @@ impl<M> Deref for Tracked<M> {
     }
 }
 
-/// The whole list so far, with the value of each line.
+/// The whole list recorded so far, with the value of each line.
 impl<M: Differentiable> fmt::Display for Tracked<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let body = self.scope.body();
@@ -236,8 +248,8 @@ impl<M: Differentiable> fmt::Debug for Tracked<M> {
     }
 }
 
-/// A result as a tensor: an error becomes poison. For closures that look at values and must return a tensor:
-/// `grad(&*x, |x| or_poison(f(x)))`, where `f` returns a `Result`.
+/// A result as a tensor: an error becomes poison. For closures that look at values and must
+/// return a tensor: `grad(&*x, |x| or_poison(f(x)))`, where `f` returns a `Result`.
 #[track_caller]
 pub fn or_poison(result: Result<Tensor>) -> Tensor {
     let caller = Location::caller();

@@ -1,16 +1,22 @@
-//! Implicit functions: values that are given by an equation, found by a solver, and differentiated by the equation.
+//! Implicit functions: values given by an equation, found by a solver, and differentiated by the
+//! equation.
 //!
-//! A solver is a loop that stops when it is content. Its derivative, step by step, would be long, dear to remember and beside the point: where F(x, p) = 0
-//! holds, so does ∂ₓF·ẋ + ∂ₚF·ṗ = 0, whichever way x was found. That is a linear system for ẋ.
+//! A solver is a loop that runs until it converges. Its derivative, step by step, would be long,
+//! would keep residuals of every step, and is not needed. Where F(x, p) = 0 holds, so does
+//! ∂ₓF·ẋ + ∂ₚF·ṗ = 0, whichever way x was found. That is a linear system for ẋ.
 //!
-//! - [`custom_linear_solve`] solves A·x = b. Its derivative in forward mode is another solution with the same solver, in reverse mode one with the transposed
-//!   solver; so it is differentiated to any order. It is an op of its own ([`wengert_core::op::CustomLinearSolve`]).
-//! - [`custom_root`] solves F(x) = 0, and leaves the linear system of its derivative to another solver. If that one is a `custom_linear_solve`, or anything
-//!   else that can be transposed, it has both modes and every order. It is a `custom_jvp`, whose rule is the sentence above.
+//! - [`custom_linear_solve`] solves A·x = b. Its derivative in forward mode is another solution
+//!   with the same solver, in reverse mode one with the transposed solver. So it has derivatives
+//!   of any order. It is an op of its own ([`wengert_core::op::CustomLinearSolve`]).
+//! - [`custom_root`] solves F(x) = 0, and leaves the linear system of its derivative to another
+//!   solver. If that solver is a `custom_linear_solve`, or another operation with a transpose,
+//!   the root has both modes and every order. It is a `custom_jvp` whose rule is the equation
+//!   above.
 //!
-//! What the closures capture is what the solution depends on: the coefficients of A, the parameters p. What only solvers use (a first guess, a tolerance, a
-//! factorization) has no derivative, since the solution does not depend on it. What a closure computes from captured values alone is computed once, outside, so
-//! a factorization in a solver is shared by all of its runs.
+//! The solution depends on the tensors that the map or F captures: the coefficients of A, the
+//! parameters p. Tensors that only solvers use (a first guess, a tolerance, a factorization) have
+//! no derivative, since the solution does not depend on them. Operations on captured values alone
+//! are computed once, outside of the closure, so all runs of a solver share a factorization.
 
 use super::rules::{emit, finish, leaves, types};
 use super::transpose::{transpose, verify_linear};
@@ -21,28 +27,32 @@ use wengert_core::graph::{Body, ValueId, inline};
 use wengert_core::op::{CustomJvp, CustomLinearSolve, FunctionName};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorType};
 
-/// A solver of a map and a right-hand side, or of a function and a first guess.
+/// A solver: from a map and a right-hand side, or from a function and a first guess, to the
+/// solution.
 pub type Solver<'a, B> = &'a dyn Fn(&dyn Fn(&B) -> B, &B) -> B;
 
-/// How a system is solved whose map is the transpose: what reverse mode needs of [`custom_linear_solve`].
+/// How the transposed system is solved. Reverse mode of [`custom_linear_solve`] needs it.
 #[derive(Clone, Copy)]
 pub enum TransposeSolve<'a, B> {
-    /// The map is its own transpose, and its solver serves. Nobody checks that it is.
+    /// The map is its own transpose, and the same solver is used. This is not checked.
     Symmetric,
-    /// The solver takes any map, the transposed one as well.
+    /// The solver takes any map, the transposed one included.
     Same,
     /// A solver for the transposed map.
     By(Solver<'a, B>),
-    /// Not at all: there is a forward mode only.
+    /// No transposed solver: forward mode only.
     Never,
 }
 
-/// The solution x of A·x = b, where `map` computes A·x and `solve` finds x from the map and b; as `jax.lax.custom_linear_solve`.
+/// The solution x of A·x = b, where `map` computes A·x and `solve` finds x from the map and b; as
+/// `jax.lax.custom_linear_solve`.
 ///
-/// The map is linear, from values of the structure of `b` to such values, all of them floats. Derivatives are those of the system: ẋ solves A·ẋ = ḃ − Ȧ·x, and the
-/// cotangent of b solves Aᵀ·b̄ = x̄. The solver is never differentiated, and may contain any loop.
+/// The map is linear, from values of the structure of `b` to values of the same structure, all of
+/// them floats. Derivatives are those of the system: ẋ solves A·ẋ = ḃ − Ȧ·x, and the cotangent of
+/// b solves Aᵀ·b̄ = x̄. The solver is never differentiated, and may contain any loop.
 ///
-/// Errors: the map gives other types than it takes; it cannot be transposed, but has to be; b holds values that are no floats.
+/// Errors: the map's result types differ from its argument types; a transpose is needed and the
+/// map has none; b holds values that are not floats.
 ///
 /// ```
 /// # use wengert_core::{graph::{build::FunctionBuilder, control::while_loop}, interpret, DType, Literal, Tensor, TensorType};
@@ -121,7 +131,8 @@ fn transposed_map(map: &Closure, kinds: &[TensorType]) -> Result<Closure> {
     })
 }
 
-/// A solver as a closure of the right-hand side or the first guess, to which `map` is given as a function.
+/// A solver as a closure of the right-hand side or the first guess. It calls `map`, which is
+/// passed as a function.
 fn solved<B: Differentiable>(
     like: &B,
     kinds: &[TensorType],
@@ -146,9 +157,11 @@ fn solved<B: Differentiable>(
 
 /// A root x of F(x) = 0 that `solve` finds from F and a first guess; as `jax.lax.custom_root`.
 ///
-/// F gives values of the structure of x, all of them floats. Derivatives are those of the equation: ẋ = −(∂ₓF)⁻¹·∂ₚF·ṗ for what F captures, where
-/// `tangent_solve` finds y of g(y) = c from the linear map g = ∂ₓF at the root and a right-hand side c. It has to be linear in c. Reverse mode transposes it, so it is
-/// a [`custom_linear_solve`], or something else that can be transposed, such as a division by g(1) for scalars. Neither `solve` nor the way it went is
+/// F returns values of the structure of x, all of them floats. Derivatives are those of the
+/// equation: ẋ = −(∂ₓF)⁻¹·∂ₚF·ṗ for the captures p of F. `tangent_solve` takes the linear map g =
+/// ∂ₓF at the root and a right-hand side c, and returns the solution y of g(y) = c. It has to be
+/// linear in c. Reverse mode transposes it, so it is a [`custom_linear_solve`] or another
+/// operation with a transpose, such as a division by g(1) for scalars. `solve` is not
 /// differentiated, and the root does not depend on the guess.
 ///
 /// ```
@@ -194,7 +207,7 @@ fn root<X: Differentiable>(
     let mut solver = solved(guess, &kinds, &f, solve)?;
     let mut rule = root_rule(guess, &kinds, &f, tangent_solve, &caller)?;
 
-    // What is captured are arguments of the op, so that the rule gets its tangents.
+    // Captures become arguments of the op, so that the rule gets their tangents.
     let parameters = Closure::captures_of(&[f.clone(), solver.clone(), rule.clone()]);
     solver.capture(&parameters);
     rule.capture(&parameters);
@@ -207,7 +220,7 @@ fn root<X: Differentiable>(
     inputs.extend(captured);
     inputs.extend(at);
     inputs.extend(kinds.iter().map(&mut unused).collect::<Vec<_>>());
-    // The rule has an input for the tangent of each float that F captures, in the order of these.
+    // The rule has one tangent input per float capture of F, in their order.
     let order: Vec<(&Tensor, ValueId)> =
         moving(&f).map(|t| (t, *moved.next().expect("an input for each"))).collect();
     for parameter in parameters.iter().filter(|t| t.dtype().is_float()) {
@@ -219,12 +232,12 @@ fn root<X: Differentiable>(
     emit(op.into(), start, parameters, vec![solver.body, rule.body], caller)
 }
 
-/// The floats that a closure captures.
+/// The float captures of a closure.
 fn moving(f: &Closure) -> impl Iterator<Item = &Tensor> {
     f.captures.iter().filter(|t| t.dtype().is_float())
 }
 
-/// ẋ from a root and tangents of the floats that F captures.
+/// ẋ from a root and the tangents of F's float captures.
 fn root_rule<X: Differentiable>(
     guess: &X,
     kinds: &[TensorType],
@@ -268,7 +281,9 @@ fn root_rule<X: Differentiable>(
     scope.close(&outputs)
 }
 
-/// The tensors of a value, all of which are floats.
+/// The tensors of a value.
+///
+/// Errors: a tensor is poisoned, or is not a float.
 fn floats(value: &impl Differentiable, what: &str) -> Result<Vec<Tensor>> {
     let tensors = leaves(value);
     if let Some(error) = tensors.iter().find_map(Tensor::error) {

@@ -4,11 +4,13 @@ use super::series;
 use super::values::{Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, with_tensors};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
-/// The derivatives of f(x(s)) along a curve x(s), to the order to which those of the curve are given.
+/// The derivatives of f(x(s)) along a curve x(s), to the order of the given derivatives of the
+/// curve.
 ///
-/// `at` is x(0), and `series` are the curve's derivatives x′(0), x″(0), …, x⁽ⁿ⁾(0), as in `jax.experimental.jet`: derivatives, not Taylor
-/// coefficients, which are the derivatives over k!. The result is f(x(0)) and the first n derivatives of s ↦ f(x(s)) at 0: the
-/// first is `jvp` along x′(0), and with the straight line `[t, 0, 0]` the k-th is Dᵏf applied to t, k times.
+/// `at` is x(0), and `series` are the curve's derivatives x′(0), x″(0), …, x⁽ⁿ⁾(0), as in
+/// `jax.experimental.jet`: derivatives, not Taylor coefficients, which are the derivatives over
+/// k!. The result is f(x(0)) and the first n derivatives of s ↦ f(x(s)) at 0. The first is `jvp`
+/// along x′(0). With the straight line `[t, 0, 0]` the k-th is Dᵏf applied to t, k times.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -39,9 +41,11 @@ pub fn jet<M: Differentiable, O: Differentiable>(
     (value, derivatives)
 }
 
-/// The n-th derivative of a closure of one scalar, whatever it returns; the 0th is its value.
+/// The n-th derivative of a closure of one scalar, with a result of any structure; the 0th is its
+/// value.
 ///
-/// By Taylor mode: the equations are O(n²) times the closure's, where n nested derivatives would have 2ⁿ times as many.
+/// By Taylor mode: it emits O(n²) times the closure's equations, where n nested derivatives would
+/// emit 2ⁿ times as many.
 #[track_caller]
 pub fn nth_derivative<O: Differentiable>(
     n: usize,

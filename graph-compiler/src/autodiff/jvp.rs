@@ -3,13 +3,17 @@
 //! Each equation is emitted on the primals, then its rule on the tangents. The kinds of rules:
 //!
 //! - *zero*: the results have no tangents;
-//! - *linear*: the op itself on the tangents. If only one of several operands has a tangent, the op restricted to that operand is
-//!   wanted, which is the transpose of its transpose: for `add` the identity, for `sub` a negation, for `concatenate` a `pad`. So no zeros
-//!   are made for the others, and no op needs a second rule. If several but not all have one, zeros stand for the rest;
-//! - *multilinear*: the product rule, the sum over operands of the op with that operand replaced by its tangent;
+//! - *linear*: the op itself on the tangents. If only one of several operands has a tangent, the
+//!   op restricted to that operand is used, which is the transpose of its transpose: for `add`
+//!   the identity, for `sub` a negation, for `concatenate` a `pad`. So no zeros are made for the
+//!   others, and no op needs a second rule. If several but not all have a tangent, zeros stand
+//!   for the rest;
+//! - *multilinear*: the product rule, the sum over operands of the op with that operand replaced
+//!   by its tangent;
 //! - *nonlinear*, *linear in some*: the op's own jvp rule;
-//! - *composite*: the decomposition is run in place of the op, so that primal and derivative share its intermediate values; so are those of ops that
-//!   state one for the purpose, and of tangents that are ops of their own.
+//! - *composite*: the decomposition is run in place of the op, so that primal and derivative
+//!   share its intermediate values. The same holds for ops that state a decomposition for this
+//!   purpose, and for tangents that are ops of their own.
 
 use super::activity::Activity;
 use super::trace::trace;
@@ -26,16 +30,17 @@ use wengert_core::{IdVec, Literal, Result, Scalar, Tensor, TensorType};
 /// Outputs of a body with their tangents; `None` is zero.
 pub type Duals = (Vec<Tensor>, Vec<Option<Tensor>>);
 
-/// Runs `body` on `primals` and `tangents` (one for each input; `None` is zero) and returns its outputs, with tangents for those that are
-/// `wanted`.
+/// Runs `body` on `primals` and `tangents` (one for each input; `None` is zero). Returns its
+/// outputs, with tangents for the `wanted` ones.
 ///
-/// Equations go to the innermost scope among those of their operands. The body's locations must be those of the current scope's
-/// function, as they are for closures traced in it.
+/// Equations go to the innermost scope among those of their operands. The body's locations must
+/// be those of the current scope's function, as they are for closures traced in it.
 pub fn jvp(body: &Body, primals: &[Tensor], tangents: &[Option<Tensor>], wanted: &[bool]) -> Result<Duals> {
     run(body, primals, tangents, wanted, false)
 }
 
-/// [`jvp`]; where it is `linearizing`, tangents that are known by their transpose only are left so (`transposed`).
+/// [`jvp`]. With `linearizing`, tangents that are known by their transpose only stay
+/// `transposed`.
 pub(super) fn run(
     body: &Body,
     primals: &[Tensor],
@@ -173,7 +178,8 @@ fn operand_types(operands: &[Tensor]) -> Vec<TensorType> {
 
 /// The body of a composite, for operands of these types.
 ///
-/// It is closed wherever the equation stands: it is recorded in a region, which keeps what has no operands (masks, zeros) as well.
+/// It is closed: it is recorded in a region, which also keeps equations without operands (masks,
+/// zeros).
 pub(super) fn decompose(
     equation: &Equation,
     operands: &[TensorType],
@@ -186,7 +192,7 @@ pub(super) fn decompose(
     control::region(operands, |operands| Ok(rule(operands)))
 }
 
-/// The body that stands for an equation where it is differentiated.
+/// The body that replaces an equation for differentiation.
 pub(super) fn decomposed(
     scope: &Scope,
     equation: &Equation,
@@ -199,7 +205,7 @@ pub(super) fn decomposed(
     })
 }
 
-/// Results of a linear op for tangents of which some may be zero.
+/// Results of a linear op for tangents some of which may be zero.
 pub(super) fn duals_of_linear(
     equation: &Equation,
     rule: TransposeRule,
@@ -274,7 +280,7 @@ fn multilinear(
     Ok(sums)
 }
 
-/// The equation's op on other operands; results that are not floats have no tangent.
+/// The equation's op on other operands. Results that are not floats have no tangent.
 fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     let results = Scope::emit(
         equation.op.clone(),

@@ -1,9 +1,10 @@
 //! Derivatives of `custom_linear_solve`: those of the system, by the same solver.
 //!
-//! From A(k)·x = b follows Ȧ·x + A·ẋ = ḃ, so ẋ solves a system with the same map, whose right-hand side is ḃ less the change of the map at x.
-//! That change is the tangent of the map's region along k with x fixed, made by the driver like any other. The new equation is linear in its right-hand side;
-//! its transpose is the equation with the transposed map and its solver. So in every mode and order there is one more system for each derivative,
-//! and no solver is differentiated.
+//! From A(k)·x = b follows Ȧ·x + A·ẋ = ḃ, so ẋ solves a system with the same map, whose
+//! right-hand side is ḃ less the change of the map at x. That change is the tangent of the map's
+//! region along k with x fixed, made by the driver like any other. The new equation is linear in
+//! its right-hand side. Its transpose is the equation with the transposed map and its solver. So
+//! in every mode and order each derivative adds one system, and no solver is differentiated.
 
 use super::jvp::{self, zeros};
 use super::{Activity, emit_one};
@@ -12,8 +13,9 @@ use wengert_core::graph::{Equation, Region};
 use wengert_core::op::{Binary, Unary};
 use wengert_core::{Diagnostic, Location, Op, Result, Tensor};
 
-/// Which operands the solution depends on: right-hand sides, and what the map uses. What only solvers use (a first guess, a
-/// preconditioner, a factorization) has nothing to do with the solution.
+/// Whether the solution depends on each operand: right-hand sides, and operands of the map. The
+/// solution does not depend on operands of solvers alone (a first guess, a preconditioner, a
+/// factorization).
 pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
     let map = &equation.regions[0];
     let inside = Activity::of(map, &vec![true; map.outputs.len()]).differentiated;
@@ -59,8 +61,9 @@ pub(super) fn tangents(
     })
 }
 
-/// Cotangents of an equation's operands, some of whose right-hand sides are linear: the transposed system is solved for the cotangents of
-/// the solution. `operands` holds the known ones.
+/// Cotangents of an equation's operands, some of whose right-hand sides are linear. The
+/// transposed system is solved for the cotangents of the solution. `operands` holds the known
+/// ones.
 pub(super) fn adjoint(
     scope: &Scope,
     equation: &Equation,
@@ -87,7 +90,7 @@ pub(super) fn adjoint(
     })
 }
 
-/// Checks that an equation is linear in the operands that are marked.
+/// Checks that an equation is linear in the marked operands.
 pub(super) fn verify(equation: &Equation, captures: usize, linear: &[bool]) -> Result<()> {
     match linear[linear.len() - captures..].contains(&true) {
         true => Err(not_linear()),

@@ -1,8 +1,9 @@
-//! Linearization: forward mode with the linear half put aside.
+//! Linearization: forward mode with a separate linear half.
 //!
-//! The tangents live in a child scope. An equation among primals is emitted outside of it, one that touches a tangent inside; so
-//! when the run is over, the child scope holds the derivative as a linear program, and its captures are the residuals: what the
-//! program needs to know about the point at which it was taken. Constants are none of them: the child scope makes them again
+//! The tangents live in a child scope. An equation among primals is emitted outside of it, one
+//! with a tangent operand inside. At the end, the child scope holds the derivative as a linear
+//! program. Its captures are the residuals: the values through which the program depends on the
+//! point. Constants are not residuals: the child scope repeats them
 //! ([`Scope::repeating`](wengert_core::graph::build::Scope::repeating)).
 
 use super::custom::Purpose;
@@ -24,20 +25,23 @@ pub struct Linearized {
 /// A linear map from tangents of a closure's inputs to tangents of its outputs.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    /// The linear program. Its inputs are the tangents of the active inputs, then the residuals; its outputs the tangents that
-    /// are not zero.
+    /// The linear program. Its inputs are the tangents of the active inputs, then the residuals.
+    /// Its outputs are the nonzero tangents.
     pub body: Body,
     /// The residuals' values.
     pub residuals: Vec<Tensor>,
     /// For each input of the closure its type, and whether it is active.
     pub inputs: Vec<(TensorType, bool)>,
-    /// For each output of the closure its type, and which output of the body is its tangent, if it is not zero.
+    /// For each output of the closure its type, and the output of the body that is its tangent;
+    /// `None` is zero.
     pub outputs: Vec<(TensorType, Option<usize>)>,
 }
 
-/// Value and derivative of a closure at `primals`, with respect to the inputs that are `active` (floats only).
+/// Value and derivative of a closure at `primals`, with respect to the `active` inputs (floats
+/// only).
 ///
-/// `primals` are the closure's explicit inputs; what it captures is constant to it. Tangents are made for the outputs that are `wanted`.
+/// `primals` are the closure's explicit inputs; its captures are constants. Tangents are made for
+/// the `wanted` outputs.
 pub fn linearize(
     closure: &Closure,
     primals: &[Tensor],
@@ -71,12 +75,13 @@ pub fn linearize(
 }
 
 impl Linear {
-    /// Tangents of the outputs from tangents of the inputs; `None` is zero. Tangents of inputs that are not active are ignored.
+    /// Tangents of the outputs from tangents of the inputs; `None` is zero. Tangents of inactive
+    /// inputs are ignored.
     pub fn apply(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
         self.apply_as(Purpose::Forwards, tangents)
     }
 
-    /// [`apply`](Self::apply), as a part of another linear program, which may be transposed yet.
+    /// [`apply`](Self::apply) within another linear program, which may still be transposed.
     pub(super) fn apply_within(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
         self.apply_as(Purpose::Linear, tangents)
     }

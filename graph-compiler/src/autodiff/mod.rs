@@ -1,26 +1,32 @@
 //! Automatic differentiation of graphs.
 //!
-//! There is one derivative rule per op ([`wengert_core::op::derivative`]) and there are three drivers, none of which knows an op:
+//! There is one derivative rule per op ([`wengert_core::op::derivative`]) and there are three
+//! drivers, which contain no code for particular ops:
 //!
 //! - [`jvp`](jvp::jvp) runs a body forwards on pairs of a primal and a tangent;
-//! - [`linearize`](linearize::linearize) is the same run with the tangents in a scope of their own, so that what is left in that
-//!   scope is a *linear program* and what it captures are exactly the *residuals*;
-//! - [`transpose`](transpose::transpose) runs a linear program backwards on cotangents, adding where a value was used twice.
+//! - [`linearize`](linearize::linearize) is the same run with the tangents in a scope of their
+//!   own. The contents of that scope are a *linear program*, and its captures are exactly the
+//!   *residuals*;
+//! - [`transpose`](transpose::transpose) runs a linear program backwards on cotangents, adding
+//!   where a value was used twice.
 //!
-//! A fourth, [`series`](series::series()), runs a body on power series, for derivatives of high order.
+//! A fourth, [`series`](series::series()), runs a body on power series, for derivatives of high
+//! order.
 //!
-//! Reverse mode is `vjp = transpose ∘ linearize`. Everything a driver emits are ordinary equations in the enclosing scope, so
-//! derivatives are differentiated again by the same drivers, to any order. Perturbations cannot be confused: the inputs of each
-//! differentiated closure are fresh values of its own scope, and a value of an outer scope that it uses is a capture, hence a
-//! constant, to it.
+//! Reverse mode is `vjp = transpose ∘ linearize`. Drivers emit ordinary equations into the
+//! enclosing scope, so the same drivers differentiate derivatives again, to any order.
+//! Perturbations cannot be confused: the inputs of each differentiated closure are fresh values
+//! of its own scope. A value of an outer scope that it uses is a capture, hence a constant.
 //!
-//! A tangent or cotangent that is missing (`None`) is a *symbolic zero*: no equation is emitted for it. Integers and bools have
-//! no tangents at all. Code is emitted only for equations between the active inputs and the differentiated outputs
-//! ([`Activity`]), and each derivative equation's location names the rule and the equation that it comes from.
+//! A missing tangent or cotangent (`None`) is a *symbolic zero*: no equation is emitted for it.
+//! Integers and bools have no tangents at all. Code is emitted only for equations between the
+//! active inputs and the differentiated outputs ([`Activity`]). Each derivative equation's
+//! location names the rule and the equation that it comes from.
 //!
-//! [`jacobian`] maps linear programs over bases, for derivatives as matrices. [`operators`] offers all this on closures over models,
-//! [`function`] on whole functions: a function in, a function out. [`list`] makes closures values of their own, [`eager`] computes at once
-//! and differentiates what was computed.
+//! [`jacobian`] maps linear programs over bases, for derivatives as matrices. [`operators`]
+//! offers all this on closures over models, [`function`] on whole functions: a function in, a
+//! function out. [`list`] makes closures values of their own. [`eager`] computes at once and
+//! differentiates the recorded operations.
 
 mod activity;
 mod control;
@@ -55,7 +61,7 @@ pub use transpose::transpose;
 use wengert_core::graph::build::Scope;
 use wengert_core::{Diagnostic, Location, LocationId, Result, Tensor};
 
-/// The scope in which derivative code goes where no operand decides.
+/// The scope of derivative code whose operands do not determine one.
 pub(crate) fn current_scope() -> Result<Scope> {
     Scope::current().ok_or_else(|| {
         Diagnostic::new("there is no function to put derivatives in")
@@ -63,7 +69,7 @@ pub(crate) fn current_scope() -> Result<Scope> {
     })
 }
 
-/// The line a person wrote that an equation comes from, through all derivations.
+/// The user's source line that an equation comes from, through all derivations.
 fn origin(scope: &Scope, id: LocationId) -> Location {
     scope.origin(id)
 }
@@ -76,12 +82,12 @@ fn sound(tensors: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
     }
 }
 
-/// `a + b`, where nothing is zero.
+/// `a + b`; neither is a symbolic zero.
 fn add(a: Tensor, b: &Tensor) -> Result<Tensor> {
     emit_one(wengert_core::op::Binary::Add.into(), &[a, b.clone()])
 }
 
-/// Emits an op of one result that a driver needs itself; its location is the derivation that is under way.
+/// Emits an op of one result for a driver. Its location is the current derivation.
 fn emit_one(op: wengert_core::Op, operands: &[Tensor]) -> Result<Tensor> {
     Ok(Scope::emit(op, operands, vec![], Location::Unknown)?.swap_remove(0))
 }

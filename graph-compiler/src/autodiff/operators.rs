@@ -1,9 +1,11 @@
 //! Differential operators on closures over anything [`Differentiable`].
 //!
-//! They are used inside a function that is being built: the closure is traced once on fresh values, differentiated, and value and
-//! derivatives are emitted into the enclosing function. What the closure captures is constant to it. Operators nest to any order.
+//! They are called inside a function that is being built. The closure is traced once on fresh
+//! values and differentiated; value and derivatives are emitted into the enclosing function.
+//! Captured tensors are constants of the closure. Operators nest to any order.
 //!
-//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
+//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the
+//! function's `finish` returns it.
 
 pub use super::jacobian::{
     Outputs, grad_and_hvp, gvp, hessian, hessian_blocks, hvp, jacfwd, jacrev, value_and_jacfwd,
@@ -19,12 +21,13 @@ use std::marker::PhantomData;
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::{Diagnostic, Differentiable, Literal, Location, Result, Scalar, Tensor, TensorType};
 
-/// The gradient of a scalar-valued closure, ∇f: for each tensor x of the argument the tensor ∂f/∂x, of the shape and dtype of x, as a tangent
-/// vector of the argument.
+/// The gradient ∇f of a scalar-valued closure: for each tensor x of the argument the tensor
+/// ∂f/∂x, of the shape and dtype of x, as a tangent vector of the argument.
 ///
-/// It is the transpose of the derivative, applied to 1: ∇f(m) = Df(m)ᵀ·1. That costs a small multiple of what f costs, whatever the number
-/// of variables. The gradient with respect to integers is zero; that of what the result does not depend on is zero, too, and there
-/// is a warning. An output that is no scalar is an error.
+/// It is the transpose of the derivative, applied to 1: ∇f(m) = Df(m)ᵀ·1. It costs a small
+/// multiple of f, whatever the number of variables. The gradient with respect to integers is
+/// zero. The gradient with respect to a tensor that the result does not depend on is also zero,
+/// with a warning. A result that is not a scalar is an error.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -43,15 +46,16 @@ pub fn grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> M::Tange
     value_and_grad(at, f).1
 }
 
-/// Value and gradient of a scalar-valued closure, (f(m), ∇f(m)); the value is computed once. See [`grad`].
+/// Value and gradient of a scalar-valued closure, (f(m), ∇f(m)). The value is computed once. See
+/// [`grad`].
 #[track_caller]
 pub fn value_and_grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> (Tensor, M::TangentVector) {
     let (value, (), gradient) = value_aux_and_grad(at, |m| (f(m), ()));
     (value, gradient)
 }
 
-/// Value and gradient of a closure that returns more than the scalar that is differentiated, e.g. a metric: of (f(m), a) the triple
-/// (f(m), a, ∇f(m)). Nothing is differentiated for a. See [`grad`].
+/// Value and gradient of a closure with an auxiliary result a, e.g. a metric: from (f(m), a) the
+/// triple (f(m), a, ∇f(m)). a is not differentiated. See [`grad`].
 #[track_caller]
 pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
     at: &M,
@@ -63,7 +67,7 @@ pub fn value_aux_and_grad<M: Differentiable, A: Differentiable>(
     gradient(at, traced, Ok(active))
 }
 
-/// Value and gradient of a traced closure's first output with respect to the tensors that are active.
+/// Value and gradient of a traced closure's first output with respect to the active tensors.
 #[track_caller]
 pub(super) fn gradient<M: Differentiable, A: Differentiable>(
     at: &M,
@@ -90,7 +94,7 @@ pub(super) fn gradient<M: Differentiable, A: Differentiable>(
     (value, aux, tangent_of(at, &cotangents))
 }
 
-/// Checks that the first output of a closure is a scalar of floats.
+/// Checks that the first output of a closure is a float scalar.
 pub(super) fn needs_scalar(operator: &str, closure: &Closure) -> Result<()> {
     let output = closure.body.outputs[0];
     let ty = closure.body.ty(output);
@@ -106,7 +110,8 @@ pub(super) fn needs_scalar(operator: &str, closure: &Closure) -> Result<()> {
     let made = match (made, Scope::current()) {
         (Some(equation), Some(scope)) => Some(origin(&scope, equation.location)),
         _ => {
-            // The argument itself is not worth a line; what is captured stands elsewhere.
+            // An input of the closure has no line of its own; a captured tensor has its
+            // definition's.
             let given = closure.body.inputs.len() - closure.captures.len();
             let captured = closure.body.inputs[given..].iter().position(|v| *v == output);
             captured.and_then(|i| closure.captures[i].defined_at())
@@ -118,7 +123,7 @@ pub(super) fn needs_scalar(operator: &str, closure: &Closure) -> Result<()> {
     })
 }
 
-/// An output has more than one number.
+/// The error for an output with more than one element.
 pub(super) fn not_scalar(operator: &str, output: &str, ty: &TensorType) -> Diagnostic {
     let mend = match operator {
         "grad" => "Reduce it with `.sum()` or use `jacrev`",
@@ -127,10 +132,12 @@ pub(super) fn not_scalar(operator: &str, output: &str, ty: &TensorType) -> Diagn
     Diagnostic::new(format!("{operator} needs a scalar output; {output} has shape {ty}. {mend}"))
 }
 
-/// The value of a closure, and its derivative in the direction `along`: (f(m), Df(m)·t), where Df(m)·t = lim (f(m + h·t) − f(m)) / h.
+/// The value of a closure, and its derivative in the direction `along`: (f(m), Df(m)·t), where
+/// Df(m)·t = lim (f(m + h·t) − f(m)) / h.
 ///
-/// Forward mode: each operation is followed by its own derivative, so that nothing has to be kept. It costs about as much again as f
-/// does, for one direction. Integers have no tangent; theirs is not looked at.
+/// Forward mode: each operation is followed by its derivative, so no residuals are kept. One
+/// direction costs about as much again as f. Integers have no tangent; their components of
+/// `along` are ignored.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -174,14 +181,17 @@ pub fn jvp<M: Differentiable, O: Differentiable>(
     (output, tangent)
 }
 
-/// A linear function from cotangents of a value to cotangents of what it was computed from.
+/// A linear function from cotangents of a value to cotangents of the point at which it was
+/// computed.
 pub type Pullback<'m, M, O> =
     Box<dyn Fn(&<O as Differentiable>::TangentVector) -> <M as Differentiable>::TangentVector + 'm>;
 
-/// The value of a closure, and its pullback: (f(m), c ↦ Df(m)ᵀ·c). The pullback takes a cotangent of the value, ∂L/∂f for some scalar L, and
-/// gives that of the argument, ∂L/∂m; it is the one map with ⟨c, Df(m)·t⟩ = ⟨Df(m)ᵀ·c, t⟩ for all tangents t.
+/// The value of a closure, and its pullback: (f(m), c ↦ Df(m)ᵀ·c). The pullback maps a cotangent
+/// of the value, ∂L/∂f for some scalar L, to the cotangent of the argument, ∂L/∂m. It is the only
+/// map with ⟨c, Df(m)·t⟩ = ⟨Df(m)ᵀ·c, t⟩ for all tangents t.
 ///
-/// Reverse mode. The value is not computed again by the pullback, which takes any seed and may be called more than once.
+/// Reverse mode. The pullback does not recompute the value. It takes any seed and may be called
+/// more than once.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -209,11 +219,12 @@ pub fn vjp<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     (output, Box::new(move |cotangent| differential.pull_back_at(cotangent, caller.clone())))
 }
 
-/// The value of a closure, and its derivative there as a linear map: f(m), and Df(m), which [pushes tangents
-/// forward](Differential::push_forward), t ↦ Df(m)·t, and [pulls cotangents back](Differential::pull_back), c ↦ Df(m)ᵀ·c.
+/// The value f(m) of a closure, and its derivative there as a linear map Df(m). The map [pushes
+/// tangents forward](Differential::push_forward), t ↦ Df(m)·t, and [pulls cotangents
+/// back](Differential::pull_back), c ↦ Df(m)ᵀ·c.
 ///
-/// Both run one linear program; of the forward run it knows the *residuals* only ([`Differential::linear`]). [`jvp`] is the one, [`vjp`]
-/// the other of its two uses.
+/// Both run one linear program, whose only inputs from the forward run are the *residuals*
+/// ([`Differential::linear`]). [`jvp`] and [`vjp`] are its two uses.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -261,10 +272,12 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
     (output, differential)
 }
 
-/// The transpose Aᵀ of a linear closure A, with ⟨c, A·x⟩ = ⟨Aᵀ·c, x⟩ for all x and c: cotangents of its argument from those of its value.
+/// The transpose Aᵀ of a linear closure A: ⟨c, A·x⟩ = ⟨Aᵀ·c, x⟩ for all x and c. It maps
+/// cotangents of the value to cotangents of the argument.
 ///
-/// `like` says what the argument is like; its values do not matter. A closure that is not linear, or that adds a constant, is an error, with
-/// the operation that is to blame. Transposed twice, it is itself.
+/// `like` gives the structure and types of the argument; its values do not matter. A closure that
+/// is not linear, or that adds a constant, is an error that names the operation. The transpose of
+/// the transpose is A.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -311,7 +324,8 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
     Box::new(move |cotangent| differential.pull_back_at(cotangent, caller.clone()))
 }
 
-/// The derivative of a function at a point: a linear map from tangents of the point to tangents of the value.
+/// The derivative of a function at a point: a linear map from tangents of the point to tangents
+/// of the value.
 pub struct Differential<M: Differentiable, O: Differentiable> {
     linear: Result<Linear>,
     pub(super) at: M,
@@ -332,13 +346,13 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
         tangent_of(&self.output, &settle(result.map(|t| (vec![], t)), &self.output, &self.output, caller).1)
     }
 
-    /// The cotangent of the point from one of the value.
+    /// The cotangent of the point for a cotangent of the value.
     #[track_caller]
     pub fn pull_back(&self, cotangent: &O::TangentVector) -> M::TangentVector {
         self.pull_back_at(cotangent, Location::caller())
     }
 
-    /// An error is located at `caller`.
+    /// Errors are located at `caller`.
     fn pull_back_at(&self, cotangent: &O::TangentVector, caller: Location) -> M::TangentVector {
         let _entered = enter_scope_of(&self.at);
         let _user = caller.attributed();
@@ -348,7 +362,9 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
         tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at, caller).1)
     }
 
-    /// The linear program with its residuals, or why there is none.
+    /// The linear program with its residuals.
+    ///
+    /// Errors: the closure could not be linearized.
     pub fn linear(&self) -> Result<&Linear> {
         self.linear.as_ref().map_err(Clone::clone)
     }

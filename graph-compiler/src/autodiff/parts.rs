@@ -1,8 +1,9 @@
-//! Values that are cut into parts: their cotangents are put together again.
+//! Cotangents of values that are cut into parts.
 //!
-//! The transpose of a slice is a cotangent among zeros, and where a value is sliced several times, those are added: for parts that share nothing and leave nothing out, as many passes
-//! over the whole value as there are parts, to add zeros. Adding is not a thing that a later pass may undo (−0.0 + 0.0 is 0.0), but differentiation may say
-//! what the sum is: the parts, one behind the other.
+//! The transpose of a slice is a cotangent padded with zeros. If a value is sliced several times,
+//! these are added. For parts that cover the value without overlap, that takes one pass over the
+//! whole value per part, to add zeros. A later pass cannot remove these additions (−0.0 + 0.0 is
+//! 0.0). But differentiation can emit the sum directly: the concatenation of the parts.
 
 use super::cotangent::{Cotangent, Sums};
 use super::emit_one;
@@ -12,7 +13,8 @@ use wengert_core::graph::{Body, ValueId};
 use wengert_core::op::Concatenate;
 use wengert_core::{Dim, IdVec, Result, Tensor};
 
-/// The values of a linear program whose uses are parts that make them up, and the cotangents of those parts as far as they are known.
+/// The values of a linear program that are only used in parts which cover them, and the known
+/// cotangents of those parts.
 pub(super) struct Parts {
     cut: BTreeMap<ValueId, Cut>,
 }
@@ -20,12 +22,13 @@ pub(super) struct Parts {
 /// A value cut along an axis.
 struct Cut {
     axis: usize,
-    /// The equations that take the parts, in the order of the axis, and what came back.
+    /// The equations that take the parts, in the order of the axis, and their operands'
+    /// cotangents.
     parts: Vec<(usize, Option<Tensor>)>,
 }
 
 impl Parts {
-    /// The values that are cut so in a body.
+    /// The values of a body that are cut into parts.
     pub fn new(body: &Body, is_linear: &IdVec<ValueId, bool>) -> Self {
         let mut takers: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for (position, equation) in body.equations.iter().enumerate() {
@@ -37,7 +40,8 @@ impl Parts {
         Parts { cut: takers.into_iter().filter_map(cut).collect() }
     }
 
-    /// Keeps the cotangent that the equation at `position` gives to its operand, if that is a part of a whole.
+    /// Records the cotangent that the equation at `position` gives to its operand, if that is a
+    /// part. Returns whether it is.
     pub fn keep(&mut self, of: ValueId, position: usize, cotangent: &Tensor) -> bool {
         let part = self.cut.get_mut(&of).and_then(|cut| cut.parts.iter_mut().find(|part| part.0 == position));
         if let Some((_, kept)) = part {
@@ -47,7 +51,8 @@ impl Parts {
         false
     }
 
-    /// Gives a value, of which no more is to come, the cotangent that its parts make up; those of parts that stand alone are given by `apart`.
+    /// Gives a value the final cotangent that its parts make up. If some parts have no cotangent,
+    /// the others are transposed one by one by `apart`.
     pub fn settle(
         &mut self,
         body: &Body,
@@ -75,7 +80,7 @@ impl Parts {
 }
 
 impl Cut {
-    /// If several takers cut the value along one axis, with no overlap and no gap.
+    /// A cut, if several takers cut the value along one axis, with no overlap and no gap.
     fn new(body: &Body, value: ValueId, takers: &[usize]) -> Option<Cut> {
         if takers.len() < 2 {
             return None;

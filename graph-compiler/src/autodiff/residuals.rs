@@ -1,8 +1,9 @@
-//! Residuals: what the derivative of a function wants to know of its run.
+//! Residuals: the values of a function's run that its derivative reads.
 //!
-//! A linear program captures them ([`super::linearize`]); reverse mode keeps them until the cotangents come. The table of them says, by source
-//! line, what is kept, how large it is, and which rules will read it, so it is seen before anything is run what a
-//! [`checkpoint`](super::rules::checkpoint) would save.
+//! A linear program captures them ([`super::linearize`]); reverse mode keeps them until the
+//! cotangents are available. The table of residuals lists, by source line, which values are kept,
+//! how large they are, and which rules read them. So the savings of a
+//! [`checkpoint`](super::rules::checkpoint) are known before a run.
 
 use super::values::{Traced, enter_scope_of};
 use super::{Linear, current_scope, linearize};
@@ -12,36 +13,36 @@ use wengert_core::{
     Diagnostic, Differentiable, Dim, Location, LocationId, LocationTable, Result, Tensor, TensorType,
 };
 
-/// What the second half of a derivative wants to know of the first.
+/// The values that the second half of a derivative reads from the first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Residuals(pub Vec<Residual>);
 
 /// A value of the forward run that the derivative reads.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Residual {
-    /// Where the second half has it from.
+    /// The source from which the second half reads it.
     pub kind: ResidualKind,
     /// Dtype and shape.
     pub ty: TensorType,
-    /// Where the user's program makes it.
+    /// The source line of the user's program that computes it.
     pub location: Location,
     /// The rules that read it, e.g. `jvp(tanh)`, sorted.
     pub readers: Vec<String>,
 }
 
-/// Where a residual comes from.
+/// The source of a residual.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResidualKind {
-    /// It is made by the forward half, and kept under this name.
+    /// Computed by the forward half, and kept under this name.
     Stored(String),
-    /// An input of this name, which the second half has too.
+    /// An input of this name, which the second half takes as well.
     Input(String),
-    /// A value from outside of the closure, which is there anyway.
+    /// A value from outside of the closure, which exists anyway.
     Captured,
 }
 
 impl Residual {
-    /// Its bytes, if they are a linear expression of the dimension variables.
+    /// Its size in bytes, if that is a linear expression of the dimension variables.
     pub fn bytes(&self) -> Option<Dim> {
         let size = Dim::constant(self.ty.dtype.size() as i64);
         self.ty.shape.iter().try_fold(size, |n, d| n.checked_mul(d))
@@ -49,12 +50,13 @@ impl Residual {
 }
 
 impl Residuals {
-    /// Those that are kept for the derivative alone.
+    /// The residuals that are kept only for the derivative.
     pub fn stored(&self) -> impl Iterator<Item = &Residual> {
         self.0.iter().filter(|r| matches!(r.kind, ResidualKind::Stored(_)))
     }
 
-    /// The bytes of what is [stored](Self::stored), if they are a linear expression of the dimension variables.
+    /// The total bytes of the [stored](Self::stored) residuals, if that is a linear expression of
+    /// the dimension variables.
     pub fn stored_bytes(&self) -> Option<Dim> {
         self.stored().try_fold(Dim::constant(0), |sum, r| sum.checked_add(&r.bytes()?))
     }
@@ -93,10 +95,11 @@ impl Residual {
     }
 }
 
-/// What reverse mode would keep of a closure at a point: each value, its bytes, where it is made and which rules read it. Nothing
-/// is added to the function that is being built.
+/// The residuals that reverse mode would keep of a closure at a point: each value with its bytes,
+/// its source line, and the rules that read it. The function that is being built does not change.
 ///
-/// A loop's residuals are stacked: one value for all of its steps. Those of a function that is called by name are results of the call.
+/// A loop's residuals are stacked: one value for all of its steps. Residuals of a function that
+/// is called by name are results of the call.
 ///
 /// ```
 /// # use wengert_core::{DType, TensorType, graph::build::FunctionBuilder};
@@ -122,7 +125,7 @@ pub fn saved_residuals<M: Differentiable, O: Differentiable>(
 ) -> Result<Residuals> {
     let caller = Location::caller();
     let _entered = enter_scope_of(at);
-    // What is emitted for the table stays in a region that no equation gets.
+    // Equations emitted for the table go to a region that is discarded.
     let scope = current_scope()?.region();
     scope
         .enter(|| of_closure(at, f))

@@ -1,11 +1,13 @@
-//! Rules of one's own for closures, and surgery on derivatives.
+//! User-defined derivative rules for closures, and surgery on derivatives.
 //!
-//! [`custom_jvp`] and [`custom_vjp`] run a closure and remember, in the graph, how the user wants it differentiated; [`with_derivative`]
-//! leaves a value as it is and changes the cotangent that passes through it; [`call`] keeps a closure together under a name, and
-//! [`opaque`] forbids to differentiate it. The remembered rules survive in files, and go through `vmap` and derivatives of any order.
+//! [`custom_jvp`] and [`custom_vjp`] run a closure and record in the graph how it is
+//! differentiated. [`with_derivative`] keeps a value and changes its cotangent. [`call`] emits a
+//! closure as one call of a named function. [`opaque`] forbids differentiation. The rules are
+//! saved in files, and survive `vmap` and derivatives of any order.
 //!
-//! What a closure captures is constant to its rule. If a derivative is wanted with respect to a captured value, there is an error that
-//! names both places: pass the value as part of the argument, or cut it off by [`Tensor::stop_gradient`].
+//! Tensors that a closure captures are constants to its rule. A derivative with respect to a
+//! captured value is an error that names both places: pass the value as part of the argument, or
+//! cut it off by [`Tensor::stop_gradient`].
 
 use super::current_scope;
 use super::values::{poison, tangent_of, with_tensors};
@@ -16,8 +18,10 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorT
 
 /// A closure with a rule for its tangents: y = f(x) and ẏ = rule(x, y, ẋ).
 ///
-/// The rule stands for Df(x)·ẋ; nobody checks that it is. It must be linear in ẋ for reverse mode to exist, which transposes it. Integers and bools have tangents that are zero, and what the rule gives for
-/// them is not used. Higher derivatives differentiate the rule, and meet it again where they differentiate y.
+/// The rule stands for Df(x)·ẋ; this is not checked. It must be linear in ẋ for reverse mode,
+/// which transposes it. Integers and bools have zero tangents, and the rule's components for them
+/// are ignored. Higher derivatives differentiate the rule, and apply it again where they
+/// differentiate y.
 ///
 /// ```
 /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
@@ -40,11 +44,11 @@ pub fn custom_jvp<M: Differentiable, O: Differentiable>(
     custom_jvp_named("", at, f, rule)
 }
 
-/// [`custom_jvp`] of a closure that has a name, by which errors and text call it.
+/// [`custom_jvp`] of a closure with a name, which appears in errors and text.
 ///
 /// # Panics
 ///
-/// If the name is none: letters, digits, `_` and `.`, not starting with a digit.
+/// If the name is not valid: letters, digits, `_` and `.`, not starting with a digit.
 #[track_caller]
 pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
     name: &str,
@@ -66,7 +70,7 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
             let t = caller.attribute(|| tangent_of(&x, &spread(t, &given)));
             only_floats(leaves(&rule(&x, &y, &t)), &made)
         })?;
-        // Both regions take all that either captures, behind the arguments.
+        // Both regions take the captures of either as their last inputs.
         let captured_by_rule = std::mem::take(&mut tangents.captures);
         require(&mut function, &captured_by_rule);
         let inputs = tangents.body.inputs.split_off(taken.len());
@@ -84,13 +88,14 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
     finish(&output, results, caller)
 }
 
-/// A closure with a forward and a backward half: (y, r) = forward(x) and x̄ = backward(r, ȳ), which stands for Df(x)ᵀ·ȳ; nobody checks that it
-/// is.
+/// A closure with a forward and a backward half: (y, r) = forward(x) and x̄ = backward(r, ȳ). The
+/// backward half stands for Df(x)ᵀ·ȳ; this is not checked.
 ///
-/// The residuals r are whatever the backward half wants of the forward one; they are kept until then, and nothing else is. If a derivative
-/// is not asked for, they are not computed. The forward mode of the closure is the transpose of the backward half, which must be
-/// linear in ȳ for that, and need not be otherwise. Where ȳ is a symbolic zero, nothing is computed from it. What the backward half
-/// gives for integers and bools is not used.
+/// The residuals r are the values that the backward half reads of the forward half. Only they are
+/// kept, and they are computed only if a derivative is requested. Forward mode is the transpose
+/// of the backward half. It needs the backward half to be linear in ȳ; reverse mode does not.
+/// Where ȳ is a symbolic zero, nothing is computed from it. The backward half's components for
+/// integers and bools are ignored.
 ///
 /// ```
 /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
@@ -126,7 +131,8 @@ pub fn custom_vjp<M: Differentiable, O: Differentiable, R: Differentiable>(
             let ct = caller.attribute(|| tangent_of(&y, &spread(ct, made)));
             only_floats(leaves(&backward(&with_tensors(&residuals, r), &ct)), &given)
         })?;
-        // What the backward half captures is a residual that the forward half hands on.
+        // A capture of the backward half becomes a residual: the forward half captures it and
+        // returns it.
         let captured = std::mem::take(&mut backward.captures);
         backward.body.inputs[kept.len()..].rotate_right(captured.len());
         let handed_on = require(&mut forward, &captured);
@@ -141,9 +147,11 @@ pub fn custom_vjp<M: Differentiable, O: Differentiable, R: Differentiable>(
     finish(&output, results, caller)
 }
 
-/// The value as it is, whose cotangent is `change`d on its way back: clipped, scaled, replaced.
+/// The value unchanged, with its cotangent passed through `change` in reverse mode: clipped,
+/// scaled, replaced.
 ///
-/// This is surgery on the derivative of what computed the value; a change that is not linear has no forward mode.
+/// This changes the derivative of the code that computed the value. A change that is not linear
+/// has no forward mode.
 ///
 /// ```
 /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
@@ -164,17 +172,19 @@ pub fn with_derivative<M: Differentiable>(
     custom_vjp(at, |m| (with_tensors(m, &leaves(m)), ()), |(), ct| change(ct))
 }
 
-/// A closure kept together under a name: what it computes, differentiated by looking inside.
+/// A closure as one call of a named function. Its derivative is that of its body.
 #[track_caller]
 pub fn call<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl FnOnce(&M) -> O) -> O {
     call_of(FunctionCall { function: FunctionName(name.into()), opaque: false }, at, f, Location::caller())
 }
 
-/// A closure of whose values reverse mode keeps little: its arguments, captures among them, and what `policy` says. The rest is computed again when it
-/// is needed. The value does not change by a bit, nor do derivatives, but that what a function contributes to one cotangent is added up before others'
-/// contributions are.
+/// A closure for which reverse mode keeps only its arguments (captures included) and the values
+/// that `policy` names. The rest is recomputed when it is needed. Values and derivatives keep
+/// their bits, with one exception: the function's contributions to a cotangent are added up
+/// before contributions from outside.
 ///
-/// Nested checkpoints keep what the inner one says while the outer one is computed again.
+/// For nested checkpoints, the recomputation of the outer one keeps the values that the inner
+/// policy names.
 ///
 /// ```
 /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
@@ -202,8 +212,8 @@ pub fn checkpoint<M: Differentiable, O: Differentiable>(
     finish(&output, results, caller)
 }
 
-/// A closure that is not to be differentiated. A derivative through it is an error, unless it is cut off by [`Tensor::stop_gradient`] or
-/// given a rule by [`custom_vjp`].
+/// A closure that must not be differentiated. A derivative through it is an error, unless it is
+/// cut off by [`Tensor::stop_gradient`] or given a rule by [`custom_vjp`].
 #[track_caller]
 pub fn opaque<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl FnOnce(&M) -> O) -> O {
     call_of(FunctionCall { function: FunctionName(name.into()), opaque: true }, at, f, Location::caller())
@@ -226,7 +236,7 @@ fn call_of<M: Differentiable, O: Differentiable>(
     finish(&output, results, caller)
 }
 
-/// Runs a closure in a region; what it returned has tensors of that region.
+/// Runs a closure in a region; the tensors of the returned value belong to that region.
 fn traced<M: Differentiable, O: Differentiable>(
     at: &M,
     arguments: &[Tensor],
@@ -248,7 +258,7 @@ fn traced<M: Differentiable, O: Differentiable>(
     (output.expect("there is a current scope, so the closure has been run"), closure)
 }
 
-/// What `f` computes of inputs of these types, all of it in a body of its own.
+/// The closure of `f` on inputs of these types, in a body of its own.
 fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let scope = current_scope()?.region();
     let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
@@ -259,7 +269,8 @@ fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Res
     }
 }
 
-/// The values that stand for outer tensors in a closure, which captures them if it did not.
+/// The values that stand for outer tensors in a closure. Tensors that it does not capture yet
+/// become captures.
 fn require(closure: &mut Closure, tensors: &[Tensor]) -> Vec<ValueId> {
     let mut values = Vec::new();
     for tensor in tensors {
@@ -289,7 +300,7 @@ pub(super) fn emit(
     Scope::emit(op, &operands, regions, caller)
 }
 
-/// What the closure returned, with these tensors or poison.
+/// The closure's result, with these tensors or poison.
 pub(super) fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: Location) -> O {
     let results = results.unwrap_or_else(|error| {
         vec![poison(&error.within(&caller, "the function with a rule is here")); leaves(output).len()]
@@ -309,13 +320,13 @@ fn floats(types: &[TensorType]) -> impl Iterator<Item = TensorType> + '_ {
     types.iter().filter(|ty| ty.dtype.is_float()).cloned()
 }
 
-/// One component for each type, those of floats in order.
+/// One component for each type: the given tensors in order for floats, `None` for the others.
 fn spread(floats: &[Tensor], types: &[TensorType]) -> Vec<Option<Tensor>> {
     let mut floats = floats.iter();
     types.iter().map(|ty| ty.dtype.is_float().then(|| floats.next().cloned()).flatten()).collect()
 }
 
-/// The components that belong to floats.
+/// The components of the float types.
 fn only_floats(components: Vec<Tensor>, types: &[TensorType]) -> Vec<Tensor> {
     components.into_iter().zip(types).filter(|(_, ty)| ty.dtype.is_float()).map(|(t, _)| t).collect()
 }

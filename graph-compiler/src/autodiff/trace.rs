@@ -1,11 +1,12 @@
-//! Closures of Rust as bodies.
+//! Rust closures as bodies.
 
 use super::current_scope;
 use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::{Location, Result, Tensor, TensorType};
 
-/// Runs `f` on fresh inputs of the given types in a scope within the current one, and returns what it computed. Equations that do
-/// not depend on the inputs land in the current scope and are captured.
+/// Runs `f` on fresh inputs of the given types in a child scope of the current one, and returns
+/// the closure. Equations that do not depend on the inputs go to the current scope, and their
+/// results are captured.
 #[track_caller]
 pub fn trace(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let caller = Location::caller();
@@ -14,7 +15,8 @@ pub fn trace(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> 
     run(scope, inputs, f)
 }
 
-/// The same at a point: in an eager scope, the inputs have the values of `primals`, so that `f` may look at them.
+/// [`trace`] at a point: in an eager scope, the inputs have the values of `primals`, so that `f`
+/// may look at them.
 #[track_caller]
 pub fn trace_at(primals: &[Tensor], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let caller = Location::caller();
@@ -35,7 +37,7 @@ fn run(scope: Scope, inputs: Vec<Tensor>, f: impl FnOnce(&[Tensor]) -> Vec<Tenso
     scope.close(&outputs)
 }
 
-/// [`trace`] of what may fail.
+/// [`trace`] of a function that may fail.
 #[track_caller]
 pub(crate) fn record(
     types: &[TensorType],

@@ -1,9 +1,10 @@
 //! Transposition: a linear program run backwards.
 //!
-//! If a program computes `y = A·x`, its transpose computes `Aᵀ·ȳ`. Equation by equation from the last: the cotangents of the results
-//! are known, the op's transpose rule gives those of the operands, and where a value is used more than once, they are added.
-//! A value without cotangent is a symbolic zero; equations whose results have none are skipped. What is to be negated may instead be
-//! subtracted further on: cotangents have signs (`cotangent.rs`).
+//! If a program computes `y = A·x`, its transpose computes `Aᵀ·ȳ`. It goes equation by equation
+//! from the last: the cotangents of the results are known, the op's transpose rule gives those of
+//! the operands, and where a value is used more than once, they are added. A value without
+//! cotangent is a symbolic zero; equations whose results have none are skipped. Instead of a
+//! negation, a later addition may become a subtraction: cotangents have signs (`cotangent.rs`).
 
 use super::cotangent::{Cotangent, Sums};
 use super::parts::Parts;
@@ -15,8 +16,8 @@ use wengert_core::op::derivative::{
 };
 use wengert_core::{Diagnostic, IdVec, Location, LocationId, Op, Result, Tensor};
 
-/// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from those of its outputs; `known` are the values
-/// of the other inputs. `None` is zero.
+/// Cotangents of the first `linear` inputs of `body`, which is linear in them together, from
+/// those of its outputs. `known` are the values of the other inputs. `None` is zero.
 pub fn transpose(
     body: &Body,
     linear: usize,
@@ -40,7 +41,7 @@ pub fn transpose(
         sums.give(&scope, *output, Cotangent::plus(cotangent.clone()), LocationId(0))?;
     }
     let mut parts = Parts::new(body, &is_linear);
-    // What an equation that takes a part gives back, if it stands alone.
+    // The operand's cotangent from an equation that takes a part, by its own transpose rule.
     let apart = |position: usize, cotangent: Tensor| {
         let equation: &Equation = &body.equations[position];
         let cotangents = vec![Some(Cotangent::plus(cotangent))];
@@ -75,8 +76,8 @@ pub fn transpose(
     body.inputs[..linear].iter().map(plain).collect()
 }
 
-/// Checks that `body` is linear in its first `linear` inputs together: that it has no other operations on them than linear ones, and
-/// adds nothing to them that does not vanish with them.
+/// Checks that `body` is linear in its first `linear` inputs together: it applies only linear
+/// operations to them, and adds only terms that vanish with them.
 pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -> Location) -> Result<()> {
     let is_linear = linear_values(body, linear);
     let mut is_zero: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
@@ -89,7 +90,7 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
         if let Op::Constant(constant) = &equation.op {
             is_zero[equation.results[0]] = constant.value.splat().is_some_and(|s| s.to_f64() == 0.0);
         }
-        // Whatever a linear op does, it makes zeros of zeros.
+        // A linear op maps zeros to zeros.
         let mut floats = equation.operands.iter().filter(|v| body.ty(**v).dtype.is_float());
         let vanishes = rule.linear().is_some() && floats.all(|v| is_zero[*v]);
         equation.results.iter().for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
@@ -102,7 +103,8 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
             continue;
         }
         let at = |d: Diagnostic| d.at(location(equation.location), equation.op.name());
-        // Linear in these operands together, so the others of them must vanish with them.
+        // The op is linear in these operands together, so the rest of them must vanish with the
+        // linear ones.
         let together = match rule {
             Derivative::Custom(Custom::LinearSolve { captures }) => {
                 let linear: Vec<bool> = equation.operands.iter().map(|v| is_linear[*v]).collect();
@@ -144,7 +146,7 @@ fn linear_values(body: &Body, linear: usize) -> IdVec<ValueId, bool> {
     is_linear
 }
 
-/// Runs the equations that do not depend on the linear inputs, as far as cotangents will need them.
+/// Runs the equations that do not depend on the linear inputs, as far as cotangents need them.
 fn known_values(
     scope: &Scope,
     body: &Body,
@@ -184,7 +186,7 @@ fn known_values(
     Ok(values)
 }
 
-/// Cotangents of one equation's operands; `takes_up` says that a minus may be handed on.
+/// Cotangents of one equation's operands. `takes_up` tells whether a minus may be passed on.
 fn adjoint(
     scope: &Scope,
     body: &Body,
@@ -210,12 +212,14 @@ fn adjoint(
     Ok(results.into_iter().map(|t| t.map(|t| Cotangent::plus(t).times(sign, equation))).collect())
 }
 
-/// True for ops that may run rules of the user's on their cotangents: these need not be linear, so they get the cotangents themselves.
+/// Whether an op may run user-defined rules on its cotangents. These need not be linear, so they
+/// get cotangents without a separate sign.
 pub(super) fn sees_signs(rule: &Derivative) -> bool {
     matches!(rule, Derivative::Custom(_)) || rule.is_by_regions()
 }
 
-/// The cotangents of a signed sum's terms. They have signs and are no new tensors, unless that would make more negations than one.
+/// The cotangents of a signed sum's terms: the same tensors with signs, unless that would make
+/// more than one negation.
 fn signed_terms(
     scope: &Scope,
     equation: &Equation,
@@ -273,7 +277,7 @@ fn unsigned(
     })
 }
 
-/// The first operand in which an op that is a tangent is linear.
+/// The first operand in which a tangent op is linear.
 fn first_tangent(equation: &Equation, rule: &TangentRule) -> usize {
     equation.operands.len() - (rule.linear)(equation.operands.len())
 }

@@ -1,5 +1,6 @@
-//! Between the user's values and tensors: a value is taken apart into its tensors, a closure is run on fresh ones, and what comes of it is
-//! put together again: as a value, as its tangent vector, or as poison where there is an error.
+//! Conversion between user values and tensors. A value is taken apart into its tensors, and a
+//! closure is run on fresh ones. The result is put together again: as a value, as its tangent
+//! vector, or as poison on an error.
 
 use super::trace::trace_at;
 use super::{Linearized, current_scope, linearize};
@@ -9,7 +10,7 @@ use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor
 /// A closure that has been run on fresh values.
 pub(super) struct Traced<O> {
     pub primals: Vec<Tensor>,
-    /// What it returned; the tensors in it belong to the closure's scope.
+    /// The closure's result; its tensors belong to the closure's scope.
     pub output: O,
     pub closure: Result<Closure>,
 }
@@ -23,10 +24,10 @@ impl<O: Differentiable> Traced<O> {
             primals.iter().find(unusable).map_or(Ok(()), |t| t.traced_value().map(|_| ()))
         });
         if let Err(error) = usable {
-            // The function learns of this error before any that follows from it.
+            // Report this error to the function before errors that follow from it.
             let error = error.within(&Location::caller(), "differentiated here");
             poison(&error);
-            // The closure's result is needed for the shape of the answer; its tensors are not.
+            // Only the structure of the closure's result is needed, not its tensors.
             return Traced { primals, output: f(at), closure: Err(error) };
         }
         let mut output = None;
@@ -45,12 +46,12 @@ impl<O: Differentiable> Traced<O> {
         self.primals.iter().map(|t| t.dtype().is_float()).collect()
     }
 
-    /// With respect to all floats.
+    /// Linearizes with respect to all floats.
     pub fn linearize(&self, wanted: &[bool]) -> Result<Linearized> {
         self.linearize_wrt(&self.floats(), wanted)
     }
 
-    /// With respect to the active tensors.
+    /// Linearizes with respect to the active tensors.
     pub fn linearize_wrt(&self, active: &[bool], wanted: &[bool]) -> Result<Linearized> {
         let closure = self.closure.as_ref().map_err(Clone::clone)?;
         if !active.contains(&true) {
@@ -67,7 +68,7 @@ impl<O: Differentiable> Traced<O> {
     }
 }
 
-/// Checks that tangents or cotangents have the types of the values that they belong to.
+/// Checks that tangents or cotangents have the types of their values.
 pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tensor>]) -> Result<()> {
     let tensors = value.tensors();
     if tensors.len() != given.len() {
@@ -97,7 +98,8 @@ pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tenso
     Ok(())
 }
 
-/// The result, or poison for each tensor of `output` and of `point`. The function's builder learns of the error.
+/// The result, or poison for each tensor of `output` and of `point`. The error is reported to the
+/// function's builder.
 pub(super) fn settle(
     result: Result<(Vec<Tensor>, Vec<Option<Tensor>>)>,
     output: &impl Differentiable,
@@ -119,7 +121,7 @@ pub(crate) fn poison(error: &Diagnostic) -> Tensor {
     Tensor::poisoned(error.clone())
 }
 
-/// The same value with other tensors.
+/// The same structure with other tensors.
 pub(crate) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> T {
     let mut tensors = tensors.iter();
     value.map_tensors(&KeyPath::default(), &mut |_, _| {
@@ -145,8 +147,8 @@ pub(super) fn components_of<T: Differentiable>(value: &T, tangent: &T::TangentVe
     components
 }
 
-/// Makes the scope of the tensors of `value` the current one, if none is, or one that has nothing to do with it: tensors with values are
-/// differentiated outside of any function.
+/// Enters the scope of the tensors of `value`, if there is no current scope, or an unrelated one.
+/// Tensors with values can be differentiated outside of any function.
 pub(super) fn enter_scope_of(value: &impl Differentiable) -> Option<Entered> {
     let scope = value.tensors().iter().find_map(|(_, t)| t.scope().cloned())?;
     let current = Scope::current().filter(|c| c.is_within(&scope) || scope.is_within(c));

@@ -1,23 +1,24 @@
-//! Which variables are differentiated: by name, or by the beginning of their key path.
+//! The choice of differentiated variables: by name, or by the beginning of their key path.
 //!
-//! `layers.0` stands for itself and for all below it. The rest is constant, and code is emitted for nothing that only it would need.
+//! `layers.0` selects itself and everything below it. The rest is constant, and no code is
+//! emitted for it.
 
 use super::operators::gradient;
 use super::values::{Traced, enter_scope_of};
 use wengert_core::nearest::suggest;
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
-/// A variable that may be named.
+/// A variable that can be selected.
 pub(crate) struct Candidate<'a> {
     /// Its name or key path.
     pub name: &'a str,
-    /// Its type, to print.
+    /// Its type, for messages.
     pub ty: &'a wengert_core::TensorType,
-    /// Where it was declared or made.
+    /// Where it was declared or computed.
     pub location: Location,
 }
 
-/// For each candidate whether it is among `wrt`. `what` is what they are called.
+/// For each candidate whether it is among `wrt`. `what` is the noun for candidates in messages.
 pub(crate) fn select(candidates: &[Candidate<'_>], wrt: &[&str], what: &str) -> Result<Vec<bool>> {
     let names: Vec<&str> = candidates.iter().map(|c| c.name).collect();
     let is_float = |i: usize| candidates[i].ty.dtype.is_float();
@@ -48,7 +49,7 @@ pub(crate) fn select(candidates: &[Candidate<'_>], wrt: &[&str], what: &str) -> 
                 &format!("{what}s"),
             )));
         }
-        // Integers below a key path (a step counter, say) have no derivative and are passed over.
+        // Integers below a key path (a step counter, say) have no derivative and are skipped.
         let floats: Vec<usize> = matches.into_iter().filter(|i| is_float(*i)).collect();
         if floats.is_empty() {
             return Err(Diagnostic::new(format!("no {what} below `{wanted}` is of floats"))
@@ -59,8 +60,9 @@ pub(crate) fn select(candidates: &[Candidate<'_>], wrt: &[&str], what: &str) -> 
     Ok(selected)
 }
 
-/// The gradient of a scalar-valued closure with respect to a part of its argument: tensors whose key path is in `wrt`, or below a path
-/// in it. The others are constant to it, and their gradient is zero.
+/// The gradient of a scalar-valued closure with respect to a part of its argument: tensors whose
+/// key path is in `wrt`, or below a path in it. The others are constants, and their gradient is
+/// zero.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -81,7 +83,7 @@ pub fn grad_wrt<M: Differentiable>(at: &M, wrt: &[&str], f: impl FnOnce(&M) -> T
     value_and_grad_wrt(at, wrt, f).1
 }
 
-/// Value, and the gradient with respect to a part of the argument, as [`grad_wrt`] has it.
+/// Value, and the gradient with respect to a part of the argument. See [`grad_wrt`].
 #[track_caller]
 pub fn value_and_grad_wrt<M: Differentiable>(
     at: &M,

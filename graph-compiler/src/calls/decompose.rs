@@ -1,6 +1,7 @@
-//! Replaces composites by their decompositions, in a function and in the regions of its control flow.
+//! Replaces composites by their decompositions, in a function and in the regions of its control
+//! flow.
 //!
-//! Loops that take no step are composites too: their results are what they begin with.
+//! Loops without steps are composites too: their results are their initial values.
 
 use wengert_core::graph::build::Scope;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
@@ -8,25 +9,29 @@ use wengert_core::id::IdVec;
 use wengert_core::op::{Compute, Control};
 use wengert_core::{Diagnostic, Location, LocationTable, Op, Result, Target, Tensor};
 
-/// How the rule of a location begins if this pass has put an equation in the place of a composite. Rules of derivatives, which
-/// expand composites too, are called otherwise: kernels are named after this rule, and a text has no other.
+/// Prefix of the rule of a location for equations by which this pass replaced a composite.
+/// Derivative rules, which expand composites too, use other names. Kernels are named after this
+/// rule, and a text has no other.
 pub(crate) const EXPAND: &str = "expand(";
 
-/// How often a decomposition may decompose again: regions within regions are taken out one layer at a time.
+/// Maximum number of nested decompositions: regions within regions are inlined one layer at a
+/// time.
 const DEPTH: usize = 128;
 
-/// The function without composites and unclaimed calls, and how many were replaced (at most `fuel`).
+/// The function without composites and unclaimed calls, and the number of replacements (at most
+/// `fuel`).
 pub(crate) fn decompose(function: Function, target: &Target, fuel: u64) -> Result<(Function, u64)> {
     until_none(function, &|body, equation| is_composite(body, equation, target), fuel)
 }
 
-/// The function with the forward half of each `custom_vjp` in its place, and how many were replaced (at most `fuel`). What the half keeps for the derivative is made
-/// by a copy of it, if there was one; the two are equal as long as nobody has trimmed either.
+/// The function with each `custom_vjp` replaced by its forward half, and the number of
+/// replacements (at most `fuel`). A copy of that half computes the residuals, if there was one.
+/// The two are equal as long as neither has been trimmed.
 pub(crate) fn inline_rules(function: Function, fuel: u64) -> Result<(Function, u64)> {
     until_none(function, &|_, equation| matches!(equation.op, Op::CustomVjp(_)), fuel)
 }
 
-/// Replaces what is chosen, also in what took its place.
+/// Replaces the chosen equations, also within their replacements.
 fn until_none(mut function: Function, choose: &Choose<'_>, fuel: u64) -> Result<(Function, u64)> {
     let mut spent = 0;
     for _ in 0..DEPTH {
@@ -45,7 +50,7 @@ fn compute<'a>(body: &Body, equation: &'a Equation) -> Compute<'a> {
     equation.op.compute(&body.types(&equation.operands), &body.types(&equation.results), &equation.regions)
 }
 
-/// True if an equation has to be replaced. Literals are asked for no facet.
+/// Whether an equation has to be replaced. Facets of literals are not computed.
 fn is_composite(body: &Body, equation: &Equation, target: &Target) -> bool {
     if matches!(equation.op, Op::Constant(_)) {
         return false;
@@ -66,7 +71,8 @@ fn takes_no_step(op: &Op) -> bool {
     }
 }
 
-/// The function with the regions of some equations, which are no control flow, in place of the equations; nothing if there is none.
+/// The function with some equations, which are not control flow, replaced by their regions;
+/// `None` if there are none.
 pub(crate) fn inline_regions(
     function: &Function,
     which: impl Fn(&Equation) -> bool,
@@ -74,10 +80,10 @@ pub(crate) fn inline_regions(
     Ok(replaced(function, &|_, e| which(e), u64::MAX)?.map(|(function, _)| function))
 }
 
-/// Tells which equations of a body are replaced.
+/// Whether an equation of a body is replaced.
 type Choose<'c> = dyn Fn(&Body, &Equation) -> bool + 'c;
 
-/// Whether there is anything to replace.
+/// Whether there is an equation to replace.
 fn any(body: &Body, choose: &Choose<'_>) -> bool {
     body.equations.iter().any(|equation| {
         let within = || equation.op.control().is_some() && equation.regions.iter().any(|r| any(r, choose));
@@ -85,7 +91,8 @@ fn any(body: &Body, choose: &Choose<'_>) -> bool {
     })
 }
 
-/// The function with the decompositions of at most `fuel` equations in their place, and how many; nothing if there is none.
+/// The function with at most `fuel` equations replaced by their decompositions, and their number;
+/// `None` if there are none.
 fn replaced(function: &Function, choose: &Choose<'_>, fuel: u64) -> Result<Option<(Function, u64)>> {
     if fuel == 0 || !any(&function.body, choose) {
         return Ok(None);
@@ -105,7 +112,7 @@ struct Replacing<'a> {
 }
 
 impl Replacing<'_> {
-    /// A body, made anew in a scope.
+    /// Rebuilds a body in a scope.
     fn region(&mut self, body: &Body, scope: &Scope) -> Result<Body> {
         let inputs: Vec<Tensor> =
             body.inputs.iter().map(|v| scope.input_at(body.ty(*v).clone(), Location::Unknown)).collect();
@@ -164,7 +171,7 @@ impl Replacing<'_> {
     }
 }
 
-/// The results of a composite by other ops.
+/// The results of a composite, by other ops.
 fn expand(body: &Body, equation: &Equation, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     match compute(body, equation) {
         Compute::Decompose(rule) | Compute::CallOrDecompose(_, rule) => Ok(rule(operands)),

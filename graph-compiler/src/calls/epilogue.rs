@@ -1,8 +1,9 @@
-//! What follows a matrix product element by element becomes part of the call.
+//! Absorbs elementwise consumers of a matrix product into the call.
 //!
-//! The epilogue of a GEMM converts, adds a bias, applies a function and adds a residual, in this order, each step with the bits of the
-//! graph op that it stands for. So absorbing them changes no bit; it saves a trip of the product through memory. Only values
-//! with one use are absorbed: what others need as well has to be stored anyway.
+//! The epilogue of a GEMM converts, adds a bias, applies a function and adds a residual, in this
+//! order. Each step has the bits of the corresponding graph op, so absorption changes no bit. It
+//! saves a round trip of the product through memory. Only values with one use are absorbed: a
+//! value with other uses has to be stored anyway.
 
 use crate::view::{View, Work};
 use wengert_core::call::{Activation, Call, Gemm};
@@ -29,7 +30,7 @@ pub(crate) fn epilogues(view: &mut View<'_>) {
     }
 }
 
-/// The only equation that uses a value, once; nothing if there are more uses, or it is an output.
+/// The only equation that uses a value, once; `None` if there are more uses, or it is an output.
 fn users(view: &View<'_>) -> IdVec<ValueId, Option<usize>> {
     let mut count: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
     let mut user: IdVec<ValueId, Option<usize>> = view.body.values.ids().map(|_| None).collect();
@@ -43,16 +44,16 @@ fn users(view: &View<'_>) -> IdVec<ValueId, Option<usize>> {
     user.iter().map(|(v, u)| u.filter(|_| count[v] == 1)).collect()
 }
 
-/// A product and what follows it.
+/// A product and its consumers.
 struct Chain<'v, 'a> {
     view: &'v View<'a>,
     users: &'v IdVec<ValueId, Option<usize>>,
     gemm: Gemm,
     operands: Vec<ValueId>,
-    /// Axes of the result that are columns.
+    /// Number of the result's axes that form columns.
     columns: usize,
     covered: Vec<usize>,
-    /// The equation whose result the call gives.
+    /// The equation whose result the call returns.
     last: usize,
 }
 
@@ -129,7 +130,7 @@ impl<'v, 'a> Chain<'v, 'a> {
     }
 }
 
-/// The element that a value repeats everywhere.
+/// The scalar that a value repeats.
 fn splat(view: &View<'_>, value: ValueId) -> Option<Scalar> {
     let equation = &view.body.equations[view.definitions[value]?];
     match (&equation.op, equation.operands.as_slice()) {
@@ -139,7 +140,7 @@ fn splat(view: &View<'_>, value: ValueId) -> Option<Scalar> {
     }
 }
 
-/// What is repeated along all axes but the columns.
+/// The operand of a value that is repeated along all axes except the columns.
 fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
     let equation = &view.body.equations[view.definitions[value]?];
     let (Op::BroadcastInDim(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
@@ -149,7 +150,7 @@ fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
     (fits && splat(view, *x).is_none()).then_some(*x)
 }
 
-/// True if it is worth its place in memory: no repetition of less.
+/// Whether it is worth storing: not a repetition of a smaller value.
 fn is_tensor(view: &View<'_>, value: ValueId) -> bool {
     match view.definitions[value] {
         None => true,

@@ -1,12 +1,15 @@
-//! Which products run together with a nest that follows them ([`crate::kernels::joined`]).
+//! The choice of products that are joined with a nest that follows them
+//! ([`crate::kernels::joined`]).
 //!
-//! An epilogue has room for a bias, a function and a residual, and for one result. What else is made of a product element by element stays a nest: an
-//! activation whose operand the backward pass wants too, the derivative of one, an update of the weights by their gradient. Here such a nest is put
-//! behind its product. The pair stands where the first reader of the product stood, so everything that comes between must not wait for it, and
-//! what the nest reads besides must be there by then.
+//! An epilogue supports a bias, a function and a residual, and one result. Other elementwise
+//! consumers of a product stay nests: an activation whose operand the backward pass also reads,
+//! the derivative of one, an update of the weights by their gradient. Here such a nest is joined
+//! to its product. The pair stands at the position of the product's first reader. So no kernel in
+//! between may depend on it, and the nest's other operands must be available by then.
 //!
-//! A product keeps parts of its operands in the caches. A nest that moves much more than the product itself (an Adam's update reads three tensors and writes
-//! three) would push them out, which costs more than reading the product once saves; it stays alone.
+//! A product keeps panels of its operands in the caches. A nest that moves much more data than
+//! the product itself (an Adam update reads three tensors and writes three) would evict them,
+//! which costs more than one saved read of the product. Such a nest stays alone.
 
 use crate::kernels::{BufferId, Joined, Kernel, Kernels, Work};
 use wengert_core::call::Call;
@@ -35,10 +38,10 @@ pub(crate) fn join(kernels: &mut Kernels) {
     }
 }
 
-/// Tensors as large as the product that a nest may read and write beside it.
+/// Maximum traffic of a joined nest besides the product, in sizes of the product.
 const BESIDE: usize = 2;
 
-/// What a kernel has become.
+/// The role of a kernel in a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Alone,
@@ -46,9 +49,10 @@ enum Role {
     Follower,
 }
 
-/// Who writes and reads what, and the pairs so far.
+/// Writers and readers of buffers, and the pairs so far.
 struct Joining {
-    /// For each buffer the least position at which a kernel may read it: a pair stands right before the kernel of its position.
+    /// For each buffer the least position at which a kernel may read it. A pair stands right
+    /// before the kernel of its position.
     there: IdVec<BufferId, usize>,
     readers: IdVec<BufferId, Vec<usize>>,
     role: Vec<Role>,
@@ -77,7 +81,7 @@ impl Joining {
         };
         let [made] = writes[..] else { return None };
         let readers = &self.readers[made];
-        // One that follows another product already stands elsewhere.
+        // A reader that follows another product already has another position.
         if readers.iter().any(|n| self.role[*n] == Role::Follower) {
             return None;
         }
@@ -88,7 +92,7 @@ impl Joining {
             let mut places = (0..kernel.reads.len()).filter(|r| kernel.reads[*r] == made);
             let (Some(place), None) = (places.next(), places.next()) else { return false };
             let others = || kernel.distinct_reads().filter(|b| *b != made);
-            // What both read, the nest could not write over, as it does with state.
+            // The nest could not overwrite a buffer that both read, as it does with state.
             let apart = others().all(|b| !operands.contains(&b));
             let there = others().all(|b| self.there[b] <= at);
             let bytes = |b: BufferId| kernels.buffers[b].ty.bytes().unwrap_or(usize::MAX);

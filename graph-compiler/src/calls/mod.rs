@@ -1,8 +1,9 @@
-//! Composites and calls: what becomes of ops that are neither loops over scalars nor claimed by the target.
+//! Composites and calls: ops that are neither loops over scalars nor claimed by the target.
 //!
-//! An op whose `compute` facet is a decomposition is replaced by it; so is one that is a call which the target does not claim.
-//! What remains afterwards are loops, and calls that the back end executes. This is done before anything looks at elements, so
-//! numerics are fixed here: whether a product is a call or a loop depends on the target alone.
+//! An op whose `compute` facet is a decomposition is replaced by it. So is a call that the target
+//! does not claim. Loops remain, and calls that the back end executes. This pass runs before any
+//! pass that looks at elements, so numerics are fixed here: whether a product is a call or a loop
+//! depends on the target alone.
 
 mod decompose;
 mod epilogue;

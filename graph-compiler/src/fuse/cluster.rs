@@ -6,14 +6,14 @@ use crate::lower::{Axis, Cluster, Member};
 use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;
 
-/// The realised values that someone outside their group needs: another group, or the function's caller.
+/// The realised values that are read outside of their group: by another group, or as an output.
 pub(super) fn stored(merging: &Merging<'_, '_>, groups: &[&Group]) -> BTreeSet<ValueId> {
     let base = |v: &ValueId| merging.memory[*v];
     let outputs = merging.view.body.outputs.iter().filter_map(base);
     outputs.chain(groups.iter().flat_map(|g| g.reads.iter().copied())).collect()
 }
 
-/// What a group computes, and when.
+/// The members of a group with their stages and stores.
 pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSet<ValueId>) -> Cluster {
     let (points, rows) = (group.points(), group.rows());
     let mut stages: Vec<usize> = Vec::with_capacity(group.members.len());
@@ -39,7 +39,7 @@ pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSe
         let results = &merging.view.body.equations[root.equation].results;
         let along_row = root.loops || merging.along_row(*member, points, rows);
         let bytes = (points / rows.max(1)) as u64 * merging.view.body.ty(results[0]).dtype.size() as u64;
-        // What is one load and a few instructions is as well computed again.
+        // One load and a few instructions are recomputed instead.
         let worth_it = root.expensive || root.reads.len() > 1;
         let kept = along_row
             && !root.loops
@@ -72,7 +72,8 @@ pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSe
     Cluster { axes: axes(merging, group), members, reads, equations: equations.into_iter().collect() }
 }
 
-/// The axes of a group's nest: its space, cut where the shapes of its members have axes, as far as they agree.
+/// The axes of a group's nest: its space, split where the shapes of its members have axes, as far
+/// as they agree.
 fn axes(merging: &Merging<'_, '_>, group: &Group) -> Vec<Axis> {
     if let [root] = group.members.as_slice() {
         return merging.roots[*root].space.clone();

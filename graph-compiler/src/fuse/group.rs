@@ -1,16 +1,17 @@
 //! Roots that become one kernel, and the graph of them.
 //!
-//! Merging must not make a cycle: if one group reads another through a third, the two cannot become one. Each group has a **level**,
-//! greater than those of all groups it reads. Two groups of one level never read each other, not even through others; and a
-//! search from the higher one back stays above the level of the lower.
+//! Merging must not make a cycle: if one group depends on another through a third, the two cannot
+//! be merged. Each group has a **level**, greater than those of all its producers. Two groups of
+//! one level never depend on each other, not even indirectly. A backward search from the higher
+//! group stops at the level of the lower.
 
 use super::Root;
 use crate::lower::Axis;
 use std::collections::{BTreeSet, BinaryHeap};
 use wengert_core::graph::ValueId;
 
-/// Groups visited in one search for a cycle; beyond that, the merge is forgone. A backward pass reads values of a forward pass that may lie any number of
-/// groups before it.
+/// Maximum number of groups visited in one search for a cycle; beyond it, the merge is not done.
+/// A backward pass may read values of a forward pass any number of groups earlier.
 const MAX_SEARCH: usize = 2_000;
 
 /// Roots that become one kernel.
@@ -18,16 +19,17 @@ const MAX_SEARCH: usize = 2_000;
 pub(super) struct Group {
     /// Positions among the roots, ascending.
     pub members: Vec<usize>,
-    /// Its space: neighbouring axes of a kind are one, unit axes are left out. Without inner axes if it is elementwise.
+    /// Its space: adjacent axes of a kind are merged, unit axes are left out. Without inner axes
+    /// if it is elementwise.
     pub space: Vec<Axis>,
-    /// Nothing may be merged with it: a call, a scan, or an empty space.
+    /// Whether it takes part in no merge: a call, a scan, or an empty space.
     pub closed: bool,
     /// Realised values that it reads and does not compute.
     pub reads: BTreeSet<ValueId>,
-    /// Number of equations that it computes, those of several members counted for each.
+    /// Number of equations that it computes; one that belongs to several members counts for each.
     pub weight: usize,
     pub(super) level: usize,
-    /// Groups that it reads and that read it, by the number they had when it was noted.
+    /// Its producers and consumers, by their numbers at the time of recording.
     pub(super) producers: BTreeSet<usize>,
     pub(super) consumers: BTreeSet<usize>,
 }
@@ -43,7 +45,7 @@ impl Group {
         self.space.iter().filter(|a| !a.inner).map(|a| a.extent).product()
     }
 
-    /// True if it has axes within a row.
+    /// Whether it has axes within a row.
     pub fn has_inner(&self) -> bool {
         self.space.iter().any(|a| a.inner)
     }
@@ -53,7 +55,7 @@ impl Group {
 #[derive(Default)]
 pub(super) struct Groups {
     groups: Vec<Group>,
-    /// Into which group a group has been merged; itself if it still is one.
+    /// The group into which a group has been merged; itself if it is not merged.
     parent: Vec<usize>,
 }
 
@@ -71,7 +73,7 @@ impl Groups {
         id
     }
 
-    /// The group that a group is part of now.
+    /// The group that a group is now part of.
     pub fn find(&self, mut group: usize) -> usize {
         while self.parent[group] != group {
             group = self.parent[group];
@@ -84,11 +86,11 @@ impl Groups {
         &self.groups[group]
     }
 
-    /// True if the groups can become one without a cycle.
+    /// Whether the groups can be merged without a cycle.
     pub fn may_merge(&self, a: usize, b: usize) -> bool {
         let (low, high) = if self.groups[a].level <= self.groups[b].level { (a, b) } else { (b, a) };
         let floor = self.groups[low].level;
-        // Whatever leads from `low` to `high` other than directly.
+        // Searches indirect paths from `low` to `high`.
         let mut open: Vec<usize> = self.producers(high).filter(|p| *p != low).collect();
         let mut seen: BTreeSet<usize> = open.iter().copied().collect();
         while let Some(group) = open.pop() {
@@ -114,7 +116,7 @@ impl Groups {
         self.groups[group].producers.iter().map(|p| self.find(*p))
     }
 
-    /// Makes one group of two; its space and reads are the caller's to set.
+    /// Merges two groups, with the given space and reads.
     pub fn merge(&mut self, a: usize, b: usize, space: Vec<Axis>, reads: BTreeSet<ValueId>) -> usize {
         let (kept, gone) = (a.min(b), a.max(b));
         let other = std::mem::take(&mut self.groups[gone]);
@@ -140,7 +142,7 @@ impl Groups {
         kept
     }
 
-    /// Restores the order of levels behind a group that has risen.
+    /// Restores the order of levels among the consumers of a group whose level has risen.
     fn lift(&mut self, group: usize) {
         let mut risen = vec![group];
         while let Some(group) = risen.pop() {
@@ -156,7 +158,8 @@ impl Groups {
         }
     }
 
-    /// The groups, each after those it reads; among those that are ready, the one with the first member.
+    /// The groups in topological order; among those that are ready, the one with the first
+    /// member.
     pub fn in_order(&self) -> Vec<&Group> {
         let alive: Vec<usize> = (0..self.groups.len()).filter(|g| self.parent[*g] == *g).collect();
         let mut waits = vec![0usize; self.groups.len()];
@@ -183,7 +186,7 @@ impl Groups {
     }
 }
 
-/// The space of a root as a group sees it.
+/// The space of a root in a group.
 pub(super) fn space_of(root: &Root) -> Vec<Axis> {
     let mut space: Vec<Axis> = Vec::new();
     for axis in root.space.iter().filter(|a| a.extent != 1) {
@@ -254,7 +257,7 @@ mod tests {
                     let mut seen = BTreeSet::new();
                     while let Some(g) = open.pop() {
                         for (p, c) in edges.iter().map(|(p, c)| (groups.find(*p), groups.find(*c))) {
-                            // The direct edge is no obstacle.
+                            // The direct edge does not prevent a merge.
                             if p == g && c != g && !(g == from && c == to) && seen.insert(c) {
                                 open.push(c);
                             }

@@ -1,21 +1,30 @@
-//! Which roots are merged into one kernel.
+//! Merging of roots into kernels.
 //!
-//! Roots are taken in the order of the program. Each begins as a group of its own and is then merged with the groups that compute what it
-//! reads (a producer's value stays in a register), and with groups that read the same tensor element by element (it is loaded
-//! once). A merge needs a common space:
+//! Roots are taken in program order. Each begins as a group of its own. It is then merged with
+//! the groups that compute its operands (the producer's value stays in a register), and with
+//! groups that read the same tensor element by element (it is loaded once). A merge needs a
+//! common space:
 //!
-//! - elementwise roots of as many elements;
-//! - **row programs**: reductions over the trailing axes of one space, what is elementwise along it, and what has one element a row. A root along the row may read
-//!   its own element and its row's; one of the row only the row's. Softmax, losses, layer norm and their gradients
-//!   are of this kind;
-//! - reductions over other axes (bias gradients), side by side and with what is elementwise in their results.
+//! - elementwise roots with equal numbers of elements;
+//! - **row programs**: reductions over the trailing axes of one space, elementwise roots along
+//!   it, and roots with one element per row. A root along the row may read its own element and
+//!   its row's; a root with one element per row only the row's. Softmax, losses, layer norm and
+//!   their gradients are of this kind;
+//! - reductions over other axes (bias gradients), side by side and with elementwise roots over
+//!   their results.
 //!
-//! A concatenation of parts of one shape that only calls and other functions read is elementwise in its parts: it is merged with what computes them, and each
-//! point stores all parts (the cotangents of an LSTM's gates, beside that of its cell).
+//! A concatenation of parts of one shape that is read only by calls and as an output is
+//! elementwise in its parts. It is merged with the roots that compute them, and each point stores
+//! all parts (the cotangents of an LSTM's gates, beside that of its cell).
 //!
-//! All other accesses need the value in memory, and so another kernel. So does what other kernels read that would have to wait: an optimiser's bias correction, merged with the update of one parameter, would make all
-//! others wait for that one's gradient, and nothing could be updated before the last gradient is there. And what is made again for later readers is not merged with what makes it first: equal roots are left after `cse`
-//! only where a value is not to be kept.
+//! All other accesses need the value in memory, and so another kernel. Two merges are also
+//! refused:
+//!
+//! - A merge that delays a value which other kernels read. An optimiser's bias correction, merged
+//!   with the update of one parameter, would make all other updates wait for that parameter's
+//!   gradient.
+//! - A merge of a repeated computation with the first one. Equal roots remain after `cse` only
+//!   where the value is not to be kept.
 
 use super::group::{Group, Groups, space_of};
 use super::root::{Access, Root};
@@ -25,25 +34,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Target;
 use wengert_core::graph::ValueId;
 
-/// Parameters of a nest.
+/// Maximum number of parameters of a nest.
 const MAX_BUFFERS: usize = 48;
-/// Equations of a nest.
+/// Maximum number of equations of a nest.
 const MAX_WEIGHT: usize = 512;
-/// A row program with fewer rows leaves processors idle…
+/// A row program with fewer rows leaves processors idle.
 const MIN_ROWS: usize = 16;
-/// …which does not matter for so few elements.
+/// With at most this many elements, idle processors do not matter.
 const SMALL: usize = 1 << 12;
-/// How many of the latest readers of a value are tried as siblings.
+/// The number of latest readers of a value that are tried as siblings.
 const SIBLINGS: usize = 4;
-/// How far apart in the program siblings may be: what is merged must wait for all it reads, and holds it in memory so long.
+/// Maximum distance of siblings in program order. A merged kernel waits for all of its operands,
+/// and keeps them in memory until then.
 const DISTANCE: usize = 256;
 
-/// How many calls later than by itself what a group computes may be there because it is merged. What waits for it holds memory.
+/// Maximum delay of a group's values by a merge, in calls. Values that wait for them occupy
+/// memory.
 const WAIT: usize = 8;
-/// Readers of a group that are asked whether they would wait.
+/// Maximum number of a group's readers that are checked for delays.
 const ASKED: usize = 64;
 
-/// What merging needs to know.
+/// Inputs of merging.
 pub(super) struct Merging<'v, 'a> {
     pub view: &'v View<'a>,
     pub memory: &'v Memory,
@@ -51,16 +62,17 @@ pub(super) struct Merging<'v, 'a> {
     pub roots: &'v [Root],
     /// The root that computes a realised value.
     pub root_of: BTreeMap<ValueId, usize>,
-    /// The roots that read what each root computes.
+    /// The roots that read the result of each root.
     pub readers: Vec<Vec<usize>>,
 }
 
-/// For each root when it can be computed, in calls: the last of the function's calls that it needs.
+/// For each root the earliest time at which it can be computed, in calls: the last of the
+/// function's calls that it depends on.
 struct Times(Vec<usize>);
 
 impl Times {
     fn new(merging: &Merging<'_, '_>) -> Times {
-        // For each root the call that it is, or the last one it needs.
+        // For each root the call that it is, or the last call it depends on.
         let mut last: Vec<usize> = Vec::with_capacity(merging.roots.len());
         let mut times = Vec::with_capacity(merging.roots.len());
         let mut calls = 0;
@@ -120,7 +132,7 @@ impl Merging<'_, '_> {
         self.memory[value].expect("what a root reads is in memory")
     }
 
-    /// True if both roots run through a value element by element.
+    /// Whether both roots read a value element by element.
     fn share(&self, a: &Root, b: &Root, value: ValueId) -> bool {
         let through = |root: &Root| {
             root.reads.iter().any(|(v, _, access)| *access == Access::Same && self.base(*v) == value)
@@ -155,7 +167,8 @@ impl Merging<'_, '_> {
         }
     }
 
-    /// True if others read a group too, and would have to wait for what the group itself does not need: for several calls, or, for a number, at all.
+    /// Whether a merge delays other readers of `group` by operations that the group itself does
+    /// not depend on: by several calls, or, for a scalar, at all.
     fn holds_up(&self, times: &[usize], group: &Group, with: &Group) -> bool {
         let is_member = |root: usize| {
             group.members.binary_search(&root).is_ok() || with.members.binary_search(&root).is_ok()
@@ -178,7 +191,7 @@ impl Merging<'_, '_> {
         late > time(group) + WAIT && others.any(|reader| times[reader] + WAIT < late)
     }
 
-    /// True if two roots compute the same of the same.
+    /// Whether two roots compute the same op on the same operands.
     fn repeats(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.roots[a], &self.roots[b]);
         let same = |(a, b): (&usize, &usize)| {
@@ -192,7 +205,7 @@ impl Merging<'_, '_> {
 
     /// The space of two groups together.
     fn common_space(&self, a: &Group, b: &Group) -> Option<Vec<Axis>> {
-        // The second has inner axes if one has, and else the more points.
+        // The second has inner axes if either has; otherwise it has more points.
         let rank = |g: &Group| (g.has_inner(), g.points());
         let (small, large) = if rank(a) <= rank(b) { (a, b) } else { (b, a) };
         match (small.has_inner(), large.has_inner()) {
@@ -201,7 +214,7 @@ impl Merging<'_, '_> {
                 Some(large.space.clone())
             }
             (false, false) if small.points() == large.points() => Some(large.space.clone()),
-            // What has one element a row, and what runs along the rows and reads it.
+            // One group has one element per row, and the other runs along the rows and reads it.
             (false, false) if small.points() > 0 && large.points().is_multiple_of(small.points()) => {
                 let length = large.points() / small.points();
                 let reads_row = |reader: &usize| {
@@ -225,7 +238,7 @@ impl Merging<'_, '_> {
         }
     }
 
-    /// True if the members may run in one nest over the space.
+    /// Whether the members may run in one nest over the space.
     fn permitted(&self, space: &[Axis], members: &[usize]) -> bool {
         let points: usize = space.iter().map(|a| a.extent).product();
         let rows: usize = space.iter().filter(|a| !a.inner).map(|a| a.extent).product();
@@ -234,7 +247,8 @@ impl Merging<'_, '_> {
         let rows_first =
             space.iter().filter(|a| a.inner).count() == 1 && space.last().is_some_and(|a| a.inner);
         let length = points / rows.max(1);
-        // Parts are stored where the axes of the space say, so nobody may cut these otherwise.
+        // The stores of parts are indexed by the axes of the space, so all members must have the
+        // same axes.
         if let Some(parted) = members.iter().map(|m| &self.roots[*m]).find(|root| root.parts.is_some())
             && members.iter().any(|m| self.roots[*m].space != parted.space)
         {
@@ -263,8 +277,8 @@ impl Merging<'_, '_> {
                 }
             }
         }
-        // A nest that goes through its rows more than once, or writes along them, wants rows that lie together and stay in the cache,
-        // and enough of them for all processors.
+        // A nest that passes over its rows more than once, or writes along them, needs contiguous
+        // rows that stay in the cache, and enough rows for all processors.
         !passes
             || (rows_first
                 && self.row_bytes(length, members) <= self.target.row_bytes
@@ -282,7 +296,7 @@ impl Merging<'_, '_> {
         (length as u64).saturating_mul(size as u64)
     }
 
-    /// True if a root runs through every point of a space, and not only once for each row.
+    /// Whether a root runs over every point of a space, and not only once per row.
     pub fn along_row(&self, root: usize, points: usize, rows: usize) -> bool {
         points != rows && (self.roots[root].loops || self.roots[root].points() == points)
     }

@@ -1,13 +1,17 @@
-//! Fusion: which equations become one kernel.
+//! Fusion: grouping of equations into kernels.
 //!
-//! 1. [`values`] decides which values are **realised**: computed once, as a root of a kernel, instead of on the spot by everyone who
-//!    needs an element.
-//! 2. [`root`] emits each root by itself to see what it reads and how: the same element, its row's element, or any.
-//! 3. [`merge`] makes groups of roots where every access permits it and memory is touched less; [`group`] keeps them free of cycles.
-//! 4. [`cluster`] says for each group what is computed in which stage, what is stored and what is kept along a row.
+//! 1. [`values`] decides which values are **realised**: computed once, as a root of a kernel,
+//!    instead of recomputed by every reader of an element.
+//! 2. [`root`] emits each root on its own to classify its reads: the same element, its row's
+//!    element, or any.
+//! 3. [`merge`] merges roots into groups where every access permits it and memory traffic falls;
+//!    [`group`] keeps the groups free of cycles.
+//! 4. [`cluster`] decides for each group the stage of each computation, what is stored, and what
+//!    is kept along a row.
 //!
-//! Fusion decides where and when, never what: every instruction of the graph is executed as it stands, and reduction trees depend
-//! on shapes alone. So the bits are the same with fusion switched off.
+//! Fusion decides where and when, not what: every instruction of the graph is executed as it
+//! stands, and reduction trees depend on shapes alone. So the bits are the same with fusion
+//! switched off.
 
 mod cluster;
 mod group;
@@ -27,7 +31,7 @@ use wengert_core::graph::ValueId;
 
 /// A function's kernels before lowering.
 pub(crate) struct Fused {
-    /// Where values are when the function has run.
+    /// The location of each value in memory after the function has run.
     pub memory: Memory,
     /// In an order in which each value is computed before it is read.
     pub kernels: Vec<Kernel>,
@@ -41,7 +45,7 @@ pub(crate) enum Kernel {
     Call(usize),
 }
 
-/// Makes kernels of a body, each equation for itself unless `fuse`.
+/// Makes kernels of a body. Without `fuse`, each equation is a kernel of its own.
 pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     let memory = within("realise", || values::realise(view, fuse));
     let mut roots = Vec::new();
@@ -79,8 +83,8 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
     Fused { memory, kernels }
 }
 
-/// Concatenations whose parts are made of what other roots compute at the same points become roots that run through a part, if no other root could have the
-/// whole in its registers.
+/// Converts concatenations into roots that iterate over a part, if other roots compute their
+/// parts at the same points, and no other root could keep the whole in registers.
 fn in_parts(
     view: &View<'_>,
     memory: &Memory,

@@ -1,4 +1,4 @@
-//! A root by itself: what it reads, and how.
+//! A single root: its operands and accesses.
 
 use crate::lower::{Axis, Emitter, Memory, Parts, Read, simplify};
 use crate::view::{View, Work, flatten};
@@ -10,37 +10,40 @@ use wengert_core::op::{Compute, Cost};
 /// How a root accesses a value, seen from a point of the root's space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Access {
-    /// The element with the point's position.
+    /// The element at the point's position.
     Same,
-    /// The element with the position of the point's row, where the row is the leading part: so many points have one element.
+    /// The element at the position of the point's row, where the row is the leading part: this
+    /// many points share an element.
     Row(usize),
     /// Any other.
     Other,
 }
 
-/// An equation that a kernel computes as a value in its own right.
+/// An equation whose results are realised.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
-    /// Which equation.
+    /// Index of the equation.
     pub equation: usize,
-    /// The space it runs through: its result's axes, or its operands' for reductions and scans. Without axes of extent 1.
+    /// Its iteration space: its result's axes, or its operands' for reductions and scans. Without
+    /// axes of extent 1.
     pub space: Vec<Axis>,
-    /// It is a reduction or a scan.
+    /// Whether it is a reduction or a scan.
     pub loops: bool,
-    /// It is a kernel of its own: a prefix sum, a call or a construct of control flow (which have no space).
+    /// Whether it is a kernel of its own: a prefix sum, a call or a construct of control flow
+    /// (the latter two have no space).
     pub closed: bool,
-    /// Some equation of it is expensive.
+    /// Whether one of its equations is expensive.
     pub expensive: bool,
-    /// What it reads of memory: the value under whose shape, whether clamped, and how.
+    /// Its reads of memory: the value whose shape is used, whether clamped, and the access.
     pub reads: Vec<(ValueId, bool, Access)>,
-    /// Equations computed on the spot, itself included, each once.
+    /// Equations computed per element, itself included, each once.
     pub equations: Vec<usize>,
-    /// It runs through a part of its result, and computes all parts at each point.
+    /// Set if it iterates over a part of its result, and computes all parts at each point.
     pub parts: Option<Parts>,
 }
 
 impl Root {
-    /// Emits the root into a scratch nest and looks at what that reads.
+    /// Emits the root into a scratch nest and classifies the reads.
     pub fn new(view: &View<'_>, memory: &Memory, equation: usize) -> Root {
         let eq = &view.body.equations[equation];
         let compute = match &view.work[equation] {
@@ -78,7 +81,7 @@ impl Root {
         let equations = equations(&emitter, equation);
         Root {
             equation,
-            // A scan needs its axis even if there is nothing to scan.
+            // A scan keeps its axis even if its extent is 1.
             space: space.filter(|a| a.extent != 1 || (a.inner && scans)).collect(),
             loops: !matches!(compute, Compute::Element { .. }),
             closed: scans,
@@ -89,7 +92,8 @@ impl Root {
         }
     }
 
-    /// A concatenation of parts of one shape as a root that runs through the elements of a part.
+    /// A concatenation of parts of one shape, as a root that iterates over the elements of a
+    /// part.
     pub fn in_parts(view: &View<'_>, memory: &Memory, equation: usize) -> Option<Root> {
         let parts = Parts::of(view, equation)?;
         let extents = &view.extents[view.body.equations[equation].operands[0]];
@@ -114,7 +118,7 @@ impl Root {
         })
     }
 
-    /// A call, or a construct of control flow, reads its operands in its own way.
+    /// A call, or a construct of control flow. Its accesses to operands are unknown.
     fn call(view: &View<'_>, equation: usize) -> Root {
         let operands = &view.operands[equation];
         Root {
@@ -135,7 +139,7 @@ impl Root {
     }
 }
 
-/// What an emitter has read, seen from the points of a space.
+/// The reads of an emitter, classified relative to the points of a space.
 fn reads(emitter: &Emitter<'_, '_>, extents: &[usize], index: &[Affine]) -> Vec<(ValueId, bool, Access)> {
     let view = emitter.view;
     let point = emitter.simplify(&flatten(extents, index));
@@ -164,7 +168,7 @@ fn reads(emitter: &Emitter<'_, '_>, extents: &[usize], index: &[Affine]) -> Vec<
     all.filter(|read| seen.insert(*read)).collect()
 }
 
-/// The equations whose rules were asked, and the root's own, each once.
+/// The equations whose rules were applied, and the root's own, each once.
 fn equations(emitter: &Emitter<'_, '_>, equation: usize) -> Vec<usize> {
     let all: BTreeSet<usize> = emitter.asked.iter().copied().chain([equation]).collect();
     all.into_iter().collect()

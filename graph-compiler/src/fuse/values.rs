@@ -1,20 +1,28 @@
-//! Which values are realised.
+//! The choice of realised values.
 //!
-//! A value that is not realised is computed on the spot by every kernel that needs an element of it. That saves a trip to memory
-//! and a kernel, and costs its instructions again for each use. A realised value costs next to nothing if its users end up in its
-//! own kernel: then it stays in a register. So when in doubt, what is dear or has many operands is realised:
+//! A value that is not realised is recomputed by every kernel that needs an element of it. That
+//! saves a round trip to memory and a kernel, and costs its instructions once per use. A realised
+//! value costs next to nothing if its users are merged into its own kernel: then it stays in a
+//! register. So in doubt, values with expensive instructions or many operands are realised:
 //!
-//! - what must be in memory: outputs, operands of calls, what is accessed at indices from data; reductions, scans, calls;
-//! - what holds an expensive instruction and has several uses (but for those of parts of it that together are no more than the whole: the uniform numbers that
-//!   normal ones are made of in pairs), or one that repeats it along an axis, unless it is a function of one tensor (below);
-//! - what is reduced, if it can be computed beside a reduction that it is made of (a loss of each row, before its mean);
-//! - what has several uses and reads so many values that storing it moves fewer bytes than computing it again;
-//! - what would make a kernel or an index expression too large.
+//! - values that must be in memory: outputs, operands of calls, tensors accessed at indices from
+//!   data; reductions, scans, calls;
+//! - values with an expensive instruction and several uses, or a use that repeats them along an
+//!   axis, unless they are functions of one tensor (below). Uses of parts that together are no
+//!   more than the whole count as one use: the uniform numbers from which normal numbers are made
+//!   in pairs;
+//! - operands of a reduction, if they can be computed beside a reduction that they depend on (a
+//!   loss of each row, before its mean);
+//! - values with several uses and so many operands that storing them moves fewer bytes than
+//!   recomputing them;
+//! - values that would make a kernel or an index expression too large.
 //!
-//! Free ops (broadcasts, slices, …) are never realised but for the first and the last reason.
+//! Free ops (broadcasts, slices, …) are realised only for the first and the last reason.
 //!
-//! The `tanh` within a GELU is a function of the layer's sums alone, and both the layer and its derivative, much later, read these anyway. Storing it
-//! would write and read a tensor more, and keep it in memory between the two; so a few instructions on one tensor, element by element, are done again.
+//! The `tanh` within a GELU is a function of the layer's sums alone, and both the layer and its
+//! derivative read these anyway. Storing the `tanh` would write and read one more tensor, and
+//! keep it in memory between forward and backward pass. So a few elementwise instructions on one
+//! tensor are recomputed.
 
 use crate::lower::{Emitter, Memory};
 use crate::view::{View, Work};
@@ -24,18 +32,18 @@ use wengert_core::id::IdVec;
 use wengert_core::nest::{Affine, Term};
 use wengert_core::op::{Compute, Cost};
 
-/// Equations computed on the spot for one element.
+/// Maximum number of equations recomputed for one element.
 const MAX_EQUATIONS: usize = 96;
-/// Uses for each of which a function of one tensor is computed.
+/// Maximum number of uses for which a function of one tensor is recomputed.
 const AGAIN: usize = 4;
-/// Equations of such a function.
+/// Maximum number of equations of such a function.
 const SHORT: usize = 16;
-/// Ops one behind the other whose index arithmetic divides.
+/// Maximum number of chained ops whose index arithmetic divides.
 const MAX_DIVISIONS: usize = 3;
-/// Ops one behind the other that access their operands under guards.
+/// Maximum number of chained ops that access their operands under guards.
 const MAX_GUARDS: usize = 6;
 
-/// For each value the realised value whose elements it is, if it is in memory.
+/// For each value the realised value whose elements it has, if it is in memory.
 pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
     let required = required(view);
     let uses = Uses::new(view, &required);
@@ -97,7 +105,8 @@ fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usi
     if !repeated && !uses_of.reduced[value] && uses <= AGAIN && closure.is_of_one_tensor(view, count) {
         return false;
     }
-    // Uses of several parts that ask for no more elements than there are compute none twice.
+    // Uses of several parts compute no element twice if together they read no more elements than
+    // the value has.
     let shared = uses >= 2 && uses_of.total[value] > count;
     if closure.expensive && (shared || repeated) {
         return true;
@@ -105,14 +114,15 @@ fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usi
     if repeated && closure.equations.len() >= 4 {
         return true;
     }
-    // Computing it for each of u uses reads u·l values; storing it reads l, writes one, and reads it u times.
+    // Computing it for each of u uses reads u·l values; storing it reads l, writes one, and reads
+    // it u times.
     shared && uses * leaves > leaves + 1 + uses
 }
 
-/// What an element of a value is computed from on the spot.
+/// The equations and operands from which an element of a value is recomputed.
 #[derive(Clone, Default)]
 struct Closure {
-    /// Equations, each once; no more are counted than are allowed.
+    /// Equations, each once; counting stops above the limit.
     equations: BTreeSet<usize>,
     /// Values read from memory.
     leaves: BTreeSet<ValueId>,
@@ -122,7 +132,7 @@ struct Closure {
 }
 
 impl Closure {
-    /// True if it is a short function of the elements of one tensor of so many.
+    /// Whether it is a short function of the elements of one tensor of `count` elements.
     fn is_of_one_tensor(&self, view: &View<'_>, count: usize) -> bool {
         let tensors = self.leaves.iter().filter(|leaf| view.count(**leaf) > 1).count();
         tensors == 1
@@ -163,7 +173,7 @@ impl Closure {
     }
 }
 
-/// Whether an equation accesses its operands by divisions, and whether under guards.
+/// Whether an equation accesses its operands by divisions, and whether it does so under guards.
 fn complexity(view: &View<'_>, everywhere: &Memory, equation: usize) -> (bool, bool) {
     let mut emitter = Emitter::new(view, everywhere, "probe");
     let extents = &view.extents[view.body.equations[equation].results[0]];
@@ -176,11 +186,11 @@ fn complexity(view: &View<'_>, everywhere: &Memory, equation: usize) -> (bool, b
     (divisions, emitter.reads.iter().any(|r| r.guarded))
 }
 
-/// How values are used, seen through free ops.
+/// The uses of values, seen through free ops.
 struct Uses {
-    /// By how many equations that are not free; saturating at a few.
+    /// The number of equations that use it and are not free; saturates at a few.
     count: IdVec<ValueId, usize>,
-    /// The most points at which one of them asks for an element.
+    /// The maximum number of points at which one of them reads an element.
     points: IdVec<ValueId, usize>,
     /// The points of all of them together.
     total: IdVec<ValueId, usize>,
@@ -208,7 +218,7 @@ impl Uses {
                 Work::Covered => continue,
                 _ => view.operands[n].iter().copied().collect(),
             };
-            // What puts its operands beside each other asks for each element of them once.
+            // An op that puts its operands side by side reads each of their elements once.
             let elements: usize = distinct.iter().map(|v| view.count(*v)).sum();
             let beside = view.cost[n] == Cost::Free && distinct.len() > 1 && elements == view.count(result);
             for operand in distinct {
@@ -226,8 +236,8 @@ impl Uses {
     }
 }
 
-/// The values that must be in memory: outputs, operands of calls, and what is accessed at indices from data. If a reshape must be, what
-/// it reshapes must be.
+/// The values that must be in memory: outputs, operands of calls, and tensors accessed at indices
+/// from data. If a reshape must be in memory, so must its operand.
 fn required(view: &View<'_>) -> IdVec<ValueId, bool> {
     let mut required: IdVec<ValueId, bool> = view.body.values.ids().map(|_| false).collect();
     view.body.outputs.iter().for_each(|v| required[*v] = true);

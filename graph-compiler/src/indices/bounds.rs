@@ -1,9 +1,9 @@
-//! Which inputs of a function are indices, and which indices are in range.
+//! Inputs of a function that are indices, and their valid ranges.
 //!
-//! An input is an index if its elements reach a lookup unchanged: through ops that only move elements or convert
-//! between integers, and into the regions of calls and control flow. The classes of a one-hot encoding,
-//! `iota == labels`, are such a range, too. Elements that are computed with (clamped, masked, shifted) are not
-//! followed.
+//! An input is an index if its elements reach a lookup unchanged: through ops that only move
+//! elements or convert between integers, and into the regions of calls and control flow. A
+//! one-hot encoding, `iota == labels`, also sets a range for its classes. Elements that are
+//! operands of arithmetic (clamped, masked, shifted) are not followed.
 
 use super::lookup_of;
 use std::collections::{BTreeMap, HashSet};
@@ -12,19 +12,19 @@ use wengert_core::id::IdVec;
 use wengert_core::op::{Compare, Control, RegionInput};
 use wengert_core::{Dim, Location, LocationTable, Op};
 
-/// The indices of an input that are in range.
+/// The valid indices of an input.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bound {
-    /// How many there are, counted from 0.
+    /// Their number. They start at 0.
     pub count: i64,
-    /// What they index, as a user says it.
+    /// The indexed things, in the words of a message.
     pub what: &'static str,
-    /// Where it was written.
+    /// Source location of the use.
     pub location: Location,
 }
 
-/// For each input that is an index, by name, the narrowest range of its uses. A range that depends on dimension
-/// variables is left out.
+/// For each input that is an index, by name, the narrowest range of its uses. A range that
+/// depends on dimension variables is omitted.
 pub fn bounds(function: &Function) -> BTreeMap<String, Bound> {
     let mut following =
         Following { locations: &function.locations, found: BTreeMap::new(), seen: HashSet::new() };
@@ -34,12 +34,12 @@ pub fn bounds(function: &Function) -> BTreeMap<String, Bound> {
     following.found.into_iter().map(name).collect()
 }
 
-/// Where the elements of a value come from.
+/// The origin of a value's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
-    /// They are elements of this input of the function.
+    /// Elements of this input of the function.
     Input(usize),
-    /// They are the numbers below this one.
+    /// The numbers below this one, in order.
     Iota(i64),
     Other,
 }
@@ -47,7 +47,7 @@ enum Source {
 struct Following<'a> {
     locations: &'a LocationTable,
     found: BTreeMap<usize, Bound>,
-    /// Regions with the sources of their inputs: one function may be called often.
+    /// Regions visited, with the sources of their inputs: a function may be called often.
     seen: HashSet<(usize, Vec<Source>)>,
 }
 
@@ -67,14 +67,14 @@ impl Following<'_> {
             self.uses(body, equation, &operands);
             self.regions(equation, &operands);
             for (result, source) in equation.results.iter().zip(moved(&equation.op, &operands)) {
-                // A float may be scaled, and what is compared as a bool is no index.
+                // A float may be scaled, and a bool is not an index.
                 let is_integer = body.ty(*result).dtype.is_integer();
                 sources[*result] = if is_integer { source } else { Source::Other };
             }
         }
     }
 
-    /// Notes the ranges that an equation sets.
+    /// Records the ranges that an equation sets.
     fn uses(&mut self, body: &Body, equation: &Equation, operands: &[Source]) {
         if let Some(lookup) = lookup_of(body, equation)
             && let Source::Input(input) = operands[lookup.operand]
@@ -112,7 +112,7 @@ impl Following<'_> {
     }
 }
 
-/// What an input of a region holds.
+/// The source of a region's input.
 fn entering(op: &Op, operands: &[Source], region: usize, input: usize) -> Source {
     let found = match op.callee() {
         Some(_) => Some(RegionInput::Operand(input)),
@@ -120,7 +120,7 @@ fn entering(op: &Op, operands: &[Source], region: usize, input: usize) -> Source
     };
     match (found, op.control()) {
         (Some(RegionInput::Operand(operand)), _) => operands.get(operand).copied().unwrap_or(Source::Other),
-        // A part of a slice has its elements; a carry is what the steps before have made.
+        // A row of a slice has the slice's elements; a carry is computed by earlier steps.
         (Some(RegionInput::AtStep(operand)), Some(Control::Scan(scan))) if input >= scan.carries => {
             operands[operand]
         }
@@ -147,7 +147,7 @@ fn moved(op: &Op, operands: &[Source]) -> Vec<Source> {
         | Op::CheckpointName(_)
         | Op::Probe(_)
         | Op::OptimizationBarrier(_) => operands.to_vec(),
-        // Some of the elements: of an iota, others than those below its extent.
+        // A subset of the elements. For an iota these are not the numbers below its extent.
         Op::Slice(_) => operands
             .iter()
             .map(|source| if matches!(source, Source::Iota(_)) { Source::Other } else { *source })

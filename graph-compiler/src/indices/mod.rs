@@ -1,18 +1,21 @@
-//! Indices from data: which inputs are indices ([`bounds`]), and checks of them as outputs ([`watch`]).
+//! Indices from data: which inputs are indices ([`bounds`]), and checks of them as outputs
+//! ([`watch`]).
 //!
-//! An index out of range is defined ([`Lookup`]), so a plain run does not see it. A *checked run* does: each lookup
-//! gets a **report**, an i64 tensor of type `[2, components]`. Row 0 is the position of the first index vector that
-//! is out of range, in row-major order, or `i64::MAX` if there is none; row 1 is the index. Reports become further
-//! outputs, so a checked function is compiled, planned and run like any other, on every device, and its other
-//! results keep their bits.
+//! An index out of range is defined ([`Lookup`]), so a plain run does not detect it. A *checked
+//! run* does: each lookup gets a **report**, an i64 tensor of type `[2, components]`. Row 0 is
+//! the position of the first index vector that is out of range, in row-major order, or `i64::MAX`
+//! if there is none; row 1 is the index. Reports become further outputs. So a checked function is
+//! compiled, planned and run like any other, on every device, and its other results keep their
+//! bits.
 //!
 //! A report leaves control flow with the results of the construct:
-//! - a branch gives the reports of all its ways; those of the ways not taken are empty;
-//! - a loop carries its reports, and the first step that finds something wins;
-//! - the condition of a `while` is computed once more in the step and once more behind the loop, since a condition has
-//!   one result.
+//! - a branch returns the reports of all its regions; reports of regions that are not taken are
+//!   empty;
+//! - a loop carries its reports; the first step with an index out of range wins;
+//! - the condition of a `while` has one result. So its lookups are repeated once in the step and
+//!   once after the loop.
 //!
-//! Functions that are called, and rules of the user's, are inlined where they look something up.
+//! Called functions and user-defined rules are inlined if they contain lookups.
 
 mod bounds;
 
@@ -27,7 +30,7 @@ use wengert_core::{
     DType, Diagnostic, Dim, Literal, Location, LocationTable, Op, Result, Tensor, TensorType,
 };
 
-/// The position in a report that says that every index is in range.
+/// The position that stands for "every index is in range".
 const NONE: i64 = i64::MAX;
 
 /// A lookup whose report is an output of a checked function.
@@ -35,20 +38,20 @@ const NONE: i64 = i64::MAX;
 pub struct Watched {
     /// The op.
     op: &'static str,
-    /// Where it was written.
+    /// Its source location.
     location: Location,
-    /// How many indices are in range, for each component of an index vector.
+    /// The number of valid indices, for each component of an index vector.
     counts: Vec<i64>,
-    /// Extents of the positions: of the indices, without the axis of the index vector.
+    /// The shape of the indices without the axis of the index vector.
     shape: Vec<usize>,
 }
 
 impl Watched {
-    /// What is wrong with the indices of a run, given the report; nothing if all are in range.
+    /// The error that a report shows for a run; `None` if all indices are in range.
     ///
     /// # Panics
     ///
-    /// If the report is none of this lookup.
+    /// If the report is not one of this lookup.
     pub fn fault(&self, report: &Literal) -> Option<Diagnostic> {
         let cells = report.as_slice::<i64>().expect("a report is of i64");
         let (positions, indices) = cells.split_at(self.counts.len());
@@ -76,7 +79,8 @@ fn coordinates(shape: &[usize], mut flat: i64) -> Vec<i64> {
         .iter()
         .rev()
         .map(|extent| {
-            // An extent is an allocation's, so it fits; where one is 0 there is no position.
+            // The extent fits in i64, since it is that of an allocation. With an extent of 0
+            // there is no position.
             let extent = *extent as i64;
             let i = flat % extent;
             flat /= extent;
@@ -87,7 +91,8 @@ fn coordinates(shape: &[usize], mut flat: i64) -> Vec<i64> {
     index
 }
 
-/// A bound function with a further output for each lookup, behind all others, and what the outputs report on.
+/// Adds one output per lookup to a bound function, after all others. Returns the lookups that
+/// these outputs report on.
 pub fn watch(mut function: Function) -> Result<(Function, Vec<Watched>)> {
     let hides = |e: &Equation| e.op.control().is_none() && e.regions.iter().any(|r| looks_up(r));
     while let Some(inlined) = calls::inline_regions(&function, hides)? {
@@ -114,7 +119,8 @@ pub fn watch(mut function: Function) -> Result<(Function, Vec<Watched>)> {
 
 /// The lookup of an equation, if its op makes one.
 fn lookup_of(body: &Body, equation: &Equation) -> Option<Lookup> {
-    // The types of operands are copied for the op to look at; most equations are told by their operands' number.
+    // Copying the operands' types is avoided for most equations: a lookup has at least two
+    // operands.
     if equation.operands.len() < 2 {
         return None;
     }
@@ -125,7 +131,7 @@ fn looks_up(body: &Body) -> bool {
     body.equations.iter().any(|e| lookup_of(body, e).is_some() || e.regions.iter().any(|r| looks_up(r)))
 }
 
-/// Makes bodies anew, with reports.
+/// Rebuilds bodies with reports.
 struct Watching<'a> {
     locations: &'a LocationTable,
     /// In the order of the reports.
@@ -139,7 +145,7 @@ struct Made {
 }
 
 impl Watching<'_> {
-    /// A body in a scope. `finish` puts outputs and reports in their order.
+    /// Rebuilds a body in a scope. `finish` orders outputs and reports.
     fn body(
         &mut self,
         body: &Body,
@@ -154,7 +160,7 @@ impl Watching<'_> {
         close(scope, &outputs)
     }
 
-    /// The reports behind the outputs.
+    /// The outputs, then the reports.
     fn outputs(&self, made: Made) -> Vec<Tensor> {
         made.outputs.into_iter().chain(made.reports).collect()
     }
@@ -227,7 +233,8 @@ impl Watching<'_> {
     }
 
     fn branch(&mut self, equation: &Equation, operands: &[Tensor], scope: &Scope) -> Result<Made> {
-        // The reports of all ways are known after the last one only; so each way is closed when all are made.
+        // The number of reports is known only after the last region, so regions are closed when
+        // all are made.
         let first = self.watched.len();
         let mut ways = Vec::new();
         for region in &equation.regions {
@@ -284,13 +291,13 @@ impl Watching<'_> {
         let carries = operands.len() - op.captures;
         let first = self.watched.len();
         let step = self.carrying(step, carries, scope, |watching, within, inputs| {
-            // What the condition looks up before the step.
+            // Lookups of the condition, before the step.
             let before = watching.equations(condition, within, inputs)?.reports;
             let made = watching.equations(step, within, inputs)?;
             Ok(Made { outputs: made.outputs, reports: [before, made.reports].concat() })
         })?;
         let total = self.watched.len() - first;
-        // The condition takes the reports and does not look at them.
+        // The condition takes the reports as inputs without reading them.
         let mut condition_body = condition.to_body();
         for n in (0..total).rev() {
             let ty = report_type(self.watched[first + n].counts.len());
@@ -304,7 +311,7 @@ impl Watching<'_> {
             self.emit(equation, equation.op.clone(), &with_reports, regions, |results| results.len())?;
         made.reports = made.outputs.drain(carries..carries + total).collect();
         if looks_up(condition) {
-            // And what it looks up when it fails.
+            // Lookups of the condition's last evaluation, after the loop.
             let last: Vec<Tensor> =
                 made.outputs[..carries].iter().chain(&operands[carries..]).cloned().collect();
             let reports = std::mem::take(&mut made.reports);
@@ -314,7 +321,8 @@ impl Watching<'_> {
         Ok(made)
     }
 
-    /// The step of a loop, with the reports that `make` gives as further carries behind the first `carries`.
+    /// The step of a loop, with the reports of `make` as further carries after the first
+    /// `carries`.
     fn carrying(
         &mut self,
         region: &Body,
@@ -326,7 +334,8 @@ impl Watching<'_> {
         let first = self.watched.len();
         let taken = inputs(region, &region.inputs, &within);
         let made = within.enter(|| make(self, &within, &taken))?;
-        // Inputs are numbered in the order in which they are made; those for reports belong behind the carries.
+        // Inputs are numbered in the order of their creation; the reports' inputs are moved to
+        // behind the carries.
         let reports: Vec<Tensor> = (first..self.watched.len())
             .map(|n| within.input_at(report_type(self.watched[n].counts.len()), Location::Unknown))
             .collect();
@@ -341,7 +350,7 @@ impl Watching<'_> {
         Ok(body.renumber())
     }
 
-    /// The construct with reports, which begin at the number that `from` says.
+    /// The construct with reports, whose numbers begin at `from`.
     fn emit(
         &self,
         equation: &Equation,
@@ -381,7 +390,7 @@ fn empty(components: usize) -> Tensor {
 /// The report on indices of a type without dimension variables.
 fn report(indices: &Tensor, lookup: &Lookup, counts: &Literal) -> Tensor {
     let wide = match indices.dtype() {
-        // What is beyond i64 is as far out of range.
+        // Clamping keeps an index beyond i64 out of range.
         DType::U64 => indices.min(i64::MAX).convert(DType::I64),
         _ => indices.convert(DType::I64),
     };
@@ -401,7 +410,7 @@ fn report(indices: &Tensor, lookup: &Lookup, counts: &Literal) -> Tensor {
     Tensor::concatenate(&[&row(&first), &row(&index)], 0)
 }
 
-/// The report of an earlier step, or this one's where that is empty.
+/// The report of an earlier step if it is not empty, else this step's.
 fn earlier(before: &Tensor, now: &Tensor) -> Tensor {
     let found = before.slice_axis(0, 0, 1).lt(NONE);
     let shape = before.shape().to_vec();

@@ -1,14 +1,15 @@
 //! Constructs of control flow as kernels: an op, and the kernels of its regions.
 //!
-//! A region is compiled like a function, with roles that say what its inputs and outputs are to the construct, so that whatever plans a function's
-//! memory plans a region's:
+//! A region is compiled like a function. Its inputs and outputs have roles in the construct, so
+//! the memory planner for functions also plans regions:
 //!
-//! - what is handed from step to step is a **state**: an input, and the output of the same name that replaces it;
-//! - what every step sees, and what a branch takes, is a **param**: it is only read;
-//! - what each step sees a part of is an **input**, and what each step makes a part of is an **output**; so are the results of a branch, and of a condition.
+//! - A carry is a **state**: an input, and the output of the same name that replaces it.
+//! - A capture of a loop and an operand of a branch is a **param**: it is only read.
+//! - A slice is an **input**, and a stack is an **output**; so are the results of a branch, and
+//!   of a condition.
 //!
-//! The kernel reads the operands of the op. A loop of which it is not known that it writes all parts of its stacks reads behind them what each stack
-//! holds before: zeros.
+//! The kernel reads the operands of the op. A loop that may not write all rows of its stacks also
+//! reads, after the operands, the initial contents of each stack: zeros.
 
 use super::{Kernel, Kernels};
 use wengert_core::graph::{Input, InputRole, Output, OutputRole};
@@ -18,39 +19,41 @@ use wengert_core::{Diagnostic, LocationId, Op, Result, TensorType};
 /// A construct of control flow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Control {
-    /// What decides which region runs, and how often.
+    /// The op that decides which region runs, and how often.
     pub op: Op,
     /// The regions of the op.
     pub regions: Vec<Kernels>,
 }
 
-/// What the reads and writes of a construct are.
+/// The interpretation of a construct's reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// The first read chooses the region, which reads the others and makes what is written.
+    /// The first read selects the region, which takes the other reads and computes the writes.
     Branch,
     /// The last region is a step.
     Loop(LoopForm),
 }
 
-/// Reads of a loop: the count, carries, wholes of slices, captures, and what stacks hold before. Writes: carries, stacks.
+/// Reads of a loop: the count, carries, whole slices, captures, and initial stacks. Writes:
+/// carries, stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoopForm {
-    /// It goes on as long as the first region, which reads carries and captures, gives true.
+    /// Whether it runs as long as the first region, which takes carries and captures, returns
+    /// true.
     pub conditional: bool,
     /// The first read is the number of steps.
     pub counted: bool,
-    /// Steps are taken from the last to the first.
+    /// Whether steps run from the last to the first.
     pub reverse: bool,
-    /// The number of steps, or the greatest.
+    /// The number of steps, or its maximum.
     pub limit: u64,
-    /// How many values go from step to step.
+    /// Number of carries.
     pub carries: usize,
-    /// Of how many values each step sees a part.
+    /// Number of slices: values of which each step reads a row.
     pub slices: usize,
-    /// How many values every step sees.
+    /// Number of captures: values that every step reads.
     pub captures: usize,
-    /// Of how many values each step makes a part.
+    /// Number of stacks: values of which each step writes a row.
     pub stacks: usize,
 }
 
@@ -70,12 +73,12 @@ impl LoopForm {
         self.first_slice() + self.slices
     }
 
-    /// Position of what the first stack holds before, among the reads.
+    /// Position of the first initial stack among the reads.
     pub fn first_initial(&self) -> usize {
         self.first_capture() + self.captures
     }
 
-    /// Whether it reads what its stacks hold before: some parts may not be written.
+    /// Whether it reads initial stacks, since some rows may not be written.
     pub fn has_initials(&self) -> bool {
         self.conditional || self.counted
     }
@@ -90,7 +93,7 @@ impl LoopForm {
 ///
 /// # Panics
 ///
-/// If it is no construct of control flow, or still has dimension variables.
+/// If it is not a construct of control flow, or still has dimension variables.
 pub fn form(op: &Op, operands: usize, results: usize) -> Form {
     match op.control().expect("only control flow has a form") {
         Construct::Branch => Form::Branch,
@@ -154,9 +157,9 @@ pub fn signature(form: Form, region: usize, inputs: usize, outputs: usize) -> (V
 }
 
 impl Control {
-    /// What the reads and writes of its kernel are.
+    /// The form of its kernel's reads and writes.
     pub fn form(&self, kernel: &Kernel) -> Form {
-        // A while has no slices; what stacks hold before is no operand.
+        // A while has no slices, and its initial stacks are not operands.
         let results = kernel.writes.len();
         match form(&self.op, kernel.reads.len(), results) {
             Form::Loop(l) if l.conditional => {

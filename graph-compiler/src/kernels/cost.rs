@@ -1,5 +1,5 @@
-//! What kernels cost: arithmetic, and the memory traffic that cannot be avoided. Numbers for reports and estimates; nothing that a
-//! program computes depends on them.
+//! Cost of a kernel: its arithmetic and its compulsory memory traffic. The numbers serve reports
+//! and estimates; no computed value depends on them.
 
 use super::control::{Control, Form};
 use super::{Kernel, Kernels, Work};
@@ -9,7 +9,8 @@ use wengert_core::nest::{Instr, Nest, ScalarOp};
 /// The cost of one run of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Scalar operations; a fused multiply-add counts as two, moving and converting as none.
+    /// Scalar operations. A fused multiply-add counts as two; moves and conversions count as
+    /// none.
     pub operations: u64,
     /// Bytes of the buffers read, each once.
     pub read: u64,
@@ -18,26 +19,27 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Operations for each byte of traffic: what a roofline is drawn over.
+    /// Operations per byte of traffic: the x axis of a roofline.
     pub fn intensity(&self) -> f64 {
         self.operations as f64 / (self.read + self.written).max(1) as f64
     }
 }
 
-/// What a machine does in a second, in round numbers: for predictions of what takes how long, beside which a measurement is worth more
-/// (`graphrun run --profile`).
+/// Throughput of a machine per second, in round numbers, for predictions. Measurements are more
+/// precise (`graphrun run --profile`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rates {
-    /// Bytes that come from and go to memory.
+    /// Bytes of memory traffic per second.
     pub bytes: f64,
-    /// Operations of calls.
+    /// Operations of calls per second.
     pub calls: f64,
-    /// Operations of nests.
+    /// Operations of nests per second.
     pub nests: f64,
 }
 
 impl Rates {
-    /// Those of two cores with vectors of 512 bits, or of an H100, for products of f32 and loops over f32.
+    /// Rates of two cores with 512-bit vectors, or of an H100, for products of f32 and loops over
+    /// f32.
     pub fn of(target: &Target) -> Self {
         match *target == Target::cpu() {
             true => Rates { bytes: 20e9, calls: 180e9, nests: 20e9 },
@@ -57,7 +59,8 @@ impl std::iter::Sum for Cost {
 }
 
 impl Kernels {
-    /// Seconds that a kernel of this function takes at such rates: those of its bytes, or of its operations if these are more.
+    /// Predicted seconds of a kernel of this function: those of its bytes or of its operations,
+    /// whichever are more.
     pub fn seconds(&self, kernel: &Kernel, rates: &Rates) -> f64 {
         let cost = self.cost(kernel);
         let (calls, nests) = match &kernel.work {
@@ -85,7 +88,7 @@ impl Kernels {
     }
 }
 
-/// A loop costs its step as often as it may be taken, a branch the dearest of its ways.
+/// A loop costs its step times the maximum number of steps, a branch its most expensive region.
 fn of_control(control: &Control, kernel: &Kernel) -> u64 {
     let sum = |region: &Kernels| region.kernels.iter().map(|k| region.cost(k)).sum::<Cost>().operations;
     let regions = control.regions.iter().map(sum);
@@ -134,7 +137,7 @@ mod tests {
         let kernels = compiled.expect("it compiles").kernels;
         let costs: Vec<Cost> = kernels.kernels.iter().map(|k| kernels.cost(k)).collect();
         assert_eq!(costs[0], Cost { operations: 2 * 6 * 5 * 10, read: 4 * (60 + 50), written: 4 * 30 });
-        // A product and an addition for each element.
+        // A multiplication and an addition per element.
         assert_eq!(costs[1], Cost { operations: 2 * 30, read: 4 * 30, written: 4 * 6 });
         let rates = Rates { bytes: 1e3, calls: 100.0, nests: 1e3 };
         let seconds: Vec<f64> = kernels.kernels.iter().map(|k| kernels.seconds(k, &rates)).collect();

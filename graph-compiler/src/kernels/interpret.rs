@@ -1,7 +1,7 @@
-//! What kernels compute, bit for bit: nests by the nest interpreter, calls by whoever executes them, control flow by running the kernels of its
-//! regions.
+//! Interprets kernels, bit for bit: nests by the nest interpreter, calls by the given executor,
+//! control flow by running the kernels of its regions.
 //!
-//! The oracle of fusion: fused and unfused kernels of one function give the same bits.
+//! This is the oracle for fusion: fused and unfused kernels of one function give the same bits.
 
 use super::control::{Control, Form, LoopForm};
 use super::{BufferId, Kernel, Kernels, Work};
@@ -10,8 +10,9 @@ use wengert_core::id::IdVec;
 use wengert_core::nest::{self, Nest};
 use wengert_core::{DType, Diagnostic, Id, Literal, Result};
 
-/// Runs kernels on the function's inputs, in order; gives its outputs, in order. `call` executes calls: it is given the operands with
-/// the shapes of their buffers, and returns the results in the shapes that [`Call::results`] says.
+/// Runs kernels on the function's inputs, in order. Returns its outputs, in order. `call`
+/// executes calls: it takes the operands with the shapes of their buffers, and returns the
+/// results in the shapes of [`Call::results`].
 pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
     if inputs.len() != kernels.inputs.len() {
         return Err(Diagnostic::new(format!(

@@ -1,10 +1,13 @@
-//! A product and the nest that follows it.
+//! A product joined with the nest that consumes it.
 //!
-//! A product is made tile by tile. A nest that needs of it, for each of its rows, one element at the row's own place
-//! ([`nest::follows`]) runs on each tile while it is in the cache, so it does not read the product from memory, and where nobody else needs the product
-//! the nest's result may take its bytes. The two are one kernel: they run at one time, so whatever either of them reads is not overwritten by the other.
+//! A product is computed tile by tile. If each row of a nest needs only one element of it, at the
+//! row's own position ([`nest::follows`]), the nest runs on each tile while the tile is in the
+//! cache. So it does not read the product from memory, and its result may reuse the product's
+//! bytes if there is no other reader. The two are one kernel, because they run at the same time:
+//! neither may overwrite operands of the other.
 //!
-//! In a plan they are two steps, one behind the other, which is what they mean; that their parts take turns is the executor's affair.
+//! In a plan they are two consecutive steps, which define the result. Interleaving their parts is
+//! up to the executor.
 
 use super::{BufferId, Kernel};
 use wengert_core::call::Call;
@@ -14,8 +17,8 @@ use wengert_core::{Diagnostic, Result};
 
 /// A call with one result, and a nest that follows it.
 ///
-/// Its kernel reads the call's operands, then what else the nest reads, in the order of its In parameters; it writes the call's result, then those of
-/// the nest.
+/// Its kernel reads the call's operands, then the nest's other operands, in the order of its In
+/// parameters. It writes the call's result, then those of the nest.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Joined {
     /// The call.
@@ -26,7 +29,7 @@ pub struct Joined {
     pub operand: usize,
 }
 
-/// The buffers of a joined kernel by what they are to its parts.
+/// The buffers of a joined kernel by their roles.
 pub(crate) struct Parts<'k> {
     /// The call's operands.
     pub operands: &'k [BufferId],
@@ -46,14 +49,15 @@ impl Joined {
         Parts { operands, result, reads: self.reads(rest, &result[0]), writes }
     }
 
-    /// What is given for the nest's In parameters: `rest`, with the call's result at its place.
+    /// The arguments of the nest's In parameters: `rest`, with the call's result inserted at its
+    /// position.
     pub(crate) fn reads<T: Clone>(&self, rest: &[T], result: &T) -> Vec<T> {
         let mut reads = rest.to_vec();
         reads.insert(self.operand, result.clone());
         reads
     }
 
-    /// Checks what [`split`](Self::split) relies on, and that the nest follows.
+    /// Checks the preconditions of [`split`](Self::split), and that the nest follows the call.
     pub(super) fn verify(&self, kernel: &Kernel) -> Result<()> {
         let operands = self.call.operands().len();
         let counts = self.call.results().len() == 1

@@ -1,4 +1,5 @@
-//! Kernels as text, for people: every nest in the language of nests, then which kernel reads and writes which buffer.
+//! Kernels as readable text: every nest in the language of nests, then the buffers that each
+//! kernel reads and writes.
 
 use super::{BufferId, Kernels, Work};
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ impl fmt::Display for Kernels {
 }
 
 impl Kernels {
-    /// Every nest, those of regions included, each once.
+    /// Every nest, including those of regions, each once.
     fn nests<'a>(&'a self, printed: &mut BTreeSet<&'a str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for kernel in &self.kernels {
             match &kernel.work {
@@ -34,7 +35,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// What is read and written; regions under the constructs that run them.
+    /// Reads and writes; regions below their constructs.
     fn lines(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let indent = "  ".repeat(depth);
         writeln!(f, "// {indent}kernels of @{}", self.function)?;

@@ -1,14 +1,17 @@
-//! Index expressions as simple as fusion needs them: two ways to the same element must look the same.
+//! Simplification of index expressions for fusion, which must recognise that two expressions
+//! denote the same element.
 
 use wengert_core::nest::bounds::Ranges;
 use wengert_core::nest::{Affine, Guard, Nest, Term};
 
-/// An expression of the same value wherever the guards hold: divisions that ranges decide are gone, and a quotient and a remainder
-/// of one division are put together again (`8·floor_div(e, 8) + mod(e, 8)` is `e`: a reshape that was undone).
+/// An expression with the same value wherever the guards hold. Divisions that ranges decide are
+/// removed, and quotient and remainder of one division are recombined:
+/// `8·floor_div(e, 8) + mod(e, 8)` is `e`, from a reshape that was undone.
 pub(crate) fn simplify(nest: &Nest, guards: &[Guard], expression: &Affine) -> Affine {
     let ranges = Ranges::new(nest, guards);
     let mut simple = ranges.simplify(expression);
-    // Each step takes one remainder out of the expression and puts simpler terms in: the number of divisions falls.
+    // This terminates: each iteration removes one remainder and inserts simpler terms, so the
+    // number of divisions falls.
     while let Some(joined) = recombine_within(&simple) {
         simple = ranges.simplify(&joined);
     }

@@ -1,4 +1,4 @@
-//! Kernels over buffers from clusters, calls and control flow over values.
+//! Kernels over buffers, from clusters, calls and control flow over values.
 
 use super::destinations::Destinations;
 use super::name::{Names, stem};
@@ -12,21 +12,22 @@ use wengert_core::graph::{Function, ValueId};
 use wengert_core::nest::{Affine, NestBuilder};
 use wengert_core::{LocationTable, Result, Scalar, Target};
 
-/// A body that is fused, and what it is to those around it.
+/// A fused body, with its context.
 pub(super) struct Body<'f> {
     pub function: &'f Function,
     pub view: &'f View<'f>,
     pub fused: &'f Fused,
-    /// Of the outermost function.
+    /// The table of the outermost function.
     pub locations: &'f LocationTable,
     pub target: &'f Target,
-    /// Its nests store what they have wherever it is wanted: it is a step of a loop.
+    /// Whether it is a step of a loop, whose nests store values to all destinations.
     pub everywhere: bool,
 }
 
 /// Lowers every cluster and gives every realised value a buffer.
 ///
-/// `controls` are the constructs of control flow by their equations; `names` those of all nests of the outermost function.
+/// `controls` are the constructs of control flow by their equations; `names` are the names of all
+/// nests of the outermost function.
 pub(super) fn assemble(
     body: &Body<'_>,
     controls: BTreeMap<usize, Control>,
@@ -80,11 +81,11 @@ struct Assembly<'f> {
     view: &'f View<'f>,
     kernels: Kernels,
     buffers: BTreeMap<ValueId, BufferId>,
-    /// What outputs are called; of several, as the first is.
+    /// The names of outputs; a value that is several outputs has the first one's.
     outputs: BTreeMap<ValueId, &'f str>,
     controls: BTreeMap<usize, Control>,
     destinations: Destinations,
-    /// Buffers of outputs, by position, that are not those of their values.
+    /// Buffers of outputs, by position, that differ from those of their values.
     places: BTreeMap<usize, BufferId>,
     names: &'f mut Names,
 }
@@ -107,7 +108,7 @@ impl Assembly<'_> {
         self.buffer(value, &name)
     }
 
-    /// A buffer of its own for an output that is a value.
+    /// A separate buffer for an output.
     fn place(&mut self, position: usize, value: ValueId) -> BufferId {
         let (name, ty) = (self.function.outputs[position].name.clone(), self.view.body.ty(value).clone());
         let id = self.kernels.buffers.push(Buffer { name, ty });
@@ -173,7 +174,7 @@ impl Assembly<'_> {
         Ok(Kernel { work: Work::Control(Box::new(control)), reads, writes, locations })
     }
 
-    /// A kernel that makes zeros of a value's type.
+    /// A kernel that computes zeros of a value's type.
     fn zeros(&mut self, like: ValueId, locations: Vec<wengert_core::LocationId>) -> Result<BufferId> {
         let ty = self.view.body.ty(like).clone();
         let mut builder = NestBuilder::new("zeros");

@@ -1,8 +1,10 @@
-//! Neighbouring axes that are only ever used as one become one.
+//! Merges adjacent axes that are only used together.
 //!
-//! Two neighbours `i: m`, `j: n` of a loop nest are one axis of `m·n` if every index expression has them as a multiple of
-//! `n·i + j`. Where an access has them in neighbouring dimensions, `%x[i, j]`, the dimensions become one as well: buffers are dense, so
-//! that only their description changes. An elementwise nest over `[64, 10]` so becomes one loop over 640.
+//! Two adjacent axes `i: m`, `j: n` of a loop nest are one axis of `m·n` if every index
+//! expression has them as a multiple of `n·i + j`. Where an access has them in adjacent
+//! dimensions, `%x[i, j]`, the dimensions are merged as well: buffers are dense, so only their
+//! description changes. For example, an elementwise nest over `[64, 10]` becomes one loop over
+//! 640.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::nest::{Access, Affine, AxisId, BufferId, Instr, Nest, Term};
@@ -11,7 +13,7 @@ use wengert_core::nest::{Access, Affine, AxisId, BufferId, Instr, Nest, Term};
 pub(super) fn collapse(nest: &Nest) -> Nest {
     let mut nest = nest.clone();
     for list in std::iter::once(None).chain((0..nest.phases.len()).map(Some)) {
-        // A prefix starts anew with each iteration of the axes around its own.
+        // A prefix restarts with each iteration of the axes around its own.
         if list.is_some_and(|p| nest.phases[p].body.iter().any(|i| matches!(i, Instr::Prefix(_)))) {
             continue;
         }
@@ -42,10 +44,10 @@ fn axes_mut(nest: &mut Nest, list: Option<usize>) -> &mut Vec<AxisId> {
     }
 }
 
-/// Two axes as one.
+/// Two axes to be merged.
 #[derive(Clone, Copy)]
 struct Pair {
-    /// It stands for both afterwards.
+    /// The axis that stands for both afterwards.
     outer: AxisId,
     inner: AxisId,
     /// Extent of the inner one.
@@ -53,7 +55,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The expression in terms of the joint axis, if that is possible.
+    /// The expression in terms of the merged axis, if possible.
     fn apply(self, expression: &Affine) -> Option<Affine> {
         let coefficient = |axis: AxisId| {
             let found = expression.terms.iter().find(|(t, _)| *t == Term::Axis(axis));
@@ -78,7 +80,7 @@ impl Pair {
     }
 }
 
-/// Dimensions that become one with the next, descending, for buffers that have such.
+/// For each affected buffer the dimensions that are merged with the next one, descending.
 type Merges = BTreeMap<BufferId, Vec<usize>>;
 
 fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
@@ -114,7 +116,7 @@ fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
     Some(nest)
 }
 
-/// The dimensions that have to become one so that the pair's axes may.
+/// The dimensions that have to be merged so that the pair's axes can be.
 fn merges(nest: &Nest, pair: Pair) -> Option<Merges> {
     let mut merges: BTreeMap<BufferId, BTreeSet<usize>> = BTreeMap::new();
     for instr in nest.phases.iter().flat_map(|p| &p.body) {
@@ -124,7 +126,8 @@ fn merges(nest: &Nest, pair: Pair) -> Option<Merges> {
         if apart.is_empty() {
             continue;
         }
-        // Neighbours are together what they are not alone; a single one cannot be mended.
+        // The index of a single dimension may not be expressible where that of two adjacent
+        // dimensions is.
         let together: Vec<usize> = apart.iter().copied().filter(|d| apart.contains(&(d + 1))).collect();
         let mended = |d: &usize| together.contains(d) || (*d > 0 && together.contains(&(d - 1)));
         if !apart.iter().all(mended) {
@@ -135,7 +138,7 @@ fn merges(nest: &Nest, pair: Pair) -> Option<Merges> {
     Some(merges.into_iter().map(|(buffer, dims)| (buffer, dims.into_iter().rev().collect())).collect())
 }
 
-/// The access with dimensions merged; a clamped one cannot have that.
+/// The access with dimensions merged; impossible for a clamped one.
 fn merge(access: &mut Access, shape: &[usize], dims: &[usize]) -> Option<()> {
     if access.clamp {
         return None;

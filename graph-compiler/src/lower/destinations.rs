@@ -1,9 +1,12 @@
-//! What the step of a loop makes for several places.
+//! Values of a loop step with several destinations.
 //!
-//! What a step hands on lies where the next one finds it. If the loop stacks it as well, or stacks what the step was handed (which a derivative wants to know),
-//! the same elements are needed in a second place: a copy in each step, which takes longer to be begun than to be made. But some nest of the step has them in a
-//! register anyway: that of the kernel that computes them, or of one that goes through them element by element. It stores them there too. And if only calls read
-//! what the step was handed, the nest that replaces it carries it to the other place, before it does so.
+//! A carry is stored where the next step reads it. If the loop also stacks it, or stacks the
+//! step's incoming carry (which a derivative reads), the same elements are needed in a second
+//! place. A separate copy in each step would be dominated by its launch cost. But a nest of the
+//! step has the elements in registers anyway: the nest of the kernel that computes them, or one
+//! that reads them element by element. So that nest stores them to the second place as well. If
+//! only calls read the incoming carry, the nest that overwrites it first copies each element to
+//! the second place.
 
 use super::Lowered;
 use crate::fuse::Fused;
@@ -13,17 +16,18 @@ use wengert_core::graph::{Function, OutputRole, ValueId};
 use wengert_core::id::Id;
 use wengert_core::nest::{Access, Buffer, BufferId, BufferRole, Instr, Nest, Phase, verify};
 
-/// Where the values of a step are wanted besides.
+/// The further destinations of a step's values.
 #[derive(Default)]
 pub(super) struct Destinations {
-    /// For values in memory the outputs, by position, that no kernel stores yet, in the order of the outputs.
+    /// For values in memory the positions of outputs that no kernel stores yet, in the order of
+    /// the outputs.
     open: BTreeMap<ValueId, Vec<usize>>,
-    /// What is handed in, by what is handed on in its place.
+    /// The incoming carry, by the outgoing value that replaces it.
     replaced: BTreeMap<ValueId, ValueId>,
 }
 
 impl Destinations {
-    /// Those of a step.
+    /// The destinations of a step.
     pub fn of_step(function: &Function, view: &View<'_>, fused: &Fused) -> Destinations {
         let mut all: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for (position, value) in function.body.outputs.iter().enumerate() {
@@ -36,7 +40,7 @@ impl Destinations {
         let inputs: BTreeSet<ValueId> = function.body.inputs.iter().copied().collect();
         for (value, positions) in &mut all {
             if inputs.contains(value) {
-                // What is handed on as it was handed in stays where it is.
+                // A carry that does not change stays in place.
                 positions.retain(|position| !is_state(position));
             } else {
                 let first = positions.iter().position(is_state).unwrap_or(0);
@@ -55,15 +59,15 @@ impl Destinations {
         Destinations { open: all, replaced }
     }
 
-    /// Gives a kernel's nest a parameter for each further place of what it has. The outputs that are these, with the value each is, in the order of the
-    /// parameters.
+    /// Adds a parameter to a kernel's nest for each further destination of its values. Returns
+    /// the positions of these outputs, each with its value, in the order of the parameters.
     pub fn serve(&mut self, lowered: &mut Lowered) -> Vec<(usize, ValueId)> {
         let mut served = Vec::new();
         if self.open.is_empty() {
             return served;
         }
         let Lowered { nest, reads, writes } = lowered;
-        // The parameters are those that are read, and then those that are written.
+        // The parameters are those that are read, then those that are written.
         for (n, value) in reads.iter().chain(&*writes).enumerate() {
             self.store(nest, BufferId::new(n), *value, &mut served);
         }
@@ -84,7 +88,7 @@ impl Destinations {
         served
     }
 
-    /// Lets a nest store what it has in a parameter wherever that is still wanted.
+    /// Makes a nest store a parameter's elements to all open destinations of its value.
     fn store(
         &mut self,
         nest: &mut Nest,
@@ -103,8 +107,9 @@ impl Destinations {
     }
 }
 
-/// The nest with a last parameter that it reads, of which it loads each element before it stores that of a result; nothing if it does not store the result
-/// whole, by one instruction.
+/// The nest with a further In parameter as the last one. Each of its elements is loaded before
+/// the result's element is stored. `None` if the nest does not store the whole result by one
+/// instruction.
 fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
     let is_store = |instr: &&Instr| matches!(instr, Instr::Store { access, .. } if access.buffer == result);
     let mut stores = nest.phases.iter().enumerate().flat_map(|(n, phase)| {
@@ -131,14 +136,15 @@ fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
     Some(more)
 }
 
-/// A name that no parameter has yet.
+/// An unused parameter name.
 fn free_name(nest: &Nest, stem: &str) -> String {
     let is_free = |name: &String| nest.buffers.iter().all(|(_, buffer)| buffer.name != *name);
     let mut names = (2..).map(|n| format!("{stem}_{n}"));
     names.find(is_free).expect("a nest has fewer parameters than there are numbers")
 }
 
-/// The nest with a last parameter that it stores all elements of another one to; nothing if it does not go through these one by one.
+/// The nest with a further Out parameter as the last one, to which it stores all elements of
+/// another parameter. `None` if it does not access these one by one.
 fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
     let Buffer { dtype, shape, role, .. } = nest.buffers[of].clone();
     let name = free_name(nest, "y");
@@ -170,7 +176,8 @@ fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
     (stores && verify(&more).is_ok()).then_some(more)
 }
 
-/// Whether a phase comes by each element of a buffer once with an access: it stores all of another one of that shape there.
+/// Whether an access visits each element of a buffer once: the phase stores all of another buffer
+/// of that shape at the same index.
 fn is_whole(nest: &Nest, phase: &Phase, load: &Access) -> bool {
     let shape = &nest.buffers[load.buffer].shape;
     let is_beside = |instr: &Instr| {
@@ -181,7 +188,8 @@ fn is_whole(nest: &Nest, phase: &Phase, load: &Access) -> bool {
             && buffer.role == BufferRole::Out
             && buffer.shape == *shape
     };
-    // A result is stored once an element, whether by one instruction or by several: it is one where no other one is.
+    // Each element of a result is stored once, by one instruction or by several. It is one
+    // instruction if there is no other.
     let stores = |buffer: BufferId| {
         let all = nest.phases.iter().flat_map(|phase| &phase.body);
         all.filter(|i| matches!(i, Instr::Store { access, .. } if access.buffer == buffer)).count()

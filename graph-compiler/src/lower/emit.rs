@@ -1,8 +1,9 @@
 //! Emission of a value's element: the pull model.
 //!
-//! An element rule asks for elements of its operands. What it gets is a register that the nest already holds, a load from
-//! memory, or the operand's own rule, asked in turn. Elements are asked for under the guards of the rules that ask: what is
-//! computed on the spot where a guard fails is never used, but must not touch memory either, so its loads carry the guards.
+//! An element rule requests elements of its operands. It receives a register that the nest
+//! already holds, a load from memory, or the result of the operand's own rule, applied in turn.
+//! Requests carry the guards of the requesting rules. A value computed where a guard fails is
+//! never used, but its loads must not access memory out of bounds, so they carry the guards.
 
 use super::affine::simplify;
 use crate::view::{View, Work, flatten};
@@ -14,30 +15,31 @@ use wengert_core::nest::{Affine, AxisId, BufferId, Guard, NestBuilder, Reg, Scal
 use wengert_core::op::{Compute, ElementContext};
 use wengert_core::{DType, Scalar};
 
-/// A value that the nest itself has computed.
+/// A value that the nest itself computed.
 #[derive(Clone)]
 pub(crate) enum Held {
     /// In a register that is visible now; its dtype may be that of a reduction's tuple.
     Register(Reg),
-    /// In row storage, at the point that the phase is at.
+    /// In row storage, at the current point of the phase.
     Row(BufferId),
-    /// Not any more: compute it again.
+    /// No longer available: recompute it.
     Again,
 }
 
-/// For each value the one whose elements it is in memory (itself, or what it is a reshape of), if it is in memory at all.
+/// For each value in memory, the value that has its elements there: itself, or the operand of
+/// which it is a reshape.
 pub(crate) type Memory = IdVec<ValueId, Option<ValueId>>;
 
-/// A read of memory.
+/// A load from memory.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Read {
-    /// What is read: under this value's shape.
+    /// The value, which gives the shape of the index.
     pub value: ValueId,
-    /// Where; without registers unless clamped.
+    /// The index; without registers unless clamped.
     pub index: Vec<Affine>,
-    /// At an index from data.
+    /// Whether the index comes from data.
     pub clamped: bool,
-    /// Under guards.
+    /// Whether the load has guards.
     pub guarded: bool,
 }
 
@@ -54,12 +56,13 @@ pub(crate) struct Emitter<'v, 'a> {
     pub view: &'v View<'a>,
     pub memory: &'v Memory,
     pub builder: NestBuilder,
-    /// Parameters for reads; those of clamped reads apart. A value without one gets one of its own shape.
+    /// Parameters for reads, separately for clamped ones. A value without an entry gets a
+    /// parameter of its own shape.
     pub parameters: FxHashMap<(ValueId, bool), Parameter>,
     pub held: FxHashMap<ValueId, Held>,
     /// Every read of memory so far.
     pub reads: Vec<Read>,
-    /// Equations whose rules were asked, each time they were.
+    /// Equations whose rules were applied, once per application.
     pub asked: Vec<usize>,
     /// Counters of the inner axes of the phase.
     point: Vec<Affine>,
@@ -91,7 +94,7 @@ impl<'v, 'a> Emitter<'v, 'a> {
         inner
     }
 
-    /// The simplest form of an index expression under the guards that hold now.
+    /// The simplest form of an index expression under the current guards.
     pub fn simplify(&self, expression: &Affine) -> Affine {
         simplify(self.builder.draft(), &self.guards, expression)
     }
@@ -120,12 +123,13 @@ impl<'v, 'a> Emitter<'v, 'a> {
         reg
     }
 
-    /// True if a value is read from memory: what the nest itself computes is not, nor what is a reshape of that.
+    /// Whether a value is read from memory. Values that the nest itself computes, and their
+    /// reshapes, are not.
     fn in_memory(&self, value: ValueId) -> bool {
         self.memory[value].is_some_and(|base| !self.held.contains_key(&base))
     }
 
-    /// Asks the rule of an elementwise equation.
+    /// Applies the rule of an elementwise equation.
     pub fn rule(&mut self, equation: usize, index: &[Affine]) -> Reg {
         let view = self.view;
         self.asked.push(equation);
@@ -139,7 +143,7 @@ impl<'v, 'a> Emitter<'v, 'a> {
         rule(&mut context, index)
     }
 
-    /// Asks the rule of a reduction for its tuple.
+    /// Applies the rule of a reduction, which gives its tuple.
     pub fn tuple(&mut self, equation: usize, index: &[Affine]) -> Vec<Reg> {
         let view = self.view;
         let Work::Compute(Compute::Reduce { values, .. }) = &view.work[equation] else {
@@ -159,7 +163,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
         parameter
     }
 
-    /// Loads under the guards that hold now; where they fail, `fill` or anything.
+    /// Loads under the current guards. Where they fail, the result is `fill`, or unspecified
+    /// without it.
     fn load(&mut self, value: ValueId, index: &[Affine], fill: Option<Reg>) -> Reg {
         let parameter = self.parameter(value, false);
         let index: Vec<Affine> = index.iter().map(|i| self.simplify(i)).collect();
@@ -178,9 +183,10 @@ impl<'v, 'a> Emitter<'v, 'a> {
         self.builder.load_guarded(parameter.buffer, &at, &guards, fill)
     }
 
-    /// The guards that hold now, and for an index that several of them bound only together, one of its own. It follows from the
-    /// others, so it changes nothing; but intervals, which look at guards one by one, see no more than it says. An example: quotient
-    /// and remainder of a position that reshapes put together again.
+    /// The current guards, and a further guard for an index that only several of them bound
+    /// together. The further guard follows from the others, so it changes no result; but interval
+    /// analysis looks at guards one by one, and cannot derive it. Example: quotient and remainder
+    /// of a position that reshapes recombine.
     fn evident(&self, buffer: BufferId, at: &[Affine]) -> Vec<Guard> {
         let draft = self.builder.draft();
         let mut guards = self.guards.clone();
@@ -231,12 +237,13 @@ impl<'v, 'a> Emitter<'v, 'a> {
         let index: Vec<Affine> = index.iter().map(|i| self.simplify(i)).collect();
         let guarded = !self.guards.is_empty();
         self.reads.push(Read { value, index: index.clone(), clamped: true, guarded });
-        // In bounds whatever the guards: an index that a failing guard has spoilt is clamped too.
+        // Clamping keeps the access in bounds under any guards: an index that is wrong where a
+        // guard fails is clamped too.
         self.builder.load_clamped(parameter.buffer, &index)
     }
 }
 
-/// What the rule of one equation sees.
+/// The emitter as the rule of one equation sees it.
 struct Context<'e, 'v, 'a> {
     emitter: &'e mut Emitter<'v, 'a>,
     operands: &'v [ValueId],

@@ -1,14 +1,15 @@
-//! What is the same for a whole row is computed once a row.
+//! Hoists row-invariant instructions out of the inner axes.
 //!
-//! Loads from `in` parameters and instructions that depend on the row alone move from a phase with inner axes into a phase without,
-//! just before it. Nothing is computed otherwise than before, and nothing in a loop that may not run at all.
+//! Loads from `in` parameters and instructions that depend on the row alone move from a phase
+//! with inner axes to a phase without, just before it. No instruction changes, and none leaves a
+//! loop that may not run at all.
 
 use rustc_hash::FxHashMap;
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Reg, Term};
 use wengert_core::{DType, Scalar};
 
-/// The same nest with the row's instructions in the row's phases.
+/// The same nest with row-invariant instructions in phases without inner axes.
 pub(super) fn hoist(nest: &Nest) -> Nest {
     let mut hoisting = Hoisting {
         old: nest,
@@ -42,18 +43,18 @@ pub(super) fn hoist(nest: &Nest) -> Nest {
 struct Hoisting<'n> {
     old: &'n Nest,
     registers: IdVec<Reg, DType>,
-    /// Registers of the row.
+    /// Whether each register is row-invariant.
     row: IdVec<Reg, bool>,
     /// Constants of the current phase with inner axes.
     constants: FxHashMap<Reg, Scalar>,
-    /// Registers whose value another one has.
+    /// Registers replaced by another register of the same value.
     renamed: FxHashMap<Reg, Reg>,
-    /// Pure instructions of the row, with register 0 as result, and where their results are.
+    /// Pure row-invariant instructions, with register 0 as result, and their result registers.
     known: FxHashMap<(Instr, DType), Reg>,
 }
 
 impl Hoisting<'_> {
-    /// Rows keep their instructions; equal ones become one.
+    /// The instructions of a row phase, with equal ones merged.
     fn row_body(&mut self, phase: &Phase) -> Vec<Instr> {
         let mut body = Vec::with_capacity(phase.body.len());
         for instr in &phase.body {
@@ -76,7 +77,7 @@ impl Hoisting<'_> {
     fn inner_body(&mut self, phase: &Phase) -> (Vec<Instr>, Vec<Instr>) {
         self.constants.clear();
         let (mut moved, mut body) = (Vec::new(), Vec::new());
-        // A loop that never runs must not make the row do what it may not do.
+        // Instructions of a loop that never runs must not run in the row.
         let runs = phase.axes.iter().all(|a| self.old.axes[*a].extent > 0);
         for instr in &phase.body {
             let mut instr = self.rename(instr);
@@ -115,7 +116,7 @@ impl Hoisting<'_> {
         reductions
     }
 
-    /// The identity of an instruction without effects whose result cannot change within a nest.
+    /// The key of a pure instruction whose result is constant within a nest.
     fn key(&self, instr: &Instr) -> Option<(Instr, DType)> {
         let mut key = instr.clone();
         let result = match &mut key {
@@ -132,7 +133,7 @@ impl Hoisting<'_> {
         Some((key, dtype))
     }
 
-    /// True if it reads nothing of the inner axes, and something besides constants.
+    /// Whether it does not depend on the inner axes, and reads more than constants.
     fn is_of_row(&self, instr: &Instr, inner: &[AxisId]) -> bool {
         let mut of_row = true;
         let mut constant = matches!(instr, Instr::Scalar { .. });
@@ -152,7 +153,8 @@ impl Hoisting<'_> {
         of_row && !constant
     }
 
-    /// Constants of the inner body that an instruction needs in the row: registers as operands, numbers in indices.
+    /// Moves along the constants that an instruction needs: registers as operands, numbers in
+    /// indices.
     fn bring_constants(&mut self, instr: &mut Instr, moved: &mut Vec<Instr>) {
         let number = |reg: Reg| match self.constants.get(&reg).filter(|_| !self.row[reg]) {
             Some(value) => value.to_i64().map_or(Affine::reg(reg), Affine::constant),
@@ -196,7 +198,7 @@ impl Hoisting<'_> {
         self.renamed.get(&reg).copied().unwrap_or(reg)
     }
 
-    /// An instruction with its operands' current names.
+    /// An instruction with renamed operands.
     fn rename(&self, instr: &Instr) -> Instr {
         let mut instr = instr.clone();
         if self.renamed.is_empty() {
@@ -229,7 +231,7 @@ mod tests {
     use super::hoist;
     use wengert_core::nest::{parse_nests, verify};
 
-    /// A load that moves to the row takes the constants in its guards along, as numbers.
+    /// A hoisted load takes the constants in its guards along, as numbers.
     #[test]
     fn constants_in_indices_move_with_a_load() {
         let text = "nest @f(in %x: f32[4,2], out %y: f32[4,3]) {

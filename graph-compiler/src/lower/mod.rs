@@ -1,13 +1,16 @@
 //! Lowering: a cluster of equations as one nest.
 //!
-//! The parallel axes of the nest are the cluster's row axes. Members are computed stage by stage: what belongs to the row in a
-//! phase without inner axes, then what runs along the row, and the reductions over it, in one phase with the inner axes. An
-//! element that a later stage needs is kept in row storage or computed again.
+//! The parallel axes of the nest are the cluster's row axes. Members are computed stage by stage.
+//! Each stage has a phase without inner axes for values with one element per row, then a phase
+//! with the inner axes for values along the row and the reductions over it. An element that a
+//! later stage needs is kept in row storage or recomputed.
 //!
-//! A concatenation of [`parts`] of one shape may be computed at the points of a part; what the step of a loop makes for several [`destinations`] goes to all.
+//! A concatenation of [`parts`] of one shape may be computed at the points of a part. Values that
+//! a loop step produces for several [`destinations`] are stored to all of them.
 //!
-//! After emission the nest is tidied, without a change of what it computes: [`pieces`] cuts axes where the parts of concatenations meet, [`hoist`] moves what is the same for a whole row out of
-//! the inner loops, [`collapse`] makes one axis of neighbouring ones where every access permits, so that executors see
+//! After emission the nest is simplified, with the same results: [`pieces`] splits axes where the
+//! parts of concatenations meet, [`hoist`] moves row-invariant instructions out of the inner
+//! loops, [`collapse`] merges adjacent axes where every access permits, so that executors see
 //! long vectors.
 
 mod affine;
@@ -37,18 +40,19 @@ use wengert_core::{Result, Target};
 /// Equations that become one nest.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Cluster {
-    /// The whole space in row-major order of memory: extent, and whether the axis runs within a row.
+    /// The whole space in row-major order of memory: extent, and whether the axis runs within a
+    /// row.
     pub axes: Vec<Axis>,
-    /// What it computes, in the order of the program.
+    /// The computed equations, in program order.
     pub members: Vec<Member>,
-    /// Reads of values that others compute: under which shape, and whether clamped. In order, each once.
+    /// Values read from other kernels, and whether the read is clamped. In order, each once.
     pub reads: Vec<(ValueId, bool)>,
     /// Every equation whose rule it uses, ascending.
     pub equations: Vec<usize>,
 }
 
 impl Cluster {
-    /// The extents of the axes that the elements of a member's result go along: all, or those of the rows.
+    /// The extents of the axes of a member's result: all axes, or the row axes.
     fn space_of(&self, view: &View<'_>, value: ValueId) -> Vec<usize> {
         let all: Vec<usize> = self.axes.iter().map(|a| a.extent).collect();
         match all.iter().product::<usize>() == view.count(value) {
@@ -58,9 +62,10 @@ impl Cluster {
     }
 }
 
-/// The shape under which a value of `extents` is stored from loops over `space`: its own if its axes are made of the loops', else theirs.
-/// Buffers are dense, so only the description changes; and an index made of axes alone writes each element once, which a
-/// verifier sees, as it may not of quotients and remainders.
+/// The shape under which a value of `extents` is stored from loops over `space`: its own if its
+/// axes are products of the loop axes, else `space`. Buffers are dense, so only the description
+/// changes. An index made of axes alone writes each element once, which the verifier can prove;
+/// for quotients and remainders it may not.
 fn stored_shape(extents: &[usize], space: &[usize]) -> Vec<usize> {
     let behind = |shape: &[usize]| -> BTreeSet<usize> {
         let product = |n: &mut usize, e: &usize| {
@@ -80,23 +85,25 @@ pub(crate) struct Axis {
     pub inner: bool,
 }
 
-/// An equation of a cluster whose results are values in their own right.
+/// A root of a cluster: an equation whose results are realised.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Member {
     pub equation: usize,
-    /// Its results have an element for each point of the space, not only for each row. (Of a reduction: its operands.)
+    /// Whether its results have an element for each point of the space, instead of one per row.
+    /// (For a reduction: its operands.)
     pub along_row: bool,
-    /// In which stage it is computed.
+    /// The stage in which it is computed.
     pub stage: usize,
     /// For each result whether it goes to memory.
     pub stored: Vec<bool>,
-    /// It is kept in row storage for later stages.
+    /// Whether it is kept in row storage for later stages.
     pub kept: bool,
-    /// All these parts of its result are computed at each point; nobody in the cluster reads them.
+    /// The parts of its result, which are all computed at each point. Other members do not read
+    /// them.
     pub parts: Option<Parts>,
 }
 
-/// A nest and what its parameters are.
+/// A nest with the values of its parameters.
 pub(crate) struct Lowered {
     pub nest: Nest,
     /// Values read, for the In parameters in order.
@@ -105,10 +112,12 @@ pub(crate) struct Lowered {
     pub writes: Vec<ValueId>,
 }
 
-/// Names of axes, as people write them.
+/// Conventional names of axes.
 const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
-/// Makes a nest of a cluster. An error is a fault of the compiler: the cluster is not what fusion promises.
+/// Lowers a cluster to a nest.
+///
+/// Errors: the cluster violates an invariant of fusion, which is a compiler bug.
 pub(crate) fn lower(
     view: &View<'_>,
     memory: &Memory,
@@ -118,7 +127,7 @@ pub(crate) fn lower(
 ) -> Result<Lowered> {
     let mut lowering = Lowering::new(view, memory, cluster, target, name);
     let last = cluster.members.iter().map(|m| m.stage).max().unwrap_or(0);
-    // What the last stage reduces is stored in a stage of its own.
+    // Results of the last stage's reductions are stored in a stage of their own.
     for stage in 0..=last + 1 {
         lowering.row_stage(stage);
         lowering.inner_stage(stage);
@@ -142,7 +151,7 @@ struct Lowering<'v, 'a> {
     reads: Vec<ValueId>,
     writes: Vec<ValueId>,
     outputs: BTreeMap<ValueId, BufferId>,
-    /// Results of reductions that go to memory when the phase has ended.
+    /// Results of reductions, stored to memory after the phase.
     pending: Vec<(ValueId, Reg)>,
 }
 
@@ -180,13 +189,13 @@ impl<'v, 'a> Lowering<'v, 'a> {
         Lowering { view, cluster, target, emitter, rows, reads, writes, outputs, pending: Vec::new() }
     }
 
-    /// The index of the row in a value of these extents that has one element for each row.
+    /// The row's index in a value of these extents with one element per row.
     fn row_index(&self, extents: &[usize]) -> Vec<Affine> {
         let (rows, index): (Vec<usize>, Vec<Affine>) = self.rows.iter().cloned().unzip();
         reindex(&rows, &index, extents)
     }
 
-    /// The index of the point in a value of these extents that has one element for each point.
+    /// The point's index in a value of these extents with one element per point.
     fn full_index(&self, inner: &[AxisId], extents: &[usize]) -> Vec<Affine> {
         let (mut rows, mut inner) = (self.rows.iter(), inner.iter());
         let axes: Vec<usize> = self.cluster.axes.iter().map(|a| a.extent).collect();
@@ -206,7 +215,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
         self.cluster.members.iter().filter(|m| m.stage == stage && m.along_row == inner).collect()
     }
 
-    /// What is computed once a row before a stage, and the stores of what the stage before has reduced.
+    /// Computes the per-row members of a stage, and stores the reductions of the stage before.
     fn row_stage(&mut self, stage: usize) {
         let members = self.members(stage, false);
         if members.is_empty() && self.pending.is_empty() {
@@ -254,7 +263,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
         self.emitter.builder.store(self.outputs[&value], &index, reg);
     }
 
-    /// What is computed along the row.
+    /// Computes the members along the row.
     fn inner_stage(&mut self, stage: usize) {
         let members = self.members(stage, true);
         if members.is_empty() {
@@ -322,13 +331,13 @@ impl<'v, 'a> Lowering<'v, 'a> {
                 }
             }
         }
-        // Registers of the body end with the phase.
+        // Registers of the body are not valid after the phase.
         for (value, storage) in along {
             self.emitter.held.insert(value, storage.map_or(Held::Again, Held::Row));
         }
     }
 
-    /// Notes and stores the element of a member at a point of the row.
+    /// Records and stores the element of a member at a point of the row.
     fn point(
         &mut self,
         member: &Member,
@@ -351,8 +360,9 @@ impl<'v, 'a> Lowering<'v, 'a> {
     }
 }
 
-/// Declares a parameter for each value that is read, and says which value each is. A value that is read under several shapes is
-/// one flat parameter; what is read at indices from data needs a parameter of its own shape.
+/// Declares a parameter for each value that is read. Returns the value of each parameter. A value
+/// read under several shapes is one flat parameter. A value read at indices from data has a
+/// parameter of its own shape.
 fn declare_reads(emitter: &mut Emitter<'_, '_>, cluster: &Cluster) -> Vec<ValueId> {
     let view = emitter.view;
     let base = |value: ValueId| emitter.memory[value].expect("what a cluster reads is in memory");
@@ -378,7 +388,7 @@ fn declare_reads(emitter: &mut Emitter<'_, '_>, cluster: &Cluster) -> Vec<ValueI
     reads
 }
 
-/// Drops In parameters that nothing loads from.
+/// Removes In parameters without loads.
 fn without_unused(mut nest: Nest, reads: Vec<ValueId>) -> (Nest, Vec<ValueId>) {
     let mut loaded = BTreeSet::new();
     for instr in nest.phases.iter().flat_map(|p| &p.body) {

@@ -1,7 +1,8 @@
-//! Names of kernels: what they do, in a word or three, and a number.
+//! Names of kernels: a description in at most three words, and a number.
 //!
-//! A kernel that holds equations of a composite, which compiling has expanded, is called after it; others are called after their
-//! ops. Kernels that compute the same have one name, so that a plan stores their nest once.
+//! A kernel with equations of an expanded composite is named after the composite; others are
+//! named after their ops. Kernels that compute the same have one name, so that a plan stores
+//! their nest once.
 
 use crate::calls::EXPAND;
 use crate::view::View;
@@ -10,13 +11,13 @@ use wengert_core::nest::Nest;
 use wengert_core::op::Cost;
 use wengert_core::{Location, LocationId, LocationTable};
 
-/// Words of a name.
+/// Maximum number of words of a name.
 const WORDS: usize = 3;
 
-/// The names given so far.
+/// The names assigned so far.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Nests without their name; looked up, never gone through.
+    /// Nests without their names; used for look-up, never iterated over.
     known: FxHashMap<Nest, String>,
 }
 
@@ -31,7 +32,7 @@ impl Names {
     }
 }
 
-/// What a kernel of these equations, ascending, is called after.
+/// The words of the name of a kernel of these equations, ascending.
 pub(super) fn stem(locations: &LocationTable, view: &View<'_>, equations: &[usize]) -> String {
     let mut words: Vec<&str> = Vec::new();
     for equation in equations.iter().map(|e| &view.body.equations[*e]) {
@@ -52,7 +53,7 @@ pub(super) fn stem(locations: &LocationTable, view: &View<'_>, equations: &[usiz
     if words.is_empty() {
         words.extend(equations.last().map(|e| view.body.equations[*e].op.name()));
     }
-    // The last says most about the result.
+    // The last word describes the result best.
     if words.len() > WORDS {
         words.drain(WORDS - 1..words.len() - 1);
     }

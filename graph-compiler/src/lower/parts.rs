@@ -1,8 +1,9 @@
-//! Concatenations that are computed at the points of a part.
+//! Concatenations computed at the points of a part.
 //!
-//! Where every part has one shape, a point of it can compute and store its element of each. So a concatenation is elementwise in its parts, and a kernel
-//! that computes something they are made of can compute them as well. (A concatenation that is a kernel by itself is cut likewise, when it is a
-//! [nest](super::pieces).)
+//! If all parts have one shape, each point of it can compute and store its element of every part.
+//! So a concatenation is elementwise in its parts, and a kernel that computes operands of the
+//! parts can compute the concatenation as well. (A concatenation that is a kernel of its own is
+//! cut in the same way after lowering, by [`pieces`](super::pieces).)
 
 use super::pieces::{LEAST, MOST};
 use crate::view::View;
@@ -13,15 +14,15 @@ use wengert_core::nest::Affine;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Parts {
     pub count: usize,
-    /// Along which axis they lie behind each other.
+    /// The axis of concatenation.
     axis: usize,
-    /// The extent of each along it.
+    /// The extent of each part along it.
     length: usize,
 }
 
 impl Parts {
-    /// The parts of an equation's result; nothing if it is no concatenation of a few parts of one shape, or if they are so short along the last axis that
-    /// vectors would have no room.
+    /// The parts of an equation's result. `None` if it is not a concatenation of a few parts of
+    /// one shape, or if they are too short along the last axis to vectorize.
     pub fn of(view: &View<'_>, equation: usize) -> Option<Parts> {
         let equation = &view.body.equations[equation];
         let Op::Concatenate(op) = &equation.op else { return None };
@@ -33,7 +34,7 @@ impl Parts {
         (alike && fits && !extents.contains(&0)).then_some(Parts { count, axis: op.axis, length })
     }
 
-    /// The index in the whole of the element at an index in a part.
+    /// The index in the whole, from an index in a part.
     pub fn shifted(&self, index: &[Affine], part: usize) -> Vec<Affine> {
         let mut index = index.to_vec();
         index[self.axis] = index[self.axis].clone().offset((part * self.length) as i64);

@@ -1,17 +1,21 @@
-//! Nests that are cut where the parts of a concatenation meet, and into the elements of windows.
+//! Splits nests where the parts of a concatenation meet, and at the elements of windows.
 //!
-//! The element of a concatenation is that of the part its index lies in: guarded loads, and a choice among what is computed of them. Along the whole
-//! axis every part is computed for every element, and all but one thrown away. The four gates of an LSTM, the queries, keys and values of attention: their
-//! cotangents are concatenations of parts of one length. Such an axis is cut to that length, and the body is done once for each part, where it is known
-//! which guards hold; so each part is computed once, without guards.
+//! The element of a concatenation is that of the part in which its index lies: guarded loads, and
+//! a selection among the values computed from them. Along the whole axis every part is computed
+//! for every element, and all but one are discarded. The cotangents of an LSTM's four gates, and
+//! of the queries, keys and values of attention, are concatenations of parts of one length. Such
+//! an axis is cut to that length, and the body is repeated for each part, with its guards
+//! decided. So each part is computed once, without guards.
 //!
-//! Likewise the cotangent of a maximum over windows that do not overlap: element k belongs to window ⌊k/2⌋. Along the axis as it is, neighbouring windows are
-//! looked up element by element; so it is cut into the first elements of all windows and the second ones.
+//! The cotangent of a maximum over non-overlapping windows is similar: element k belongs to
+//! window ⌊k/2⌋. Along the uncut axis, windows are looked up element by element. So the axis is
+//! cut into the first elements of all windows and the second ones.
 //!
-//! A concatenation whose parts fusion finds beside what they are made of is lowered in [parts](super::parts) from the beginning; here it is one that
-//! has a kernel for itself, or lies within another equation's.
+//! A concatenation that fusion merges with the equations that compute its parts is lowered in
+//! [parts](super::parts) from the beginning. This module handles one that has a kernel of its
+//! own, or lies within another equation's.
 //!
-//! Rows are independent, so that several of them may be done as one.
+//! Rows are independent, so several of them may be computed as one.
 
 use rustc_hash::FxHashMap;
 use wengert_core::id::IdVec;
@@ -21,18 +25,19 @@ use wengert_core::nest::{
 };
 use wengert_core::{DType, Scalar};
 
-/// Parts of an axis.
+/// Maximum number of parts of an axis.
 pub(super) const MOST: usize = 8;
-/// Elements of a window.
+/// Maximum number of elements of a window.
 const WINDOW: i64 = 4;
-/// Axes that are cut.
+/// Maximum number of axes that are cut.
 const AXES: usize = 3;
-/// Elements of a part of the last axis, along which executors have their vectors.
+/// Minimum length of a part of the last axis, along which executors vectorize.
 pub(super) const LEAST: usize = 16;
-/// Instructions afterwards.
+/// Maximum number of instructions after the cut.
 const LARGEST: usize = 512;
 
-/// How an axis is cut: into `count` parts, of which the elements of part p are those at `step · element + shift · p`.
+/// A cut of an axis into `count` parts. The elements of part p are those at
+/// `step · element + shift · p`.
 #[derive(Clone, Copy)]
 struct Cut {
     axis: AxisId,
@@ -41,7 +46,7 @@ struct Cut {
     shift: i64,
 }
 
-/// The nest with axes cut that want it.
+/// The nest with axes cut where that pays.
 pub(super) fn pieces(mut nest: Nest) -> Nest {
     for _ in 0..AXES {
         let [phase] = nest.phases.as_slice() else { return nest };
@@ -55,7 +60,7 @@ pub(super) fn pieces(mut nest: Nest) -> Nest {
         let Some(cut) = cuts.next().filter(|_| plain) else { return nest };
         drop(cuts);
         let made = cut_at(&nest, phase, cut);
-        // That rows stay apart is shown by the verifier, or the nest stays as it is.
+        // The verifier must show that rows stay disjoint; otherwise the nest stays as it is.
         if made.phases[0].body.len() > LARGEST || verify(&made).is_err() {
             return nest;
         }
@@ -64,7 +69,8 @@ pub(super) fn pieces(mut nest: Nest) -> Nest {
     nest
 }
 
-/// The parts of an axis that guards cut; nothing if none does, or not only into a few parts of one length.
+/// The parts into which guards cut an axis. `None` if there are none, too many, or they differ in
+/// length.
 fn parts(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
     let extent = nest.axes[axis].extent;
     let mut length = extent;
@@ -86,8 +92,8 @@ fn parts(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
     fits.then_some(Cut { axis, count, step: 1, shift: length as i64 })
 }
 
-/// The elements of windows along an axis, if everything that divides it does so by their extent; not of the last axis, along which neighbours stay
-/// neighbours.
+/// The elements of windows along an axis, if every division of it is by the window's extent. Not
+/// for the last axis, along which adjacent elements stay adjacent.
 fn turns(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
     let (mut window, mut other) = (None, nest.parallel.last() == Some(&axis));
     let mut look = |expression: &Affine| {
@@ -131,7 +137,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The nest along the elements of a part, with the body for each part.
+/// The nest along the elements of a part, with the body repeated for each part.
 fn cut_at(nest: &Nest, phase: &Phase, cut: Cut) -> Nest {
     let mut short = nest.clone();
     short.axes[cut.axis].extent /= cut.count;
@@ -151,17 +157,17 @@ fn cut_at(nest: &Nest, phase: &Phase, cut: Cut) -> Nest {
 }
 
 struct Cutting<'n> {
-    /// The nest along the shorter axis.
+    /// The nest with the shortened axis.
     short: &'n Nest,
     cut: Cut,
     registers: IdVec<Reg, DType>,
     body: Vec<Instr>,
-    /// Predicates that are known.
+    /// Predicates with known values.
     truths: FxHashMap<Reg, bool>,
 }
 
 impl Cutting<'_> {
-    /// The body for a part.
+    /// Emits the body for a part.
     fn part(&mut self, nest: &Nest, phase: &Phase, part: i64) {
         let mut names: IdVec<Reg, Option<Reg>> = nest.registers.ids().map(|_| None).collect();
         for instr in &phase.body {
@@ -172,7 +178,7 @@ impl Cutting<'_> {
                 continue;
             }
             if guards(&instr).iter().any(|guard| self.holds(guard) == Some(false)) {
-                // A store that never takes place; of loads and tests it is known what they give.
+                // A store that never happens. Loads and tests have known results here.
                 continue;
             }
             let instr = self.with_fresh_results(instr, nest, &mut names);
@@ -185,7 +191,7 @@ impl Cutting<'_> {
         }
     }
 
-    /// Whether a guard always holds or never; nothing if that depends.
+    /// Whether a guard always holds or never; `None` if it depends on the index.
     fn holds(&self, guard: &Guard) -> Option<bool> {
         let values = Ranges::new(self.short, &[]).of(&guard.index);
         let (low, high) = (i128::from(guard.low), i128::from(guard.high));
@@ -196,7 +202,7 @@ impl Cutting<'_> {
         }
     }
 
-    /// An instruction of the part, its operands named anew.
+    /// An instruction of the part, with renamed operands.
     fn shifted(&self, instr: &Instr, part: i64, name: &dyn Fn(Reg) -> Reg) -> Instr {
         let Cut { step, shift, .. } = self.cut;
         let axis = |axis: AxisId| match axis == self.cut.axis {
@@ -229,7 +235,8 @@ impl Cutting<'_> {
         instr
     }
 
-    /// The instruction without the guards that always hold, and the register that has its result anyway.
+    /// The instruction without the guards that always hold, and the register that already has its
+    /// result, if any.
     fn decided(&self, mut instr: Instr) -> (Instr, Option<Reg>) {
         let never = guards(&instr).iter().any(|guard| self.holds(guard) == Some(false));
         let known = match &mut instr {

@@ -1,7 +1,8 @@
-//! Kernels of a function, those of its regions included.
+//! Kernels of a function, including those of its regions.
 //!
-//! A region of control flow is a function of its own: it is viewed, fused and lowered by itself, once, however often it runs. Around it, the
-//! construct is one kernel, which reads and writes memory like a call.
+//! A region of control flow is viewed, fused and lowered like a separate function, once, however
+//! often it runs. The construct around it is one kernel, which reads and writes memory like a
+//! call.
 
 use super::assemble::{Body, assemble};
 use super::name::Names;
@@ -15,12 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, Input, Output, ValueId};
 use wengert_core::{LocationTable, Result, Target};
 
-/// The kernels of a function without dimension variables and composites; each equation by itself unless `fuse`.
+/// The kernels of a function without dimension variables and composites. Without `fuse`, each
+/// equation is a kernel.
 pub(crate) fn kernels(function: &Function, target: &Target, fuse: bool) -> Result<Kernels> {
     of(function, false, &function.locations, target, fuse, &mut Names::default())
 }
 
-/// Equations of a region have locations of the table of the function around it. It may be a step of a loop.
+/// The kernels of a function or a region. Equations of a region use the outermost function's
+/// location table. `is_step` is true for a step of a loop.
 fn of(
     function: &Function,
     is_step: bool,
@@ -68,7 +71,8 @@ fn of(
     Ok(kernels)
 }
 
-/// What has a name outside keeps it in the region: a capture as it is, a carry or a slice with what it is in front.
+/// Values with a name outside keep it in the region: a capture unchanged, a carry or a slice with
+/// its role as prefix.
 fn rename(inputs: &mut [Input], outputs: &mut [Output], outside: &[Option<&str>]) {
     let mut taken: BTreeSet<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let mut called: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -82,11 +86,11 @@ fn rename(inputs: &mut [Input], outputs: &mut [Output], outside: &[Option<&str>]
             Some(what) if !outside.starts_with(what) => format!("{what}{outside}"),
             _ => (*outside).to_owned(),
         };
-        // What is handed in twice, in one role, has the name once.
+        // If an operand is passed twice in one role, only the first input gets its name.
         if taken.contains(&new) {
             continue;
         }
-        // What replaces a carry is called like it.
+        // The output that replaces a carry has the carry's name.
         let replacing = called.remove(&old).unwrap_or_default();
         replacing.iter().for_each(|n| outputs[*n].name.clone_from(&new));
         called.entry(new.clone()).or_default().extend(replacing);

@@ -1,8 +1,10 @@
-//! A sum of which one term is scattered is scattered into the other term.
+//! Scatters a scattered term of a sum into the other term.
 //!
-//! The gradient of a table that is looked up is `scatter_add` onto zeros. Where the table is used otherwise too, as GPT-2's, whose logits are products with the table of
-//! tokens, the two gradients are added. Then the zeros, and a tensor as large as the table, are only on the way: the updates may as well be added
-//! to the other term, where it lies. That is another order of addition, so it is a pass that says so, and no rewrite rule.
+//! The gradient of a look-up table is `scatter_add` onto zeros. The table may have other uses:
+//! GPT-2 also computes the logits by products with its token table. Then the two gradients are
+//! added, and the zeros and a temporary tensor as large as the table are redundant: the updates
+//! can be added to the other term in place. That is another order of addition, so it is a pass
+//! that declares this, not a rewrite rule.
 
 use std::collections::BTreeMap;
 use wengert_core::call::ScatterKind;
@@ -22,7 +24,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
     let mut uses: IdVec<ValueId, u32> = body.values.ids().map(|_| 0).collect();
     let operands = body.equations.iter().flat_map(|e| &e.operands);
     operands.chain(&body.outputs).for_each(|v| uses[*v] += 1);
-    // Values that are 0 everywhere, and what is scattered onto such.
+    // Values that are 0 everywhere, and scatters onto such values.
     let mut zeros: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     let mut scattered: BTreeMap<ValueId, Equation> = BTreeMap::new();
     for equation in &mut body.equations {
@@ -55,7 +57,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
     }
 }
 
-/// 0.0, or −0.0, which is nothing to any sum but that of other negative zeros.
+/// 0.0, or −0.0. Adding it changes no sum, except a sum of negative zeros.
 fn is_zero(scalar: Scalar) -> bool {
     scalar.to_f64() == 0.0
 }

@@ -1,4 +1,4 @@
-//! Neutral elements, signs, and exact changes of one instruction into a cheaper one.
+//! Neutral elements, signs, and exact replacements of an instruction by a cheaper one.
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::{Equation, ValueId};
@@ -21,7 +21,7 @@ fn unary(equation: &Equation) -> Option<(Unary, ValueId)> {
     }
 }
 
-/// The operand of a value that is made by this unary op.
+/// The operand of this unary op, if it defines the value.
 fn operand_of(cx: &Rewriter<'_>, op: Unary, value: ValueId) -> Option<ValueId> {
     match cx.definition(value)? {
         (Op::Unary(found), [x]) if *found == op => Some(*x),
@@ -29,7 +29,8 @@ fn operand_of(cx: &Rewriter<'_>, op: Unary, value: ValueId) -> Option<ValueId> {
     }
 }
 
-/// The operand beside one that is equal everywhere to what `wanted` accepts; commutative ops look at both sides.
+/// The operand beside one that is a repeated scalar which `wanted` accepts. For commutative ops
+/// either operand may be it.
 fn beside(
     cx: &Rewriter<'_>,
     equation: &Equation,
@@ -46,7 +47,7 @@ fn beside(
     }
 }
 
-/// What leaves every x as it is, as the second operand.
+/// Whether `s` as the second operand leaves every x unchanged.
 fn is_neutral(op: Binary, s: Scalar) -> bool {
     let dtype = s.dtype();
     let all_bits = Scalar::from_bits(dtype, u64::MAX);
@@ -64,13 +65,13 @@ fn is_neutral(op: Binary, s: Scalar) -> bool {
     }
 }
 
-/// Exact powers of two whose reciprocal is one too, as a normal number.
+/// The reciprocal of a power of two, if both are normal numbers.
 fn exact_reciprocal(s: Scalar) -> Option<Scalar> {
     let value = s.to_f64();
     if !s.dtype().is_float() || value == 0.0 || !value.is_finite() {
         return None;
     }
-    // A power of two has no bits but its leading one.
+    // A power of two has no mantissa bits except the implicit leading one.
     let power = value.to_bits() & ((1 << 52) - 1) == 0;
     let smallest = match s.dtype() {
         DType::F16 => 2f64.powi(-14),

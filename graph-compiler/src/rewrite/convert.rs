@@ -1,10 +1,10 @@
-//! Conversions that lose nothing, one behind another. A rounding is never removed.
+//! Consecutive lossless conversions. A rounding is never removed.
 
 use super::Rule;
 use wengert_core::op::{BitcastConvertType, ConvertElementType};
 use wengert_core::{DType, Op};
 
-/// True if every value of `from` is one of `to`.
+/// Whether `to` represents every value of `from` exactly.
 fn is_exact(from: DType, to: DType) -> bool {
     use DType::*;
     from == to

@@ -1,8 +1,9 @@
-//! Common subexpressions: equal equations are one.
+//! Common subexpression elimination: equal equations become one.
 //!
-//! One walk forward, into the regions of constructs on the way: what is passed twice is one value inside, and what is given twice
-//! is one value behind ([`merge`]). An equation is compared with earlier ones after all of these have been merged, so equal
-//! values meet however long the chain is that makes them, and however deep.
+//! One walk forward visits the regions of constructs on the way. An operand that is passed twice
+//! is one value inside, and a result that is returned twice is one value outside ([`merge`]). An
+//! equation is compared with earlier ones after its operands have been merged. So equal values
+//! are found however long the chain of their equations is, and at any depth.
 
 use super::control::merge;
 use crate::probes::watches;
@@ -12,16 +13,16 @@ use wengert_core::Op;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 
-/// Larger literals are not compared.
+/// Maximum number of elements of literals that are compared.
 const MAX_LITERAL: usize = 4096;
 
-/// Replaces an equation by an earlier one with the same op, operands and regions, and operands and results of constructs by
-/// equal ones; at most `fuel` of them.
+/// Replaces an equation by an earlier one with the same op, operands and regions. Also merges
+/// equal operands and results of constructs. At most `fuel` replacements.
 pub(crate) fn cse(function: Function, fuel: u64) -> (Function, u64) {
     cse_but(function, fuel, &|_| false)
 }
 
-/// [`cse`], which leaves the operands and results of some constructs.
+/// [`cse`], without changing the operands and results of constructs for which `stays` is true.
 pub(crate) fn cse_but(
     mut function: Function,
     fuel: u64,
@@ -69,22 +70,24 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
     }
     body.equations = kept;
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
-    // Nothing is gone, so the numbers are what they were.
+    // Nothing was removed, so the numbering is unchanged.
     let body = if left == fuel { body } else { body.renumber() };
     (body, fuel - left)
 }
 
-/// Where equations stand that were met, found by a hash of what makes two equal; bodies are compared by value.
+/// Positions of kept equations, by a hash of the fields that make two equal. Bodies are compared
+/// by value.
 #[derive(Default)]
 struct Known {
-    /// The last of those with a hash.
+    /// The last equation with a hash.
     last: FxHashMap<u64, usize>,
-    /// The one before, with the same hash.
+    /// The previous one with the same hash.
     before: FxHashMap<usize, usize>,
 }
 
 impl Known {
-    /// The equal one among those that are kept; if there is none, the equation is remembered as the next that is kept.
+    /// The position of an equal kept equation. If there is none, the equation is recorded as the
+    /// next kept one.
     fn find_or_add(&mut self, body: &Body, kept: &[Equation], equation: &Equation) -> Option<usize> {
         let hash = hash(equation);
         let mut candidate = self.last.get(&hash).copied();
@@ -101,7 +104,7 @@ impl Known {
     }
 }
 
-/// The two operands in order, of an op that may take them in any.
+/// The two operands in canonical order, for a commutative op.
 fn ordered(equation: &Equation) -> Option<[ValueId; 2]> {
     match equation.operands.as_slice() {
         [a, b] if equation.op.traits().commutative => Some([*a.min(b), *a.max(b)]),

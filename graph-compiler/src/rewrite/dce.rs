@@ -1,6 +1,8 @@
-//! Dead code: equations that no output depends on, and the parts of constructs that have no reader.
+//! Dead code elimination: removes equations that no output depends on, and unread parts of
+//! constructs.
 //!
-//! One walk from the outputs backward, into the regions of constructs on the way ([`Unused`]). A probe is alive by itself.
+//! One walk from the outputs backward visits the regions of constructs on the way ([`Unused`]). A
+//! probe is always live.
 
 use super::control::unused::Unused;
 use crate::probes::watches;
@@ -12,7 +14,8 @@ pub(crate) fn dce(function: Function, fuel: u64) -> (Function, u64) {
     dce_but(function, fuel, &|_| false)
 }
 
-/// [`dce`], which leaves the results, carries and operands of some constructs.
+/// [`dce`], without changing the results, carries and operands of constructs for which `stays` is
+/// true.
 pub(crate) fn dce_but(
     mut function: Function,
     fuel: u64,
@@ -39,7 +42,7 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
             unused.carries(&live);
             loop {
                 of_regions(unused.equation, unused.left, stays);
-                // The regions may have read a carry for a result that is gone.
+                // A removed result may have been the only reader of a carry.
                 if !unused.carries(&live) {
                     break;
                 }
@@ -52,10 +55,11 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
         kept.push(equation);
     }
     kept.reverse();
-    // Programs live as long as what was compiled from them, and of a derivative often most is dead.
+    // Programs live as long as their compiled plans, and derivatives often have mostly dead
+    // equations.
     kept.shrink_to_fit();
     body.equations = kept;
-    // Nothing is gone, so the numbers are what they were.
+    // Nothing was removed, so the numbering is unchanged.
     let body = if left == fuel { body } else { body.renumber() };
     (body, fuel - left)
 }

@@ -1,8 +1,10 @@
 //! The rewriting of a body by rules.
 //!
-//! One pass goes through the equations in order. Each is given the current names of its operands and offered to the rules; the first that applies
-//! puts another value in its place. What a rule emits is offered to the rules at once, so that chains collapse in one pass; what
-//! only shows later is found in the next. Every application spends one unit of fuel.
+//! One pass walks over the equations in order. Each gets the current names of its operands and is
+//! offered to the rules. The first rule that applies replaces its result by another value.
+//! Equations that a rule emits are offered to the rules at once, so chains collapse in one pass;
+//! matches that arise later are found by the next pass. Every application spends one unit of
+//! fuel.
 
 use super::{Rule, rules};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
@@ -10,7 +12,7 @@ use wengert_core::id::IdVec;
 use wengert_core::op::{BroadcastInDim, Constant};
 use wengert_core::{Dim, Literal, LocationId, Op, Scalar, TensorType};
 
-/// How deep rules may be applied to what rules emit; the next pass goes on.
+/// Maximum depth of rule applications to emitted equations; the next pass continues.
 const DEPTH: usize = 8;
 
 /// Applies all rules in one pass; the number of applications is at most `fuel`.
@@ -27,9 +29,9 @@ pub(crate) struct Rewriter<'r> {
     fuel: u64,
     values: IdVec<ValueId, TensorType>,
     equations: Vec<Equation>,
-    /// Which of `equations` defines a value.
+    /// For each value its equation's position in `equations`.
     definitions: IdVec<ValueId, Option<usize>>,
-    /// Where the equation at hand comes from; so do those that rules emit for it.
+    /// Location of the current equation. Equations that rules emit for it inherit it.
     location: LocationId,
     depth: usize,
 }
@@ -66,11 +68,11 @@ impl<'r> Rewriter<'r> {
         let outputs = body.outputs.iter().map(|v| current[*v]).collect();
         let body =
             Body { values: rewriter.values, inputs: body.inputs, equations: rewriter.equations, outputs };
-        // A rule may have emitted something before it found that it does not apply.
+        // A rule may have emitted equations before it turned out not to apply.
         (body.renumber(), fuel - rewriter.fuel)
     }
 
-    /// Adds an equation, or what a rule puts in its place; gives the values of its results.
+    /// Adds an equation, or its replacement by a rule. Returns the values of its results.
     fn add(&mut self, equation: Equation) -> Vec<ValueId> {
         if self.fuel > 0 && self.depth < DEPTH && equation.results.len() == 1 {
             self.depth += 1;
@@ -91,7 +93,7 @@ impl<'r> Rewriter<'r> {
         results
     }
 
-    /// Emits an equation of one result; nothing if the op does not take the operands.
+    /// Emits an equation of one result; `None` if the op does not accept the operands.
     pub fn emit(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Option<ValueId> {
         let op = op.into();
         let types: Vec<TensorType> = operands.iter().map(|v| self.values[*v].clone()).collect();
@@ -118,13 +120,13 @@ impl<'r> Rewriter<'r> {
         self.extents(value).iter().product()
     }
 
-    /// The op that makes a value, and its operands; nothing for inputs.
+    /// The op and operands that define a value; `None` for inputs.
     pub fn definition(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {
         let equation = &self.equations[self.definitions[value]?];
         Some((&equation.op, &equation.operands))
     }
 
-    /// The element that all elements of a value are known to be.
+    /// The scalar that all elements of a value equal, if that is known.
     pub fn splat(&self, value: ValueId) -> Option<Scalar> {
         match self.definition(value)? {
             (Op::Constant(constant), _) => constant.value.splat(),
@@ -136,7 +138,7 @@ impl<'r> Rewriter<'r> {
         }
     }
 
-    /// The elements of a value, if they are in the graph.
+    /// The elements of a value, if it is a constant of the graph.
     pub fn literal(&self, value: ValueId) -> Option<Literal> {
         match self.definition(value)? {
             (Op::Constant(constant), _) => Some(constant.value.clone()),

@@ -1,8 +1,10 @@
-//! Constants: their normal form, and what can be computed before anything runs.
+//! Constants: their normal form, and constant folding.
 //!
-//! Folding evaluates the op's own element rule with the one executable definition of scalar instructions, so it gives the bits that
-//! the kernel would give. Approximated functions (`exp`, `sin`, …) are not folded: devices may differ in them within their bounds; nor powers, which
-//! round more than once, where the meaning of the op rounds its result alone.
+//! Folding evaluates the op's own element rule with the one executable definition of scalar
+//! instructions, so it gives the bits that the kernel would give. Approximated functions (`exp`,
+//! `sin`, …) are not folded: devices may differ in them within their bounds. Powers are not
+//! folded either: their rule rounds more than once, where the op's definition rounds only the
+//! result.
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::{Equation, ValueId};
@@ -11,10 +13,10 @@ use wengert_core::nest::{Affine, Guard, Reg, ScalarOp};
 use wengert_core::op::{Compute, Constant, Cost, ElementContext};
 use wengert_core::{DType, Id, Literal, Op, Scalar, TensorType};
 
-/// Elements of a literal that folding may make.
+/// Maximum number of elements of a folded literal.
 const MAX_ELEMENTS: usize = 256;
 
-/// Elements of a literal that is looked at for being all equal.
+/// Maximum number of elements of a literal that is tested for equal elements.
 const MAX_SPLAT: usize = 1 << 20;
 
 pub(super) const RULES: &[Rule] = &[
@@ -88,14 +90,15 @@ pub(super) const RULES: &[Rule] = &[
             if equation.operands.is_empty() || !(1..=MAX_ELEMENTS).contains(&count) {
                 return None;
             }
-            // The broadcast of a scalar is the normal form of what `constant_of_equal_elements` would make of the result.
+            // The broadcast of a scalar is the normal form to which `constant_of_equal_elements`
+            // would bring the result.
             if matches!(equation.op, Op::BroadcastInDim(_)) && cx.ty(equation.operands[0]).rank() == 0 {
                 return None;
             }
             let literals: Vec<Literal> =
                 equation.operands.iter().map(|v| cx.literal(*v)).collect::<Option<_>>()?;
             let most = literals.iter().map(Literal::len).max().unwrap_or(0);
-            // What is free anyway, such as a broadcast, would only take memory.
+            // A free op, such as a broadcast, would only take memory as a literal.
             if equation.op.traits().cost == Cost::Free && count > most {
                 return None;
             }
@@ -155,7 +158,7 @@ fn element(
 struct Evaluation<'o> {
     operand: &'o dyn Fn(usize, &[usize]) -> Scalar,
     registers: Vec<Scalar>,
-    /// Some instruction is not exact.
+    /// Set if some instruction is not exact.
     approximate: bool,
 }
 
@@ -205,7 +208,7 @@ impl ElementContext for Evaluation<'_> {
         let value = if op.class().contains(last) {
             evaluate(op, &values, op.result(&dtypes))
         } else {
-            // Halves take the way through f32.
+            // Halves are computed in f32.
             let wide: Vec<Scalar> = values
                 .iter()
                 .map(|s| if s.dtype().is_half() { convert(*s, DType::F32) } else { *s })

@@ -1,4 +1,4 @@
-//! Comparisons, negations, and choices whose outcome is known.
+//! Comparisons, negations, and selections with a known outcome.
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::ValueId;
@@ -13,7 +13,7 @@ fn negated(cx: &Rewriter<'_>, value: ValueId) -> Option<ValueId> {
     }
 }
 
-/// The comparison that holds exactly where this one does not; of an order only for dtypes without NaN.
+/// The negation of a comparison. Order comparisons have one only for dtypes without NaN.
 fn opposite(compare: Compare, ordered: bool) -> Option<Compare> {
     match compare {
         Compare::Eq => Some(Compare::Ne),

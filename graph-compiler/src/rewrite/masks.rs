@@ -1,8 +1,11 @@
-//! What a choice was made by is asked of its result.
+//! Derives comparison masks from results instead of operands.
 //!
-//! `relu(x)` is `select(x ≤ 0, 0, x)`, and its derivative wants to know again where x ≤ 0. That keeps x in memory beside the result, which the next layer keeps anyway. But x ≤ 0 just where
-//! `relu(x)` ≤ 0: so the comparison is made of the result, from there on. In general: where a comparison with a number decides between another number and what was compared, and that other number stands the
-//! comparison like whatever it replaces, the result compares as the operand did, bit for bit, NaNs included.
+//! `relu(x)` is `select(x ≤ 0, 0, x)`, and its derivative needs the mask x ≤ 0 again. That keeps
+//! x in memory beside the result, which the next layer keeps anyway. But x ≤ 0 exactly where
+//! `relu(x)` ≤ 0. So later uses get a comparison of the result. In general: let a comparison of a
+//! value with a number select between that value and another number. If the other number passes
+//! the comparison exactly as the values that it replaces, the result compares as the operand did,
+//! bit for bit, NaNs included.
 
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
@@ -10,7 +13,7 @@ use wengert_core::id::IdVec;
 use wengert_core::op::Compare;
 use wengert_core::{Op, Scalar};
 
-/// Compares results where operands were compared; at most `fuel` changes.
+/// Compares results in place of operands; at most `fuel` changes.
 pub(crate) fn masks(mut function: Function, fuel: u64) -> (Function, u64) {
     let mut left = fuel;
     of_body(&mut function.body, &mut left);
@@ -31,7 +34,7 @@ struct Comparison {
 
 fn of_body(body: &mut Body, left: &mut u64) {
     let last = last_uses(body);
-    // Values of equal elements.
+    // The element of values of equal elements.
     let mut numbers: IdVec<ValueId, Option<Scalar>> = body.values.ids().map(|_| None).collect();
     let mut comparisons: BTreeMap<ValueId, Comparison> = BTreeMap::new();
     let mut instead: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -61,7 +64,7 @@ fn of_body(body: &mut Body, left: &mut u64) {
                     };
                     other.is_some_and(|(other, wanted)| holds(c.how, other, c.number) == wanted)
                 });
-                // Somebody has to ask again.
+                // A later equation must read the mask.
                 let asked = asked.filter(|_| last[*mask] > n && *left > 0);
                 if let Some(c) = asked {
                     *left -= 1;
@@ -160,7 +163,8 @@ mod tests {
     #[test]
     fn what_would_compare_otherwise_or_is_not_asked_again_stays() {
         for rest in [
-            // What stands for it is on the other side of the bound, or no number.
+            // The other number is on the wrong side of the bound, the operand is not constant, or
+            // the mask has no later reader.
             "%4: bool[6] = lt %x, %1\n%5: f32[6] = select %4, %1, %x\n%6: f32[6] = select %4, %1, %d\nreturn %5, %6",
             "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %3, %x\n%6: f32[6] = select %4, %1, %d\nreturn %5, %6",
             "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %d, %x\n%6: f32[6] = select %4, %1, %d\nreturn %5, %6",

@@ -1,40 +1,47 @@
 //! Rewriting graphs: the same bits with less work.
 //!
-//! A **rule** is data: a name, what it does, a function that tries it at an equation, and examples in the graph language. Rules are grouped by
-//! topic, one file each, and tried in order by the driver. `docs/passes.md` is made from them, and one test evaluates both sides
-//! of every example on random and special values, bit by bit.
+//! A **rule** is data: a name, a description, a function that tries it at an equation, and
+//! examples in the graph language. Rules are grouped by topic, one file each, and the driver
+//! tries them in order. `docs/passes.md` is made from them. One test evaluates both sides of
+//! every example on random and special values, bit by bit.
 //!
 //! # What a rule may do
 //!
-//! - It changes no bit of any result, but those of NaNs (which machines differ in). `x + 0.0` is not `x`, since −0.0 + 0.0 is 0.0; `x + −0.0` is. `x · 0` is 0 for integers only.
-//!   Sums are never reassociated.
-//! - It makes the graph smaller or cheaper, or brings it into the form that other rules and fusion expect; no two rules undo each other,
-//!   so that rewriting ends.
-//! - It looks at its equation and at the definitions of operands, and emits equations through the `Rewriter`, which infers their types.
+//! - It changes no bit of any result, except those of NaNs (in which machines differ). `x + 0.0`
+//!   is not `x`, since −0.0 + 0.0 is 0.0; `x + −0.0` is. `x · 0` is 0 for integers only. Sums are
+//!   never reassociated.
+//! - It makes the graph smaller or cheaper, or brings it into the form that other rules and
+//!   fusion expect. No two rules undo each other, so rewriting terminates.
+//! - It looks at its equation and at the definitions of operands, and emits equations through the
+//!   `Rewriter`, which infers their types.
 //!
-//! Normal forms: a value of equal elements is a scalar `constant` or the `broadcast_in_dim` of one; a reshape, permute, or
-//! broadcast follows no other of its kind; an elementwise op on broadcasts is the broadcast of the op.
+//! Normal forms: a value of equal elements is a scalar `constant` or the `broadcast_in_dim` of
+//! one; a reshape, permute, or broadcast follows no other of its kind; an elementwise op on
+//! broadcasts is the broadcast of the op.
 
 //!
 //! # The fixpoint
 //!
-//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything. No count ends this. A round that
-//! leads back to an earlier body ([`Seen`]) is a mistake of a rule or a pass: it ends the fixpoint too, and a debug build panics.
-//! The sequence is finite:
+//! `simplify`, `cse`, `dce`, `trim` and `hoist` run in turn until none of them changes anything.
+//! No count ends this. A round that leads back to an earlier body ([`Seen`]) is a mistake of a
+//! rule or a pass: it ends the fixpoint too, and a debug build panics. The sequence is finite:
 //!
-//! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass increases the depth of such an
-//!    equation: `trim` puts only free equations and numbers into regions. So the sum of the depths is the first component of the
-//!    measure, together with the rules of `simplify`, which replace an equation by cheaper ones of the same depth and do not undo
-//!    each other.
-//! 2. `trim` removes a construct, a carry, or the use of a capture that is a number or a repetition of a smaller value. `hoist`
-//!    adds captures only when it lowers the first component.
+//! 1. `hoist` moves an equation that is not free to a region of lesser depth. No other pass
+//!    increases the depth of such an equation: `trim` puts only free equations and numbers into
+//!    regions. So the sum of the depths is the first component of the measure, together with the
+//!    rules of `simplify`, which replace an equation by cheaper ones of the same depth and do not
+//!    undo each other.
+//! 2. `trim` removes a construct, a carry, or the use of a capture that is a number or a
+//!    repetition of a smaller value. `hoist` adds captures only when it lowers the first
+//!    component.
 //! 3. `cse` and `dce` remove equations, operands and results, or uses of them.
 //!
-//! Each pass finishes its own work in one walk, however deep constructs nest and however many follow each other: `cse` and
-//! `simplify` walk forward, `dce` walks backward, `trim` goes into regions and comes out of them, `hoist` goes from the inside out.
-//! So the number of rounds is the number of times that passes enable each other, not the number of equations. The limit of this:
-//! where two passes must alternate at each link of a chain, such as branches whose selectors are computed by the branches before
-//! them, each link takes a round.
+//! Each pass finishes its own work in one walk, however deep constructs nest and however many
+//! follow each other: `cse` and `simplify` walk forward, `dce` walks backward, `trim` goes into
+//! regions and comes out of them, `hoist` goes from the inside out. So the number of rounds is
+//! the number of times that passes enable each other, not the number of equations. The limit of
+//! this: where two passes must alternate at each link of a chain, such as branches whose
+//! selectors are computed by the branches before them, each link takes a round.
 
 mod accumulate;
 mod arithmetic;
@@ -68,12 +75,12 @@ use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 
-/// The bodies with which rounds of passes have begun, by their hashes.
+/// Hashes of the bodies with which rounds of passes have begun.
 #[derive(Default)]
 pub(crate) struct Seen(FxHashSet<u64>);
 
 impl Seen {
-    /// True if no round has begun with this body.
+    /// Whether no round has begun with this body.
     pub fn is_new(&mut self, body: &Body) -> bool {
         let mut hasher = FxHasher::default();
         body.hash(&mut hasher);
@@ -85,17 +92,17 @@ impl Seen {
 pub struct Rule {
     /// Unique name.
     pub name: &'static str,
-    /// Both sides.
+    /// The pattern and its replacement.
     pub doc: &'static str,
     /// Functions in the graph language to which it applies.
     pub examples: &'static [&'static str],
-    /// The value that takes the place of the equation's only result, if the rule applies.
+    /// The value that replaces the equation's only result, if the rule applies.
     pub(crate) apply: fn(&mut Rewriter<'_>, &Equation) -> Option<ValueId>,
 }
 
-/// Rules about one thing.
+/// Rules for one subject.
 pub struct Topic {
-    /// What they are about.
+    /// The subject.
     pub name: &'static str,
     /// The rules, in the order in which they are tried.
     pub rules: &'static [Rule],
@@ -113,8 +120,9 @@ pub const TOPICS: &[Topic] = &[
     Topic { name: "products", rules: product::RULES },
 ];
 
-/// Applies one rule alone, wherever it can be, once through the function; and how often it was. Others may have to bring the function into the form
-/// that a rule expects.
+/// Applies one rule alone, wherever it matches, in one walk over the function. Returns the
+/// function and the number of applications. Other rules may be needed to bring the function into
+/// the form that the rule expects.
 pub fn apply(rule: &Rule, mut function: Function) -> (Function, u64) {
     let (body, applied) = Rewriter::run(function.body, &[rule], u64::MAX);
     function.body = body;

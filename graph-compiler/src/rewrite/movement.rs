@@ -1,4 +1,5 @@
-//! Reshape, permute, broadcast and reverse: one of each kind in a row, and elementwise work before it is repeated.
+//! Reshape, permute, broadcast and reverse: merges consecutive ones of a kind, and moves
+//! elementwise ops in front of broadcasts.
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::ValueId;
@@ -10,7 +11,7 @@ pub(super) fn shape(extents: &[usize]) -> Vec<Dim> {
     extents.iter().map(|e| Dim::from(*e)).collect()
 }
 
-/// The broadcast that makes a value of another: where its axes go, and from what.
+/// The broadcast that defines a value: the positions of its operand's axes, and the operand.
 fn broadcast(cx: &Rewriter<'_>, value: ValueId) -> Option<(Vec<usize>, ValueId)> {
     match cx.definition(value)? {
         (Op::BroadcastInDim(op), [x]) => Some((op.dims.clone(), *x)),
@@ -48,7 +49,7 @@ pub(super) const RULES: &[Rule] = &[
             );
             let [x] = equation.operands.as_slice() else { return None };
             let splat = cx.splat(*x).filter(|_| moves)?;
-            // The normal form itself stays.
+            // The normal form itself does not change.
             if matches!(equation.op, Op::BroadcastInDim(_)) && cx.ty(*x).rank() == 0 {
                 return None;
             }
@@ -193,7 +194,8 @@ pub(super) const RULES: &[Rule] = &[
             };
             let (Op::Reshape(_), [x]) = cx.definition(*y)? else { return None };
             let (x, from, to) = (*x, cx.extents(*x), cx.extents(*y));
-            // The wide axes of both, in order; what is left of the operand's are unit axes.
+            // The axes of both with extents other than 1, in order; the operand's remaining axes
+            // are unit axes.
             let wide = |e: &[usize]| (0..e.len()).filter(|a| e[*a] != 1).collect::<Vec<_>>();
             let (wide_from, wide_to) = (wide(&from), wide(&to));
             let extents = |e: &[usize], axes: &[usize]| axes.iter().map(|a| e[*a]).collect::<Vec<_>>();
@@ -242,7 +244,7 @@ pub(super) const RULES: &[Rule] = &[
                     return None;
                 }
             }
-            // Constants alone are folded instead.
+            // If all operands are constants, folding handles them.
             let (dims, small) = common?;
             if small == shape {
                 return None;

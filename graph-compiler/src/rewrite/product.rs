@@ -1,7 +1,7 @@
 //! Layout of products: permutations move into `dot_general`, which takes its axes in any order.
 //!
-//! The sum over contracted axes stays in the order in which they are listed. What order a back end adds in is its own affair, fixed
-//! for given extents and strides, and so chosen here, before fusion.
+//! The sum over contracted axes stays in the order in which they are listed. The order in which a
+//! back end adds depends on extents and strides, so the layout is chosen here, before fusion.
 
 use super::{Rewriter, Rule};
 use wengert_core::graph::{Equation, ValueId};
@@ -17,19 +17,19 @@ fn dot(equation: &Equation) -> Option<(&DotGeneral, ValueId, ValueId)> {
     }
 }
 
-/// Axes that remain of one operand besides the batch.
+/// The axes of one operand that are neither contracted nor batch axes.
 fn free(contract: &[usize], batch: &[usize], rank: usize) -> Vec<usize> {
     (0..rank).filter(|a| !contract.contains(a) && !batch.contains(a)).collect()
 }
 
-/// True if the product can be computed on its operands as they lie.
+/// Whether the product is a call on its operands in their present layout.
 fn is_a_call(cx: &Rewriter<'_>, op: &DotGeneral, x: ValueId, y: ValueId) -> bool {
     let types: Vec<TensorType> = vec![cx.ty(x).clone(), cx.ty(y).clone()];
     let op = Op::from(op.clone());
     op.infer(&types, &[]).is_ok_and(|results| matches!(op.compute(&types, &results, &[]), Compute::Call(_)))
 }
 
-/// One side of a pair, by its number.
+/// One component of a pair, by its number.
 fn side(pair: &mut Axes, side: usize) -> &mut Vec<usize> {
     if side == 0 { &mut pair.0 } else { &mut pair.1 }
 }
@@ -66,7 +66,7 @@ pub(super) const RULES: &[Rule] = &[
                 *side(&mut moved.contract, number) = through(&contract);
                 *side(&mut moved.batch, number) = through(&batch);
                 let operands = if number == 0 { [source, y] } else { [x, source] };
-                // Else its decomposition would permute again.
+                // Otherwise its decomposition would permute again.
                 if is_a_call(cx, &moved, operands[0], operands[1]) {
                     return cx.emit(moved, &operands);
                 }

@@ -1,4 +1,4 @@
-//! Reductions over nothing, and of equal elements.
+//! Reductions over no axes, and of equal elements.
 
 use super::Rule;
 use super::movement::shape;
@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
             let (Op::BroadcastInDim(broadcast), [x]) = cx.definition(*y)? else { return None };
             let (x, idempotent) =
                 (*x, !matches!(op.kind, ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Xor));
-            // Only what is new is repeated; and it must be there at least once.
+            // Only new axes are repeated, and their extents must be at least 1.
             let new = |a: &usize| !broadcast.dims.contains(a);
             let extents = cx.extents(*y);
             if !idempotent || cx.extents(x) != broadcast.dims.iter().map(|d| extents[*d]).collect::<Vec<_>>()
@@ -111,7 +111,7 @@ pub(super) const RULES: &[Rule] = &[
             if value.fract() != 0.0 || sum.abs() > exact || !sum.is_finite() {
                 return None;
             }
-            // A sum begins with +0.
+            // A sum starts at +0.
             cx.full_like(Scalar::from_f64(dtype, sum + 0.0), equation)
         },
     },

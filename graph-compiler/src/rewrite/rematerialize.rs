@@ -1,11 +1,15 @@
-//! What is a short function of one tensor is not kept from the forward to the backward pass.
+//! Recomputes short functions of one tensor in the backward pass, instead of keeping them from
+//! the forward pass.
 //!
-//! `gelu(x)` is what the next layer multiplies by, forward, and what its weights' gradient is made of, backward. Kept between the two it lies in memory beside x, which the derivative of the
-//! GELU reads anyway: of a transformer's block, that is a quarter of all that is kept. The same holds of a weight that is converted to halves. So readers far behind the others get a
-//! copy of their own, made again of the same tensor.
+//! `gelu(x)` is an operand of the next layer in the forward pass, and of the gradient of that
+//! layer's weights in the backward pass. Kept between the two it occupies memory beside x, which
+//! the derivative of the GELU reads anyway. In a transformer's block, that is a quarter of all
+//! residuals. The same holds for a weight that is converted to halves. So readers at a distance
+//! from the others get a copy of their own, recomputed from the same tensor.
 //!
-//! Fusion does so to what it can compute on the spot (`fuse/values.rs`); operands of products have to be in memory, so here equations are repeated. It costs a pass over memory, which is
-//! little beside a product on machines where memory is what is short, which a target says of itself.
+//! Fusion does this to values without a buffer (`fuse/values.rs`). Operands of products have to
+//! be in memory, so here equations are repeated. It costs a pass over memory. That is small
+//! beside a product, and pays on machines short of memory, which a target declares.
 
 use std::collections::BTreeSet;
 use wengert_core::Target;
@@ -13,14 +17,15 @@ use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Cost;
 
-/// Loops (products, reductions, calls) between two readers from which on they are far from each other.
+/// Minimum number of loops (products, reductions, calls) between two readers that count as
+/// distant.
 const FAR: usize = 8;
-/// Equations of a short function, besides its constants.
+/// Maximum number of equations of a short function, besides its constants.
 const SHORT: usize = 16;
-/// Bytes that are worth it.
+/// Minimum size in bytes of a recomputed value.
 const LEAST_BYTES: usize = 1 << 20;
 
-/// Makes again what is read again much later, for targets that want it; at most `fuel` copies.
+/// Recomputes values that have a distant reader, for targets that want it; at most `fuel` copies.
 pub(crate) fn rematerialize(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
     if !target.rematerializes {
         return (function, 0);
@@ -34,31 +39,32 @@ pub(crate) fn rematerialize(mut function: Function, target: &Target, fuel: u64) 
     (function, changes)
 }
 
-/// A value that is made again.
+/// A value to be recomputed.
 struct Copy {
-    /// In front of which equation.
+    /// The equation in front of which it is recomputed.
     before: usize,
-    /// Until which equation (that not included) readers read it.
+    /// The first equation that no longer reads the copy.
     until: usize,
     value: ValueId,
-    /// The equations that make it.
+    /// The equations that compute it.
     equations: Vec<usize>,
 }
 
 struct Copies<'b> {
     body: &'b Body,
-    /// For each value the equation that makes it.
+    /// For each value the equation that computes it.
     definition: IdVec<ValueId, Option<usize>>,
     /// For each value the equations that read it.
     readers: IdVec<ValueId, Vec<usize>>,
-    /// Until where it is in memory: behind everything, if it is given to the function or a result of it.
+    /// The last equation at which it is in memory; the end, if it is an input or an output of the
+    /// function.
     last: IdVec<ValueId, usize>,
-    /// How many loops come before each equation.
+    /// The number of loops before each equation.
     loops: Vec<usize>,
 }
 
 impl Copies<'_> {
-    /// The copies that pay, in the order of their places.
+    /// The copies that pay, in program order.
     fn of(body: &Body, fuel: u64) -> Vec<Copy> {
         let mut found = Copies {
             body,
@@ -92,7 +98,7 @@ impl Copies<'_> {
     fn copies_of(&self, value: ValueId, copies: &mut Vec<Copy>) {
         let ty = self.body.ty(value);
         let bytes = ty.bytes().unwrap_or(0);
-        // A result is in memory anyway.
+        // An output of the function is in memory anyway.
         if bytes < LEAST_BYTES || self.last[value] == usize::MAX || !self.is_read_by_a_loop(value) {
             return;
         }
@@ -112,15 +118,17 @@ impl Copies<'_> {
         }
     }
 
-    /// Whether it has to be in memory: whether a product or a call reads it.
+    /// Whether a product or a call reads it, so that it has to be in memory.
     fn is_read_by_a_loop(&self, value: ValueId) -> bool {
         self.readers[value].iter().any(|n| self.body.equations[*n].op.traits().cost == Cost::Loop)
     }
 
-    /// The equations that make a value of one tensor that is in memory at equation `at` anyway, if they are few.
+    /// The equations that compute a value from one tensor that is in memory at equation `at`
+    /// anyway, if they are few.
     fn function_of_what_is_there(&self, value: ValueId, at: usize) -> Option<Vec<usize>> {
         let (mut equations, mut elementwise) = (BTreeSet::new(), 0);
-        // What is still to be made, by its equation: where that is one tensor, the value is a function of it.
+        // Values still to be computed, with their equations. When one tensor is left, the value
+        // is a function of it.
         let mut open = BTreeSet::from([(self.definition[value], value)]);
         while let Some((definition, v)) = open.pop_last() {
             if v != value && open.is_empty() && self.last[v] >= at {
@@ -148,7 +156,7 @@ impl Copies<'_> {
         None
     }
 
-    /// Adds what makes a number or a repetition of it.
+    /// Adds the equations that compute a number or a repetition of one.
     fn add_number(&self, value: ValueId, equations: &mut BTreeSet<usize>) {
         let made = self.definition[value].expect("a number is made by equations");
         if equations.insert(made) {
@@ -169,11 +177,11 @@ impl Copies<'_> {
     }
 }
 
-/// Puts copies in front of their readers.
+/// Inserts copies in front of their readers.
 fn insert(body: &mut Body, copies: Vec<Copy>) {
     let old = std::mem::take(&mut body.equations);
     let mut copies = copies.into_iter().peekable();
-    // For each value what is read in its place, and until where.
+    // For each value the copy that is read in its place, and up to which equation.
     let mut current: IdVec<ValueId, (ValueId, usize)> = body.values.ids().map(|v| (v, usize::MAX)).collect();
     for (n, equation) in old.iter().enumerate() {
         while let Some(copy) = copies.next_if(|copy| copy.before == n) {
@@ -208,7 +216,8 @@ mod tests {
 
     const ROWS: usize = LEAST_BYTES / 4 / 64;
 
-    /// y = f(x) read by a product; `between` products; and then a product that reads y again, and what `last` says.
+    /// y = f(x) read by a product; `between` products; then a product that reads y again, and the
+    /// equation `last`.
     fn function(f: &str, between: usize, last: &str) -> Function {
         let shape = format!("f32[{ROWS},64]");
         let mut text = format!(
@@ -247,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_function_of_what_is_there_is_made_again() {
-        // Of what is read later; through two ways; of an input.
+        // A function of a tensor that is read later; of one tensor by two paths; of an input.
         for (f, last) in [("tanh %2", "neg %2"), ("mul %2, %2", "exp %2"), ("neg %a", "neg %b")] {
             let before = function(f, FAR - 1, last);
             let (after, changes) = on_a_gpu(&before, u64::MAX);
@@ -275,7 +284,7 @@ mod tests {
         assert_eq!(run(&after), run(&before));
     }
 
-    /// Fusion would load the operand once for both, and keep both.
+    /// Without the copy fusion would load the operand once for both, and keep both.
     #[test]
     fn it_is_a_kernel_apart() {
         let before = function("tanh %2", FAR - 1, "neg %2");
@@ -297,7 +306,7 @@ mod tests {
     #[test]
     fn what_would_keep_another_tensor_stays() {
         for before in [
-            // Soon read again; nobody reads the operand later; of two tensors.
+            // Read again within the distance; no later reader of the operand; of two tensors.
             function("tanh %2", FAR - 2, "neg %2"),
             function("tanh %2", FAR, "neg %a"),
             function("atan2 %2, %a", FAR, "neg %b"),

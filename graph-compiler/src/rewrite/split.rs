@@ -1,7 +1,8 @@
-//! Long reductions with few results are cut in two, so that many processors take part.
+//! Splits long reductions with few results in two, so that many processors take part.
 //!
-//! A sum of 16 million numbers to one is a single row; as 4096 sums of 4096 and a sum of these it is 4096 rows. That is another order of addition, so it
-//! is decided here, by shape and target alone, and holds with and without fusion.
+//! A sum of 16 million numbers to one is a single row; as 4096 sums of 4096 and a sum of these it
+//! is 4096 rows. That is another order of addition. So it is decided here, by shape and target
+//! alone, and holds with and without fusion.
 
 use super::movement::shape;
 use std::ops::Range;
@@ -9,10 +10,10 @@ use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::op::{Constant, ConvertElementType, Pad, Reduce, Reshape};
 use wengert_core::{DType, Dim, Literal, LocationId, Op, Target, TensorType};
 
-/// A reduction of fewer elements is done before others have begun.
+/// Minimum number of elements; below it, a reduction ends before further processors have started.
 const MIN_ELEMENTS: usize = 1 << 16;
 
-/// Splits what is worth it; at most `fuel` reductions.
+/// Splits reductions where it pays; at most `fuel` of them.
 pub(crate) fn split_reductions(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
     let mut left = fuel;
     of_body(&mut function.body, target, &mut left);
@@ -39,10 +40,10 @@ fn of_body(body: &mut Body, target: &Target, left: &mut u64) {
     body.equations = equations;
 }
 
-/// How a reduction is cut: along neighbouring axes taken as one, into parts of one length.
+/// A split of a reduction along adjacent axes, taken as one, into parts of one length.
 struct Plan {
     op: Reduce,
-    /// The axes, which are all reduced.
+    /// The range of axes, all of which are reduced.
     run: Range<usize>,
     parts: usize,
     length: usize,
@@ -66,12 +67,13 @@ fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
     let count = |run: &Range<usize>| extents[run.clone()].iter().product::<usize>();
     let run = runs.into_iter().max_by_key(count)?;
     let count = count(&run);
-    // The last part may be short, by less than the number of parts.
+    // The last part may be shorter, by less than the number of parts.
     let parts = even(count, target.reduction_parts(&extents, &op.axes, results, count));
     (parts > 1).then(|| Plan { op: op.clone(), run, parts, length: count.div_ceil(parts) })
 }
 
-/// About so many parts that are all of one length, if that is possible: a short part needs a guard on every access.
+/// A number of parts close to `parts` for which all have one length, if possible: a short part
+/// needs a guard on every access.
 fn even(count: usize, parts: usize) -> usize {
     let near = (parts..2 * parts).chain((parts / 2 + 1..parts).rev());
     if parts < 2 { parts } else { near.into_iter().find(|n| count.is_multiple_of(*n)).unwrap_or(parts) }
@@ -83,7 +85,7 @@ impl Plan {
         let mut emit = Emit { body, equations, location };
         let mut value = equation.operands[0];
         let dtype = emit.body.ty(value).dtype;
-        // Halves are carried in f32 all the way and rounded once.
+        // Halves are carried in f32 throughout and rounded once.
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
         if carried != dtype {
             value = emit.one(ConvertElementType { dtype: carried }, &[value]);
@@ -105,7 +107,7 @@ impl Plan {
             extents.splice(self.run.clone(), [self.parts, self.length]);
         }
         value = emit.one(Reshape { shape: shape(&extents) }, &[value]);
-        // First everything but the parts, which stand where the run was.
+        // First reduces all axes but that of the parts, which takes the position of the run.
         let run = self.run.clone();
         let behind = |a: usize| a + 2 - (run.end - run.start);
         let before: Vec<usize> = self.op.axes.iter().copied().filter(|a| *a < run.start).collect();

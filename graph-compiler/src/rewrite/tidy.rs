@@ -1,27 +1,33 @@
-//! A function as it is kept: what was traced, less what tracing left over.
+//! Tidying of a finished function.
 //!
-//! Differentiation and mapping write down more than is needed: tangents that turn out to be zero, the same expression for the primal and for its derivative, a
-//! residual that nobody reads. Compiling removes that; but a function is read by people and saved in files before it is compiled, so it is tidied when it is
-//! finished. No rule of `simplify` takes part, and dimensions may be variables: equal equations become one (`cse`); equations, and results, carries and captures of control flow, without
-//! use go (`dce`); and control flow is trimmed (`trim`): a number or a repetition that a region captures is made in the region, and a region that is known to run once takes the place of
-//! its construct. What is left keeps its line.
+//! Differentiation and mapping emit more than is needed: tangents that turn out to be zero, the
+//! same expression for the primal and for its derivative, unread residuals. Compilation removes
+//! these. But functions are read and saved in files before they are compiled, so a function is
+//! tidied when it is finished. No rule of `simplify` takes part, and dimensions may be variables.
+//! Equal equations become one (`cse`). Unused equations, and unused results, carries and captures
+//! of control flow, are removed (`dce`). Control flow is trimmed (`trim`): a number or a
+//! repetition that a region captures is computed in the region, and a region that is known to run
+//! once replaces its construct. Remaining equations keep their source lines.
 //!
-//! A loop in the forward half of a `custom_vjp` stays as it is, and so does its twin: where such a function is differentiated, its value is the op itself still, so that further
-//! derivatives meet the rule, and what it keeps is made by a copy of its forward half. Once the op is inlined the two are one; but not if each has lost what only the other needs.
+//! A loop in the forward half of a `custom_vjp` stays as it is, and so does its twin. Where such
+//! a function is differentiated, its value is still the op itself, so that further derivatives
+//! use the rule, and its residuals are computed by a copy of its forward half. Once the op is
+//! inlined `cse` merges the two. That would fail if each had lost the parts that only the other
+//! needs.
 
 use super::{Seen, cse_but, dce_but, trim_but};
 use rustc_hash::FxHashSet;
 use wengert_core::Op;
 use wengert_core::graph::{Body, Equation, Function, Region, verify};
 
-/// Removes from a function what is not needed to compute its outputs, or is computed twice. What is watched stays.
+/// Removes equations that are dead or computed twice from a function. Probes stay.
 ///
 /// # Panics
 ///
 /// If a pass breaks an invariant of the graph.
 #[must_use]
 pub fn tidy(mut function: Function) -> Function {
-    // Why the rounds end: see the parent module.
+    // For termination see the parent module.
     let mut seen = Seen::default();
     while seen.is_new(&function.body) {
         let mut changes = 0;

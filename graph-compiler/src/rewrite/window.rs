@@ -1,4 +1,4 @@
-//! Slices, pads and concatenations that take or add nothing, or that follow one another.
+//! Slices, pads and concatenations that are identities, or that follow one another.
 
 use super::movement::shape;
 use super::{Rewriter, Rule};
@@ -31,7 +31,7 @@ fn sliced(equation: &Equation) -> Option<(&Slice, ValueId)> {
     }
 }
 
-/// The part of a concatenation in which a slice lies, with the slice of it.
+/// The part of a concatenation that contains a slice, with the slice of that part.
 fn part(cx: &Rewriter<'_>, op: &Slice, axis: usize, parts: &[ValueId]) -> Option<(Slice, ValueId)> {
     let (mut start, mut limit, stride) = bounds(op)?;
     let mut before = 0i64;
@@ -81,7 +81,7 @@ pub(super) const RULES: &[Rule] = &[
                 let last = (count[axis] as i64 - 1) * by[axis] + 1;
                 to.push(from[axis] + last.max(0));
             }
-            // An empty slice may begin at the end of what is not there.
+            // An empty slice may start beyond the end of the operand.
             if (0..extents.len()).any(|a| from[a] > to[a] || to[a] > extents[a] as i64) {
                 return None;
             }
@@ -168,7 +168,7 @@ pub(super) const RULES: &[Rule] = &[
                 _ => vec![*v],
             };
             let parts: Vec<ValueId> = equation.operands.iter().flat_map(parts_of).collect();
-            // A long chain would grow quadratically if every link were taken apart.
+            // Flattening every link of a long chain would take quadratic time.
             if parts.len() == equation.operands.len() || parts.len() > 64 {
                 return None;
             }

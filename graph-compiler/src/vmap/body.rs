@@ -10,27 +10,27 @@ use wengert_core::{Dim, IdVec, Location, Op, Result, Tensor, TensorType};
 /// A value of a body that is mapped.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// One for each example, along an axis in front.
+    /// One value per example, along a leading axis.
     Batched(Tensor),
     /// The same for all examples.
     Shared(Tensor),
 }
 
 impl Value {
-    /// The tensor, whichever it is.
+    /// The tensor of either variant.
     pub fn tensor(&self) -> &Tensor {
         match self {
             Value::Batched(tensor) | Value::Shared(tensor) => tensor,
         }
     }
 
-    /// True if there is one for each example.
+    /// Whether there is one value per example.
     pub fn is_batched(&self) -> bool {
         matches!(self, Value::Batched(_))
     }
 
-    /// With an axis of extent `size` at `axis`: the batch's, or a new one along which a shared value is repeated. What is emitted
-    /// is located at `caller`.
+    /// The tensor with an axis of extent `size` at `axis`: the batch axis, or a new one along
+    /// which a shared value is repeated. Emitted equations are located at `caller`.
     pub fn along(&self, axis: usize, size: &Dim, caller: &Location) -> Result<Tensor> {
         match self {
             Value::Batched(tensor) => moved(tensor, 0, axis, caller),
@@ -50,7 +50,7 @@ pub(super) fn batched_type(example: &TensorType, axis: usize, size: &Dim) -> Ten
     example.with_shape(shape)
 }
 
-/// `x` with axis `from` at position `to`, the others in order.
+/// `x` with axis `from` moved to position `to`, the others in order.
 pub(super) fn moved(x: &Tensor, from: usize, to: usize, caller: &Location) -> Result<Tensor> {
     if from == to {
         return Ok(x.clone());
@@ -64,10 +64,10 @@ fn emit(op: Op, x: &Tensor, caller: &Location) -> Result<Tensor> {
     Ok(Scope::emit(op, std::slice::from_ref(x), vec![], caller.clone())?.swap_remove(0))
 }
 
-/// Runs `body` on `inputs`, of which the batched ones hold `size` examples, and returns its outputs.
+/// Runs `body` on `inputs` and returns its outputs. Batched inputs hold `size` examples.
 ///
-/// Equations go to the innermost scope among those of their operands. The body's locations must be those of the current scope's
-/// function, as they are for closures traced in it.
+/// Equations go to the innermost scope among those of their operands. The body's locations must
+/// be those of the current scope's function, as they are for closures traced in it.
 pub fn batch(body: &Body, inputs: &[Value], size: &Dim) -> Result<Vec<Value>> {
     assert_eq!(inputs.len(), body.inputs.len(), "vmap: one value for each input");
     let scope = current_scope()?;
@@ -110,7 +110,7 @@ fn map(
     }
     let types = body.types(&equation.results);
     let results = scope.derived(equation.location, format!("vmap({})", op.name()), || {
-        // Of no examples there are no results, and no rule needs to know of them.
+        // With no examples the results are empty, so no rule has to handle this case.
         if size.as_constant() == Some(0) {
             let zeros = |ty: &TensorType| Tensor::zeros(&batched_type(ty, 0, size));
             return types.iter().map(zeros).collect();
@@ -141,7 +141,8 @@ fn map(
     Ok(results.into_iter().map(Value::Batched).collect())
 }
 
-/// A region on a batch: inputs are batched where the flags say so, outputs are what is wanted. Tells which of them are batched.
+/// A region on a batch. Inputs are batched where the flags say so, outputs as `wanted`. Returns
+/// whether each output is batched.
 fn map_region(
     region: &Body,
     batched: &[bool],

@@ -1,12 +1,14 @@
 //! `vmap` of whole functions: a function in, a function out.
 //!
-//! [`vmap`] of `@f` is a function `@f_vmap` with the same names, of which the inputs that are mapped have one axis more, and so have all
-//! outputs. Inputs that are not named are shared by the examples: parameters usually, and often all but one input. It is an ordinary
-//! function, so it can be mapped again, differentiated, or be the map of a gradient: per-example gradients of a file are
-//! `vmap` of its `grad`.
+//! [`vmap`] of `@f` is a function `@f_vmap` with the same names. The mapped inputs have one more
+//! axis, and so have all outputs. Inputs that are not named are shared by the examples: usually
+//! parameters, and often all but one input. It is an ordinary function, so it can be mapped
+//! again, differentiated, or be the map of a gradient: per-example gradients of a file are `vmap`
+//! of its `grad`.
 //!
-//! A variable that is mapped, as the weights of an ensemble are, has a value for each example. State that is not cannot be replaced by
-//! a value that differs between examples. A key that is mapped is a key for each example, which is an input like any other.
+//! A mapped variable, such as the weights of an ensemble, has a value for each example. State
+//! that is not mapped cannot be replaced by a value that differs between examples. A mapped key
+//! is one key per example, and an input like any other.
 
 use super::body::{Value, batch, batched_type, moved};
 use crate::autodiff::function::{Derived, Maker};
@@ -14,14 +16,16 @@ use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::nearest::suggest;
 use wengert_core::{Diagnostic, Dim, Result, Tensor, TensorType};
 
-/// What to map.
+/// A request for a mapped function.
 #[derive(Clone, Debug, Default)]
 pub struct Vmap<'a> {
-    /// Inputs by name, or by the beginning of their key path, with the axis that the examples get.
+    /// Inputs by name, or by the beginning of their key path, each with the position of its axis
+    /// of examples.
     pub inputs: &'a [(&'a str, usize)],
-    /// How many examples there are; without it, a dimension variable: `B`, or `B2` and so on if the function has one of that name.
+    /// The number of examples. Without it, a dimension variable: `B`, or `B2` and so on if the
+    /// function has one of that name.
     pub size: Option<Dim>,
-    /// The axis that the examples get in outputs.
+    /// The position of the axis of examples in outputs.
     pub out_axis: usize,
 }
 
@@ -110,7 +114,7 @@ fn fresh(function: &Function) -> Dim {
     Dim::variable(&free.expect("a function has finitely many variables"))
 }
 
-/// For each input its axis for the examples, if it is mapped.
+/// For each input its axis of examples, if it is mapped.
 fn select(function: &Function, inputs: &[(&str, usize)]) -> Result<Vec<Option<usize>>> {
     let names: Vec<&str> = function.inputs.iter().map(|i| i.name.as_str()).collect();
     let mut axes = vec![None; names.len()];

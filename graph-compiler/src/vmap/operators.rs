@@ -1,16 +1,19 @@
 //! `vmap` on closures over anything [`Differentiable`].
 //!
-//! It is used inside a function that is being built: the closure is traced once on the types of one example, and what it does is emitted
-//! into the enclosing function for all of them at once. What the closure captures is shared by all examples.
+//! It is called inside a function that is being built. The closure is traced once on the types of
+//! one example; its operations are emitted into the enclosing function for all examples at once.
+//! All examples share the captured tensors.
 //!
-//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the function's `finish` returns it.
+//! A mistake yields poisoned tensors that carry the error, as everywhere in the builder; the
+//! function's `finish` returns it.
 
 use super::body::{Value, batch, moved};
 use crate::autodiff::values::{poison, with_tensors};
 use crate::autodiff::{current_scope, trace};
 use wengert_core::{Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor, TensorType};
 
-/// Which axis of each tensor of a value runs over the examples; without one, all examples share the tensor.
+/// The axis of each tensor of a value that runs over the examples. A tensor without such an axis
+/// is shared by all examples.
 ///
 /// - A number: that axis of every tensor.
 /// - A list: an axis, or none, for each tensor in the order of [`Differentiable::tensors`].
@@ -63,11 +66,12 @@ impl<F: Fn(&KeyPath, &Tensor) -> Option<usize>> Axes for ByPath<F> {
     }
 }
 
-/// The closure on each example: y\[i\] = f(x\[i\]). Axis 0 of every tensor of `xs` runs over the examples, and so does axis 0 of every tensor of the
-/// result.
+/// The closure applied to each example: y\[i\] = f(x\[i\]). Axis 0 of every tensor of `xs` runs
+/// over the examples, and so does axis 0 of every tensor of the result.
 ///
-/// It has the bits of the loop over examples and is none: every op acts on all examples at once, and what does not depend on one is
-/// computed once. It goes with derivatives in both orders; the gradient of each example is `vmap` of `grad`.
+/// It has the bits of the loop over examples, but is no loop: every op acts on all examples at
+/// once, and values that do not depend on an example are computed once. It composes with
+/// derivatives in both orders; `vmap` of `grad` gives the gradient of each example.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -87,10 +91,11 @@ pub fn vmap<M: Differentiable, O: Differentiable>(xs: &M, f: impl FnOnce(&M) -> 
     vmap_axes(xs, 0, 0, f)
 }
 
-/// The closure on each example, with the axes of `xs` and of the result along which the examples lie.
+/// The closure applied to each example, with the axes of `xs` and of the result that run over the
+/// examples.
 ///
-/// At least one tensor of `xs` must be mapped, and all that are have one extent along their axes. A result without an axis must be one that
-/// all examples share.
+/// At least one tensor of `xs` must be mapped. All mapped tensors have one extent along their
+/// axes. A result without an axis must be shared by all examples.
 #[track_caller]
 pub fn vmap_axes<M: Differentiable, O: Differentiable>(
     xs: &M,
@@ -106,12 +111,13 @@ pub fn vmap_axes<M: Differentiable, O: Differentiable>(
         tensors.iter().find(unusable).map_or(Ok(()), |(_, t)| t.traced_value().map(|_| ()))
     });
     if let Err(error) = usable {
-        // The closure's result is needed for the shape of the answer; its tensors are not.
+        // Only the structure of the closure's result is needed for the poisoned one, not its
+        // tensors.
         let poison = fail(error);
         return f(xs).map_tensors(&KeyPath::default(), &mut |_, _| poison.clone());
     }
     let mapped = axes.of(&tensors).and_then(|axes| Ok((batch_size(&tensors, &axes)?, axes)));
-    // The builder shall know this error before any that follows from it.
+    // Report this error to the builder before errors that follow from it.
     let mapped = mapped.map_err(fail);
     let none = vec![None; tensors.len()];
     let axes = mapped.as_ref().map_or(&none, |(_, axes)| axes);
@@ -203,7 +209,7 @@ fn batch_size(tensors: &[(KeyPath, Tensor)], axes: &[Option<usize>]) -> Result<D
     })
 }
 
-/// The results with their axes for the examples.
+/// The results with their axes of examples.
 fn place(
     output: &impl Differentiable,
     axes: &impl Axes,

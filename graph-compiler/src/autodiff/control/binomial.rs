@@ -1,20 +1,25 @@
 //! Transposition of a loop that keeps the carries of a few steps only: binomial checkpointing.
 //!
-//! The transposed loop needs the carries of every step, the last step's first. It has s slots for them. From a slot, it can run the loop forward
-//! again, and put what it passes into slots that are free; a step is transposed when its carries are at hand, and a slot is free again when its own step
-//! has been transposed. How far to run before the next slot is filled decides how many steps are run in all. With β(s, r) = C(s + r, r), a
-//! stretch of l steps with s slots, β(s, r − 1) < l ≤ β(s, r), takes r·l − β(s + 1, r − 1) steps at least, and this many if the next slot is
-//! filled after m = min(β(s, r − 1), l − β(s − 1, r − 1)) steps: the stretch behind it, of l − m ≤ β(s − 1, r) steps, has one slot
-//! less, and the stretch before it, of m ≤ β(s, r − 1) steps, is run over once less.
+//! The transposed loop needs the carries of every step, the last step's first. It has s slots for
+//! them. From a slot it runs the loop forward again, and stores carries on the way into free
+//! slots. A step is transposed when its carries are available; its slot is free afterwards. The
+//! distance to the next slot decides how many steps are run in all.
 //!
-//! All this is ordinary IR. The outer loop transposes a step each time; the inner one runs forward to the step before the last that is
-//! left. Their state is a few integers, the slots, which are written where they lie, and the carries. Both have checkpoints themselves, should
-//! they be differentiated in turn.
+//! Let β(s, r) = C(s + r, r). A stretch of l steps with s slots, β(s, r − 1) < l ≤ β(s, r),
+//! takes at least r·l − β(s + 1, r − 1) steps. It takes this many if the next slot is filled
+//! after m = min(β(s, r − 1), l − β(s − 1, r − 1)) steps. The stretch after it, of
+//! l − m ≤ β(s − 1, r) steps, has one slot less, and the stretch before it, of
+//! m ≤ β(s, r − 1) steps, is rerun once less.
+//!
+//! All this is ordinary IR. The outer loop transposes one step per iteration. The inner loop runs
+//! forward to the step before the last remaining one. Their state is a few integers, the slots,
+//! which are updated in place, and the carries. Both loops have checkpoints themselves, in case
+//! they are differentiated.
 //!
 //! # References
 //!
-//! Griewank, *Achieving logarithmic growth of temporal and spatial complexity in reverse automatic differentiation*, 1992; Griewank and Walther,
-//! *Algorithm 799: Revolve*, 2000.
+//! Griewank, *Achieving logarithmic growth of temporal and spatial complexity in reverse
+//! automatic differentiation*, 1992; Griewank and Walther, *Algorithm 799: Revolve*, 2000.
 
 use super::transposed::{known_step, reordered};
 use super::{Operand, innermost, kept, or_zeros, present, spread};
@@ -29,26 +34,26 @@ use wengert_core::graph::{Body, Equation, inline};
 use wengert_core::op::Scan;
 use wengert_core::{DType, Diagnostic, Dim, Result, Tensor, TensorType};
 
-/// A linear loop with carries that are known, to be transposed.
+/// A linear loop with known carries, to be transposed.
 pub(super) struct Loop<'a> {
     pub scope: &'a Scope,
     pub equation: &'a Equation,
     pub op: &'a Scan,
     pub count: Option<&'a Tensor>,
-    /// Which inputs of a step it is linear in.
+    /// Whether a step is linear in each of its inputs.
     pub linear: &'a [bool],
 }
 
-/// What a transposed step is made of.
+/// The parts from which a transposed step is made.
 struct Step {
-    /// The step with its linear inputs in front, and how many these are.
+    /// The step with its linear inputs in front, and their number.
     body: Body,
     lines: usize,
     /// The known carries of the next step.
     advance: Body,
-    /// Which inputs `advance` takes.
+    /// Whether `advance` takes each input.
     used: Vec<bool>,
-    /// Known slices and captures, where there is no `None`.
+    /// Known slices and captures; `None` for linear ones.
     operands: Vec<Operand>,
     /// Cotangents of stacks.
     stacked: Vec<Option<Tensor>>,
@@ -57,7 +62,8 @@ struct Step {
 }
 
 impl Step {
-    /// The known inputs of step `number`: carries, parts of slices, captures; `None` for linear ones.
+    /// The known inputs of step `number`: carries, rows of slices, captures; `None` for linear
+    /// ones.
     fn inputs(&self, carries: &[Tensor], number: &Tensor) -> Vec<Option<Tensor>> {
         let mut inputs = spread(carries, &self.known_carries);
         for (i, operand) in self.operands.iter().enumerate().skip(self.slices.start) {
@@ -70,7 +76,7 @@ impl Step {
         inputs
     }
 
-    /// The known carries behind step `number`.
+    /// The known carries after step `number`.
     fn advance(&self, carries: &[Tensor], number: &Tensor) -> Result<Vec<Tensor>> {
         let inputs = self.inputs(carries, number);
         let inputs: Vec<Tensor> = kept(&inputs, &self.used).into_iter().flatten().collect();
@@ -97,12 +103,12 @@ fn int(value: i32) -> Tensor {
     Tensor::constant(value)
 }
 
-/// 1 where a bool is true.
+/// 1 for true, 0 for false.
 fn as_int(flag: &Tensor) -> Tensor {
     flag.convert(DType::I32)
 }
 
-/// Puts `row` at `index` of a stack; an index out of bounds puts it nowhere.
+/// Stores `row` at `index` of a stack; an index out of bounds stores nothing.
 fn put(stack: &Tensor, index: &Tensor, row: &Tensor) -> Tensor {
     let numbers = ScatterDimensionNumbers {
         update_window_dims: (0..row.rank()).collect(),
@@ -113,11 +119,12 @@ fn put(stack: &Tensor, index: &Tensor, row: &Tensor) -> Tensor {
     stack.scatter(&index.reshape([1usize]), row, &numbers, ScatterOptions::default())
 }
 
-/// After how many of `length` steps the next of `slots` slots is to be filled, both `i32[]` of at least 1 (0 for one step: none is).
+/// The number of steps, of a stretch of `length`, after which the next of `slots` slots is
+/// filled. Both are `i32[]` of at least 1. A stretch of one step gives 0: no slot is filled.
 pub(super) fn distance(length: &Tensor, slots: &Tensor) -> Tensor {
     let (l, s) = (length.convert(DType::I64), slots.convert(DType::I64));
     let one = Tensor::constant(1i64);
-    // With one slot, r is l − 1 at once; else it is at most about √(2l), and b = β(s, r).
+    // With one slot, r is l − 1 from the start; else it is at most about √(2l), and b = β(s, r).
     let first = slots.eq(int(1)).select(&(&l - 1i64).max(&one), &one);
     let begin = first.eq(&one).select(&(&s + 1i64), &(&first + 1i64));
     let (r, b) = while_loop(
@@ -234,7 +241,7 @@ impl Loop<'_> {
         Ok(results)
     }
 
-    /// Runs forward to the last step that is left, and fills slots on the way.
+    /// Runs forward to the last remaining step, and fills slots on the way.
     fn forward(
         &self,
         step: &Step,
@@ -270,7 +277,8 @@ impl Loop<'_> {
         at.with(&end)
     }
 
-    /// What is left when the last step has been transposed, which `made` these cotangents: the next slot is taken up.
+    /// The state after the last remaining step has been transposed, with `made` as its
+    /// cotangents. Continues at the next slot.
     fn backward(
         &self,
         mut state: State,
@@ -309,16 +317,16 @@ impl Loop<'_> {
     }
 }
 
-/// Where the forward run stands.
+/// State of the forward run.
 struct At {
     /// The known carries before step `position`.
     carries: Vec<Tensor>,
     position: Tensor,
-    /// How many slots are filled.
+    /// The number of filled slots.
     top: Tensor,
     /// The step before which the next slot is to be filled.
     target: Tensor,
-    /// For each known carry its slots, and the steps before which they were filled.
+    /// Per known carry a stack of slots, and the steps before which they were filled.
     slots: Vec<Tensor>,
     positions: Tensor,
 }
@@ -342,7 +350,8 @@ impl At {
         }
     }
 
-    /// The step before which the next slot is to be filled when the slot at hand is the last one filled.
+    /// The step before which the next slot is to be filled, if the current slot is the last one
+    /// filled.
     fn next_target(&self, left: &Tensor, slots: i32) -> Tensor {
         let length = (left - &self.position).max(int(1));
         let free = (int(slots) - &self.top + 1i32).max(int(1));
@@ -350,16 +359,16 @@ impl At {
     }
 }
 
-/// Where the transposed run stands.
+/// State of the transposed run.
 struct State {
-    /// How many steps are left to be transposed.
+    /// The number of steps that remain to be transposed.
     left: Tensor,
     at: At,
     /// Cotangents of the linear carries.
     cotangents: Vec<Tensor>,
-    /// Sums for the captures.
+    /// Accumulated cotangents of the captures.
     sums: Vec<Tensor>,
-    /// Stacks for the slices.
+    /// Stacked cotangents of the slices.
     stacks: Vec<Tensor>,
 }
 

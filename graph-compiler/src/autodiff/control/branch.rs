@@ -1,6 +1,7 @@
 //! `cond` and `switch`.
 //!
-//! Each way is differentiated by itself. A result has a tangent if it has one on some way; on the others it is zero.
+//! Each region is differentiated on its own. A result has a tangent if it has one in some region;
+//! in the others it is zero.
 
 use super::{Operand, Site, derived, flags, innermost, kept, opened, present, region, spread, types};
 use crate::autodiff::custom;
@@ -11,7 +12,7 @@ use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation};
 use wengert_core::{Result, Tensor, TensorType};
 
-/// A way that has been run but not closed, since not all of its outputs are known yet.
+/// A region that has been run but not closed, since not all of its outputs are known yet.
 struct Way<T> {
     scope: Scope,
     inputs: Vec<Tensor>,
@@ -33,7 +34,7 @@ fn ways<T>(
 }
 
 impl<T> Way<T> {
-    /// Ends it with outputs of these types; zeros for those that are missing.
+    /// Closes it with outputs of these types; zeros for missing ones.
     fn close(self, outputs: Vec<Option<Tensor>>, types: &[TensorType]) -> Result<Body> {
         let outputs = self.scope.enter(|| {
             let full = outputs.iter().zip(types).map(|(t, ty)| super::or_zeros(t.as_ref(), ty));
@@ -69,13 +70,13 @@ pub(super) fn jvp(at: &Site<'_>) -> Result<Duals> {
     Ok((given, spread(&tangents, &moving)))
 }
 
-/// The results that have a tangent on some way.
+/// Whether each result has a tangent in some region.
 fn moving<'t>(results: usize, ways: impl Iterator<Item = &'t [Option<Tensor>]>) -> Vec<bool> {
     ways.fold(vec![false; results], |any, way| any.iter().zip(way).map(|(a, t)| *a || t.is_some()).collect())
 }
 
-/// The primal branch gives residuals beside its results. Ways share places for residuals of one type, and a residual that is an operand
-/// needs none.
+/// The primal branch returns residuals beside its results. Regions share result positions for
+/// residuals of one type. A residual that is an operand needs no position.
 pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     let taken = types(&at.operands[1..]);
     let active = flags(&at.tangents[1..]);
@@ -87,7 +88,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     let has = |linear: &Linear, i: usize| linear.outputs[i].1.is_some();
     let moving: Vec<bool> =
         (0..results.len()).map(|i| ways.iter().any(|w| has(&w.given.linear, i))).collect();
-    // Places for residuals.
+    // Types of the result positions for residuals.
     let mut places: Vec<TensorType> = Vec::new();
     let mut sources: Vec<Vec<Source>> = Vec::new();
     for way in &ways {
@@ -127,7 +128,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     if !moving.contains(&true) {
         return Ok((values, vec![None; results.len()]));
     }
-    // The linear half: what chooses, tangents, residuals, operands.
+    // The linear half takes the selector, tangents, residuals, operands.
     let given = present(&at.tangents[1..]);
     let taken = [types(&given), places, types(&at.operands[1..])].concat();
     let (first, second) = (given.len(), given.len() + residuals.len());
@@ -157,15 +158,16 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     Ok((values, spread(&tangents, &moving)))
 }
 
-/// Where a way's residual comes from.
+/// The source of a region's residual.
 enum Source {
-    /// The operand of this number, behind what chooses.
+    /// The operand of this number, not counting the selector.
     Operand(usize),
-    /// What the primal branch gives at this place.
+    /// The primal branch's residual result at this position.
     Place(usize),
 }
 
-/// The operands that some region uses, and regions that take no others. The first `first` are no inputs of regions, and stay.
+/// The operands that some region uses, and the regions without the other inputs. The first
+/// `first` operands are not inputs of regions, and stay.
 pub(super) fn without_unused(
     first: usize,
     mut operands: Vec<Tensor>,

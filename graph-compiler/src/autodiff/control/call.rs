@@ -1,11 +1,14 @@
-//! `call`: functions that are called by name, differentiated once.
+//! `call`: functions called by name, each differentiated once.
 //!
-//! What a derivative needs of a function is its *bundle*, and each part of it is a function again, which is called by name: the tangent function
-//! `@f.jvp`, the forward half `@f.forward`, which also gives what the linear half wants to know, the linear half `@f.linear`, and its
-//! transpose `@f.pullback`. The parts depend on the function and on which arguments vary, not on who calls it. So they are made at
-//! the first call and remembered; a caller's derivative has as many calls as the caller, however large the function is.
+//! The derivatives of a function form its *bundle*. Each part is a function again, and is called
+//! by name: the tangent function `@f.jvp`, the forward half `@f.forward`, which also returns the
+//! residuals of the linear half, the linear half `@f.linear`, and its transpose `@f.pullback`.
+//! The parts depend on the function and on which arguments vary, not on the caller. So they are
+//! made at the first call and cached. A caller's derivative has as many calls as the caller,
+//! whatever the size of the function.
 //!
-//! Parts are differentiated like any function: the second derivative of `@f` calls `@f.forward.linear`, and so on.
+//! Parts are differentiated like any function: the second derivative of `@f` calls
+//! `@f.forward.linear`, and so on.
 
 use super::{
     Activity, Operand, Site, flags, kept, opened, or_zeros, present, region, spread, transposed, types,
@@ -22,7 +25,7 @@ use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::{FunctionCall, FunctionName};
 use wengert_core::{Location, Result, Tensor, TensorType};
 
-/// A function, and of which of its arguments and results a derivative speaks.
+/// A function, and flags of the arguments and results that a derivative concerns.
 type Key = (Region, Vec<bool>, Vec<bool>);
 
 /// Derivatives of the functions that a function under construction calls.
@@ -36,37 +39,38 @@ struct Bundles {
 /// Results and tangents together.
 struct Joint {
     body: Region,
-    /// Which results have tangents.
+    /// Whether each result has a tangent.
     moving: Vec<bool>,
 }
 
 struct Halves {
-    /// Gives the results, then residuals.
+    /// Returns the results, then residuals.
     forward: Region,
-    /// Takes the tangents that are there, then `residuals`; gives those of the results that have one.
+    /// Takes the tangents that are present, then `residuals`. Returns the tangents of the results
+    /// that have one.
     linear: Region,
     residuals: Vec<Source>,
     moving: Vec<bool>,
 }
 
-/// Where the linear half finds what it wants to know.
+/// The source of a residual of the linear half.
 #[derive(Clone, Copy)]
 enum Source {
     /// The argument of this number.
     Argument(usize),
-    /// What the forward half gives at this place.
+    /// The forward half's result at this position.
     Result(usize),
 }
 
 struct Transposed {
-    /// Takes known operands, then cotangents, as far as they are `used`.
+    /// Takes the `used` ones of known operands, then cotangents.
     body: Region,
     used: Vec<bool>,
-    /// Which linear operands have cotangents.
+    /// Whether each linear operand has a cotangent.
     moving: Vec<bool>,
 }
 
-/// What is remembered of a function, made if it is not yet.
+/// The cached value of a key, made if it is missing.
 fn remembered<T>(
     known: &RefCell<HashMap<Key, Rc<T>>>,
     key: Key,
@@ -75,13 +79,14 @@ fn remembered<T>(
     if let Some(made) = known.borrow().get(&key) {
         return Ok(made.clone());
     }
-    // Making it may ask for the parts of functions that this one calls.
+    // `make` may request the parts of functions that this one calls.
     let made = Rc::new(make()?);
     known.borrow_mut().insert(key, made.clone());
     Ok(made)
 }
 
-/// The function that is a part of another's bundle. The transpose of a linear half belongs to the function itself.
+/// The name of a part of a function's bundle. The transpose of a linear half belongs to the
+/// function itself.
 fn part(op: &FunctionCall, suffix: &str) -> FunctionCall {
     let name = op.function.0.as_str();
     let base = match suffix {
@@ -91,7 +96,7 @@ fn part(op: &FunctionCall, suffix: &str) -> FunctionCall {
     FunctionCall { function: FunctionName(format!("{base}.{suffix}")), ..op.clone() }
 }
 
-/// What tells functions of one name apart: nothing, or a dot and a number.
+/// The suffix that distinguishes functions of one name: empty, or a dot and a number.
 fn is_number(rest: &str) -> bool {
     rest.is_empty() || rest.strip_prefix('.').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -1,8 +1,10 @@
-//! `checkpoint`: a function of which reverse mode keeps its arguments, and what the user names.
+//! `checkpoint`: a function for which reverse mode keeps only its arguments and the values that
+//! the user names.
 //!
-//! Linearization runs the function as it is. Its linear half is a region again, which computes what it needs of the function's values itself, from
-//! the arguments and from what is kept; and so is the transpose of that. In these regions arguments pass a barrier first, so that nobody takes
-//! what is computed again for what was computed before.
+//! Linearization runs the function as it is. Its linear half is a region again, which recomputes
+//! the function's values from the arguments and from the kept values. So is its transpose. In
+//! these regions arguments pass a barrier first, so that recomputed values are not merged with
+//! the original ones.
 
 use super::branch::without_unused;
 use super::{Body, Operand, Site, derived, flags, kept, opened, or_zeros, present, region, spread, types};
@@ -17,7 +19,7 @@ use wengert_core::graph::{Equation, ValueId};
 use wengert_core::op::{Checkpoint, OptimizationBarrier};
 use wengert_core::{Result, Tensor, TensorType};
 
-/// The function with its tangents, as one function of which little is kept.
+/// The function with its tangents, as one checkpointed function.
 pub(super) fn jvp(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     let body = &at.equation.regions[0];
     let given = present(at.tangents);
@@ -51,14 +53,15 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     let given = present(at.tangents);
     let kept_values = op.kept(body);
 
-    // The linear half takes arguments, kept values, tangents; behind its tangents it gives the kept values as it computes them itself.
+    // The linear half takes arguments, kept values, tangents. After its tangents it returns the
+    // kept values as it recomputes them.
     let taken = [types(at.operands), body.types(&kept_values), types(&given)].concat();
     let (scope, inputs) = opened(current_scope()?.region(), &taken);
     let (arguments, rest) = inputs.split_at(at.operands.len());
     let tangents = &rest[kept_values.len()..];
     let mut extended = body.to_body();
     extended.outputs.extend(&kept_values);
-    // The forward run has reported what is watched.
+    // The forward run has reported the probes already.
     let extended = unwatched(&extended);
     let wanted = [at.wanted, &vec![false; kept_values.len()][..]].concat();
     let mut moving = vec![];
@@ -73,7 +76,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     })?;
     let mut linear = scope.close(&outputs)?.body;
     let again = linear.outputs.split_off(linear.outputs.len() - kept_values.len());
-    // What is computed again of the kept values is taken from outside instead.
+    // Recomputed kept values are replaced by the inputs.
     let outside = linear.inputs[at.operands.len()..][..kept_values.len()].to_vec();
     let replace = |v: &mut ValueId| {
         if let Some(i) = again.iter().position(|a| a == v) {
@@ -109,7 +112,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     Ok((results, spread(&tangents, &moving)))
 }
 
-/// The transpose computes what it needs again, as the linear half does.
+/// The transpose recomputes the values that it needs, as the linear half does.
 pub(super) fn transpose(
     scope: &Scope,
     equation: &Equation,

@@ -1,18 +1,21 @@
 //! Derivatives of control flow, from those of its regions.
 //!
-//! A branch is differentiated by differentiating all of its ways, a loop by differentiating its step. In forward mode tangents go
-//! along with what they belong to: a loop carries both, and is one loop as before. Linearization has to tell them apart, since its linear half
-//! may run later, and backwards; this is what partial evaluation of the step does. The step is linearized in a scope of its own, which leaves
-//! a linear program for one step and its residuals, and these are of three kinds:
+//! A branch is differentiated by differentiating all of its regions, a loop by differentiating
+//! its step. In forward mode tangents accompany their primals: a loop carries both, and stays one
+//! loop. Linearization has to separate them, since its linear half may run later, and backwards.
+//! This is partial evaluation of the step. The step is linearized in a scope of its own, which
+//! gives a linear program for one step and its residuals, of three kinds:
 //!
-//! - what differs from step to step is *stacked* by the primal loop: the tape, typed, of exactly what the linear step reads;
-//! - a part of a stacked operand is there already, and is sliced again;
-//! - what is the same at every step was emitted before the loop, by the rule of scopes, and is captured.
+//! - values that differ from step to step are *stacked* by the primal loop: the tape, typed, of
+//!   exactly the values that the linear step reads;
+//! - rows of a stacked operand exist already, and are sliced again;
+//! - loop-invariant values were emitted before the loop, by the rule of scopes, and are captured.
 //!
-//! The linear half is a scan of the linear step, and its transpose the scan of the transposed step in the other direction: it carries cotangents of
-//! the carries, and sums those of the captures. Of a loop that ends by a condition the number of steps is a residual too, and the linear half
-//! counts. So whatever the construct, linear programs contain branches and scans only, and both are closed under transposition and
-//! differentiation; any order and any nesting follows.
+//! The linear half is a scan of the linear step. Its transpose is the scan of the transposed step
+//! in the other direction: it carries cotangents of the carries, and accumulates those of the
+//! captures. If the loop ends by a condition, the number of steps is a residual too, and the
+//! linear half counts. So linear programs contain branches and scans only, and both are closed
+//! under transposition and differentiation; any order and any nesting follows.
 
 mod binomial;
 mod branch;
@@ -33,7 +36,8 @@ use wengert_core::{Diagnostic, IdVec, Location, Op, Result, Tensor, TensorType};
 
 pub(super) use transposed::verify;
 
-/// Results and tangents of a construct, some of whose operands have tangents; tangents are made for the results that are `wanted`.
+/// Results and tangents of a construct, some of whose operands have tangents. Tangents are made
+/// for the `wanted` results.
 pub(super) fn differentiate(
     scope: &Scope,
     equation: &Equation,
@@ -59,7 +63,7 @@ pub(super) fn differentiate(
     }
 }
 
-/// The tangents alone.
+/// Only the tangents.
 pub(super) fn tangents(
     scope: &Scope,
     equation: &Equation,
@@ -92,10 +96,11 @@ pub(super) fn adjoint(
     }
 }
 
-/// An operand of an equation that is transposed: a value, or nothing where the equation is linear in it.
+/// An operand of an equation that is transposed: a value, or `None` where the equation is linear
+/// in it.
 pub(super) type Operand = Option<Tensor>;
 
-/// An equation that is differentiated.
+/// An equation being differentiated.
 struct Site<'a> {
     scope: &'a Scope,
     equation: &'a Equation,
@@ -105,7 +110,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Emits the construct, or what stands for it.
+    /// Emits the construct, or its replacement.
     fn emit(
         &self,
         op: impl Into<Op>,
@@ -150,22 +155,22 @@ fn types(tensors: &[Tensor]) -> Vec<TensorType> {
     tensors.iter().map(|t| t.ty().clone()).collect()
 }
 
-/// A stack's part.
+/// The type of a stack's row.
 fn part(ty: &TensorType) -> TensorType {
     ty.with_shape(ty.shape[1..].to_vec())
 }
 
-/// The tensors that are there.
+/// The tensors that are present.
 fn present(tensors: &[Option<Tensor>]) -> Vec<Tensor> {
     tensors.iter().flatten().cloned().collect()
 }
 
-/// Which are there.
+/// Which tensors are present.
 fn flags(tensors: &[Option<Tensor>]) -> Vec<bool> {
     tensors.iter().map(Option::is_some).collect()
 }
 
-/// One of the items for each flag that is set, in order.
+/// The items in order, one for each set flag; `None` for the others.
 fn spread<T: Clone>(items: &[T], flags: &[bool]) -> Vec<Option<T>> {
     let mut items = items.iter();
     flags.iter().map(|flag| flag.then(|| items.next().cloned()).flatten()).collect()
@@ -197,7 +202,7 @@ fn opened(scope: Scope, types: &[TensorType]) -> (Scope, Vec<Tensor>) {
     (scope, inputs)
 }
 
-/// A body whose inputs are all explicit: whatever `f` emits stays in it.
+/// A body whose inputs are all explicit. All equations that `f` emits stay in it.
 pub(super) fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
     let (scope, inputs) = opened(current_scope()?.region(), types);
     let outputs = scope.enter(|| f(&inputs))?;
@@ -206,7 +211,7 @@ pub(super) fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<V
     Ok(closure.body)
 }
 
-/// A closure without the captures that it does not use.
+/// A closure without unused captures.
 fn pruned(mut closure: Closure) -> Closure {
     let live = Activity::of(&closure.body, &vec![false; closure.body.outputs.len()]).live;
     let explicit = closure.body.inputs.len() - closure.captures.len();
@@ -218,7 +223,8 @@ fn pruned(mut closure: Closure) -> Closure {
     closure
 }
 
-/// For each output of a body whether its tangent may differ from zero where the inputs that are `active` have tangents.
+/// For each output of a body whether its tangent may differ from zero if the `active` inputs have
+/// tangents.
 fn reached(body: &Body, active: &[bool]) -> Vec<bool> {
     let mut moves: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     for (input, active) in body.inputs.iter().zip(active) {
@@ -235,8 +241,9 @@ fn reached(body: &Body, active: &[bool]) -> Vec<bool> {
     body.outputs.iter().map(|v| moves[*v]).collect()
 }
 
-/// Which carries of a loop have tangents: those that some active operand reaches and that reach some wanted result. The operands of
-/// `step` are carries, then others; its outputs carries, then others.
+/// The carries of a loop with tangents: those that an active operand reaches and that reach a
+/// wanted result. The operands of `step` are carries, then others; its outputs carries, then
+/// others.
 fn active_carries(step: &Body, carries: usize, active: &[bool], wanted: &[bool]) -> Vec<bool> {
     let mut forward = active.to_vec();
     loop {

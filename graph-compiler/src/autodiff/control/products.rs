@@ -1,13 +1,16 @@
-//! Sums of products over the steps of a loop, as one product behind it.
+//! Sums of products over the steps of a loop, as one product after it.
 //!
-//! The cotangent of a captured matrix is a sum over the steps, K̄ = Σₜ Aₜᵀ·Bₜ, for a recurrent weight of what the state was at each step and the
-//! gates' cotangents. Carried from step to step, each term is a small product that reads and writes all of K̄. But Σ is a contraction itself: if the Aₜ
-//! and the Bₜ are stacked, K̄ is one product that contracts over the steps too, and the loop carries nothing.
+//! The cotangent of a captured matrix is a sum over the steps, K̄ = Σₜ Aₜᵀ·Bₜ. For a recurrent
+//! weight, Aₜ is the state of each step and Bₜ the gates' cotangents. Carried from step to step,
+//! each term is a small product that reads and writes all of K̄. But Σ is a contraction itself:
+//! if the Aₜ and the Bₜ are stacked, K̄ is one product that contracts over the steps too, and the
+//! loop carries nothing.
 //!
-//! That takes the memory of the stacks. So it is done where one factor of each term is a stack already, a part of which the step takes: the tape has
-//! it, or an operand of the loop. The other factor is given by the step, and so is stacked once more than the tape: memory stays in
-//! proportion. Loops that keep checkpoints instead of a tape are no case of this, nor are those whose number of steps is known at run time only, since
-//! they would multiply what was not taken.
+//! That takes the memory of the stacks. So it is done where one factor of each term is a row of a
+//! stack that exists already: the tape, or an operand of the loop. The other factor is computed
+//! by the step, and is stacked. So the new stacks are comparable in size to existing ones. Loops
+//! with checkpoints instead of a tape are excluded. So are loops whose number of steps is known
+//! at run time only, since the product would include steps that did not run.
 
 use super::pruned;
 use wengert_core::graph::build::Closure;
@@ -15,14 +18,14 @@ use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::{Binary, DotGeneral};
 use wengert_core::{Op, Result, Tensor};
 
-/// What a step would carry as a sum, and is made behind the loop.
+/// A sum that a step would carry, computed after the loop instead.
 pub(super) struct Sum {
-    /// Which carry it was.
+    /// The number of the carry.
     pub carry: usize,
     terms: Vec<Term>,
 }
 
-/// A product of two stacks, and what becomes of it.
+/// A product of two stacks, and the ops applied to it.
 struct Term {
     product: DotGeneral,
     factors: [Factor; 2],
@@ -33,15 +36,16 @@ struct Term {
 /// A stack.
 #[derive(Clone, Copy)]
 enum Factor {
-    /// The loop slices it: of this number among the slices.
+    /// The loop slices it: its number among the slices.
     Slice(usize),
-    /// The loop stacks it: of this number among the stacks.
+    /// The loop stacks it: its number among the stacks.
     Stack(usize),
 }
 
-/// Takes sums of products out of a step. `carries` are the step's first inputs and outputs, those from number `first` on are sums that begin with
-/// zero; then come the parts of `slices` stacks. The sums that were taken out are no inputs and outputs any more, and the stacks that they need are
-/// further outputs, behind all others.
+/// Removes sums of products from a step. `carries` are the step's first inputs and outputs; those
+/// from number `first` on are sums that begin with zero. The rows of `slices` stacks follow. The
+/// removed sums are no longer inputs and outputs. The stacks that they need are further outputs,
+/// after all others.
 pub(super) fn taken_out(
     closure: Closure,
     first: usize,
@@ -53,7 +57,8 @@ pub(super) fn taken_out(
     for carry in (first..carries).rev() {
         let step = Step { body: &closure.body, carries, slices };
         let Some(terms) = step.terms(carry) else { continue };
-        // Outputs behind the carries are stacks; a factor that is one already is not stacked again.
+        // Outputs after the carries are stacks; a factor that is one already is not stacked
+        // again.
         let mut stacked: Vec<ValueId> = closure.body.outputs[carries..].to_vec();
         let mut factor = |found: Found| match found {
             Found::Slice(n) => Factor::Slice(n),
@@ -72,7 +77,7 @@ pub(super) fn taken_out(
         sums.push(Sum { carry, terms: terms.collect() });
         closure.body.outputs.splice(carries.., stacked);
     }
-    // From the last, so that the others stay where they are.
+    // From the last, so that the other positions stay valid.
     for sum in &sums {
         closure.body.inputs.remove(sum.carry);
         closure.body.outputs.remove(sum.carry);
@@ -83,7 +88,7 @@ pub(super) fn taken_out(
 }
 
 impl Sum {
-    /// The sum, from the wholes of the loop's slices and stacks.
+    /// The sum, from the loop's whole slices and stacks.
     pub fn of(&self, slices: &[Tensor], stacks: &[Tensor]) -> Result<Tensor> {
         let whole = |factor: Factor| match factor {
             Factor::Slice(n) => &slices[n],
@@ -105,7 +110,7 @@ impl Sum {
     }
 }
 
-/// The product of stacks that adds up those of their parts.
+/// The product of stacks that sums the products of their rows.
 fn over_steps(op: &DotGeneral) -> DotGeneral {
     let behind = |axes: &[usize]| axes.iter().map(|axis| axis + 1).collect::<Vec<usize>>();
     let with_steps = |axes: &[usize]| std::iter::once(0).chain(behind(axes)).collect::<Vec<usize>>();
@@ -116,7 +121,7 @@ fn over_steps(op: &DotGeneral) -> DotGeneral {
     }
 }
 
-/// A factor as the step has it.
+/// A factor within the step.
 #[derive(Clone, Copy)]
 enum Found {
     Slice(usize),
@@ -132,7 +137,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// The products whose sum is added to a carry, if that is all that happens to it.
+    /// The products whose sum is added to a carry, if the carry has no other use.
     fn terms(&self, carry: usize) -> Option<Vec<FoundTerm>> {
         let sum = self.body.inputs[carry];
         if self.uses(sum) != 1 {
@@ -144,7 +149,7 @@ impl Step<'_> {
         (seen && !terms.is_empty()).then_some(terms)
     }
 
-    /// Takes a sum apart into the carry and products; nothing if there is something else in it.
+    /// Decomposes a sum into the carry and products; `None` if it has other terms.
     fn collect(
         &self,
         value: ValueId,
@@ -185,7 +190,7 @@ impl Step<'_> {
         }
     }
 
-    /// What differs from step to step: not a capture, and not a sum.
+    /// The factor for a value that differs from step to step: not a capture, and not a sum.
     fn factor(&self, value: ValueId) -> Option<Found> {
         match self.body.inputs.iter().position(|v| *v == value) {
             None => Some(Found::Made(value)),

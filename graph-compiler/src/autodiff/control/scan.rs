@@ -10,7 +10,7 @@ use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::op::Scan;
 use wengert_core::{Dim, Result, Tensor, TensorType};
 
-/// What is known of a loop before its step is differentiated.
+/// The inputs of a loop's differentiation.
 #[derive(Clone)]
 pub(super) struct Plan<'a> {
     pub step: &'a Body,
@@ -19,9 +19,9 @@ pub(super) struct Plan<'a> {
     pub captures: &'a [Tensor],
     /// Tangents of the above, in this order.
     pub tangents: &'a [Option<Tensor>],
-    /// Carries that get a tangent.
+    /// Whether each carry gets a tangent.
     pub moving: Vec<bool>,
-    /// Which outputs of the step are to have tangents.
+    /// Whether each output of the step needs a tangent.
     pub wanted: Vec<bool>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Plan<'a> {
         Plan { step, carries: carried, slices, captures, tangents, moving, wanted }
     }
 
-    /// Tangents of the carries at the beginning; zeros for those that get one later.
+    /// Initial tangents of the carries; zeros for carries that get a tangent only later.
     pub fn initial(&self) -> Result<Vec<Tensor>> {
         let moving = (0..self.carries.len()).filter(|i| self.moving[*i]);
         moving.map(|i| or_zeros(self.tangents[i].as_ref(), self.carries[i].ty())).collect()
@@ -57,33 +57,35 @@ impl<'a> Plan<'a> {
         &self.tangents[self.carries.len() + self.slices.len()..]
     }
 
-    /// What a step sees beside carries: parts of slices.
+    /// Types of the step's inputs after the carries: rows of slices.
     pub fn parts(&self) -> Vec<TensorType> {
         self.slices.iter().map(|t| part(t.ty())).collect()
     }
 
-    /// Which of a step's inputs have tangents.
+    /// Whether each input of a step has a tangent.
     pub fn active(&self) -> Vec<bool> {
         let rest = self.tangents[self.carries.len()..].iter().map(Option::is_some);
         self.moving.iter().copied().chain(rest).collect()
     }
 }
 
-/// A step on carries, slices and captures with their tangents. Captures are used as they are, so what depends on them alone moves out.
+/// A step on carries, slices and captures with their tangents. Captures are used from outside, so
+/// values that depend on them alone move out.
 struct Joint {
-    /// Inputs are carries, their tangents, parts of slices, their tangents, captures. Outputs: carries, their tangents, parts of stacks, their
-    /// tangents.
+    /// Inputs are carries, their tangents, rows of slices, their tangents, captures. Outputs are
+    /// carries, their tangents, rows of stacks, their tangents.
     closure: Closure,
-    /// Tangents of the carries at the beginning.
+    /// Initial tangents of the carries.
     initial: Vec<Tensor>,
     /// Tangents of slices.
     slices: Vec<Tensor>,
-    /// How many stacks there are, and which tangents of stacks.
+    /// The number of stacks, and whether each has a tangent.
     stacks: usize,
     moving_stacks: Vec<bool>,
 }
 
-/// Primal and tangent interwoven, or apart (linearized): only what is apart can be transposed.
+/// Primal and tangent in one loop, or separate (linearized). Only a separate tangent can be
+/// transposed.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Interwoven,
@@ -126,7 +128,7 @@ fn joint(plan: &Plan<'_>, mode: Mode) -> Result<Joint> {
     Ok(Joint { closure: pruned(scope.close(&all)?), initial, slices, stacks: stacks.len(), moving_stacks })
 }
 
-/// Carries and slices with their tangents, side by side.
+/// Carries and slices together with their tangents.
 pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let first = usize::from(op.counted);
     let step = &at.equation.regions[0];
@@ -150,15 +152,16 @@ pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     Ok((results, tangents))
 }
 
-/// A linear loop that computes the carries beside their tangents, since no tape has kept them: tangents of the carries, then of the
-/// stacks. What is not linear in it are carries that are known, so its transpose may choose how to have them.
+/// A linear loop that recomputes the carries beside their tangents, since there is no tape.
+/// Returns tangents of the carries, then of the stacks. Its only nonlinear values are known
+/// carries, so its transpose may choose how to obtain them.
 pub(super) fn recomputing(
     at: &Site<'_>,
     plan: &Plan<'_>,
     looped: Loop<'_>,
     checkpoints: usize,
 ) -> Result<Vec<Option<Tensor>>> {
-    // The forward run has reported what is watched.
+    // The forward run has reported the probes already.
     let step = unwatched(plan.step);
     let joint = joint(&Plan { step: &step, ..plan.clone() }, Mode::Apart)?;
     let op = Scan {
@@ -183,28 +186,29 @@ fn parts(wholes: &[Tensor]) -> Vec<TensorType> {
     wholes.iter().map(|t| part(t.ty())).collect()
 }
 
-/// Where a residual of a step comes from.
+/// The source of a step's residual.
 pub(super) enum Source {
-    /// A part of the slice of this number.
+    /// A row of the slice of this number.
     Slice(usize),
-    /// A part of the tape of this number.
+    /// A row of the tape of this number.
     Tape(usize),
-    /// The same at every step.
+    /// Loop-invariant.
     Invariant(Tensor),
 }
 
-/// A step that has been linearized: the primal step, closed, and where the linear step's residuals come from.
+/// A linearized step: the closed primal step, and the sources of the linear step's residuals.
 pub(super) struct Tape {
-    /// Outputs are those of the step, then what the tape keeps. Inputs are the explicit ones, then captures.
+    /// Outputs are those of the step, then the tape's. Inputs are the explicit ones, then
+    /// captures.
     pub closure: Closure,
     pub linear: Linear,
     pub sources: Vec<Source>,
-    /// How many values of a step the tape keeps.
+    /// The number of values per step on the tape.
     pub kept: usize,
 }
 
-/// Linearizes the step of a loop. `more` computes further outputs of it, which are put behind the carries, from inputs of the given types behind the
-/// carries.
+/// Linearizes the step of a loop. `more` computes further outputs, placed after the carries, from
+/// inputs of the `further` types after the carries.
 pub(super) fn tape(
     plan: &Plan<'_>,
     further: &[TensorType],
@@ -266,14 +270,14 @@ pub(super) fn linearize(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     Ok((results, tangents))
 }
 
-/// How a linear loop runs.
+/// The iteration of a linear loop.
 pub(super) struct Loop<'a> {
     pub length: &'a Dim,
     pub reverse: bool,
     pub count: Option<&'a Tensor>,
 }
 
-/// The scan of a linear step over a tape; tangents of the carries, then of the stacks.
+/// The scan of a linear step over a tape. Returns tangents of the carries, then of the stacks.
 pub(super) fn linear_loop(
     at: &Site<'_>,
     plan: &Plan<'_>,
@@ -291,7 +295,7 @@ pub(super) fn linear_loop(
     }
     let initial = plan.initial()?;
     let sliced = present(plan.tangents_of_slices());
-    // What is sliced: tangents, operands that are residuals, the tape.
+    // The slices: tangents, operands that are residuals, the tape.
     let again: Vec<bool> = (0..plan.slices.len())
         .map(|i| tape.sources.iter().any(|s| matches!(s, Source::Slice(j) if *j == i)))
         .collect();
@@ -303,7 +307,7 @@ pub(super) fn linear_loop(
     let (moved, rest) = rest.split_at(sliced.len());
     let (known, taped) = rest.split_at(rest.len() - kept_parts.len());
     let known = spread(known, &again);
-    // The linear step takes tangents of what is active among carries, slices and captures, then residuals.
+    // The linear step takes tangents of the active carries, slices and captures, then residuals.
     let mut given: Vec<Option<Tensor>> = carried.iter().chain(moved).cloned().map(Some).collect();
     given.extend(present(plan.tangents_of_captures()).into_iter().map(Some));
     for source in &tape.sources {

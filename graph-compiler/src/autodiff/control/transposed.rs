@@ -1,11 +1,12 @@
 //! Transposition of `scan`.
 //!
-//! The steps of a linear loop are `c' = A·c + B·x + C·k`, `y = D·c + E·x + F·k` with matrices that may differ from step to step. Its transpose
-//! runs the other way: it takes c̄' and ȳ of a step and gives c̄, x̄ and its share of k̄, so c̄ is carried, x̄ is stacked, and k̄ is a sum that is carried
-//! too, unless it is a sum of products, which is one product behind the loop (`products.rs`).
+//! The steps of a linear loop are `c' = A·c + B·x + C·k`, `y = D·c + E·x + F·k` with matrices
+//! that may differ from step to step. Its transpose runs in the other direction: it takes c̄' and
+//! ȳ of a step and returns c̄, x̄ and the step's term of k̄. So c̄ is carried, x̄ is stacked, and
+//! k̄ is a carried sum. A sum of products is instead one product after the loop (`products.rs`).
 //!
-//! Carries that are not linear (a counter beside a linear state) are what they were in the forward direction: a scan of their own makes them first,
-//! and they are sliced like a tape.
+//! Carries that are not linear (a counter beside a linear state) need their values of the forward
+//! direction: a scan of their own computes them first, and they are sliced like a tape.
 
 use super::products::taken_out;
 use super::{
@@ -20,7 +21,7 @@ use wengert_core::graph::{Body, Equation, ValueId, inline};
 use wengert_core::op::{Control, Scan};
 use wengert_core::{Location, LocationId, Result, Tensor, TensorType};
 
-/// Which carries are linear: those that begin so, and those that a step makes of something linear.
+/// Whether each carry is linear: its initial value is, or a step computes it from a linear value.
 fn linear_carries(step: &Body, carries: usize, linear: &[bool]) -> Vec<bool> {
     let mut linear = linear.to_vec();
     loop {
@@ -33,7 +34,7 @@ fn linear_carries(step: &Body, carries: usize, linear: &[bool]) -> Vec<bool> {
     }
 }
 
-/// Checks that the regions of a construct are linear in the operands that are marked.
+/// Checks that the regions of a construct are linear in the marked operands.
 pub(in crate::autodiff) fn verify(
     equation: &Equation,
     linear: &[bool],
@@ -57,14 +58,14 @@ pub(in crate::autodiff) fn verify(
     };
     for region in regions {
         let (mut body, count) = reordered(region, &inputs);
-        // Others are known, as a counter is.
+        // Other outputs are known, e.g. a counter.
         body.outputs = kept(&region.outputs, &reached(region, &inputs));
         verify_linear(&body, count, location)?;
     }
     Ok(())
 }
 
-/// The body with the linear inputs in front, and how many they are.
+/// The body with the linear inputs in front, and their number.
 pub(super) fn reordered(body: &Body, linear: &[bool]) -> (Body, usize) {
     let mut body = body.clone();
     let not: Vec<bool> = linear.iter().map(|l| !l).collect();
@@ -91,7 +92,7 @@ pub(super) fn transpose(
     let linear = [&carries, &linear_operands[op.carries..]].concat();
     let input_types = step.types(&step.inputs);
 
-    // Values of the carries that are known, at the beginning of each step.
+    // Values of the known carries, at the beginning of each step.
     let known_carries: Vec<bool> = carries.iter().map(|l| !l).collect();
     if op.checkpoints > 0 && known_carries.contains(&true) {
         let site = binomial::Loop { scope, equation, op, count: count.first(), linear: &linear };
@@ -179,13 +180,13 @@ pub(super) fn transpose(
             (true, i) if i < op.carries + slices => of_slices.next().flatten(),
             (true, _) => of_captures.next(),
         };
-        // A linear carry may begin with a value that is known, such as zero.
+        // A linear carry may have a known initial value, such as zero.
         all.push(cotangent.filter(|_| linear_operands[i]));
     }
     Ok(all)
 }
 
-/// For each known carry the stack of its values as each step finds them.
+/// For each known carry the stack of its values at the beginning of each step.
 fn history(
     scope: &Scope,
     equation: &Equation,
@@ -208,7 +209,7 @@ fn history(
     let outer = innermost(initial.iter().chain(&sliced).chain(&captured))?;
     let (inside, inputs) = opened(outer.child(), &[types(&initial), parts].concat());
     let (carries, parts) = inputs.split_at(initial.len());
-    // Of the carries, those that the known ones do not need are no inputs of the step any more.
+    // Carries that the known ones do not depend on are no longer inputs of the step.
     let needed: Vec<bool> = (0..op.carries).filter(|i| known[*i]).map(|i| used[i]).collect();
     let given = [kept(carries, &needed), parts.to_vec(), captured].concat();
     let next = inside.enter(|| inline(&step, &given))?;
@@ -221,7 +222,8 @@ fn history(
     Ok(results.split_off(initial.len()))
 }
 
-/// What makes the known carries of a step, and which inputs of the step that is made of.
+/// The body that computes the next known carries of a step, and whether it takes each input of
+/// the step.
 pub(super) fn known_step(step: &Body, carries: usize, known: &[bool]) -> (Body, Vec<bool>) {
     let mut step = step.clone();
     step.outputs = kept(&step.outputs[..carries], known);

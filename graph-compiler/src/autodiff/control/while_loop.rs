@@ -8,7 +8,7 @@ use wengert_core::graph::inline;
 use wengert_core::op::While;
 use wengert_core::{DType, Diagnostic, Dim, Result, Tensor, TensorType};
 
-/// Carries with their tangents, side by side; the condition does not look at tangents.
+/// Carries together with their tangents. The condition does not read tangents.
 pub(super) fn jvp(at: &Site<'_>, op: &While) -> Result<Duals> {
     let [condition, step] = at.equation.regions.as_slice() else { unreachable!("it has two regions") };
     let carries = op.parts(at.operands)?.carries.len();
@@ -64,7 +64,7 @@ fn emit(
     at.emit(op, &operands, closures.into_iter().map(|c| c.body).collect())
 }
 
-/// The loop with a tape and a count of its steps, and the linear loop of that count.
+/// The loop with a tape and a count of its steps, and the linear loop of that many steps.
 pub(super) fn linearize(at: &Site<'_>, op: &While) -> Result<Duals> {
     let length = match (&op.max_steps, op.checkpoints) {
         (Some(length), _) => length.clone(),

@@ -1,4 +1,4 @@
-//! What is differentiated, and with respect to what.
+//! The choice of the differentiated output, and of the inputs to differentiate with respect to.
 
 use crate::autodiff::operators::not_scalar;
 use crate::autodiff::wrt::{self, Candidate};
@@ -6,7 +6,7 @@ use wengert_core::graph::{Function, Input, OutputRole, ValueId};
 use wengert_core::nearest::suggest;
 use wengert_core::{Diagnostic, Location, Result};
 
-/// What an operator asks of the output.
+/// The requirement of an operator on the output.
 #[derive(Clone, Copy)]
 pub(super) enum Need<'a> {
     /// One number, for the operator of that name.
@@ -15,7 +15,7 @@ pub(super) enum Need<'a> {
     Any,
 }
 
-/// Which output is differentiated.
+/// The index of the differentiated output.
 pub(super) fn differentiated(function: &Function, of: Option<&str>, need: Need<'_>) -> Result<usize> {
     let scalar = matches!(need, Need::Scalar(_));
     let candidates: Vec<usize> = (0..function.outputs.len())
@@ -65,7 +65,7 @@ pub(super) fn differentiated(function: &Function, of: Option<&str>, need: Need<'
     }
 }
 
-/// Where a value was made by the user.
+/// The user's source line that computes a value.
 pub(super) fn made_at(function: &Function, value: ValueId) -> Location {
     let input = function.body.inputs.iter().position(|v| *v == value);
     let of_equation =
@@ -93,7 +93,7 @@ pub(super) fn select(function: &Function, wrt: &[&str]) -> Result<Vec<bool>> {
     wrt::select(&candidates, wrt, "input")
 }
 
-/// A warning.
+/// The warning for a gradient that is zero.
 pub(super) fn independent(function: &Function, output: &str, input: &Input) -> Diagnostic {
     let location = function.locations.origin(input.location).clone();
     let name = &input.name;

@@ -50,7 +50,8 @@ pub(super) fn jet_of(function: &Function, request: &Jet<'_>) -> Result<Derived> 
     }
     let mut maker = Maker::new(function);
     let mut curves: Vec<Series> = vec![vec![]; wrt.len()];
-    // All first derivatives, then all second ones, as a caller of `jet` has them.
+    // All first derivatives, then all second ones, in the order in which a caller of `jet` passes
+    // them.
     for k in 1..=request.order {
         for i in (0..wrt.len()).filter(|i| wrt[*i]) {
             let (ty, name) = (function.input_type(i).clone(), format!("t{k}_{}", function.inputs[i].name));
@@ -82,7 +83,7 @@ pub(super) fn jet_of(function: &Function, request: &Jet<'_>) -> Result<Derived> 
     Ok(Derived { function, warnings })
 }
 
-/// A warning.
+/// The warning for a derivative that is zero.
 fn still(output: &str) -> Diagnostic {
     Diagnostic::new(format!("`{output}` does not depend on the inputs that vary: its derivative is zero"))
 }

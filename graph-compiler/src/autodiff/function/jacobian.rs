@@ -107,16 +107,16 @@ pub(super) fn hvp_of(function: &Function, request: &Hessian<'_>) -> Result<Deriv
     making.finish(format!("{}_hvp", function.name), &tensors, warnings)
 }
 
-/// A state output means the variable's next value; here it is a result like any other.
+/// A state output is the variable's next value; here it becomes an ordinary output.
 fn value_of(output: &Output) -> Output {
     Output { name: output.name.clone(), role: OutputRole::Output }
 }
 
-/// A function of derivatives of one output.
+/// A function of derivatives of one output, under construction.
 struct Making<'a> {
     function: &'a Function,
     maker: Maker,
-    /// The function with that output alone.
+    /// The function with only that output.
     closure: Closure,
     names: Vec<Output>,
 }
@@ -130,7 +130,8 @@ impl<'a> Making<'a> {
         Making { function, maker, closure, names: vec![] }
     }
 
-    /// Names the next output; `prefix` is put in front until the name is new.
+    /// Names the next output, with `prefix` in front as often as necessary to make the name
+    /// unique.
     fn name(&mut self, name: String, prefix: &str) {
         let taken = |name: &str| self.function.outputs.iter().chain(&self.names).any(|o| o.name == name);
         let name = fresh(name, prefix, taken);

@@ -13,12 +13,13 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// Locations are copied, so that ids of the function's equations mean the same in the new one.
+    /// Locations are copied, so that the ids of the function's equations stay valid in the new
+    /// one.
     pub(super) fn new(function: &Function) -> Self {
         Maker::with_types(function, &function.body.types(&function.body.inputs))
     }
 
-    /// The inputs have other types.
+    /// As [`new`](Self::new), with other types of the inputs.
     pub(crate) fn with_types(function: &Function, types: &[TensorType]) -> Self {
         let scope = Scope::new(function.locations.clone());
         let input =
@@ -27,7 +28,7 @@ impl Maker {
         Maker { scope, inputs: function.inputs.clone(), primals }
     }
 
-    /// A further input; `like` is the input whose location it has.
+    /// Adds an input, with the location of the input `like`.
     pub(super) fn input(&mut self, name: String, ty: TensorType, like: Option<usize>) -> Tensor {
         let prefix = format!("{}_", name.split('_').next().unwrap_or_default());
         let name = fresh(name, &prefix, |name| self.inputs.iter().any(|i| i.name == name));
@@ -36,20 +37,20 @@ impl Maker {
         self.scope.input_at(ty, self.scope.location(location))
     }
 
-    /// The function that gives these tensors.
+    /// The function with these tensors as outputs.
     pub(crate) fn finish(self, name: String, outputs: Vec<Output>, tensors: &[Tensor]) -> Result<Function> {
         let body = self.close(tensors)?;
         self.function(name, outputs, body)
     }
 
-    /// All that has been emitted, with these tensors as outputs.
+    /// All emitted equations, with these tensors as outputs.
     pub(super) fn close(&self, tensors: &[Tensor]) -> Result<Body> {
         let closure = self.scope.close(tensors)?;
         assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
         Ok(closure.body)
     }
 
-    /// The function of this body.
+    /// The function with this body.
     pub(super) fn function(self, name: String, outputs: Vec<Output>, body: Body) -> Result<Function> {
         let locations = self.scope.locations();
         let function = Function { name, inputs: self.inputs, outputs, body: live(body), locations };
@@ -57,13 +58,13 @@ impl Maker {
         Ok(function)
     }
 
-    /// A reader of variables replaces none, so `state` becomes `param`.
+    /// A function that does not replace its variables takes them as `param` instead of `state`.
     pub(super) fn only_read(&mut self) {
         self.inputs.iter_mut().filter(|i| i.role == InputRole::State).for_each(|i| i.role = InputRole::Param);
     }
 }
 
-/// `name`, with `prefix` put in front as often as it takes to be new.
+/// `name`, with `prefix` in front as often as necessary to make it unique.
 pub(super) fn fresh(mut name: String, prefix: &str, taken: impl Fn(&str) -> bool) -> String {
     while taken(&name) {
         name.insert_str(0, prefix);
@@ -71,7 +72,7 @@ pub(super) fn fresh(mut name: String, prefix: &str, taken: impl Fn(&str) -> bool
     name
 }
 
-/// The body without what its outputs do not need: a value, say, may be of no use to its gradient.
+/// The body without dead equations. For example, a gradient may not depend on the value.
 pub(super) fn live(mut body: Body) -> Body {
     let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
     body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));

@@ -25,7 +25,7 @@ pub(super) fn grad_of(function: &Function, request: &Grad<'_>) -> Result<Derived
         false => Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype))),
     };
     if request.value {
-        // A state output means the variable's next value; here it is a result like any other.
+        // A state output is the variable's next value; here it becomes an ordinary output.
         names.push(Output { name: output.name.clone(), role: OutputRole::Output });
     }
     let mut warnings = Vec::new();

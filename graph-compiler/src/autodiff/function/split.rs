@@ -1,12 +1,15 @@
-//! A derivative as two functions: one that runs forward and hands on what the other wants to know, the residuals.
+//! A derivative as two functions: the first runs forward and returns residuals, which the second
+//! takes.
 //!
-//! Linearization leaves a linear program, and what it captures are the residuals ([`linearize`](crate::autodiff::linearize())). So the two halves are the
-//! primal program with residuals as further outputs, and the linear program (or its transpose) with residuals as inputs. A residual need not
-//! be handed on if the second half has it otherwise: an input of the function is an input of the second half too, under its own name;
-//! and what depends on no input at all is computed again.
+//! Linearization gives a linear program whose captures are the residuals
+//! ([`linearize`](crate::autodiff::linearize())). So the two halves are the primal program with
+//! residuals as further outputs, and the linear program (or its transpose) with residuals as
+//! inputs. Two kinds of residuals are not passed on. An input of the function is an input of the
+//! second half too, under its own name. A value that depends on no input is recomputed.
 //!
-//! The structure of the residuals is typed: each has a name, a type (which may have dimension variables), the place of the user's program where
-//! it is made, and the rules that read it. They are the second half's signature, and print as a table.
+//! The residuals are typed: each has a name, a type (which may have dimension variables), the
+//! source line of the user's program that computes it, and the rules that read it. They are the
+//! second half's signature, and print as a table.
 
 use super::choose::{Need, differentiated, independent, select};
 use super::maker::{Maker, fresh, live};
@@ -70,7 +73,7 @@ pub(super) fn linearize_of(function: &Function, request: &Jvp<'_>) -> Result<Hal
     })
 }
 
-/// The first half, and what is needed to make the second.
+/// The first half, and the inputs for making the second.
 struct Forward {
     function: Function,
     linear: Linear,
@@ -85,7 +88,7 @@ impl Forward {
         let closure = Closure { body: function.body.clone(), captures: vec![] };
         let linearized = maker.scope.clone().enter(|| linearize(&closure, &maker.primals, wrt, wanted))?;
         let linear = linearized.linear;
-        // State outputs are the variables' next values, which a gradient does not replace.
+        // State outputs are the variables' next values, which a gradient does not return.
         let kept: Vec<usize> = (0..wanted.len())
             .filter(|i| wanted[*i] || function.outputs[*i].role == OutputRole::Output)
             .collect();
@@ -123,7 +126,7 @@ impl Forward {
         Ok(Forward { function, linear, residuals, locations })
     }
 
-    /// Both halves; `derive` makes the second out of the linear program.
+    /// Both halves; `derive` makes the second from the linear program.
     fn with(
         self,
         function: &Function,

@@ -49,7 +49,7 @@ pub(super) fn transpose_of(function: &Function, wrt: &[&str]) -> Result<Derived>
         }
         Ok(tensors)
     })?;
-    // Of what the function is linear in, only the types matter.
+    // The transpose depends only on the types of the linear inputs.
     let mut body = maker.close(&tensors)?;
     for i in linear.iter().rev() {
         maker.inputs.remove(*i);

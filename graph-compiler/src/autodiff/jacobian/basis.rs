@@ -8,7 +8,8 @@ use wengert_core::{DType, Diagnostic, Dim, Literal, Location, Result, Scalar, Te
 /// A row of a Jacobian: a block for each input.
 pub(in crate::autodiff) type Blocks = Vec<Tensor>;
 
-/// The Jacobian by forward mode: for each output the block of each input, with the output's axes in front and the input's dtype.
+/// The Jacobian by forward mode: for each output the block of each input, with the output's axes
+/// in front and the input's dtype.
 pub(in crate::autodiff) fn columns(linear: &Linear) -> Result<Vec<Blocks>> {
     let mut blocks = empty(linear);
     for (i, (input, _)) in linear.inputs.iter().enumerate().filter(|(_, (_, active))| *active) {
@@ -23,7 +24,7 @@ pub(in crate::autodiff) fn columns(linear: &Linear) -> Result<Vec<Blocks>> {
         )?;
         for (row, column) in blocks.iter_mut().zip(column) {
             let Some(column) = column else { continue };
-            // The basis' axes are in front; they belong behind those of the output.
+            // The basis' axes are in front; they are moved behind those of the output.
             let split = column.rank();
             let order: Vec<usize> = (input.rank()..split).chain(0..input.rank()).collect();
             row[i] = Some(column.permute(&order).convert(input.dtype));
@@ -32,7 +33,8 @@ pub(in crate::autodiff) fn columns(linear: &Linear) -> Result<Vec<Blocks>> {
     filled(linear, blocks)
 }
 
-/// The Jacobian by reverse mode: for each output the block of each input, with the output's axes in front and the input's dtype.
+/// The Jacobian by reverse mode: for each output the block of each input, with the output's axes
+/// in front and the input's dtype.
 pub(in crate::autodiff) fn rows(linear: &Linear) -> Result<Vec<Blocks>> {
     let mut blocks = empty(linear);
     for (o, (output, at)) in linear.outputs.iter().enumerate() {
@@ -56,7 +58,7 @@ fn empty(linear: &Linear) -> Vec<Vec<Option<Tensor>>> {
     vec![vec![None; linear.inputs.len()]; linear.outputs.len()]
 }
 
-/// Symbolic zeros become numbers.
+/// Materializes symbolic zeros.
 fn filled(linear: &Linear, blocks: Vec<Vec<Option<Tensor>>>) -> Result<Vec<Blocks>> {
     let row = |((output, _), row): (&(TensorType, Option<usize>), Vec<Option<Tensor>>)| {
         let block = |((input, _), block): (&(TensorType, bool), Option<Tensor>)| match block {
@@ -75,7 +77,7 @@ pub(super) fn with_front(front: &[Dim], ty: &TensorType, dtype: DType) -> Tensor
     TensorType { dtype, shape: front.iter().chain(&ty.shape).cloned().collect() }
 }
 
-/// `f` on each vector of the standard basis of a type; the results have the type's axes in front.
+/// `f` on each vector of the standard basis of a type. The results have the type's axes in front.
 fn against_basis(
     ty: &TensorType,
     place: impl FnOnce(Tensor) -> Vec<Option<Tensor>>,
@@ -88,7 +90,7 @@ fn against_basis(
         Diagnostic::new(format!("a Jacobian needs the number of elements of {ty}, which is not linear"))
             .help("give numbers instead of all of its dimension variables but one")
     })?;
-    // 1 where the number of the vector is that of the element.
+    // 1 where the number of the vector equals that of the element.
     let index = match count.as_constant() {
         Some(n) if n <= i32::MAX as i64 => DType::I32,
         _ => DType::I64,
@@ -107,7 +109,7 @@ fn against_basis(
     Ok(results.into_iter().map(|t| t.map(unfold)).collect())
 }
 
-/// `f` on each vector of a batch; `None` is zero, whichever the vector.
+/// `f` on each vector of a batch; `None` is zero for all vectors.
 pub(super) fn mapped(
     vectors: &[Option<Tensor>],
     size: &Dim,

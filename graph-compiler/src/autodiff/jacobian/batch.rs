@@ -1,4 +1,4 @@
-//! A differential on many vectors at once.
+//! A differential applied to many vectors at once.
 
 use super::basis::{mapped, with_front};
 use super::failed;
@@ -9,13 +9,15 @@ use crate::autodiff::values::{components_of, tangent_of};
 use wengert_core::{Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor};
 
 impl<M: Differentiable, O: Differentiable> Differential<M, O> {
-    /// The tangents of the value along many tangents at once: each tensor has an axis in front over them, and so have the result's.
+    /// The tangents of the value along many tangents at once. Each tensor has a leading axis over
+    /// them, and so have the result's.
     #[track_caller]
     pub fn push_forward_batch(&self, tangents: &M::TangentVector) -> O::TangentVector {
         self.batch("tangent", &self.at, &self.output, &components_of(&self.at, tangents), |l, t| l.apply(t))
     }
 
-    /// The cotangents of the point from many of the value at once: each tensor has an axis in front over them, and so have the result's.
+    /// The cotangents of the point from many cotangents of the value at once. Each tensor has a
+    /// leading axis over them, and so have the result's.
     #[track_caller]
     pub fn pull_back_batch(&self, cotangents: &O::TangentVector) -> M::TangentVector {
         self.batch("cotangent", &self.output, &self.at, &components_of(&self.output, cotangents), |l, c| {
@@ -51,7 +53,7 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     }
 }
 
-/// Checks that each vector is a batch of vectors of `value`, all of one size, which is returned.
+/// Checks that each vector is a batch of vectors of `value`, all of one size. Returns the size.
 fn fit_batch(what: &str, value: &impl Differentiable, vectors: &[Option<Tensor>]) -> Result<Dim> {
     let first =
         vectors.iter().flatten().find_map(|v| v.error().map_or_else(|| v.shape().first().cloned(), |_| None));

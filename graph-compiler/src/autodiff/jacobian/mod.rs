@@ -1,17 +1,23 @@
-//! Derivatives as matrices: [`jacfwd`], [`jacrev`], [`hessian`], and products with them, [`hvp`] and [`gvp`].
+//! Derivatives as matrices: [`jacfwd`], [`jacrev`], [`hessian`], and products with them, [`hvp`]
+//! and [`gvp`].
 //!
-//! A linearized closure is a linear map J that can be applied to a tangent (`J·t`) and, transposed, to a cotangent (`Jᵀ·c`). To have J
-//! itself, it is applied to the vectors of a basis, all at once: the linear program is *mapped* over them ([`vmap`](crate::vmap)), and
-//! neither run once for each nor unrolled. Applied to the basis of the argument it gives columns of J (forward mode), to that of the
-//! result rows (reverse mode). The cost is that of one derivative times the number of basis vectors, so forward mode suits functions of few
-//! numbers, reverse mode those with few results. The program is mapped for each tensor of the basis' side by itself: the
-//! others are symbolic zeros meanwhile, and what they would take part in is not computed.
+//! A linearized closure is a linear map J that can be applied to a tangent (`J·t`) and,
+//! transposed, to a cotangent (`Jᵀ·c`). To obtain J itself, it is applied to all vectors of a
+//! basis at once: the linear program is *mapped* over them ([`vmap`](crate::vmap)). It is neither
+//! run once per vector nor unrolled. Applied to the basis of the argument it gives columns of J
+//! (forward mode), to that of the result rows (reverse mode). The cost is that of one derivative
+//! times the number of basis vectors. So forward mode suits functions with few input elements,
+//! reverse mode functions with few result elements. The program is mapped separately for each
+//! tensor on the side of the basis: the other tensors are symbolic zeros, and their terms are not
+//! computed.
 //!
-//! A Jacobian has the result's axes in front and the argument's behind: y of shape `[m, n]` and x of shape `[k]` give `[m, n, k]`, with
-//! `∂y[i,j]/∂x[l]` at `[i,j,l]`. For a model, it is a tangent vector of the model whose tensors have the result's axes in front, in
-//! the model's dtypes. Of a result that is several tensors, there is one for each ([`Outputs`]).
+//! A Jacobian has the result's axes in front of the argument's: y of shape `[m, n]` and x of
+//! shape `[k]` give `[m, n, k]`, with `∂y[i,j]/∂x[l]` at `[i,j,l]`. For a model, it is a tangent
+//! vector of the model whose tensors have the result's axes in front, in the model's dtypes. A
+//! result of several tensors has one Jacobian for each ([`Outputs`]).
 //!
-//! The Hessian is the Jacobian of the gradient, ∂²f/∂x∂y at row x and column y: forward mode over reverse mode, the cheapest order of the two.
+//! The Hessian is the Jacobian of the gradient, ∂²f/∂x∂y at row x and column y. It uses forward
+//! over reverse mode, the cheaper order of the two.
 
 mod basis;
 mod batch;
@@ -28,19 +34,22 @@ use super::operators::linearize as linearize_closure;
 use super::values::{poison, tangent_of};
 use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor};
 
-/// The Jacobian of a closure, J\[i, j\] = ∂yᵢ/∂xⱼ, by forward mode: column j is J·eⱼ, the derivative along the j-th vector of the standard basis,
-/// and all columns are made at once. It costs as much as one `jvp` for each number of the argument, so it is for functions of few numbers. The
-/// result is that of [`jacrev`].
+/// The Jacobian of a closure, J\[i, j\] = ∂yᵢ/∂xⱼ, by forward mode: column j is J·eⱼ, the
+/// derivative along the j-th vector of the standard basis. All columns are computed at once. It
+/// costs one `jvp` per element of the argument, so it suits functions with few input elements.
+/// The result has the form of [`jacrev`]'s.
 #[track_caller]
 pub fn jacfwd<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) -> O::Each<M::TangentVector> {
     value_and_jacfwd(at, f).1
 }
 
-/// The Jacobian of a closure, J\[i, j\] = ∂yᵢ/∂xⱼ, by reverse mode: row i is Jᵀ·eᵢ, the pullback of the i-th vector of the standard basis, and all
-/// rows are made at once. It costs as much as one `vjp` for each number of the result, so it is for functions with few results.
+/// The Jacobian of a closure, J\[i, j\] = ∂yᵢ/∂xⱼ, by reverse mode: row i is Jᵀ·eᵢ, the pullback
+/// of the i-th vector of the standard basis. All rows are computed at once. It costs one `vjp`
+/// per element of the result, so it suits functions with few result elements.
 ///
-/// For each tensor y of the result a tangent vector of the argument, of which the tensor that belongs to x has the shape of y followed by that
-/// of x. Integers have no derivative; theirs is zero.
+/// For each tensor y of the result there is a tangent vector of the argument, whose component for
+/// the tensor x has the shape of y followed by that of x. Integers have no derivative; their
+/// components are zero.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -98,7 +107,7 @@ fn value_and_jacobian<M: Differentiable, O: Outputs>(
     (output, jacobian)
 }
 
-/// The poison of an error that is located at `caller`.
+/// A poisoned tensor with an error located at `caller`.
 fn failed(error: Diagnostic, caller: Location) -> Tensor {
     poison(&error.within(&caller, "differentiated here"))
 }

@@ -1,18 +1,19 @@
-//! What a closure may return of which a Jacobian is wanted.
+//! Result types of closures that have a Jacobian.
 
 use wengert_core::{Differentiable, Tensor};
 
-/// What a closure may return if its Jacobian is wanted: a tensor, or several in tuples, arrays, vectors, options.
+/// A closure's result that can have a Jacobian: a tensor, or several in tuples, arrays, vectors,
+/// options.
 #[diagnostic::on_unimplemented(
     message = "the Jacobian of a `{Self}` has no type",
     label = "not `Outputs`",
     note = "return a tensor, or a tuple, array or vector of tensors"
 )]
 pub trait Outputs: Differentiable {
-    /// The same arrangement of something for each tensor: its row of a Jacobian.
+    /// The same structure with a `T` for each tensor: its row of a Jacobian.
     type Each<T>;
 
-    /// Makes something for each tensor, in the order of [`Differentiable::tensors`].
+    /// Calls `make` for each tensor, in the order of [`Differentiable::tensors`].
     fn each<T>(&self, make: &mut dyn FnMut() -> T) -> Self::Each<T>;
 }
 

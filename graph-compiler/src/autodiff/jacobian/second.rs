@@ -10,10 +10,12 @@ use wengert_core::{
     Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor, TensorType,
 };
 
-/// The Hessian of a scalar-valued closure: for each tensor x of the argument a tangent vector of the argument, of which the tensor that
-/// belongs to y is ∂²f/∂x∂y, with the shape of x followed by that of y.
+/// The Hessian of a scalar-valued closure. For each tensor x of the argument it has a tangent
+/// vector of the argument, whose component for the tensor y is ∂²f/∂x∂y, with the shape of x
+/// followed by that of y.
 ///
-/// It is the Jacobian of the gradient, by forward over reverse mode: as many `jvp`s of the gradient as there are variables, all at once.
+/// It is the Jacobian of the gradient, by forward over reverse mode: one `jvp` of the gradient
+/// per variable, all at once.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -30,7 +32,8 @@ use wengert_core::{
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 ///
-/// The argument is a tensor, or several in tuples, arrays and vectors. For a model of any type there is [`hessian_blocks`].
+/// The argument is a tensor, or several in tuples, arrays and vectors. For a model of any type
+/// there is [`hessian_blocks`].
 #[track_caller]
 pub fn hessian<M: Differentiable>(
     at: &M,
@@ -57,7 +60,8 @@ where
     (value, gradient, hessian)
 }
 
-/// The Hessian of a scalar-valued closure over a model of any type: for each of its tensors the key path, and the row of blocks.
+/// The Hessian of a scalar-valued closure over a model of any type: for each of its tensors the
+/// key path, and the row of blocks.
 #[track_caller]
 pub fn hessian_blocks<M: Differentiable>(
     at: &M,
@@ -97,9 +101,9 @@ fn second_order<M: Differentiable>(
     }
 }
 
-/// The Hessian's product with a tangent, H·v, of a scalar-valued closure: the derivative of the gradient along `v`,
-/// lim (∇f(m + h·v) − ∇f(m)) / h, by forward over reverse mode. It costs about as much as two gradients, whatever the number of
-/// variables, and H itself is never made.
+/// The Hessian-vector product H·v of a scalar-valued closure: the derivative of the gradient
+/// along `v`, lim (∇f(m + h·v) − ∇f(m)) / h, by forward over reverse mode. It costs about two
+/// gradients, whatever the number of variables. H itself is never made.
 ///
 /// ```
 /// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
@@ -122,7 +126,7 @@ pub fn hvp<M: Differentiable>(
     grad_and_hvp(at, v, f).1
 }
 
-/// The gradient of a scalar-valued closure, and its Hessian's product with a tangent.
+/// The gradient of a scalar-valued closure, and its Hessian-vector product.
 #[track_caller]
 pub fn grad_and_hvp<M: Differentiable>(
     at: &M,
@@ -148,9 +152,10 @@ pub fn grad_and_hvp<M: Differentiable>(
     (tangent_of(at, &gradient), tangent_of(at, &product))
 }
 
-/// The Gauss-Newton matrix's product with a tangent, Jᵀ·H·J·v: J is the Jacobian of `model` and H the Hessian of `loss` at what `model`
-/// returns. The Hessian of the whole is Jᵀ·H·J + Σₖ ∂loss/∂yₖ · D²yₖ; this is the part of it that does not bend the model, and is positive
-/// semidefinite where the loss is convex.
+/// The Gauss-Newton-vector product Jᵀ·H·J·v. J is the Jacobian of `model`, and H the Hessian of
+/// `loss` at the model's result. The Hessian of the composition is Jᵀ·H·J + Σₖ ∂loss/∂yₖ · D²yₖ.
+/// This is its first term, without the model's second derivatives; it is positive semidefinite
+/// where the loss is convex.
 #[track_caller]
 pub fn gvp<M: Differentiable, O: Differentiable>(
     at: &M,
@@ -163,8 +168,8 @@ pub fn gvp<M: Differentiable, O: Differentiable>(
     differential.pull_back(&curved)
 }
 
-/// The gradient of a closure's one scalar output, as a closure of the same inputs: the value, then a cotangent for each input (zeros for
-/// those that are not active).
+/// The gradient of a closure's only output, a scalar, as a closure of the same inputs. It returns
+/// the value, then a cotangent for each input (zeros for inactive ones).
 fn gradient_of_body(closure: &Closure, primals: &[Tensor], active: &[bool]) -> Result<Closure> {
     let types: Vec<TensorType> = primals.iter().map(|t| t.ty().clone()).collect();
     let ty = closure.body.ty(closure.body.outputs[0]).clone();
@@ -189,7 +194,7 @@ fn check_scalar(operator: &str, closure: &Closure, active: &[bool]) -> Result<()
     }
 }
 
-/// Value, gradient, and for each input the row of second derivatives.
+/// Value, gradient, and for each input its row of second derivatives.
 pub(in crate::autodiff) fn hessian_of_body(
     closure: &Closure,
     primals: &[Tensor],
@@ -206,7 +211,7 @@ pub(in crate::autodiff) fn hessian_of_body(
     Ok((value, outputs.collect(), rows))
 }
 
-/// Value, gradient, and the Hessian's product with `tangents`; `None` is zero.
+/// Value, gradient, and the Hessian-vector product with `tangents`; `None` is zero.
 pub(in crate::autodiff) fn hvp_of_body(
     closure: &Closure,
     primals: &[Tensor],

@@ -1,19 +1,26 @@
-//! Wengert lists as values: closures of Rust that have been traced.
+//! Wengert lists as values: traced Rust closures.
 //!
-//! [`trace`] runs a closure once, on symbolic tensors, and what it does is written down line by line: a list in the sense of Wengert
-//! (1964), v₁ = mul x, x and so on. The closure is gone then; a loop over a known number of rounds has become its rounds, an `if` on a
-//! Rust value the branch that was taken. What remains is a value that can be
+//! [`trace`] runs a closure once, on symbolic tensors, and records its operations line by line: a
+//! list in the sense of Wengert (1964), v₁ = mul x, x and so on. Rust control flow is not
+//! recorded: a loop over a known number of rounds is unrolled, and an `if` on a Rust value is
+//! replaced by the taken branch. The list is a value that can be
 //!
 //! - printed, one operation a line, with types and source lines;
 //! - evaluated on numbers, by the graph interpreter ([`WengertList::evaluate`]);
-//! - called on other tensors, in a function being built, in another list, or eagerly ([`WengertList::call`]): lists nest;
-//! - differentiated ([`grad`](WengertList::grad), [`vjp`](WengertList::vjp), [`jvp`](WengertList::jvp)), which gives a list again, so to any order;
-//! - called by name ([`named`](WengertList::named)): the caller then holds a call, and every derivative of the list is made once;
-//! - turned into a function of a program ([`WengertList::function`]), and so compiled, saved and run as any other.
+//! - called on other tensors, in a function being built, in another list, or eagerly
+//!   ([`WengertList::call`]): lists nest;
+//! - differentiated ([`grad`](WengertList::grad), [`vjp`](WengertList::vjp),
+//!   [`jvp`](WengertList::jvp)), which gives a list again, so to any order;
+//! - called by name ([`named`](WengertList::named)): the caller then holds a call, and every
+//!   derivative of the list is made once;
+//! - turned into a function of a program ([`WengertList::function`]), and so compiled, saved and
+//!   run as any other.
 //!
-//! The argument and the result may be any `Differentiable` values. A closure may use tensors of the function in which it is traced; these
-//! are *captured*: they are the list's environment, and it can then only be called there. A list is thus a closure as a value, differentiable like
-//! any other with respect to its environment ([`value`]): it can be a field of a model, be returned, partially applied, chosen at run time.
+//! The argument and the result may be any `Differentiable` values. A closure may use tensors of
+//! the function in which it is traced. These are *captured*: they are the list's environment, and
+//! the list can then only be called there. A list is thus a closure as a value, and is
+//! differentiable with respect to its environment ([`value`]). It can be a field of a model, be
+//! returned, be partially applied, or be chosen at run time.
 //!
 //! ```
 //! use wengert_compiler::autodiff::list::trace;
@@ -45,22 +52,23 @@ use wengert_core::{
 
 /// A closure from `I` to `O` as a list of operations. See the [module](self).
 pub struct WengertList<I, O> {
-    /// Its tensors say the types of the inputs; they have no values.
+    /// The argument's structure; its tensors have the types of the inputs and no values.
     input: I,
-    /// The same for the outputs.
+    /// The result's structure, likewise.
     output: O,
     body: Region,
-    /// Values of the function in which the list was traced: the last inputs of the body.
+    /// Values of the function in which the list was traced; the last inputs of the body.
     captures: Vec<Tensor>,
     locations: LocationTable,
-    /// If it is called by name.
+    /// The function name, if the list is called by name.
     name: Option<FunctionName>,
 }
 
-/// Runs `f` on symbolic tensors of the types of those in `like`, whose values do not matter, and returns what it did.
+/// Runs `f` on symbolic tensors of the types of those in `like`, whose values do not matter, and
+/// returns its operations as a list.
 ///
-/// Errors: those of the operations; a tensor of a function that is not being built here; what only a value could tell
-/// (`item` of a traced tensor).
+/// Errors: those of the operations; a tensor of a function that is not being built here; a
+/// request for the value of a traced tensor (`item`).
 #[track_caller]
 pub fn trace<I: Differentiable, O: Differentiable>(
     like: &I,
@@ -87,7 +95,7 @@ pub fn trace<I: Differentiable, O: Differentiable>(
     Ok(WengertList::of_closure(like, &output, closure, scope.locations()))
 }
 
-/// The same value with tensors that have types only.
+/// The same structure, with tensors that have types only.
 fn without_values<T: Differentiable>(value: &T) -> T {
     let of = |t: &Tensor| {
         let made = t.defined_at().unwrap_or_default();
@@ -97,7 +105,8 @@ fn without_values<T: Differentiable>(value: &T) -> T {
 }
 
 impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
-    /// The list of a closure's body; `input` and `output` say what argument and result look like.
+    /// The list of a closure's body; `input` and `output` give the structure of argument and
+    /// result.
     pub(super) fn of_closure(input: &I, output: &O, closure: Closure, locations: LocationTable) -> Self {
         let Closure { body, captures } = closure;
         WengertList {
@@ -110,33 +119,34 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         }
     }
 
-    /// What an argument looks like: its tensors have types and no values.
+    /// The structure of an argument; its tensors have types and no values.
     pub fn input(&self) -> &I {
         &self.input
     }
 
-    /// What a result looks like.
+    /// The structure of a result.
     pub fn output(&self) -> &O {
         &self.output
     }
 
-    /// The operations. Inputs are the argument's tensors, then what is captured.
+    /// The operations. Inputs are the argument's tensors, then the captures.
     pub fn body(&self) -> &Body {
         &self.body
     }
 
-    /// The number of operations; constants do not count.
+    /// The number of operations, not counting constants.
     pub fn len(&self) -> usize {
         self.body.equations.iter().filter(|e| !print::is_number(e)).count()
     }
 
-    /// True if nothing is computed.
+    /// Whether the list has no operations, not counting constants.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The result for tensors of the function that is being built, of a list that is being traced, or with values: the operations are
-    /// emitted there. On an error the result is poisoned.
+    /// The result for tensors of the function that is being built, of a list that is being
+    /// traced, or with values. The operations are emitted there. On an error the result is
+    /// poisoned.
     #[track_caller]
     pub fn call(&self, at: &I) -> O {
         let caller = Location::caller();
@@ -165,8 +175,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         }
     }
 
-    /// The result for numbers: constants, and tensors with values. Computed by the graph interpreter; the result's tensors are
-    /// constants.
+    /// The result for numbers: constants, and tensors with values. The graph interpreter computes
+    /// it; the result's tensors are constants.
     #[track_caller]
     pub fn evaluate(&self, at: &I) -> Result<O> {
         let caller = Location::caller();
@@ -180,21 +190,21 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         Ok(self.result(results))
     }
 
-    /// The numbers of an argument, tensor by tensor.
+    /// The values of an argument, tensor by tensor.
     ///
-    /// Errors: a tensor has no value, or another type than the list was traced on.
+    /// Errors: a tensor has no value, or another type than that of the trace.
     pub fn numbers(&self, at: &I) -> Result<Vec<Literal>> {
         self.operands(at)?.iter().map(Tensor::value).collect()
     }
 
-    /// A result of these numbers, one for each output.
+    /// A result with these values, one for each output.
     pub fn result(&self, numbers: impl IntoIterator<Item = Literal>) -> O {
         let tensors: Vec<Tensor> = numbers.into_iter().map(Tensor::constant).collect();
         assert_eq!(tensors.len(), self.body.outputs.len(), "a list has one number for each output");
         with_tensors(&self.output, &tensors)
     }
 
-    /// The tensors of an argument, which must have the types of the list's.
+    /// The tensors of an argument, which must have the types of the list's inputs.
     fn operands(&self, at: &I) -> Result<Vec<Tensor>> {
         let (mine, given) = (self.input.tensors(), at.tensors());
         if mine.len() != given.len() {
@@ -221,8 +231,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         Ok(given.into_iter().map(|(_, t)| t).collect())
     }
 
-    /// The list as a function of that name. Inputs are `x` and outputs `y`, followed by the key path of the tensor in the argument
-    /// or result.
+    /// The list as a function of that name. Inputs are `x` and outputs `y`, followed by the key
+    /// path of the tensor in the argument or result.
     ///
     /// Error: the list has captured values of another function.
     pub fn function(&self, name: &str) -> Result<Function> {
@@ -254,7 +264,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         derived(trace(&pair, |(x, t)| operators::jvp(x, t, |x| self.call(x)))?)
     }
 
-    /// The list of the pullback: (argument, cotangent of the result) ↦ (result, cotangent of the argument).
+    /// The list of the pullback: (argument, cotangent of the result) ↦ (result, cotangent of the
+    /// argument).
     #[track_caller]
     pub fn vjp(&self) -> Result<Adjoint<I, O>> {
         let pair = (copy(&self.input), tangent_like(&self.output)?);
@@ -268,7 +279,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
 impl<I: Differentiable> WengertList<I, Tensor> {
     /// The list of the gradient of its scalar result.
     ///
-    /// Error: the result is no scalar of floats.
+    /// Error: the result is not a float scalar.
     #[track_caller]
     pub fn grad(&self) -> Result<WengertList<I, I::TangentVector>> {
         derived(trace(&self.input, |x| operators::grad(x, |x| self.call(x)))?)
@@ -285,16 +296,18 @@ impl<I: Differentiable> WengertList<I, Tensor> {
 pub type Derivative<I, O> =
     WengertList<(I, <I as Differentiable>::TangentVector), (O, <O as Differentiable>::TangentVector)>;
 
-/// The list of a pullback: (argument, cotangent of the result) ↦ (result, cotangent of the argument).
+/// The list of a pullback: (argument, cotangent of the result) ↦ (result, cotangent of the
+/// argument).
 pub type Adjoint<I, O> =
     WengertList<(I, <O as Differentiable>::TangentVector), (O, <I as Differentiable>::TangentVector)>;
 
-/// A list without the operations whose results nothing needs, such as the value of a function of which the gradient is asked.
+/// The list without dead operations, such as those of a function's value when only the gradient
+/// is returned.
 fn derived<I, O>(mut list: WengertList<I, O>) -> Result<WengertList<I, O>> {
     let live = Activity::of(&list.body, &vec![false; list.body.outputs.len()]).live;
     let body: &mut Body = &mut list.body;
     body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
-    // What is captured and not needed by now is not captured.
+    // Captures that are no longer live are removed.
     let own = list.body.inputs.len() - list.captures.len();
     let needed: Vec<bool> = list.body.inputs[own..].iter().map(|v| live[*v]).collect();
     let mut kept = needed.iter().copied();
@@ -309,7 +322,7 @@ fn copy<T: Differentiable>(value: &T) -> T {
     value.map_tensors(&KeyPath::default(), &mut |_, t| t.clone())
 }
 
-/// What a tangent vector of `value` looks like.
+/// The structure of a tangent vector of `value`.
 fn tangent_like<T: Differentiable>(value: &T) -> Result<T::TangentVector> {
     let scope = Scope::new(LocationTable::default());
     let types = value.tensors().into_iter();

@@ -1,4 +1,4 @@
-//! Lists that are called by name.
+//! Lists called by name.
 
 use super::WengertList;
 use std::cell::RefCell;
@@ -8,14 +8,15 @@ use wengert_core::graph::build::Scope;
 use wengert_core::op::{FunctionCall, FunctionName};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
-/// Bodies of lists as functions of the function under construction, whose locations are others.
+/// Copies of lists' bodies as functions of the function under construction, with its locations.
 #[derive(Default)]
 struct Adopted(RefCell<HashMap<usize, (Region, Region)>>);
 
 impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
-    /// The same list, called by name: [`call`](Self::call) then emits one equation, `call {function=@name}`, however long the list is, and
-    /// a derivative of the caller calls derivatives of the list (`@name.jvp`; `@name.forward` and `@name.pullback`), which are made
-    /// once, however often it is called. A name that another list has taken gets a number.
+    /// The same list, called by name. [`call`](Self::call) then emits one equation,
+    /// `call {function=@name}`, whatever the length of the list. A derivative of the caller calls
+    /// derivatives of the list (`@name.jvp`; `@name.forward` and `@name.pullback`), which are
+    /// made once for all calls. If another list has the name, a number is appended.
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::trace, operators::grad};
@@ -33,7 +34,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     /// # }
     /// ```
     ///
-    /// Error: `name` is no name of the text language.
+    /// Error: `name` is not a name of the text language.
     #[track_caller]
     pub fn named(mut self, name: &str) -> Result<Self> {
         if !wengert_core::text::is_name(name) {
@@ -61,7 +62,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         let known = adopted.0.borrow().get(&self.body.address()).map(|(_, body)| body.clone());
         let body = known.unwrap_or_else(|| {
             let body = Region::from(scope.adopt(&self.body, &self.locations));
-            // The list's own body is kept with it, so that no other can have its address.
+            // The list's own body is kept alive, so that no other body can have its address.
             adopted.0.borrow_mut().insert(self.body.address(), (self.body.clone(), body.clone()));
             body
         });

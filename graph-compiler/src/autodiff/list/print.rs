@@ -1,4 +1,5 @@
-//! The text of a list: one operation a line, with its type, where it comes from, and its value if it has one.
+//! The text of a list: one operation a line, with its type, source location, and value if it has
+//! one.
 //!
 //! ```text
 //! x: f64[]
@@ -7,7 +8,7 @@
 //! y = v2
 //! ```
 //!
-//! Scalar constants stand where they are used.
+//! Scalar constants are printed at their uses.
 
 use std::fmt::Write;
 use wengert_core::graph::print::print_attributes;
@@ -16,7 +17,7 @@ use wengert_core::{Id, IdVec, Literal, LocationTable, Op};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-/// What is printed.
+/// The list to print.
 pub struct Text<'a> {
     /// The operations.
     pub body: &'a Body,
@@ -24,11 +25,11 @@ pub struct Text<'a> {
     pub inputs: Vec<String>,
     /// A name for each output.
     pub outputs: Vec<String>,
-    /// What values are, where they are known.
+    /// The known values.
     pub values: Option<&'a dyn Fn(ValueId) -> Option<Literal>>,
 }
 
-/// A line, and what is noted behind it.
+/// A line, and its trailing note.
 struct Line {
     text: String,
     note: String,
@@ -43,7 +44,7 @@ struct Printer<'a> {
 
 type Names = IdVec<ValueId, String>;
 
-/// True for a scalar constant, which has no line of its own.
+/// Whether an equation is a scalar constant, which has no line of its own.
 pub fn is_number(equation: &Equation) -> bool {
     matches!(&equation.op, Op::Constant(constant) if constant.value.shape().is_empty())
 }
@@ -135,7 +136,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Notes stand below each other, unless a line is very long.
+    /// Aligns the notes in one column, except those of lines above 72 characters.
     fn finish(self) -> String {
         let width = |line: &Line| line.text.chars().count();
         let column = self.lines.iter().map(width).filter(|w| *w <= 72).max().unwrap_or(0) + 2;

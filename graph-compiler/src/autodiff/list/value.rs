@@ -1,11 +1,13 @@
 //! Lists as closures: code with an environment.
 //!
-//! What a list has captured is its environment, the tensors of the list as a [`Differentiable`] value. So a function can be differentiated
-//! with respect to a list that it gets and calls: the tangent of a closure is the tangent of its environment, and its cotangent is the cotangent of the
-//! environment, a vector with one component for each captured tensor; zero and addition are those of the vector. The list's code is
-//! no value, and has no derivative. This is how closures are differentiated in Alvarez-Picallo, Eyers-Taylor, Peyton Jones and Ong,
-//! *Functorial String Diagrams for Reverse-Mode Automatic Differentiation* (2021), and by Pearlmutter and Siskind, *Reverse-Mode AD in a Functional
-//! Framework: Lambda the Ultimate Backpropagator* (2008).
+//! As a [`Differentiable`] value, a list has its captures, the environment, as tensors. So a
+//! function can be differentiated with respect to a list that it takes and calls. The tangent and
+//! the cotangent of a closure are those of its environment: a vector with one component for each
+//! captured tensor, with the vector's zero and addition. The list's code is not a tensor, and has
+//! no derivative. This is how closures are differentiated in Alvarez-Picallo, Eyers-Taylor,
+//! Peyton Jones and Ong, *Functorial String Diagrams for Reverse-Mode Automatic Differentiation*
+//! (2021), and by Pearlmutter and Siskind, *Reverse-Mode AD in a Functional Framework: Lambda the
+//! Ultimate Backpropagator* (2008).
 
 use super::{WengertList, copy, without_values};
 use wengert_core::graph::build::Scope;
@@ -15,7 +17,7 @@ use wengert_core::{
     Diagnostic, Differentiable, KeyPath, Location, LocationTable, Result, Tensor, TensorType,
 };
 
-/// Its tensors are those that it has captured, by number.
+/// The tensors of a list are its captures, by number.
 impl<I: Differentiable, O: Differentiable> Differentiable for WengertList<I, O> {
     type TangentVector = Vec<Tensor>;
 
@@ -34,17 +36,19 @@ impl<I: Differentiable, O: Differentiable> Differentiable for WengertList<I, O> 
 }
 
 impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
-    /// The tensors that it has captured.
+    /// The captured tensors.
     pub fn captures(&self) -> &[Tensor] {
         &self.captures
     }
 
-    /// The function that is given by one of several lists, chosen when it is run: number `index` (an integer scalar), or the first or the last if there
-    /// is none of that number.
+    /// The function that selects one of several lists at run time: number `index` (an integer
+    /// scalar), clamped to the first or the last list.
     ///
-    /// What it has captured is `index` and what any of the lists has. The cotangent of a list that was not chosen is zero.
+    /// Its captures are `index` and those of all the lists. The cotangent of a list that is not
+    /// chosen is zero.
     ///
-    /// Errors: there are no lists; they differ in the types of arguments or results; `index` is no integer scalar.
+    /// Errors: there are no lists; they differ in the types of arguments or results; `index` is
+    /// not an integer scalar.
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::{WengertList, trace}, operators::grad};
@@ -132,8 +136,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
 }
 
 impl<A: Differentiable, B: Differentiable, O: Differentiable> WengertList<(A, B), O> {
-    /// Partial application: the function of the second argument that remains when the first is given, which becomes part of the
-    /// environment.
+    /// Partial application: the function of the second argument with the first fixed. The first
+    /// becomes part of the environment.
     ///
     /// Error: `first` has other types than the list was traced on, or is poisoned.
     ///

@@ -1,4 +1,5 @@
-//! Members of a series, one order at a time: from those of the operands, and from the node's own of lower order.
+//! Computes members of a series, one order at a time: from those of the operands, and from the
+//! node's own of lower order.
 
 use super::{Applied, Nodes, Rule, Value};
 use crate::autodiff::jvp::{duals_of_linear, jvp};
@@ -40,14 +41,14 @@ impl Nodes {
         }
     }
 
-    /// The op itself, where the user put it.
+    /// Emits the op itself, at its source location.
     fn emit(&self, equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let location = self.scope.location(equation.location);
         let results = Scope::emit(equation.op.clone(), operands, equation.regions.clone(), location)?;
         Ok(results.into_iter().map(Some).collect())
     }
 
-    /// Emits what belongs to a member of higher order.
+    /// Emits the equations of a member of higher order.
     fn derived<T>(&self, equation: &Equation, f: impl FnOnce() -> Result<T>) -> Result<T> {
         self.scope.derived(equation.location, format!("jet({})", equation.op.name()), f)
     }
@@ -68,7 +69,7 @@ impl Nodes {
                 continue;
             }
             members.push(self.derivative(*value, k)?);
-            // A linear op asks no more of the others than what they are like.
+            // A linear op uses only the types of the other operands.
             operands.push(Tensor::variable(ty, Initializer::Zeros));
         }
         let results = self.nodes[node].types.clone();
@@ -85,7 +86,8 @@ impl Nodes {
         self.derived(equation, || sound(duals_of_linear(equation, transpose, &operands, &results, &members)?))
     }
 
-    /// Σ over orders of the factors that add up to `k`, of the products of those members, times the multinomial coefficient.
+    /// The sum of products of members over all orders of the factors that add up to `k`, times
+    /// the multinomial coefficient.
     fn leibniz(
         &mut self,
         node: usize,
@@ -96,7 +98,7 @@ impl Nodes {
         let results = self.nodes[node].types.clone();
         let mut operands = Vec::new();
         for (i, value) in applied.operands.iter().enumerate() {
-            // Those that move are filled in below.
+            // Operands that move are filled in below.
             operands.push(match factors.iter().any(|(f, _)| *f == i) {
                 true => Tensor::variable(self.ty(*value).clone(), Initializer::Zeros),
                 false => self.present(*value)?,
@@ -123,7 +125,8 @@ impl Nodes {
         Ok(sums)
     }
 
-    /// z = x / y: from x = z·y follows x⁽ᵏ⁾ = Σ C(k,j) · z⁽ᵏ⁻ʲ⁾ · y⁽ʲ⁾, so z⁽ᵏ⁾ = (x⁽ᵏ⁾ − Σ over j > 0) / y. Products are strong, as in the rule of `div`.
+    /// z = x / y: from x = z·y follows x⁽ᵏ⁾ = Σ C(k,j) · z⁽ᵏ⁻ʲ⁾ · y⁽ʲ⁾, so z⁽ᵏ⁾ = (x⁽ᵏ⁾ − Σ over
+    /// j > 0) / y. Products are strong, as in the rule of `div`.
     fn quotient(
         &mut self,
         applied: &Applied,
@@ -158,8 +161,8 @@ impl Nodes {
     }
 }
 
-/// One product: the op on these members, of which those of the given orders are derivatives. If the op states its own jvp, a derivative
-/// goes in as the tangent, so that the product is as strong as the rule has it.
+/// One product: the op on these members, of the given orders. If the op states its own jvp, one
+/// derivative is passed as the tangent, so that the product is strong if the rule's is.
 fn term(
     equation: &Equation,
     factors: &[(usize, Option<Closure>)],
@@ -175,7 +178,7 @@ fn term(
         return Ok(terms.into_iter().map(|t| t.dtype().is_float().then_some(t)).collect());
     };
     let mut inputs = operands.to_vec();
-    // The rule does not look at the results.
+    // The rule does not read the results.
     inputs.extend(results.iter().map(|ty| Tensor::variable(ty.clone(), Initializer::Zeros)));
     inputs.push(operands[*which].clone());
     inputs.extend(closure.captures.iter().cloned());
@@ -204,7 +207,7 @@ fn multinomial(orders: &[usize]) -> f64 {
     for order in orders {
         for i in 1..=*order {
             total += 1;
-            // A product of binomial coefficients: whole at each step.
+            // A product of binomial coefficients, an integer at each step.
             result = result * total as f64 / i as f64;
         }
     }

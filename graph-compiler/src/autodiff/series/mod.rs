@@ -1,25 +1,33 @@
-//! Power series: what a body makes of a curve, to any order, from the one derivative rule of each op.
+//! Power series: derivatives of a body along a curve, to any order, from the one derivative rule
+//! of each op.
 //!
-//! Let the inputs of a body move along curves x(s) of which the derivatives at s = 0 are known. Wanted are the derivatives of the outputs
-//! y(s) at 0. Nesting `jvp` n times gives them, and 2ⁿ times the equations. Here every value has a *series*, y⁽⁰⁾, y⁽¹⁾, y⁽²⁾, …, of which each
-//! op computes a member from members of the same and of lower order:
+//! Let the inputs of a body move along curves x(s) whose derivatives at s = 0 are known. Wanted
+//! are the derivatives of the outputs y(s) at 0. Nesting `jvp` n times gives them, with 2ⁿ times
+//! the equations. Here every value has a *series*, y⁽⁰⁾, y⁽¹⁾, y⁽²⁾, …. Each op computes a member
+//! of it from members of the same and of lower order:
 //!
 //! - **linear**: the op itself, order by order;
-//! - **products** (multilinear ops, and ops that are linear in each operand that moves): Leibniz' rule, (x·y)⁽ᵏ⁾ = Σ C(k,i) · x⁽ⁱ⁾ · y⁽ᵏ⁻ⁱ⁾;
+//! - **products** (multilinear ops, and ops that are linear in each operand that moves): Leibniz'
+//!   rule, (x·y)⁽ᵏ⁾ = Σ C(k,i) · x⁽ⁱ⁾ · y⁽ᵏ⁻ⁱ⁾;
 //! - **quotients**: Leibniz' rule for x = z·y, solved for z⁽ᵏ⁾;
-//! - **nonlinear**: y = f(x) has the derivative y′ = f′(x, y)·x′, and the op's jvp rule *is* that right-hand side: a graph of ops over x, y
-//!   and x′. Its members of order k−1 are those of y of order k. They need y to order k−1 only, so a rule may use its own result, as those of
-//!   `exp`, `tanh` and `sqrt` do: the rule is a differential equation, solved one order at a time (a *relaxed* series);
+//! - **nonlinear**: y = f(x) has the derivative y′ = f′(x, y)·x′, and the op's jvp rule *is* that
+//!   right-hand side: a graph of ops over x, y and x′. Its members of order k−1 are those of y of
+//!   order k. They need y to order k−1 only. So a rule may use its own result, as those of `exp`,
+//!   `tanh` and `sqrt` do: the rule is a differential equation, solved one order at a time (a
+//!   *relaxed* series);
 //! - **custom**: as nonlinear, with the user's rule;
-//! - **zero**: nothing moves;
+//! - **zero**: all members from the first on are zero;
 //! - **composite**: the series of the decomposition.
 //!
-//! So there is no second rule. A rule's graph is made of nodes, one for each op applied to given operands, wherever it comes from
-//! (*hash-consing*): the rule of `sin` asks for cos x, the rule of that for sin x, which is there. Therefore rules close in a few nodes, and a
-//! program of m equations has O(m·n²) of them to order n. (`pow` and its like, whose rules go on to new functions xʸ⁻¹, xʸ⁻², …, have O(n³).)
+//! So there is no second rule. A rule's graph is made of nodes, one for each op applied to given
+//! operands, wherever it comes from (*hash-consing*). For example, the rule of `sin` asks for cos
+//! x, and the rule of `cos` for sin x, which exists already. Rules therefore close in a few
+//! nodes, and a program of m equations has O(m·n²) equations to order n. (`pow` and similar ops,
+//! whose rules go on to new functions xʸ⁻¹, xʸ⁻², …, have O(n³).)
 //!
-//! Members are derivatives, not Taylor coefficients (which are the derivatives over k!): the series of x′ is then that of x, moved by one, and
-//! what solves y′ = g needs no division. All numbers that are brought in are binomial coefficients, so rational programs stay exact.
+//! Members are derivatives, not Taylor coefficients (which are the derivatives over k!). The
+//! series of x′ is then that of x, shifted by one, and y′ = g is solved without division. The
+//! only numbers introduced are binomial coefficients, so rational programs stay exact.
 
 mod members;
 mod tangents;
@@ -38,11 +46,11 @@ use wengert_core::{IdVec, Op, Result, Tensor, TensorType};
 /// The derivatives of a value along a curve, from the first; `None` is zero.
 pub type Series = Vec<Option<Tensor>>;
 
-/// Runs `body` along a curve: `primals` is where it starts, `series` are the curve's derivatives there, `order` of them for each input.
-/// Returns the outputs, and as many derivatives of each.
+/// Runs `body` along a curve that starts at `primals`. `series` are the curve's derivatives
+/// there, `order` of them for each input. Returns the outputs, and as many derivatives of each.
 ///
-/// As with [`jvp`](super::jvp()), equations go to the innermost scope among those of their operands, and the body's locations must be those of
-/// the current scope's function.
+/// As with [`jvp`](super::jvp()), equations go to the innermost scope among those of their
+/// operands, and the body's locations must be those of the current scope's function.
 pub fn series(
     body: &Body,
     primals: &[Tensor],
@@ -56,7 +64,8 @@ pub fn series(
     let activity = Activity::of(body, &wanted);
     let inputs: Vec<Value> = primals.iter().zip(series).map(|(x, s)| nodes.given(x.clone(), s)).collect();
     let values = nodes.instantiate(body, &inputs, &activity)?;
-    // One order after the other, and equations as they come: nothing has to be asked for far down the graph.
+    // One order after the other, in the order of equations; this bounds the recursion into
+    // operands.
     for k in 0..=order {
         let marks = if k == 0 { &activity.live } else { &activity.differentiated };
         for value in body.equations.iter().flat_map(|e| &e.results).filter(|v| marks[**v]) {
@@ -80,47 +89,48 @@ struct Value {
     order: usize,
 }
 
-/// Something given, or an op applied to values.
+/// A given tensor, or an op applied to values.
 struct Node {
     applied: Option<Rc<Applied>>,
     /// Types of the results.
     types: Vec<TensorType>,
-    /// Whether the results have series at all; if not, they are constant.
+    /// Whether the results vary along the curve. If not, they are constant.
     moves: bool,
     rule: Rule,
-    /// Members of the results' series, by order, as far as they have been asked for.
+    /// Members of the results' series computed so far, by order.
     known: Vec<Vec<Option<Tensor>>>,
 }
 
 struct Applied {
-    /// Op, regions and location; its operands and results are those of the body it comes from.
+    /// Op, regions and location. Its operands and results are those of the body it comes from.
     equation: Equation,
     operands: Vec<Value>,
 }
 
-/// How a node gets the members of its series from the first on.
+/// How the series members of a node are computed, from the first on.
 #[derive(Clone)]
 enum Rule {
-    /// There are none, or they are given.
+    /// The members are given, or there are none.
     Given,
-    /// The op, order by order.
+    /// The op, applied order by order.
     Linear(TransposeRule),
-    /// Leibniz' rule over the operands that move. Each has the op as a linear map of it, if that is another program than the op itself.
+    /// Leibniz' rule over the operands that move. Each has the op as a linear map of it, if that
+    /// is a different program from the op itself.
     Product(Rc<Vec<(usize, Option<Closure>)>>),
     /// Leibniz' rule, solved for the result.
     Quotient,
     /// The series of the derivative.
     Nonlinear(Tangents),
-    /// The same when its graph has been made: the derivative of each result.
+    /// As `Nonlinear`, after its graph has been made: the derivative of each result.
     Solved(Rc<Vec<Option<Value>>>),
 }
 
-/// Where the tangents of a nonlinear op come from.
+/// Source of the tangents of a nonlinear op.
 #[derive(Clone, Copy)]
 enum Tangents {
     /// From the op's rule.
     Own(JvpRule),
-    /// From the user's.
+    /// From the user's rule.
     Custom(Custom),
     /// From the regions of control flow.
     Control,
@@ -129,7 +139,7 @@ enum Tangents {
 struct Nodes {
     scope: Scope,
     nodes: Vec<Node>,
-    // Looked up only; its order is never observed.
+    // Used for look-up only; its order is never observed.
     index: HashMap<(Op, Vec<Value>, Vec<Region>), usize>,
 }
 
@@ -138,7 +148,7 @@ impl Nodes {
         Ok(Nodes { scope: current_scope()?, nodes: vec![], index: HashMap::new() })
     }
 
-    /// A value that comes from outside.
+    /// A value given from outside.
     fn given(&mut self, start: Tensor, series: &[Option<Tensor>]) -> Value {
         let moves = start.dtype().is_float() && series.iter().any(Option::is_some);
         let types = vec![start.ty().clone()];
@@ -148,7 +158,7 @@ impl Nodes {
         Value { node: self.nodes.len() - 1, result: 0, order: 0 }
     }
 
-    /// The values of a body, as far as they are live.
+    /// The live values of a body.
     fn instantiate(
         &mut self,
         body: &Body,
@@ -183,7 +193,8 @@ impl Nodes {
         Ok(body.outputs.iter().map(|v| values[*v].expect("outputs are live")).collect())
     }
 
-    /// The results of an op applied to values: those of the node that does so already, if there is one.
+    /// The results of an op applied to values: those of the existing node with this op and
+    /// operands, if any.
     fn apply(
         &mut self,
         equation: &Equation,
@@ -229,7 +240,8 @@ impl Nodes {
         Ok(results(self.nodes.len() - 1))
     }
 
-    /// What stands for an op that moves and has no rule of its own: the decomposition of a composite, the transpose of a program.
+    /// The closure that replaces an op that moves and has no rule of its own: the decomposition
+    /// of a composite, or the transpose of a program.
     fn expanded(
         &self,
         equation: &Equation,
@@ -287,7 +299,7 @@ impl Nodes {
         Ok(self.nodes[value.node].known[order][value.result].clone())
     }
 
-    /// The value itself as a tensor, be it zero.
+    /// The value itself as a tensor; zeros if it is `None`.
     fn present(&mut self, value: Value) -> Result<Tensor> {
         match self.derivative(value, 0)? {
             Some(tensor) => Ok(tensor),

@@ -1,4 +1,5 @@
-//! The op's own derivative, as a graph of nodes: the rule is run on symbols, and what it makes becomes nodes like any others.
+//! The op's own derivative, as a graph of nodes: the rule is run on symbols, and the equations
+//! that it emits become ordinary nodes.
 
 use super::{Applied, Nodes, Rule, Tangents, Value};
 use crate::autodiff::activity::Activity;
@@ -9,7 +10,8 @@ use wengert_core::op::derivative::Jvp;
 use wengert_core::{Result, TensorType};
 
 impl Nodes {
-    /// The rule for the members of a product, if the op is one in the operands that move; else it is nonlinear.
+    /// The rule for the members of a product, if the op is linear in each operand that moves;
+    /// otherwise it is nonlinear.
     pub(super) fn product(
         &mut self,
         applied: &Applied,
@@ -21,7 +23,8 @@ impl Nodes {
         for i in moving {
             let (closure, _) = self.traced(applied, types, &[*i], rule)?;
             let Some(closure) = closure else { return Ok(Rule::Nonlinear(rule)) };
-            // Linear in one operand is the op alone; a rule that speaks of the result speaks of that of other operands.
+            // Only the op itself may be linear in one operand. A rule that reads the result reads
+            // that of other operands.
             let activity = Activity::of(&closure.body, &vec![false; closure.body.outputs.len()]);
             let results = applied.operands.len()..applied.operands.len() + types.len();
             if closure.body.inputs[results].iter().any(|v| activity.live[*v]) {
@@ -32,7 +35,8 @@ impl Nodes {
         Ok(Rule::Product(Rc::new(factors)))
     }
 
-    /// The derivative of each result as a value: the rule's graph on the operands, the results themselves, and the operands' derivatives.
+    /// The derivative of each result as a value: the rule's graph on the operands, the results
+    /// themselves, and the operands' derivatives.
     pub(super) fn solve(
         &mut self,
         node: usize,
@@ -51,8 +55,8 @@ impl Nodes {
         Ok(present.iter().map(|present| present.then(|| outputs.next()).flatten()).collect())
     }
 
-    /// The rule as a closure of the operands, the results, and the tangents of the operands that move; and which results have a
-    /// tangent. Nothing if none has.
+    /// The rule as a closure of the operands, the results, and the tangents of the operands that
+    /// move, and whether each result has a tangent. The closure is `None` if no result has one.
     fn traced(
         &self,
         applied: &Applied,

@@ -1,7 +1,9 @@
-//! What every step of a loop computes alike is computed once, in front of it.
+//! Loop-invariant code motion: equations that every step computes alike move in front of the
+//! loop.
 //!
-//! Only what is worth a place in memory moves: reductions, products, calls and loops; and what is elementwise, unless its result is larger than
-//! all that it is made of. What is free, such as a broadcast, moves with what needs it.
+//! Only equations whose results are worth storing move: reductions, products, calls and loops;
+//! and elementwise equations, unless the result is larger than all of the operands. Free
+//! equations, such as broadcasts, move with the equations that need them.
 
 use super::{Parts, with_regions};
 use std::collections::BTreeMap;
@@ -9,7 +11,7 @@ use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{Control, Cost};
 
-/// Hoists out of every loop; at most `fuel` equations, those that move with others not counted.
+/// Hoists out of every loop; at most `fuel` equations, not counting those that move along.
 pub(crate) fn hoist(function: Function, fuel: u64) -> (Function, u64) {
     with_regions(function, fuel, of_body)
 }
@@ -17,7 +19,8 @@ pub(crate) fn hoist(function: Function, fuel: u64) -> (Function, u64) {
 fn of_body(body: &mut Body, left: &mut u64) {
     let mut equations = Vec::with_capacity(body.equations.len());
     for mut equation in std::mem::take(&mut body.equations) {
-        // From the inside out, so that what is the same for all loops leaves all of them. A function that is called is one for all its calls.
+        // From the inside out, so that an equation invariant in all loops leaves all of them. A
+        // called function has one body for all its calls, so it is left alone.
         if equation.op.callee().is_none() {
             equation.regions.iter_mut().for_each(|region| of_body(region, left));
         }
@@ -31,12 +34,12 @@ fn of_body(body: &mut Body, left: &mut u64) {
     body.equations = equations;
 }
 
-/// Moves what region number `n` of a loop computes of captures alone in front of it.
+/// Moves the equations of region number `n` that depend on captures alone in front of the loop.
 fn out_of(body: &mut Body, looping: &mut Equation, n: usize, before: &mut Vec<Equation>, left: &mut u64) {
     let mut parts = Parts::of(looping).expect("it is a loop");
     let region = &mut looping.regions[n];
     let first = region.inputs.len() - parts.captures;
-    // The value outside, of each that is the same in every step.
+    // For each loop-invariant value the value outside.
     let mut outside: IdVec<ValueId, Option<ValueId>> = region.values.ids().map(|_| None).collect();
     let captured = &looping.operands[parts.first + first..];
     for (input, operand) in region.inputs[first..].iter().zip(captured) {
@@ -60,14 +63,15 @@ fn out_of(body: &mut Body, looping: &mut Equation, n: usize, before: &mut Vec<Eq
             new
         });
         let results = results.collect();
-        // What is free is as well computed again where it is used; dce removes it where it is not.
+        // A free equation is also kept inside, where recomputing it costs nothing; dce removes
+        // unused copies.
         if equation.op.traits().cost == Cost::Free {
             kept.push(equation.clone());
         }
         before.push(Equation { operands, results, ..equation });
     }
     region.equations = kept;
-    // What is still used inside, and made outside now, is captured.
+    // Values that are still used inside, and now computed outside, become captures.
     let inside: IdVec<ValueId, bool> = {
         let mut inside: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
         let made = region.equations.iter().flat_map(|e| &e.results);
@@ -92,7 +96,7 @@ fn out_of(body: &mut Body, looping: &mut Equation, n: usize, before: &mut Vec<Eq
     parts.set(looping);
 }
 
-/// Which equations of a region move.
+/// Whether each equation of a region moves.
 fn chosen(region: &Body, first_capture: usize, left: &mut u64) -> Vec<bool> {
     let mut same: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
     region.inputs[first_capture..].iter().for_each(|v| same[*v] = true);
@@ -107,13 +111,13 @@ fn chosen(region: &Body, first_capture: usize, left: &mut u64) -> Vec<bool> {
         let largest = equation.operands.iter().map(count).max().unwrap_or(0);
         let grows = equation.results.iter().any(|v| count(v) > largest);
         let worth_it = cost == Cost::Loop || (cost != Cost::Free && !grows);
-        // Constants alone are as well where they are used; they move with what needs them.
+        // Constants stay where they are used; they only move along.
         let of_something = !equation.operands.is_empty();
         let wanted = invariant && of_something && worth_it && *left > 0;
         *left -= u64::from(wanted);
         moves.push(wanted);
     }
-    // What they are made of moves with them.
+    // The equations that they depend on move along.
     let mut needed: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
     for (equation, moves) in region.equations.iter().zip(&mut moves).rev() {
         *moves |= equation.results.iter().any(|v| needed[*v]);

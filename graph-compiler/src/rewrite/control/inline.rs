@@ -1,4 +1,4 @@
-//! Regions that run exactly once, in the place of their construct.
+//! Inlines regions that run exactly once.
 
 use std::collections::BTreeMap;
 use wengert_core::Op;
@@ -6,14 +6,15 @@ use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{Control, Reshape};
 
-/// The region that runs once, whatever the data.
+/// A region that runs exactly once for all inputs.
 pub(super) struct Once {
     region: usize,
-    /// It is the step of a loop.
+    /// Whether it is the step of a loop.
     step: bool,
 }
 
-/// Whether exactly one region of a construct runs, once. `constants` are the numbers that are known.
+/// The region of a construct that is known to run exactly once, if only one runs. `constants` are
+/// the known numbers.
 pub(super) fn once(
     body: &Body,
     constants: &BTreeMap<ValueId, Equation>,
@@ -32,7 +33,7 @@ pub(super) fn once(
         }
         Control::Scan(scan) => {
             let one = !scan.counted && scan.length.as_constant() == Some(1);
-            // Reshapes make parts of wholes; their types are known.
+            // Reshapes convert between rows and wholes, so the types must be known.
             let known = body.types(&equation.operands).iter().all(|ty| ty.extents().is_some());
             (one && known).then_some(Once { region: 0, step: true })
         }
@@ -40,7 +41,7 @@ pub(super) fn once(
     }
 }
 
-/// Emits the region's equations; the values that take the place of the results.
+/// Emits the region's equations. Returns the values that replace the results.
 pub(super) fn emit(
     body: &mut Body,
     equation: &Equation,
@@ -74,7 +75,8 @@ pub(super) fn emit(
     results
 }
 
-/// A value under a shape that has as many elements: a part of one, or a stack of one.
+/// A value under another shape with as many elements: the row of a one-row stack, or the one-row
+/// stack of a row.
 fn reshaped(
     body: &mut Body,
     of: &Equation,

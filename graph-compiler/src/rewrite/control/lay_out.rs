@@ -1,7 +1,8 @@
-//! What a loop multiplies by at every step is laid out for that in front of it.
+//! Transposes the loop-invariant right-hand sides of products, in front of the loop.
 //!
-//! A product of few rows reads each element of its rhs a few times only, so how rhs lies matters: with columns side by side it is read as it is, with columns
-//! apart it has to be transposed first, by every step again. A weight that a loop captures is the same for all steps, so it is transposed once. The sums are
+//! A product of few rows reads each element of its rhs only a few times, so the layout of rhs
+//! matters. With adjacent columns rhs is read as it is. Otherwise every step has to transpose it
+//! first. A weight that a loop captures is loop-invariant, so it is transposed once. The sums are
 //! the same chains.
 
 use super::{Parts, with_regions};
@@ -10,14 +11,15 @@ use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::op::{Control, Permute};
 use wengert_core::{Op, Target};
 
-/// Steps from which on it pays.
+/// Minimum number of steps for which it pays.
 const STEPS: i64 = 4;
-/// Rows of lhs; with more of them, transposing is a small part of a product. A single row has an order of sums of its own.
+/// Rows of lhs. With more rows, the transpose is a small part of the product. A single row has an
+/// order of sums of its own.
 const ROWS: std::ops::RangeInclusive<usize> = 2..=128;
-/// Elements of rhs below which there is nothing to gain.
+/// Minimum number of elements of rhs for which it pays.
 const ELEMENTS: usize = 4096;
 
-/// Lays out what loops capture, for targets that want it; at most `fuel` values.
+/// Transposes captures of loops, for targets that want it; at most `fuel` values.
 pub(crate) fn lay_out(function: Function, target: &Target, fuel: u64) -> (Function, u64) {
     if target.lays_out { with_regions(function, fuel, of_body) } else { (function, 0) }
 }
@@ -38,12 +40,12 @@ fn of_body(body: &mut Body, left: &mut u64) {
     body.equations = equations;
 }
 
-/// Transposes what a scan multiplies by in front of it.
+/// Transposes right-hand sides of a scan's products in front of it.
 fn in_front_of(body: &mut Body, scan: &mut Equation, before: &mut Vec<Equation>, left: &mut u64) {
     let mut parts = Parts::of(scan).expect("it is a loop");
     let region: &mut Body = &mut scan.regions[0];
     let first = region.inputs.len() - parts.captures;
-    // The captures, and what stands for each of them, transposed.
+    // The captures, each with the outer value that it stands for.
     let captured: BTreeMap<ValueId, ValueId> = region.inputs[first..]
         .iter()
         .copied()
@@ -85,7 +87,7 @@ fn in_front_of(body: &mut Body, scan: &mut Equation, before: &mut Vec<Equation>,
     parts.set(scan);
 }
 
-/// The rhs of a product of few rows, if its columns lie apart.
+/// The rhs of a product of few rows, if its columns are not adjacent.
 fn rhs_of(region: &Body, equation: &Equation) -> Option<ValueId> {
     let Op::DotGeneral(dot) = &equation.op else { return None };
     let [lhs, rhs] = equation.operands[..] else { return None };
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_does_not_pay_stays() {
-        // A single row, many rows, few steps, and what lies as it should.
+        // A single row, many rows, few steps, and an rhs that has the right layout already.
         for before in [function(1, 8, 1), function(256, 8, 1), function(16, 3, 1), function(16, 8, 0)] {
             assert_eq!(lay_out(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
         }

@@ -1,17 +1,18 @@
 //! Merges the equal operands and the equal results of constructs: part of `cse`.
 //!
-//! Equality runs forward through a construct: an operand that is passed twice is one value inside ([`operands`]), so equations
-//! of the regions become equal; an output that is given twice is one value outside ([`results`]). `cse` calls the one before a
-//! construct's regions and the other behind them, so one walk merges what is equal in nests of any depth and behind loops in
-//! any number. The parts that lose their last reader are left for `dce`.
+//! Equality runs forward through a construct. An operand that is passed twice is one value inside
+//! ([`operands`]), so equations of the regions become equal. An output that is returned twice is
+//! one value outside ([`results`]). `cse` calls `operands` before a construct's regions and
+//! `results` after them. So one walk merges equal values in nests of any depth and after any
+//! number of loops. Parts that lose their last reader are left for `dce`.
 
 use super::{Parts, first_giving, replace_uses, used_inputs};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
 
-/// Replaces, in the regions, inputs by earlier ones that stand for the same operand. Slices are equal to slices, captures to
-/// captures; carries differ from step to step.
+/// Replaces, in the regions, inputs by earlier ones for the same operand. Slices are merged with
+/// slices, captures with captures. Carries differ from step to step, so they are not merged.
 pub(in crate::rewrite) fn operands(equation: &mut Equation, left: &mut u64) {
     let Some(parts) = Parts::of(equation) else { return };
     let operands = &equation.operands[parts.first..];
@@ -39,8 +40,8 @@ pub(in crate::rewrite) fn operands(equation: &mut Equation, left: &mut u64) {
     }
 }
 
-/// Puts, into `current`, earlier results in the places of those that are equal to them: results of a branch that are one value
-/// whichever way is taken, and stacks of one value.
+/// Replaces, in `current`, results by earlier results that equal them: results of a branch that
+/// are equal in every region, and stacks of one value.
 pub(in crate::rewrite) fn results(
     equation: &Equation,
     used: &IdVec<ValueId, bool>,

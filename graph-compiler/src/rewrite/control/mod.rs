@@ -1,18 +1,21 @@
-//! Control flow made smaller.
+//! Simplification of control flow.
 //!
-//! These passes look at constructs, which have several results and regions. Rewrite rules look at equations of one result.
+//! These passes look at constructs, which have several results and regions. Rewrite rules look at
+//! equations of one result.
 //!
-//! - `unused`, a part of `dce`, removes results that have no reader, carries that only carry themselves along, and operands that
-//!   no region reads.
-//! - `merge`, a part of `cse`, makes one value of an operand that is passed twice, and of a result that is given twice.
-//! - `trim` makes captured numbers, repetitions and positions inside; makes a capture of a carry that never changes; and puts a
-//!   region in the place of its construct where that is known to run exactly once: a branch whose selector is a constant, and a
-//!   scan of one step.
-//! - `hoist` moves what each step of a loop computes alike in front of it. Ways of branches keep what they compute, since they
-//!   may not be taken.
-//! - `lay_out` transposes once what each step of a loop would transpose, on machines where that is a cost.
-//! - `unstack` makes again in a loop what is cheap to make of what it reads, instead of reading it from a stack that an earlier
-//!   loop leaves.
+//! - `unused`, a part of `dce`, removes results without readers, carries that only feed
+//!   themselves, and operands that no region reads.
+//! - `merge`, a part of `cse`, merges an operand that is passed twice, and a result that is
+//!   returned twice.
+//! - `trim` moves captured numbers, repetitions and positions into regions. It turns a carry that
+//!   never changes into a capture. It inlines a region that is known to run exactly once: a
+//!   branch whose selector is a constant, and a scan of one step.
+//! - `hoist` moves loop-invariant equations in front of the loop. Equations of branch regions
+//!   stay, since a region may not be taken.
+//! - `lay_out` transposes once, in front of a loop, an operand that each step would transpose, on
+//!   machines where a transpose has a cost.
+//! - `unstack` recomputes cheap values in a loop, instead of reading them from a stack of an
+//!   earlier loop.
 
 mod hoist;
 mod inline;
@@ -31,14 +34,14 @@ use wengert_core::graph::{Body, Equation, Function, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Control;
 
-/// What the operands of a construct are: `regions[r].inputs[i]` stands for `operands[first + i]`.
+/// The operands of a construct: `regions[r].inputs[i]` stands for `operands[first + i]`.
 #[derive(Clone, Copy)]
 struct Parts {
-    /// Operands that no region takes: a selector, a count.
+    /// Number of operands that no region takes: a selector, a count.
     first: usize,
-    /// Then, how many are handed from step to step.
+    /// Number of carries, which follow.
     carries: usize,
-    /// How many of the last are captures; to a branch, all are.
+    /// Number of captures, which come last. For a branch, all operands are.
     captures: usize,
 }
 
@@ -54,7 +57,8 @@ impl Parts {
         })
     }
 
-    /// Writes the numbers back, if the op has them. (The carries of a while are what is left.)
+    /// Writes the numbers back, if the op has them. (The carries of a while are the remaining
+    /// operands.)
     fn set(self, equation: &mut Equation) {
         match &mut equation.op {
             wengert_core::Op::Scan(scan) => (scan.carries, scan.captures) = (self.carries, self.captures),
@@ -64,7 +68,8 @@ impl Parts {
     }
 }
 
-/// Changes a function's body, with as much fuel as is left, if there is anything to look into (most functions have no control flow); and how much was spent.
+/// Changes a function's body with the given fuel, and returns the fuel spent. Bodies without
+/// control flow, which most are, are skipped.
 fn with_regions(
     mut function: Function,
     fuel: u64,
@@ -75,12 +80,12 @@ fn with_regions(
     }
     let mut left = fuel;
     change(&mut function.body, &mut left);
-    // What nothing has changed is numbered.
+    // An unchanged function is numbered already.
     let function = if left == fuel { function } else { function.renumber() };
     (function, fuel - left)
 }
 
-/// Which values a body needs for these outputs.
+/// The values of a body on which these outputs depend.
 fn needed(body: &Body, outputs: impl Iterator<Item = ValueId>) -> IdVec<ValueId, bool> {
     let mut needed: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     outputs.for_each(|v| needed[v] = true);
@@ -92,7 +97,7 @@ fn needed(body: &Body, outputs: impl Iterator<Item = ValueId>) -> IdVec<ValueId,
     needed
 }
 
-/// The first region that gives results: the condition of a while gives none.
+/// The first region that returns the construct's results. The condition of a while returns none.
 fn first_giving(construct: &Equation) -> usize {
     match construct.op.control() {
         Some(Control::Branch) => 0,
@@ -100,7 +105,7 @@ fn first_giving(construct: &Equation) -> usize {
     }
 }
 
-/// Takes away the items from position `first` on that are gone.
+/// Removes the items from position `first` on whose `gone` flag is set.
 fn without<T>(list: &mut Vec<T>, first: usize, gone: &[bool]) {
     let mut position = 0;
     list.retain(|_| {
@@ -110,7 +115,7 @@ fn without<T>(list: &mut Vec<T>, first: usize, gone: &[bool]) {
     });
 }
 
-/// For each input of the regions, which all take the same, whether one uses it.
+/// For each input of the regions, which all take the same inputs, whether any region uses it.
 fn used_inputs(regions: &[Region]) -> Vec<bool> {
     let mut used = vec![false; regions.first().map_or(0, |region| region.inputs.len())];
     for region in regions {
@@ -122,10 +127,10 @@ fn used_inputs(regions: &[Region]) -> Vec<bool> {
     used
 }
 
-/// Puts other values in the places of some, wherever they are used.
+/// Replaces values by others, wherever they are used.
 fn replace_uses(region: &mut Body, current: &IdVec<ValueId, ValueId>) {
     let operands = region.equations.iter_mut().flat_map(|e| &mut e.operands);
-    // What has no place in the list is newer than it.
+    // A value beyond the list is newer than it, and stays.
     let uses = operands.chain(&mut region.outputs);
     uses.for_each(|v| *v = current.get(*v).copied().unwrap_or(*v));
 }

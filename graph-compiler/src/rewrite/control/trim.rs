@@ -1,7 +1,9 @@
-//! Moves into a construct what its regions can make themselves, and takes out what never changes.
+//! Moves values that regions can compute themselves into constructs, and unchanging carries out
+//! of them.
 //!
-//! Numbers and repetitions go in before the regions are trimmed, and carries that never change come out behind them. So one walk
-//! carries a number into a nest of any depth, and an unchanging carry out of it.
+//! Numbers and repetitions move in before the regions are trimmed, and unchanging carries move
+//! out after. So one walk moves a number into a nest of any depth, and an unchanging carry out of
+//! it.
 
 use super::{Parts, inline, replace_uses, used_inputs, with_regions, without};
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ pub(crate) fn trim(function: Function, fuel: u64) -> (Function, u64) {
     trim_but(function, fuel, &|_| false)
 }
 
-/// [`trim`], which leaves some constructs as they are.
+/// [`trim`], without changing constructs for which `stays` is true.
 pub(crate) fn trim_but(function: Function, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Function, u64) {
     with_regions(function, fuel, |body, left| of_body(body, left, stays))
 }
@@ -46,7 +48,8 @@ fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
             trimming.repeated_captures(&broadcasts);
             trimming.constant_captures(&constants);
         }
-        // A function that is called is one for all its calls: it is trimmed where it has taken the place of one.
+        // A called function has one body for all its calls. It is trimmed only after a call has
+        // been inlined.
         if equation.op.callee().is_none() {
             equation.regions.iter_mut().for_each(|region| of_body(region, left, stays));
         }
@@ -67,7 +70,8 @@ fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
 }
 
-/// What is made of nothing, wherever it is wanted: a number, or the numbers of positions.
+/// Whether an equation has no operands and can be repeated anywhere: a number, or the numbers of
+/// positions.
 fn is_known(equation: &Equation) -> bool {
     match &equation.op {
         Op::Constant(constant) => constant.value.len() == 1,
@@ -87,7 +91,7 @@ impl Trimming<'_> {
         some
     }
 
-    /// A carry that a step hands on as it was becomes a capture, and what it was is its result.
+    /// Turns a carry that no step changes into a capture. Its result is its initial value.
     fn constant_carries(&mut self, current: &mut IdVec<ValueId, ValueId>) {
         let Some(mut parts) = Parts::of(self.equation) else { return };
         let mut gone = vec![false; parts.carries];
@@ -119,7 +123,8 @@ impl Trimming<'_> {
         parts.set(self.equation);
     }
 
-    /// Of a captured value that repeats a smaller one, the smaller one is captured: to repeat it is free where it is used.
+    /// A captured repetition of a smaller value is replaced by the smaller value, and repeated
+    /// where it is used, which is free.
     fn repeated_captures(&mut self, broadcasts: &BTreeMap<ValueId, (Equation, TensorType)>) {
         let Some(parts) = Parts::of(self.equation) else { return };
         let used = used_inputs(&self.equation.regions);
@@ -147,7 +152,8 @@ impl Trimming<'_> {
         }
     }
 
-    /// What is captured and [known](is_known) is made in the regions that use it; then nobody uses the capture.
+    /// A capture that is [known](is_known) is computed in the regions that use it. Then the
+    /// capture is unused.
     fn constant_captures(&mut self, constants: &BTreeMap<ValueId, Equation>) {
         let Some(parts) = Parts::of(self.equation) else { return };
         let used = used_inputs(&self.equation.regions);
@@ -181,7 +187,7 @@ impl Trimming<'_> {
     }
 }
 
-/// Puts equations in front of all others, the last of them first.
+/// Puts equations in front of all others, in reverse order.
 fn put_in_front(region: &mut Body, mut equations: Vec<Equation>) {
     equations.reverse();
     equations.append(&mut region.equations);

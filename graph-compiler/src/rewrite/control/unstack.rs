@@ -1,10 +1,13 @@
-//! What is cheap to make is not kept for every step of a loop.
+//! Recomputes cheap values in a loop, instead of keeping them for every step.
 //!
-//! The derivative of a loop is a loop that runs back over what the steps of the first one have left: a stack for each value that a derivative needs. Rules of derivatives leave what they
-//! multiply by, such as σ and σ·(1 − σ) of a gate, so that many stacks are functions of others. Such a stack is written once and read once, and it is in memory between the two, while
-//! its elements are an instruction or a few: so the second loop makes them of the parts that it reads anyway.
+//! The derivative of a loop is a loop that runs backwards over the stacks of the first one, one
+//! stack for each value that the derivative needs. Derivative rules keep their factors, such as σ
+//! and σ·(1 − σ) of a gate, so many stacks are functions of other stacks. Such a stack is written
+//! once, read once, and occupies memory in between, although its elements take only a few
+//! instructions. So the second loop computes them from the rows that it reads anyway.
 //!
-//! This is what fusion does to values outside of loops (`fuse/values.rs`), but fusion sees one body at a time, and these values go from body to body.
+//! Fusion does the same to values outside of loops (`fuse/values.rs`). But fusion sees one body
+//! at a time, and these values pass from body to body.
 
 use super::{Parts, with_regions};
 use std::collections::BTreeMap;
@@ -12,25 +15,26 @@ use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{Control, Cost};
 
-/// Equations that are made again for a stack, at most.
+/// Maximum number of equations that are repeated for a stack.
 const SHORT: usize = 16;
 
-/// Makes again in the steps of loops what is cheap to make of what they read; at most `fuel` stacks.
+/// Recomputes, in loop steps, stacks that are cheap functions of values that the step reads; at
+/// most `fuel` stacks.
 pub(crate) fn unstack(function: Function, fuel: u64) -> (Function, u64) {
     with_regions(function, fuel, of_body)
 }
 
-/// Where a value of a body is read.
+/// The readers of a value of a body.
 #[derive(Clone, Default)]
 struct Uses {
-    /// By which equations.
+    /// The equations that read it.
     equations: Vec<usize>,
     /// Whether it is a result of the body.
     given: bool,
 }
 
 fn of_body(body: &mut Body, left: &mut u64) {
-    // A function that is called is one for all its calls.
+    // A called function has one body for all its calls, so it is left alone.
     for equation in body.equations.iter_mut().filter(|e| e.op.callee().is_none()) {
         equation.regions.iter_mut().for_each(|region| of_body(region, left));
     }
@@ -52,7 +56,7 @@ fn is_scan(equation: &Equation) -> bool {
     matches!(equation.op.control(), Some(Control::Scan(_))) && equation.op.callee().is_none()
 }
 
-/// The operand that says how many steps a scan takes, if one does.
+/// The operand that gives the number of steps of a scan, if there is one.
 fn count(scan: &Equation) -> Option<ValueId> {
     let parts = Parts::of(scan).expect("it is a loop");
     (parts.first > 0).then(|| scan.operands[0])
@@ -62,16 +66,17 @@ fn count(scan: &Equation) -> Option<ValueId> {
 struct Stacks {
     scan: Equation,
     parts: Parts,
-    /// For each value of the region the equation that makes it.
+    /// For each value of the region the equation that computes it.
     definitions: BTreeMap<ValueId, usize>,
-    /// For each scan that reads stacks: what of this region's values its region has.
+    /// For each scan that reads stacks: the values of this region that are available in its
+    /// region.
     known: BTreeMap<usize, Known>,
 }
 
-/// What a region has of another's values.
+/// The values of another region that are available in a region.
 struct Known {
     values: BTreeMap<ValueId, ValueId>,
-    /// What makes others, to stand at its front.
+    /// Equations that compute further ones, to be put in front.
     made: Vec<Equation>,
 }
 
@@ -89,7 +94,7 @@ impl Stacks {
         let defined = |n: &usize| self.definitions.get(&outputs[*n]).copied();
         let mut order: Vec<usize> = (self.parts.carries..outputs.len()).collect();
         order.retain(|n| defined(n).is_some());
-        // What others are made of comes before them.
+        // Values come before the values that are computed from them.
         order.sort_by_key(defined);
         for n in order {
             let stack = self.scan.results[n];
@@ -113,9 +118,10 @@ impl Stacks {
         }
     }
 
-    /// The equations that make a value of what a reader of its stack reads besides.
+    /// The equations that compute a value from other operands that a reader of its stack has
+    /// anyway.
     fn again(&mut self, reader: &Equation, n: usize, stack: ValueId, value: ValueId) -> Option<Vec<usize>> {
-        // Parts of steps that were not taken are zeros: no function of parts.
+        // Rows of steps that did not run are zeros, so they are not functions of other rows.
         let as_long = count(&self.scan).is_none_or(|steps| is_scan(reader) && count(reader) == Some(steps));
         if !is_scan(reader) || !as_long || !slices(reader).any(|(_, operand)| operand == stack) {
             return None;
@@ -154,12 +160,13 @@ impl Stacks {
             }
             open.extend(&equation.operands);
         }
-        // An expensive function pays only if it stands for a tensor that is read anyway.
+        // An expensive function pays only if its sole operand is a tensor that is read anyway.
         equations.sort_unstable();
         (!expensive || tensors.len() == 1).then_some(equations)
     }
 
-    /// What the regions have in common: parts of stacks of the one that the other reads, and what both read.
+    /// Values available in both regions: rows of this scan's stacks that the reader slices, and
+    /// operands that both read.
     fn shared(&self, reader: &Equation) -> BTreeMap<ValueId, ValueId> {
         let inputs = &reader.regions[0].inputs;
         let of_reader = Parts::of(reader).expect("it is a loop");
@@ -187,7 +194,8 @@ impl Stacks {
         shared
     }
 
-    /// Makes a value in the region of a reader by these equations, instead of reading it from its stack.
+    /// Computes a value in a reader's region by these equations, instead of reading it from its
+    /// stack.
     fn make(&mut self, reader: &mut Equation, n: usize, stack: ValueId, value: ValueId, equations: &[usize]) {
         let known = self.known.get_mut(&n).expect("what is shared was looked up before");
         let made = &self.scan.regions[0];
@@ -217,7 +225,7 @@ impl Stacks {
     }
 }
 
-/// The sliced operands of a scan: which inputs of the region they are, and what they are.
+/// The sliced operands of a scan, with the region inputs that they become.
 fn slices(scan: &Equation) -> impl Iterator<Item = (usize, ValueId)> + '_ {
     let parts = Parts::of(scan).expect("it is a loop");
     let inputs = scan.regions[0].inputs.len();
@@ -230,7 +238,8 @@ mod tests {
     use wengert_core::graph::{parse_program, verify};
     use wengert_core::{Literal, interpret};
 
-    /// A loop that leaves σ(a), σ·(1 − σ), and what `made` makes, and one that runs back over them.
+    /// A loop with stacks of σ(a), σ·(1 − σ), and the result of `made`, and a loop that runs
+    /// backwards over them.
     fn function(made: &str, forward: &str, backward: &str, outputs: &str) -> Function {
         let text = format!(
             "func @f(%x: f32[4], %s: f32[5,4], %n: i32[]) -> (y: f32[4]{}) {{
@@ -270,7 +279,7 @@ mod tests {
         interpret::run(function, &[x, s, n]).expect("it runs")
     }
 
-    /// How many stacks the loop back reads, after `changes` of as many.
+    /// The number of stacks that the second loop reads after `changes` changes.
     fn after(before: &Function, changes: u64) -> usize {
         let (after, made) = unstack(before.clone(), u64::MAX);
         verify(&after).unwrap_or_else(|e| panic!("{e}"));
@@ -283,24 +292,24 @@ mod tests {
 
     #[test]
     fn what_is_cheap_is_made_of_what_is_read_anyway() {
-        // σ·(1 − σ); and of that one σ²·(1 − σ).
+        // σ·(1 − σ), and σ²·(1 − σ) computed from it.
         assert_eq!(after(&function("mul %7, %9", "", "", ""), 2), 1);
-        // What is expensive, of one tensor.
+        // An expensive function of one tensor.
         assert_eq!(after(&function("exp %7", "", "", ""), 2), 1);
-        // Of a number of steps, if it is that of both.
+        // With a run-time number of steps that both loops share.
         assert_eq!(after(&function("mul %7, %9", "%n, ", "%n, ", ""), 2), 1);
     }
 
     #[test]
     fn what_is_not_stays() {
-        // What no one else reads is needed: the sum, and the slice of the first loop.
+        // Operands without another reader stay: the sum, and the slice of the first loop.
         assert_eq!(after(&function("add %6, %7", "", "", ""), 1), 2);
         assert_eq!(after(&function("sub %e, %7", "", "", ""), 1), 2);
-        // Something expensive of several tensors.
+        // An expensive function of several tensors.
         assert_eq!(after(&function("div %6, %7", "", "", ""), 1), 2);
-        // What is given, or read by something else, is a stack anyway.
+        // A result of the function, or a value with another reader, is a stack anyway.
         assert_eq!(after(&function("mul %7, %9", "", "", ", %2"), 1), 2);
-        // Parts that the first loop leaves 0.
+        // Rows that the first loop leaves 0.
         assert_eq!(after(&function("mul %7, %9", "%n, ", "", ""), 0), 3);
     }
 }

@@ -1,12 +1,14 @@
 //! Removes the unused parts of constructs: part of `dce`.
 //!
-//! Liveness runs backward through a construct. Its results are live or not before its regions are looked at, and its operands
-//! after that. `dce` calls the methods of [`Unused`] in this order, so one walk removes dead code from nests of any depth:
+//! Liveness runs backward through a construct. The liveness of its results is known before its
+//! regions are visited, that of its operands after. `dce` calls the methods of [`Unused`] in this
+//! order, so one walk removes dead code from nests of any depth:
 //!
-//! 1. [`Unused::results`]: results of branches and stacks without a reader go, with the outputs that give them.
-//! 2. [`Unused::carries`]: carries go that only dead carries are made of.
+//! 1. [`Unused::results`] removes results of branches and stacks without a reader, and the region
+//!    outputs of these.
+//! 2. [`Unused::carries`] removes carries that only dead carries depend on.
 //! 3. The regions are cleaned.
-//! 4. [`Unused::operands`]: operands go that no region reads any more.
+//! 4. [`Unused::operands`] removes operands that no region reads any more.
 
 use super::{Parts, first_giving, needed, used_inputs, without};
 use wengert_core::graph::{Body, Equation, ValueId};
@@ -26,7 +28,7 @@ impl Unused<'_> {
         some
     }
 
-    /// Removes results of branches, and stacks.
+    /// Removes unread results of branches, and unread stacks.
     pub fn results(&mut self, live: &IdVec<ValueId, bool>) {
         let Some(parts) = Parts::of(self.equation) else { return };
         let mut gone = vec![false; self.equation.results.len()];
@@ -41,7 +43,8 @@ impl Unused<'_> {
         self.equation.regions[from..].iter_mut().for_each(|region| without(&mut region.outputs, 0, &gone));
     }
 
-    /// Removes carries whose only reader is the step that makes their next values. True if there were any.
+    /// Removes carries whose only readers are dead carries' next values. Returns whether there
+    /// were any.
     pub fn carries(&mut self, live: &IdVec<ValueId, bool>) -> bool {
         let Some(mut parts) = Parts::of(self.equation).filter(|parts| parts.carries > 0) else {
             return false;
@@ -56,7 +59,7 @@ impl Unused<'_> {
         }
         make_live(step, parts.carries, &mut live);
         let gone: Vec<bool> = live[..parts.carries].iter().map(|live| !live).collect();
-        // Dead carries may be made of each other, so they go together.
+        // Dead carries may depend on each other, so they are removed together.
         if !gone.contains(&true) || !self.spend() {
             return false;
         }
@@ -96,7 +99,7 @@ impl Unused<'_> {
     }
 }
 
-/// Marks the carries that live ones are made of. `live` has an entry for each result of the loop.
+/// Marks the carries on which live ones depend. `live` has an entry for each result of the loop.
 fn make_live(step: &Body, carries: usize, live: &mut [bool]) {
     let definitions = step.definitions();
     let mut carry: IdVec<ValueId, Option<usize>> = step.values.ids().map(|_| None).collect();
@@ -116,7 +119,7 @@ fn make_live(step: &Body, carries: usize, live: &mut [bool]) {
     }
 }
 
-/// Removes the equations of a region that depend on values which are known to be dead.
+/// Removes the equations of a region that depend on values known to be dead.
 fn forget(region: &mut Body, values: Vec<ValueId>) {
     let mut gone: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
     values.into_iter().for_each(|v| gone[v] = true);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use wengert_core::graph::{parse_program, verify};
 use wengert_core::{DType, Target};
 
-/// Elements on which identities fail that do not hold.
+/// Elements that are counterexamples to invalid identities.
 fn special(dtype: DType) -> Vec<Scalar> {
     let floats = [
         0.0,
@@ -77,7 +77,7 @@ fn literal(ty: &TensorType, state: &mut u64) -> Literal {
     Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
 }
 
-/// The bits that the unfused kernels of a function give; no other pass has touched it.
+/// The bits that a function's unfused kernels compute; no other pass changes it.
 fn evaluate(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
     let none: BTreeMap<String, u64> =
         ["simplify", "cse", "dce", "split_reductions"].map(|p| (p.to_string(), 0)).into();
@@ -86,7 +86,8 @@ fn evaluate(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
     interpret(&kernels, inputs, &mut |call, operands| Ok(vec![product(call, operands)])).unwrap()
 }
 
-/// Sums of products in the order of k, in f64: exact enough to be the same for the same products.
+/// Sums of products in the order of k, in f64: precise enough that equal products give equal
+/// sums.
 fn product(call: &wengert_core::Call, operands: &[Literal]) -> Literal {
     let wengert_core::Call::Gemm(g) = call else { panic!("no rule is about {call:?}") };
     let mut values = Vec::new();
@@ -104,18 +105,18 @@ fn product(call: &wengert_core::Call, operands: &[Literal]) -> Literal {
     Literal::from_scalars(g.result, &[g.batch, g.m, g.n], &values).unwrap()
 }
 
-/// Equal bits; which NaN is left open.
+/// Equal bits; any two NaNs are equal.
 fn same(a: &Literal, b: &Literal) -> bool {
     a.ty() == b.ty()
         && a.scalars().zip(b.scalars()).all(|(x, y)| x == y || (x.to_f64().is_nan() && y.to_f64().is_nan()))
 }
 
-/// Applies a rule to an example; on which inputs both sides differ, if they do.
+/// Applies a rule to an example. Returns the inputs on which both sides differ, if any.
 fn differs(rule: &Rule, text: &str) -> Option<String> {
     let program = parse_program(text, rule.name).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
     let function = &program.functions()[0];
     verify(function).unwrap();
-    // The text has literals of a shape: they are brought into normal form first.
+    // The text has literals of a shape; they are brought into normal form first.
     let normal: Vec<&Rule> =
         rules().filter(|r| r.name == "constant_of_equal_elements" && r.name != rule.name).collect();
     let (body, _) = Rewriter::run(function.body.clone(), &normal, u64::MAX);
@@ -149,7 +150,7 @@ fn every_rule_applies_to_its_examples_and_changes_no_bit() {
     }
 }
 
-/// What all rules have been applied to is left alone: no rule replaces a normal form by an equal one.
+/// No rule applies to the result of all rules: no rule replaces a normal form by an equal one.
 #[test]
 fn rules_leave_what_they_have_made() {
     for rule in rules() {
@@ -178,7 +179,7 @@ fn one_repeated_element_is_a_normal_form() {
     assert_eq!(simplify(function, u64::MAX).1, 0);
 }
 
-/// Of a repeated element the greatest is that element; its parity and its sum are not.
+/// The maximum of a repeated element is that element; its parity and its sum are not.
 #[test]
 fn only_idempotent_reductions_forget_a_broadcast() {
     let rule = rules().find(|r| r.name == "extremum_of_a_broadcast").unwrap();
@@ -192,7 +193,7 @@ fn only_idempotent_reductions_forget_a_broadcast() {
         ("sum", "i32", 0),
         ("prod", "i32", 0),
     ] {
-        // An even number of times, so that every parity is 0, and an odd one.
+        // An even number of times, for which every parity is 0, and an odd one.
         for times in [2, 3] {
             let text = format!(
                 "func @f(%x: {dtype}[4,5]) -> ({dtype}[5]) {{
