@@ -129,10 +129,12 @@ impl CompiledCall {
         }
     }
 
-    /// Runs the call on buffers of its operands and, last, its results, using the threads and the scratch memory of the workspace.
+    /// Runs the call on buffers of its operands and, last, its results, using the threads and the
+    /// scratch memory of the workspace.
     ///
-    /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not aligned to its elements, or is
-    /// not writable; the workspace has too little scratch memory; or a task panicked.
+    /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not
+    /// aligned to its elements, or is not writable; the workspace has too little scratch memory;
+    /// or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
         let spans = spans(buffers);
         // SAFETY: the buffers are borrowed for longer than this call, and exclusively. So no

@@ -116,7 +116,8 @@ impl CompiledSort {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked; the row is one of them, and no other thread uses its part of the result.
+    /// The arguments are those of the call, checked; the row is one of them, and no other thread
+    /// uses its part of the result.
     unsafe fn row<E: Entry>(&self, arguments: &Arguments<'_>, entries: &mut [E], row: usize) {
         let (outer, inner) = (row / self.inner, row % self.inner);
         let first = outer * self.length * self.inner + inner;
@@ -131,7 +132,8 @@ impl CompiledSort {
                 with_native!(dtype, T => {
                     let key = arguments.operand::<T>(part.operand).wrapping_add(first);
                     for entry in entries.iter_mut() {
-                        // SAFETY: an index is below the length of the row, and elements of a row are `inner` apart.
+                        // SAFETY: an index is below the length of the row, and elements of a row
+                        // are `inner` apart.
                         let value = unsafe { key.add(entry.index() as usize * self.inner).read() };
                         let code = if self.descending { !code(value) & mask::<T>() } else { code(value) };
                         entry.put(code, part.shift);

@@ -130,7 +130,8 @@ enum Trip {
 impl Executable {
     /// Prepares a plan on the process' threads, with the vector instructions of the machine.
     ///
-    /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the vector instructions; there is not enough memory.
+    /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the
+    /// vector instructions; there is not enough memory.
     pub fn new(plan: &Plan) -> Result<Self, Diagnostic> {
         Executable::on(plan, Pool::global()?.clone(), Simd::choose()?)
     }

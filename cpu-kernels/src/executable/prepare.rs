@@ -100,7 +100,7 @@ impl Preparing<'_> {
     /// row only, read nothing else that the call writes, and write nothing that the call reads.
     /// Otherwise returns the call alone.
     ///
-    /// The planner places such pairs next to each other; the plan is correct either way.
+    /// The planner arranges for such pairs; the plan is correct either way.
     fn follow(&mut self, call: Action, nest: NestId, of_nest: &[Argument]) -> Result<Action, Action> {
         let Action::Call { call: number, arguments } = call else { return Err(call) };
         let alone = |arguments| Err(Action::Call { call: number, arguments });

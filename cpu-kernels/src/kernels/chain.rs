@@ -91,7 +91,8 @@ unsafe fn run<const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
     count: usize,
     repeat: u32,
 ) {
-    // SAFETY: the turns stay within the count, a multiple of CHUNK; there is an operand for each link, and one more.
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; there is an operand for each
+    // link, and one more.
     unsafe {
         let destination = destination.cast::<f32>();
         let links = 1 + usize::from(L1 != NONE) + usize::from(L2 != NONE) + usize::from(L3 != NONE);

@@ -4,7 +4,7 @@ use super::operations::{Binary, Ternary, Unary};
 use super::{CHUNK, TURN};
 use std::mem::MaybeUninit;
 
-/// `destination[k] = f(k)` for k in `0..C`; `f` reads from registers that were loaded before.
+/// `destination[k] = f(k)` for k in `0..C`; `f` reads only elements that were loaded before.
 ///
 /// # Safety
 ///
@@ -107,7 +107,8 @@ pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
         }
     }
     let (a, b) = (|k: usize| a.wrapping_add(k & x_mask), |k: usize| b.wrapping_add(k & y_mask));
-    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the elements of a turn.
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the
+    // elements of a turn.
     turns(
         count,
         |k| unsafe { chunk::<TURN, O, T>(destination, a(k), b(k), k) },
@@ -149,7 +150,8 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
     let a = |k: usize| a.wrapping_add(k & masks[0]);
     let b = |k: usize| b.wrapping_add(k & masks[1]);
     let c = |k: usize| c.wrapping_add(k & masks[2]);
-    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the elements of a turn.
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the
+    // elements of a turn.
     turns(
         count,
         |k| unsafe { chunk::<TURN, O, A, T>(destination, a(k), b(k), c(k), k) },

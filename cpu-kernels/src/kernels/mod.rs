@@ -1,4 +1,5 @@
-//! Loops over blocks of elements: one function for each scalar instruction, dtype and set of vector instructions.
+//! Loops over blocks of elements: one function for each scalar instruction, dtype and set of
+//! vector instructions.
 //!
 //! A [`Kernel`] reads up to three blocks and writes one, all with the same number of elements, a
 //! multiple of [`CHUNK`]. Only kernels depend on the set of vector instructions. The loops are
@@ -42,7 +43,8 @@ pub(crate) const TURN: usize = 4 * CHUNK;
 pub(crate) type Kernel =
     unsafe fn(destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize, repeat: u32);
 
-/// `accumulators[k % CHUNK] = combine(accumulators[k % CHUNK], values[k])` for k in `0..count`, in order.
+/// `accumulators[k % CHUNK] = combine(accumulators[k % CHUNK], values[k])` for k in `0..count`,
+/// in order.
 ///
 /// # Safety
 ///

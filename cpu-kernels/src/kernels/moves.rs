@@ -26,7 +26,8 @@ macro_rules! with_size {
     };
 }
 
-/// `destination[k] = source[0]` for k in `0..count`. The source may be the first element of the destination.
+/// `destination[k] = source[0]` for k in `0..count`. The source may be the first element of the
+/// destination.
 ///
 /// # Safety
 ///
@@ -78,7 +79,8 @@ pub(crate) unsafe fn load_strided(
     size: usize,
     count: usize,
 ) {
-    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the allocation.
+    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the
+    // allocation.
     with_size!(size, T => unsafe {
         let mut source = source.cast::<T>();
         let destination = destination.cast::<T>();
@@ -101,7 +103,8 @@ pub(crate) unsafe fn store_strided(
     size: usize,
     count: usize,
 ) {
-    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the allocation.
+    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the
+    // allocation.
     with_size!(size, T => unsafe {
         let source = source.cast::<T>();
         let mut destination = destination.cast::<T>();

@@ -8,8 +8,8 @@ pub(crate) const SIDE: usize = 16;
 ///
 /// # Safety
 ///
-/// 16 rows of 16 elements at these distances are valid to read from the source and to write to the destination; the
-/// machine has AVX.
+/// 16 rows of 16 elements at these distances are valid to read from the source and to write to
+/// the destination; the machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn square(
@@ -35,7 +35,8 @@ pub(crate) unsafe fn square(
 ///
 /// # Safety
 ///
-/// 8 rows of 8 elements at these distances are valid to read from the source and to write to the destination; the machine has AVX.
+/// 8 rows of 8 elements at these distances are valid to read from the source and to write to the
+/// destination; the machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 #[inline]

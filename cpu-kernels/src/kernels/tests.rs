@@ -7,7 +7,8 @@ use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluator;
 use wengert_core::{DType, Scalar};
 
-/// Bits of `count` elements: special values first, then random ones, of which some are equal and some small.
+/// Bits of `count` elements: special values first, then random ones, of which some are equal and
+/// some small.
 fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
     let mut state = seed | 1;
     let mut random = move || {
@@ -79,7 +80,8 @@ fn check(kernel: Kernel, op: ScalarOp, operands: &[DType], result: DType, what: 
         let memory: Vec<Vec<u64>> = blocks.iter().zip(operands).map(|(b, d)| to_bytes(*d, b)).collect();
         let pointer = |k: usize| memory.get(k).map_or(std::ptr::null(), |m| m.as_ptr().cast::<u8>());
         let mut out = to_bytes(result, &vec![0; COUNT]);
-        // SAFETY: the blocks have COUNT elements, a multiple of CHUNK, and only available sets are tested.
+        // SAFETY: the blocks have COUNT elements, a multiple of CHUNK, and only available sets
+        // are tested.
         unsafe { kernel(out.as_mut_ptr().cast(), pointer(0), pointer(1), pointer(2), COUNT, 0) };
         for k in 0..COUNT {
             let mut bits = [0; 3];

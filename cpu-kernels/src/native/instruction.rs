@@ -1,10 +1,9 @@
 //! Straight-line vector code before register allocation.
 //!
-//! The code is in SSA form: one instruction defines a value, for sixteen lanes. A value is a
-//! vector of sixteen elements of 32 bits, half of those of 64 bits, or a mask. *Invariants*,
-//! values that are the same in all lanes and in every iteration of the loop, have no defining
-//! instruction. They are in memory; an instruction reads them from there unless a register is
-//! free to keep them.
+//! One instruction defines a value, for sixteen lanes. A value is a vector of sixteen elements of
+//! 32 bits, half of those of 64 bits, or a mask. *Invariants*, values that are the same in all
+//! lanes and in every iteration of the loop, have no defining instruction. They are in memory; an
+//! instruction reads them from there unless a register is free to keep them.
 
 use super::encode::{Code, Width};
 

@@ -119,7 +119,8 @@ impl Program {
         unsafe { splat_scalar(at, self.identity[k], count) };
     }
 
-    /// `left[k] = combine(left, right)[k]` on blocks of `count` elements, where `blocks(k)` gives left and right.
+    /// `left[k] = combine(left, right)[k]` on blocks of `count` elements, where `blocks(k)` gives
+    /// left and right.
     ///
     /// # Safety
     ///
@@ -394,7 +395,8 @@ impl Reduction {
     /// Combines the lanes by halving, and the block with the total.
     fn finish_block(&self, frame: &Frame<'_>, progress: &mut Progress) {
         let width = if self.rows { frame.padded } else { CHUNK };
-        // SAFETY: halves do not overlap unless they are one chunk; totals have the width of an accumulator's block.
+        // SAFETY: halves do not overlap unless they are one chunk; totals have the width of an
+        // accumulator's block.
         unsafe {
             let mut half = self.tree_lanes() / 2;
             while half > 0 {

@@ -206,10 +206,12 @@ impl CompiledNest {
         phases.fold(0, usize::saturating_add)
     }
 
-    /// Runs the nest on buffers for its parameters, in order, using the threads and the scratch memory of the workspace.
+    /// Runs the nest on buffers for its parameters, in order, using the threads and the scratch
+    /// memory of the workspace.
     ///
-    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its elements, or is not writable;
-    /// the workspace has too little scratch memory or other vector instructions; or a task panicked.
+    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its
+    /// elements, or is not writable; the workspace has too little scratch memory or other vector
+    /// instructions; or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
         let spans = spans(buffers);
         // SAFETY: the buffers are borrowed for longer than this call, and exclusively. So no

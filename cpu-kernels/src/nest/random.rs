@@ -1,4 +1,5 @@
-//! Random nests for tests: shapes, accesses, guards, trees and programs of every kind that the verifier accepts.
+//! Random nests for tests: shapes, accesses, guards, trees and programs of every kind that the
+//! verifier accepts.
 
 use wengert_core::nest::{
     Affine, AxisId, BufferId, BufferRole, Combine, Guard, Nest, NestBuilder, Reg, ScalarOp, Tree,

@@ -218,14 +218,16 @@ impl Runner<'_> {
                     if *spread > 0 {
                         let value = value.base(&self.frame);
                         let bytes = value.to_le_bytes();
-                        // SAFETY: the home has that many lanes; integers wrap by dropping high bytes.
+                        // SAFETY: the home has that many lanes; integers wrap by dropping high
+                        // bytes.
                         unsafe {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), home, dtype.size());
                             moves::splat(home, home, dtype.size(), *spread);
                         }
                     } else if value.is_linear() {
                         let base = value.base(&self.frame);
-                        // SAFETY: the home has a block's lanes; integers wrap by dropping high bytes.
+                        // SAFETY: the home has a block's lanes; integers wrap by dropping high
+                        // bytes.
                         unsafe { moves::ramp(home, base, value.step, dtype.size(), self.frame.count) };
                     } else {
                         value.fill(&mut self.frame, 0);
@@ -241,7 +243,8 @@ impl Runner<'_> {
                         // SAFETY: the home has that many lanes.
                         unsafe { home.write_bytes(holds, *spread) };
                     } else {
-                        // SAFETY: the home has a block's lanes, and `from..to` lies within the block.
+                        // SAFETY: the home has a block's lanes, and `from..to` lies within the
+                        // block.
                         unsafe {
                             home.write_bytes(0, self.frame.count);
                             let passing = home.add(pass.from);
@@ -404,7 +407,8 @@ impl Runner<'_> {
                 if taken == count && count.is_multiple_of(CHUNK) && self.is_direct(load.direct, parameter) {
                     self.frame.pointers[load.result as usize] = source;
                 } else {
-                    // SAFETY: the lanes' elements are in bounds, as the verifier proved; the home has a block's lanes.
+                    // SAFETY: the lanes' elements are in bounds, as the verifier proved; the home
+                    // has a block's lanes.
                     unsafe { std::ptr::copy_nonoverlapping(source, target, taken * size) };
                 }
             } else {
@@ -507,7 +511,8 @@ impl Runner<'_> {
                 }
             }
         } else if let Some(scan) = program.scan {
-            // SAFETY: value and result have a block's lanes, of the dtype that the scan was looked up for.
+            // SAFETY: value and result have a block's lanes, of the dtype that the scan was
+            // looked up for.
             unsafe {
                 scan(
                     self.home(prefix.results[0]),
@@ -520,7 +525,8 @@ impl Runner<'_> {
         } else {
             for lane in 0..frame.count {
                 let lane = if prefix.reverse { frame.count - 1 - lane } else { lane };
-                // SAFETY: the lane is one of the block's; states and spare blocks have a chunk each.
+                // SAFETY: the lane is one of the block's; states and spare blocks have a chunk
+                // each.
                 unsafe {
                     for k in 0..program.tuple() {
                         let size = program.sizes[k];

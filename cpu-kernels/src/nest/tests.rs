@@ -35,7 +35,7 @@ fn execute(
 ) -> Result<Vec<Literal>, Diagnostic> {
     workspace.reserve(compiled.scratch_bytes())?;
     let mut given = inputs.iter();
-    // Filled with a pattern, so that missing writes are seen.
+    // Outputs are filled with a pattern, so that missing writes are detected.
     let mut memories: Vec<AlignedBytes> = nest
         .parameters()
         .map(|(_, buffer)| {
@@ -207,8 +207,8 @@ fn guards_hold_for_numbers_of_any_size() {
     }
 }
 
-/// The kind of the lanes may depend on their most number; groups are formed for that kind. (Here
-/// a number of the row was read as a lane's.)
+/// The kind of the lanes may depend on their maximum number; groups are formed for that kind.
+/// (Here a number of the row was read as a lane's.)
 #[test]
 fn groups_are_of_the_schedule_that_runs() {
     let nest = one("nest @f(in %x: bool[32], in %a: f64[32], in %k: i32[32], in %z: i32[], in %b: f64[32,32], out %y: f64[32,32]) {

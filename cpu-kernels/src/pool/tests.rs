@@ -43,7 +43,7 @@ fn tasks_run_on_several_threads_at_once() {
     let barrier = std::sync::Barrier::new(3);
     // Hangs if one thread runs two of the tasks.
     pool.parallel_for(3, |thread, task| {
-        // Each task is in another thread's share, and a thread runs its own share first.
+        // Each thread has one task in its share, and runs its own share first.
         assert_eq!(thread, task);
         barrier.wait();
     })

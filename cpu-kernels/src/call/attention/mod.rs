@@ -8,8 +8,9 @@
 //! *FlashAttention*, 2022).
 //!
 //! Backward, a task has one head. For each block of keys and each block of queries that sees some
-//! of it, the probabilities are recomputed from the scores and the logarithm of the denominator.
-//! Five products then update the cotangents of the two blocks (Dao, *FlashAttention-2*, 2023).
+//! of it, five products compute the scores and the cotangents of the two blocks. The
+//! probabilities are recomputed from the scores and the logarithm of the denominator (Dao,
+//! *FlashAttention-2*, 2023).
 //!
 //! Queries, keys and values are read in place, with the heads side by side as the previous layer
 //! wrote them, and results are written in the same layout. So nothing is permuted or packed
@@ -203,7 +204,8 @@ impl CompiledAttention {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked; no other thread uses the results for these queries.
+    /// The arguments are those of the call, checked; no other thread uses the results for these
+    /// queries.
     unsafe fn forward<T: Float>(
         &self,
         workspace: &Workspace,
@@ -282,7 +284,8 @@ impl CompiledAttention {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked; no other thread uses the results for this head.
+    /// The arguments are those of the call, checked; no other thread uses the results for this
+    /// head.
     unsafe fn cotangents<T: Float>(
         &self,
         workspace: &Workspace,

@@ -388,7 +388,8 @@ pub(super) unsafe fn powers<T: Float>(
 ///
 /// # Safety
 ///
-/// There are `count` rows of `width` in both, and a sum for each. The machine has the vector instructions.
+/// There are `count` rows of `width` in both, and a sum for each. The machine has the vector
+/// instructions.
 pub(super) unsafe fn normalize<T: Float>(
     simd: Simd,
     size: [usize; 2],

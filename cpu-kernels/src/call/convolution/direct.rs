@@ -46,7 +46,8 @@ pub(super) struct Direct {
     all_channels: usize,
     /// Positions of the source in a line of the block.
     width: usize,
-    /// Offsets in a block of the positions of its lines, of the runs of taps, and of each tap's channels.
+    /// Offsets in a block of the positions of its lines, of the runs of taps, and of each tap's
+    /// channels.
     positions: Vec<usize>,
     runs: Vec<usize>,
     entries: Vec<usize>,
@@ -97,7 +98,7 @@ impl Direct {
         if elements(1) > BLOCK {
             return None;
         }
-        // The lines of an image in blocks of equal size, each large enough for the overhead.
+        // The lines of an image in blocks of equal size, each with enough positions.
         let enough = POSITIONS.div_ceil(position.rows);
         // A line has at least one element, so there are no more lines than elements.
         let most =

@@ -145,7 +145,8 @@ impl CompiledConvolution {
         outcome.map_err(|e| Diagnostic::new(e.to_string()))
     }
 
-    /// The filter of a group as the right operand of products: a row for each tap and channel of the patches.
+    /// The filter of a group as the right operand of products: a row for each tap and channel of
+    /// the patches.
     fn filter_view<T: Element>(&self, arguments: &Arguments<'_>, kept: &Kept, group: usize) -> View<T::Wide> {
         let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
         let copy = kept.at::<T::Wide>().cast_const();

@@ -37,8 +37,8 @@
 //! L2's bandwidth.
 //!
 //! Packing moves each element of a tile's operands once. Each element takes part in as many
-//! multiplications as the tile has columns or rows; a hundred of them hide the packing. The
-//! layouts and sizes differ:
+//! multiplications as the tile has columns or rows; a hundred of them hide the packing. Some
+//! sizes and layouts are not packed in advance:
 //!
 //! - Few rows do not hide the packing. rhs is read once, unpacked, in long runs, a few rows at a
 //!   time, while a row of out stays in L1. If lhs is one row and its row of out stays in

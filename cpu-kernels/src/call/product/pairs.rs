@@ -95,7 +95,8 @@ unsafe fn steps<const W: usize>(source: Lines<u16>, pairs: usize, to: *mut u32, 
     pairs
 }
 
-/// Exchanges the two terms of each pair: neighbouring columns of a dense matrix, whatever its order in memory.
+/// Exchanges the two terms of each pair: neighbouring columns of a dense matrix, whatever its
+/// order in memory.
 ///
 /// # Safety
 ///

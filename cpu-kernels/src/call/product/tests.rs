@@ -126,7 +126,8 @@ fn check<T: Element<Wide = N>, N: Fused>(
             addends,
         };
         let (mut reported, mut added) = (vec![0; m * n], vec![false; m * n]);
-        // SAFETY: the vectors were made for these extents and distances, and the machine has the instructions.
+        // SAFETY: the vectors were made for these extents and distances, and the machine has the
+        // instructions.
         unsafe {
             multiply(simd, &mut memory, &product, |made| {
                 for (i, j) in made.rows.flat_map(|i| made.columns.clone().map(move |j| (i, j))) {

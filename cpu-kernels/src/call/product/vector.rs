@@ -132,7 +132,7 @@ mod x86 {
 /// that is never used as one; the lower half is the first number.
 ///
 /// Adding the product of two pairs adds the product of the second numbers, then that of the
-/// first. Each addition rounds once, and results below 2⁻¹²⁶ flush to 0 (Intel, *Architecture
+/// first. Each addition rounds once, and numbers smaller than 2⁻¹²⁶ are 0 (Intel, *Architecture
 /// Instruction Set Extensions*, VDPBF16PS).
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]

@@ -178,7 +178,8 @@ fn folds_take_elements_in_turn() {
                 let (bits, start) = (elements(dtype, COUNT, count as u64), elements(dtype, 16, 99));
                 let (mut values, mut sums) = (Block::new(dtype, &bits, 1), Block::new(dtype, &start, 0));
                 let table = [values.pointer(), sums.pointer()];
-                // SAFETY: there are COUNT elements and sixteen accumulators, and the machine has the instructions.
+                // SAFETY: there are COUNT elements and sixteen accumulators, and the machine has
+                // the instructions.
                 unsafe { function.run(table.as_ptr(), count) };
                 for (lane, first) in start.iter().enumerate() {
                     let want = (lane..count).step_by(16).fold(*first, |sum, k| define([sum, bits[k], 0]));
