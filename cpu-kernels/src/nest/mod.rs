@@ -9,7 +9,7 @@
 //! - `schedule`: lanes are elements of a row, or rows, whichever costs less.
 //! - `analyse`: the registers that are the same in all lanes, and the outermost loop each can be
 //!   hoisted to.
-//! - `product`: products that are 0 where a factor is become one instruction.
+//! - `product`: products `select(z = 0, 0, x · y)` become one instruction.
 //! - `group`: instructions that native code supports become a step of native code
 //!   ([`crate::native`]), where the machine has AVX-512; `fuse`: elsewhere, runs of arithmetic
 //!   become chains.

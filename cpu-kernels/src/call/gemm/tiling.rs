@@ -33,8 +33,7 @@ pub(super) struct Grain {
 
 /// Most sums of a tile that are computed outside of out: they stay in L2.
 pub(super) const APART: usize = (ROWS + 64) * COLUMNS;
-/// Most rows of such a tile that has all columns; with what a tile's rows make more of it, still
-/// fewer than are possible.
+/// Most rows of such a tile with [`COLUMNS`] columns; [`APART`] leaves a margin of 64 rows.
 const ROWS: usize = 256;
 /// Fewest multiplications and additions (or work that takes as long) that are worth a task: some
 /// five microseconds.
