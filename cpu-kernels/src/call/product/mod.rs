@@ -53,8 +53,8 @@
 //! While one block is multiplied, its tiles [prefetch](coming) the source of the next block to
 //! pack, whatever its layout.
 //!
-//! Halves are widened on the way into a panel, some lines at a time. Integer products are exact,
-//! so they are plain loops without a fused multiply-add.
+//! Halves are widened on the way into a panel, some lines at a time. Integers need no fused
+//! multiply-add; they are multiplied in plain loops.
 
 pub(super) mod addends;
 mod coming;
