@@ -1,27 +1,29 @@
-//! Which vector instructions the kernels use: chosen once, when the process first asks.
+//! The set of vector instructions of the kernels: chosen once, at the first request of the
+//! process.
 
 use std::sync::OnceLock;
 use wengert_core::Diagnostic;
 
-/// A set of vector instructions. All give the same bits: the choice is one of speed.
+/// A set of vector instructions. All give the same bits: the choice affects only the speed.
 ///
-/// The exception are products of bf16 in which a number other than 0 is smaller than 2⁻¹²⁶: [`Avx512Bf16`](Simd::Avx512Bf16) takes it for 0.
+/// The exception is a product of bf16 with a nonzero number smaller than 2⁻¹²⁶:
+/// [`Avx512Bf16`](Simd::Avx512Bf16) takes it for 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Simd {
-    /// What every machine of the architecture has (on x86-64: SSE2).
+    /// The baseline of the architecture (on x86-64: SSE2).
     Portable,
     /// AVX2, FMA and F16C.
     Avx2,
-    /// AVX-512 F, BW, DQ and VL besides.
+    /// Also AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// AVX512-BF16 besides.
+    /// Also AVX512-BF16.
     Avx512Bf16,
 }
 
 static CHOSEN: OnceLock<Simd> = OnceLock::new();
 
 impl Simd {
-    /// Every set, the plainest first.
+    /// All sets, in ascending order.
     pub const ALL: [Simd; 4] = [Simd::Portable, Simd::Avx2, Simd::Avx512, Simd::Avx512Bf16];
 
     /// Name in the environment variable `WENGERT_SIMD`.
@@ -64,9 +66,10 @@ impl Simd {
         Simd::ALL.into_iter().filter(|s| s.is_available())
     }
 
-    /// The set that the environment variable `WENGERT_SIMD` names, else the best that the machine has.
+    /// The set named by the environment variable `WENGERT_SIMD`, else the best that the machine
+    /// has.
     ///
-    /// Error: the variable names none, or one that the machine lacks.
+    /// Error: the variable names no set, or one that the machine lacks.
     pub fn choose() -> Result<Simd, Diagnostic> {
         if let Some(simd) = CHOSEN.get() {
             return Ok(*simd);

@@ -1,7 +1,8 @@
-//! Elements of calls: what lies in memory, and what is computed with.
+//! Elements of calls: the dtype in memory, and the dtype of the arithmetic.
 //!
-//! Halves are stored as halves and computed with in f32, one rounding for each operation; every other dtype is its own
-//! number. The arithmetic is that of the [kernels](crate::kernels), so that an epilogue has the bits of the ops it stands for.
+//! Halves are stored as halves, and the arithmetic is in f32 with one rounding for each
+//! operation. Every other dtype is the dtype of its own arithmetic. The operations are those of
+//! the [kernels](crate::kernels), so an epilogue has the bits of the ops it stands for.
 
 use super::panel::View;
 use super::product::micro::{self, Kernels};
@@ -13,23 +14,23 @@ use wengert_core::DType;
 use wengert_core::half::{bf16, f16};
 use wengert_core::halves::{bf16_from_f64, f16_from_f64};
 
-/// What lies in memory.
+/// An element in memory.
 pub(super) trait Element: Pod + Send + Sync {
-    /// What it is computed with.
+    /// The type of the arithmetic.
     type Wide: Number;
     /// Its dtype.
     const DTYPE: DType;
-    /// Whether it is computed with as something else.
+    /// Whether the arithmetic has another type.
     const HALF: bool = false;
-    /// Whether products take its terms in pairs: of each two the second comes first.
+    /// Whether products take terms in pairs, of which the second comes first.
     const PAIRED: bool = false;
-    /// The number to compute with.
+    /// Widens to the type of the arithmetic.
     fn wide(self) -> Self::Wide;
-    /// The element that is nearest to a result.
+    /// Rounds a result to the nearest element.
     fn round(result: Self::Wide) -> Self;
     /// The element nearest to a constant; for floats only.
     fn constant(value: f64) -> Self;
-    /// The kernels of products whose numbers are pairs of this element, if there are any.
+    /// The kernels of products on pairs of this element, if there are any.
     fn kernels_of_pairs(_: Simd) -> Option<&'static Kernels<Self::Wide>> {
         None
     }
@@ -59,7 +60,7 @@ pub(super) trait Element: Pod + Send + Sync {
     }
 }
 
-/// What is computed with.
+/// The type of the arithmetic.
 pub(super) trait Number: Element<Wide = Self> {
     /// 0.
     const ZERO: Self;
@@ -75,7 +76,7 @@ pub(super) trait Number: Element<Wide = Self> {
     fn relu(self) -> Self;
     /// tanh x; for floats only.
     fn tanh(self) -> Self;
-    /// The kernels of products; none for integers.
+    /// The kernels of products; `None` for integers.
     fn kernels(simd: Simd) -> Option<&'static Kernels<Self>>;
 }
 
@@ -211,15 +212,16 @@ macro_rules! half {
 half!(f16, F16, f16_from_f64, false, |_| None);
 half!(bf16, BF16, bf16_from_f64, true, micro::kernels_of_pairs);
 
-/// Rows of rhs that stay in the first cache while they are used for row after row of out.
+/// Rows of rhs that stay in L1 while they are used for every row of out.
 const DEPTH: usize = 64;
 
 /// A product in plain loops, for integers: additions of rows of rhs.
 ///
 /// # Safety
 ///
-/// All elements of the three matrices are valid to read, and out's to write, at a distance of `row` from row to row (they need not be
-/// initialised if they are not added to); out overlaps neither of the others, and nobody else uses it.
+/// All elements of the three matrices are valid to read, and out's to write, with rows of out
+/// `row` apart (they need not be initialised if they are not added to). out overlaps neither
+/// operand, and no other code uses it.
 pub(super) unsafe fn plain_product<T: Number>(
     [m, n, k]: [usize; 3],
     out: *mut T,
@@ -228,8 +230,9 @@ pub(super) unsafe fn plain_product<T: Number>(
     lhs: View<T>,
     rhs: View<T>,
 ) {
-    // SAFETY: the indices are below the extents, up to which the caller vouches for the matrices; `sums` is the only
-    // reference to its row of out, and rhs, which does not overlap it, is only read.
+    // SAFETY: the indices are below the extents, for which the caller guarantees the matrices.
+    // `sums` is the only reference to its row of out, and rhs, which does not overlap it, is only
+    // read.
     unsafe {
         for i in 0..m {
             if !add {
@@ -255,7 +258,7 @@ pub(super) unsafe fn plain_product<T: Number>(
     }
 }
 
-/// Evaluates `$body` with `$t` standing for the type of the elements of `$dtype`, which is not bool.
+/// Evaluates `$body` with `$t` as the type of the elements of `$dtype`, which is not bool.
 macro_rules! with_element {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {

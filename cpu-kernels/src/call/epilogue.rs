@@ -1,23 +1,25 @@
-//! What becomes of sums of products before they are stored: each step has the bits of the graph op that it stands for.
+//! Epilogues: operations on sums of products before they are stored. Each step has the bits of
+//! the corresponding graph op.
 //!
-//! The loops are compiled for each set of vector instructions. A chunk of elements is read before it is written, so that
-//! the sums and the residual may lie where the result goes.
+//! The loops are compiled for each set of vector instructions. A chunk of elements is read before
+//! it is written, so the sums and the residual may alias the result.
 
 use super::element::{Element, Number};
 use crate::simd::Simd;
 use std::mem::MaybeUninit;
 use wengert_core::call::{Activation, Epilogue};
 
-/// Where the operands and the result of an epilogue are; distances of rows count elements.
+/// Addresses of the operands and the result of an epilogue; distances between rows are in
+/// elements.
 pub(super) struct Places<R: Element> {
     pub sums: *const R::Wide,
     pub sums_row: usize,
     pub out: *mut R,
-    /// Distance of the rows of out, and of residual.
+    /// Distance between the rows of out, and of the residual.
     pub out_row: usize,
     /// One element for each column; read only if the epilogue has a bias.
     pub bias: *const R,
-    /// As out; read only if the epilogue has a residual.
+    /// Laid out as out; read only if the epilogue has a residual.
     pub residual: *const R,
 }
 
@@ -25,8 +27,9 @@ pub(super) struct Places<R: Element> {
 ///
 /// # Safety
 ///
-/// All these elements exist; those that the epilogue reads are valid to read, out's to write, and nobody else uses these.
-/// Rows of the sums are out's or lie apart from it, and likewise the residual's. The machine has the vector instructions.
+/// All these elements exist. Those that the epilogue reads are valid to read, and out's to write;
+/// no other code uses out's. Rows of the sums are out's or do not overlap it, and likewise the
+/// residual's. The machine has the vector instructions.
 pub(super) unsafe fn finish<R: Element>(
     simd: Simd,
     epilogue: Epilogue,
@@ -42,7 +45,7 @@ pub(super) unsafe fn finish<R: Element>(
     };
     for i in 0..rows {
         let at = i * places.out_row;
-        // SAFETY: row i exists; the caller vouches for the rest.
+        // SAFETY: row i exists; the caller guarantees the remaining conditions.
         unsafe {
             row(
                 epilogue,
@@ -63,7 +66,7 @@ const CHUNK: usize = 32;
 ///
 /// # Safety
 ///
-/// That of [`finish`], for one row.
+/// As for [`finish`], for one row.
 #[inline(always)]
 unsafe fn row<R: Element>(
     epilogue: Epilogue,
@@ -95,7 +98,7 @@ unsafe fn row<R: Element>(
 ///
 /// # Safety
 ///
-/// That of [`finish`], for these elements.
+/// As for [`finish`], for these elements.
 #[inline(always)]
 unsafe fn chunk<const C: usize, R: Element>(
     epilogue: Epilogue,
@@ -104,7 +107,7 @@ unsafe fn chunk<const C: usize, R: Element>(
     bias: *const R,
     residual: *const R,
 ) {
-    // SAFETY: the caller vouches for the elements that the epilogue reads and writes.
+    // SAFETY: the caller guarantees the elements that the epilogue reads and writes.
     unsafe {
         let sums: [R::Wide; C] = load(sums);
         let mut values: [R; C] = map(|k| R::round(sums[k]));
@@ -131,8 +134,8 @@ fn tanh<R: Element>(x: R) -> R {
     R::round(x.wide().tanh())
 }
 
-/// `x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x)))`, from the left to the right, rounded after each operation: the graph that the
-/// library spells it with.
+/// `x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x)))`, from left to right, rounded after each
+/// operation, as in the library's graph.
 #[inline(always)]
 fn gelu_tanh<R: Element>(x: R) -> R {
     let cube = x.times(x).times(x).times(R::constant(0.044715)).plus(x);
@@ -145,11 +148,11 @@ fn gelu_tanh<R: Element>(x: R) -> R {
 /// `C` elements are valid to read.
 #[inline(always)]
 unsafe fn load<const C: usize, T: Copy>(source: *const T) -> [T; C] {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { source.cast::<[T; C]>().read_unaligned() }
 }
 
-/// `[f(0), f(1), …]`, as a loop that becomes vector instructions.
+/// `[f(0), f(1), …]`, as a loop that is vectorised.
 #[inline(always)]
 fn map<const C: usize, R: Copy>(f: impl Fn(usize) -> R) -> [R; C] {
     let mut out = MaybeUninit::<[R; C]>::uninit();
@@ -170,7 +173,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`super::row`]; and the machine has the vector instructions.
+            /// As for [`super::row`]; and the machine has the vector instructions.
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn row<R: Element>(
                 epilogue: Epilogue,

@@ -1,11 +1,14 @@
-//! Calls on the CPU: what is not a nest.
+//! Calls on the CPU: kernels that are not generated from a nest. The list is closed: products,
+//! convolutions, scatter, sort and attention.
 //!
-//! A call is compiled once, which fixes how its work is divided, and run on buffers. Everything that could break a rule of memory is checked
-//! at the beginning of a run; what follows works on pointers, since several threads write parts of one buffer.
+//! A call is compiled once, which fixes the division of its work, and then run on buffers. All
+//! conditions of memory safety are checked at the beginning of a run. After that the code works
+//! on pointers, since several threads write parts of one buffer.
 //!
-//! Every element of the result is the work of one task, or the sum of partial results of several in a fixed order, and the division into tasks
-//! depends on the extents of the call alone; but for products, of which no division changes a bit. So the bits do not depend on the
-//! number of threads.
+//! Every element of the result is computed by one task, or is the sum of the partial results of
+//! several tasks in a fixed order. The division into tasks depends on the extents of the call
+//! alone; products are an exception, because no division changes their bits. So the bits do not
+//! depend on the number of threads.
 
 mod attention;
 mod convolution;
@@ -46,7 +49,7 @@ enum Kind {
     Attention(CompiledAttention),
 }
 
-/// What a run wants of a buffer.
+/// Requirements of a run on a buffer.
 #[derive(Debug)]
 struct Parameter {
     name: String,
@@ -56,14 +59,15 @@ struct Parameter {
     larger: bool,
     /// Whether it is a result.
     written: bool,
-    /// Whether the result may be in the same place.
+    /// Whether the result may alias this operand.
     in_place: bool,
 }
 
 impl CompiledCall {
     /// Compiles a call.
     ///
-    /// Error: the call breaks a rule ([`Call::verify`]); or the system has no memory for what it keeps from run to run.
+    /// Error: the call breaks a rule ([`Call::verify`]); or the system has no memory for the data
+    /// kept between runs.
     pub fn new(call: &Call) -> Result<Self, Diagnostic> {
         call.verify().map_err(|e| e.context(format!("call `{}`", call.name())))?;
         if let Call::Attention(attention) = call
@@ -100,12 +104,13 @@ impl CompiledCall {
         })
     }
 
-    /// How many operands and results it has.
+    /// Number of operands and results.
     pub(crate) fn arguments(&self) -> usize {
         self.parameters.len()
     }
 
-    /// Bytes of scratch memory that each thread needs: to be [reserved](Workspace::reserve) before a run. Saturates; no memory is so large.
+    /// Bytes of scratch memory that each thread needs, to be [reserved](Workspace::reserve)
+    /// before a run. Saturates; such an amount cannot be reserved.
     pub fn scratch_bytes(&self) -> usize {
         match &self.kind {
             Kind::Gemm(gemm) => gemm.scratch(),
@@ -116,7 +121,7 @@ impl CompiledCall {
         }
     }
 
-    /// Bytes that the call keeps for itself from run to run.
+    /// Bytes that the call keeps between runs.
     pub fn kept_bytes(&self) -> usize {
         match &self.kind {
             Kind::Convolution(convolution) => convolution.kept(),
@@ -124,21 +129,24 @@ impl CompiledCall {
         }
     }
 
-    /// Runs the call on buffers of its operands and, last, its results, using the threads and the scratch memory of the workspace.
+    /// Runs the call on buffers of its operands and, last, its results, using the threads and the
+    /// scratch memory of the workspace.
     ///
-    /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not aligned to its elements, or is
-    /// not writable; the workspace has too little scratch memory; or a task panicked.
+    /// Error: a buffer has too few bytes (or too many, but for a GEMM's lhs and rhs), is not
+    /// aligned to its elements, or is not writable; the workspace has too little scratch memory;
+    /// or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
         let spans = spans(buffers);
-        // SAFETY: the buffers are lent for longer than this call, and exclusively, so no other code writes their bytes, nor reads those that
-        // may be written.
+        // SAFETY: the buffers are borrowed for longer than this call, and exclusively. So no
+        // other code writes their bytes, nor reads those that may be written.
         unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Runs a call of one result in place: the operand at this position ([`Call::in_place`]) lies where the result does. The buffers are those of the
-    /// other operands and, last, the result, which holds the operand before.
+    /// Runs a call of one result in place: the operand at position `operand` ([`Call::in_place`])
+    /// shares the memory of the result. The buffers are those of the other operands and, last,
+    /// the result, which initially holds the operand.
     ///
-    /// Error: as for [`run`](Self::run); or the operand may not lie there.
+    /// Error: as for [`run`](Self::run); or the operand may not share the result's memory.
     pub fn run_in_place(
         &self,
         workspace: &Workspace,
@@ -151,31 +159,34 @@ impl CompiledCall {
         {
             spans.insert(operand, result);
         }
-        // SAFETY: as in `run`; one span stands twice, which the run checks.
+        // SAFETY: as in `run`; one span occurs twice, which the run checks.
         unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Whether a nest may follow it ([`run_on`](Self::run_on)).
+    /// Whether a nest may be fused behind it ([`run_on`](Self::run_on)).
     pub(crate) fn may_be_followed(&self) -> bool {
         matches!(self.kind, Kind::Gemm(_))
     }
 
-    /// [`scratch_bytes`](Self::scratch_bytes) with a nest that follows and needs so many bytes; saturates.
+    /// [`scratch_bytes`](Self::scratch_bytes) with a following nest that needs `follower` bytes;
+    /// saturates.
     pub(crate) fn scratch_followed(&self, follower: usize) -> usize {
         room(self.scratch_bytes()).saturating_add(follower)
     }
 
-    /// [`run`](Self::run) on memory that the borrow checker does not see, with a nest, if there is one, that runs on each part of the result as soon
-    /// as it is made.
+    /// [`run`](Self::run) on memory outside the borrow checker. The following nest, if there is
+    /// one, runs on each part of the result as soon as that part is final.
     ///
-    /// A result may lie in the very place of an operand of which [`Call::in_place`] says so; apart from that, results overlap nothing. Error: as for
-    /// `run`; results overlap otherwise; or there is a nest, and the call is none that [may be followed](Self::may_be_followed).
+    /// A result may alias an operand exactly where [`Call::in_place`] permits it; apart from
+    /// that, results overlap nothing. Error: as for `run`; results overlap otherwise; or there is
+    /// a nest, and the call is none that [may be followed](Self::may_be_followed).
     ///
     /// # Safety
     ///
-    /// During the call, each span is initialised and valid to read, and to write if it says so; no other code writes it, nor reads it if the call
-    /// writes it. The same holds of the nest's spans. The nest writes nothing that the call reads, and reads nothing that the call writes but, for each
-    /// row, its own element of the result.
+    /// During the call, each span is initialised and valid to read, and to write if it says so.
+    /// No other code writes it, nor reads it if the call writes it. The same holds of the nest's
+    /// spans. The nest writes nothing that the call reads. Of the memory that the call writes,
+    /// the nest reads only, for each row, its own element of the result.
     pub(crate) unsafe fn run_on(
         &self,
         workspace: &Workspace,
@@ -247,39 +258,41 @@ impl Parameter {
     }
 }
 
-/// Checked spans, operands first, that several threads use at once. Operands are only read; of the result each task writes, and reads, a part of
-/// its own: that is what every unsafe block of this module that writes argues.
+/// Checked spans, operands first, shared by several threads. Operands are only read. Each task
+/// writes, and reads, only its own part of the result; every unsafe block of this module that
+/// writes relies on that.
 struct Arguments<'a>(&'a [Span]);
 
 impl Arguments<'_> {
-    /// Where an operand begins.
+    /// Address of an operand.
     fn operand<T>(&self, position: usize) -> *const T {
         self.0[position].pointer().cast_const().cast()
     }
 
-    /// Where an argument begins that is written, or that is read beside such.
+    /// Address of an argument that is written, or that is read beside a written one.
     fn writable<T>(&self, position: usize) -> *mut T {
         self.0[position].pointer().cast()
     }
 
-    /// Where the only result begins.
+    /// Address of the only result.
     fn result<T>(&self) -> *mut T {
         self.0[self.0.len() - 1].pointer().cast()
     }
 }
 
-/// Bytes that [`take`] uses for so many; saturates.
+/// Bytes that [`take`] uses for `bytes` bytes; saturates.
 fn room(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX)
 }
 
-/// Bytes that [`take`] uses for an array of these extents, in bytes or elements of as many bytes as one of them says; saturates. A size that does not
-/// fit cannot be reserved, so nothing runs in it.
+/// Bytes that [`take`] uses for an array; `extents` includes the bytes of an element. Saturates;
+/// such a size cannot be reserved, so nothing runs in it.
 fn array(extents: &[usize]) -> usize {
     room(extents.iter().fold(1, |n, e| n.saturating_mul(*e)))
 }
 
-/// Takes memory for elements from the beginning of what is free, which begins, and goes on, at a multiple of [`ALIGNMENT`].
+/// Takes memory for `count` elements from the beginning of the free memory. The free memory
+/// begins at a multiple of [`ALIGNMENT`], before and after.
 fn take<'a, T: bytemuck::Pod>(free: &mut &'a mut [u8], count: usize) -> &'a mut [T] {
     let bytes = count * size_of::<T>();
     let (head, rest) = std::mem::take(free).split_at_mut(room(bytes));

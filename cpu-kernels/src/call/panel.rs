@@ -1,4 +1,4 @@
-//! Matrices in memory, and copies of parts of them in an order that products like.
+//! Matrices in memory, and copies of parts of them in the order in which products read them.
 
 use super::element::Element;
 use crate::kernels;
@@ -7,7 +7,8 @@ use crate::kernels::squares::SIDE;
 use crate::kernels::squares::square;
 use crate::simd::Simd;
 
-/// A matrix in memory: its first element, and the distances of rows and of columns, in elements.
+/// A matrix in memory: the address of its first element, and the distances between rows and
+/// between columns, in elements.
 #[derive(Debug)]
 pub(super) struct View<T> {
     pub at: *const T,
@@ -23,7 +24,7 @@ impl<T> Clone for View<T> {
 impl<T> Copy for View<T> {}
 
 impl<T: Copy> View<T> {
-    /// Where an element is.
+    /// Address of an element.
     #[inline(always)]
     pub fn element(self, i: usize, j: usize) -> *const T {
         self.at.wrapping_add(i * self.row + j * self.column)
@@ -36,7 +37,7 @@ impl<T: Copy> View<T> {
     /// It exists, and is valid to read.
     #[inline(always)]
     pub unsafe fn get(self, i: usize, j: usize) -> T {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { self.element(i, j).read() }
     }
 
@@ -52,19 +53,19 @@ impl<T: Copy> View<T> {
 }
 
 impl<T: Element> View<T> {
-    /// The same matrix of elements that are numbers to compute with.
+    /// The same matrix, for elements whose dtype is that of the arithmetic.
     pub fn plain(self) -> View<T::Wide> {
         assert!(!T::HALF, "every element but a half is its own number");
         View { at: self.at.cast(), row: self.row, column: self.column }
     }
 }
 
-/// Copies `count` elements as numbers to compute with.
+/// Copies `count` elements, widened to the dtype of the arithmetic.
 ///
 /// # Safety
 ///
-/// The source is valid to read and the destination to write so many elements; they do not overlap. The machine has the
-/// vector instructions.
+/// The source is valid to read and the destination to write `count` elements; they do not
+/// overlap. The machine has the vector instructions.
 #[inline]
 pub(super) unsafe fn widen<T: Element>(
     simd: Simd,
@@ -73,15 +74,16 @@ pub(super) unsafe fn widen<T: Element>(
     count: usize,
 ) {
     if !T::HALF {
-        // SAFETY: the two types are the same; the caller vouches for the rest.
+        // SAFETY: the two types are the same; the caller guarantees the remaining conditions.
         unsafe { source.cast::<T::Wide>().copy_to_nonoverlapping(destination, count) };
         return;
     }
     let whole = count / kernels::CHUNK * kernels::CHUNK;
     if whole > 0 {
         let kernel = kernels::convert(T::DTYPE, <T::Wide as Element>::DTYPE, simd);
-        // SAFETY: the count is a multiple of CHUNK; the kernel was looked up for these dtypes and the machine's vector instructions, which,
-        // like the blocks, the caller vouches for. It reads no second and third block.
+        // SAFETY: the count is a multiple of CHUNK. The kernel was looked up for these dtypes and
+        // the machine's vector instructions. The caller guarantees the instructions and the
+        // blocks. The kernel reads no second and third block.
         unsafe {
             kernel(destination.cast(), source.cast(), std::ptr::null(), std::ptr::null(), whole, 0);
         }
@@ -92,12 +94,13 @@ pub(super) unsafe fn widen<T: Element>(
     }
 }
 
-/// A dense copy of `rows × columns` elements as numbers to compute with, in the order that they have in memory, if they have one.
+/// A dense copy of `rows × columns` elements, widened to the dtype of the arithmetic, in their
+/// order in memory if they have one.
 ///
 /// # Safety
 ///
-/// The elements exist and are valid to read, the destination is valid to write so many numbers; they do not overlap. The machine
-/// has the vector instructions.
+/// The elements exist and are valid to read, the destination is valid to write as many numbers;
+/// they do not overlap. The machine has the vector instructions.
 pub(super) unsafe fn widened<T: Element>(
     simd: Simd,
     source: View<T>,
@@ -124,8 +127,8 @@ pub(super) unsafe fn widened<T: Element>(
     View { at: destination, row: columns, column: 1 }
 }
 
-/// A dense copy with neighbouring columns side by side, of a matrix whose neighbouring rows are side by side (`row` is 1). Elements of
-/// four bytes are exchanged by vector instructions.
+/// A dense copy with contiguous rows, of a matrix with contiguous columns (`row` is 1). Elements
+/// of four bytes are transposed by vector instructions.
 ///
 /// # Safety
 ///
@@ -140,12 +143,13 @@ pub(super) unsafe fn transposed<T: Element>(
     let squares = cfg!(target_arch = "x86_64") && size_of::<T>() == size_of::<f32>() && simd >= Simd::Avx2;
     let whole = |extent: usize| if squares { extent / SIDE * SIDE } else { 0 };
     let (whole_rows, whole_columns) = (whole(rows), whole(columns));
-    // SAFETY: a square of SIDE × SIDE within the whole rows and columns exists, and the indices of what is left are below the extents; an
-    // index of the result is below their product. If there are squares, the elements have 4 bytes and the machine AVX2.
+    // SAFETY: a square of SIDE × SIDE within the whole rows and columns exists, and the indices
+    // of the remaining elements are below the extents; an index of the result is below their
+    // product. If there are squares, the elements have 4 bytes and the machine AVX2.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         for j in (0..whole_columns).step_by(SIDE) {
-            // Along the runs of the source, so that the machine foresees what is read.
+            // Along the runs of the source, so that the hardware prefetcher follows.
             for i in (0..whole_rows).step_by(SIDE) {
                 square(
                     source.element(i, j).cast(),

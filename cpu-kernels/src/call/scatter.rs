@@ -1,9 +1,10 @@
 //! Scatter on the CPU.
 //!
-//! The result is divided along one axis, and every task goes through all updates in their order and combines those that belong to its part.
-//! So what happens to one element happens in the order of the scatter positions, by one thread. The axis is one that no index moves windows along, if
-//! it is long (rows of a table: all tasks have the same to do, whatever the indices); else the longest one, and a task skips the updates
-//! of others.
+//! The result is divided along one axis. Every task walks all updates in order and combines those
+//! that fall in its part. So one thread combines all updates of an element, in the order of the
+//! scatter positions. The axis is a long one along which no index moves windows, if there is one
+//! (rows of a table); all tasks then have the same work, whatever the indices. Otherwise it is
+//! the longest axis, and a task skips the updates of others.
 
 use super::Arguments;
 use super::element::{Element, with_element};
@@ -18,28 +19,28 @@ pub(super) struct CompiledScatter {
     kind: ScatterKind,
     dtype: DType,
     index: DType,
-    /// Extents of the result, and distances along them.
+    /// Extents of the result, and its strides.
     shape: Vec<usize>,
     strides: Vec<usize>,
-    /// For each axis of the result, the extent of a window and the distance of its elements in the updates.
+    /// For each axis of the result, the extent of a window and its stride in the updates.
     window: Vec<usize>,
     update_strides: Vec<usize>,
-    /// Extents of the scatter positions, and their distances in the updates.
+    /// Extents of the scatter positions, and their strides in the updates.
     positions: Vec<(usize, usize)>,
-    /// The distance of each position from the last, if it is the same for all.
+    /// The distance between consecutive positions, if it is constant.
     even: Option<usize>,
-    /// Whether a window is one run of memory along the last axis.
+    /// Whether a window is one contiguous run along the last axis.
     run: bool,
     /// For each component of an index vector, the axis that it moves the window along.
     moved: Vec<usize>,
-    /// The axis along which the result is divided, and how far each part extends.
+    /// The axis along which the result is divided, and the extent of each part.
     axis: usize,
     part: usize,
 }
 
-/// Updates below which a part is not worth a task of its own.
+/// Fewest updates of a part that are worth a task.
 const TASK: usize = 1 << 15;
-/// Shortest run of elements in memory that a division leaves.
+/// Shortest contiguous run of elements that a division leaves.
 const RUN: usize = 64;
 
 impl CompiledScatter {
@@ -61,7 +62,7 @@ impl CompiledScatter {
         let run = rank > 0 && update_strides[rank - 1] == 1 && others.iter().all(|e| *e == 1);
         let mut result = CompiledScatter {
             kind: call.kind,
-            // A bool is a byte, 0 or 1, of which there are a smaller and a greater one as well.
+            // A bool is a byte, 0 or 1, so minimum and maximum are those of bytes.
             dtype: if call.dtype == DType::Bool { DType::U8 } else { call.dtype },
             index: call.index,
             shape: call.operand.clone(),
@@ -87,7 +88,7 @@ impl CompiledScatter {
         if tasks < 2 {
             return;
         }
-        // Parts along an axis leave runs of its part, times what lies within.
+        // A part along an axis is a run of the part's extent times the axis's stride.
         let parts = |axis: &usize| {
             let least = RUN.div_ceil(self.strides[*axis].max(1)).max(1);
             (self.shape[*axis] / least).min(tasks)
@@ -137,7 +138,7 @@ impl CompiledScatter {
         workspace.pool().parallel_for(extent.div_ceil(part), task).map_err(|e| Diagnostic::new(e.to_string()))
     }
 
-    /// Copies the owned part of the operand to the result, unless it is there already.
+    /// Copies the owned part of the operand to the result, unless both are the same memory.
     ///
     /// # Safety
     ///
@@ -154,7 +155,8 @@ impl CompiledScatter {
         let outer: usize = self.shape.iter().take(self.axis).product();
         for slab in 0..outer {
             let at = (slab * extent + owned.start) * stride;
-            // SAFETY: the run lies within the owned part, of operand and result alike, and these do not overlap if they are not the same.
+            // SAFETY: the run is within the owned part, of operand and result alike; the two are
+            // the same memory or do not overlap.
             unsafe {
                 operand.add(at).copy_to_nonoverlapping(result.add(at), owned.len() * stride);
             }
@@ -165,7 +167,7 @@ impl CompiledScatter {
     ///
     /// # Safety
     ///
-    /// That of [`copy`](Self::copy).
+    /// As for [`copy`](Self::copy).
     unsafe fn combine<T: Element, I: Copy + Into<i64>>(
         &self,
         arguments: &Arguments<'_>,
@@ -181,7 +183,7 @@ impl CompiledScatter {
             let vector = indices.wrapping_add(position * self.moved.len());
             // SAFETY: there is an index vector for each position.
             let Some((to, first)) = (unsafe { self.start(vector) }) else { continue };
-            // The part of the window that is owned.
+            // The owned part of the window.
             let extent = self.window.get(self.axis).copied().unwrap_or(1);
             let skipped = owned.start.saturating_sub(first).min(extent);
             let end = owned.end.saturating_sub(first).min(extent);
@@ -189,8 +191,8 @@ impl CompiledScatter {
                 continue;
             }
             let from = self.update(position);
-            // SAFETY: the window lies within the result, since `start` found so, and its part from `skipped` to `end` within what is
-            // owned; the updates have an element for each of its positions.
+            // SAFETY: `start` checked that the window is within the result, and its part from
+            // `skipped` to `end` is owned. The updates have an element for each of its positions.
             unsafe {
                 if self.run {
                     let last = self.window.len() - 1;
@@ -208,8 +210,8 @@ impl CompiledScatter {
         }
     }
 
-    /// Where the window of an index vector begins in the result, and its first coordinate along the axis of division; nothing if a part of
-    /// it is outside.
+    /// The offset of an index vector's window in the result, and its first coordinate along the
+    /// axis of division; `None` if a part of the window is outside.
     ///
     /// # Safety
     ///
@@ -221,7 +223,7 @@ impl CompiledScatter {
             let mut start = 0i64;
             for (component, moved) in self.moved.iter().enumerate() {
                 if *moved == axis {
-                    // SAFETY: the caller vouches for the component.
+                    // SAFETY: the caller guarantees the component.
                     start = start.saturating_add(unsafe { vector.add(component).read() }.into());
                 }
             }
@@ -237,7 +239,7 @@ impl CompiledScatter {
         Some((to, first))
     }
 
-    /// Where the updates of a scatter position begin.
+    /// The offset of a scatter position's updates.
     fn update(&self, position: usize) -> usize {
         if let Some(distance) = self.even {
             return position * distance;
@@ -255,10 +257,11 @@ impl CompiledScatter {
     ///
     /// # Safety
     ///
-    /// The elements of the window exist in the updates and in the result, where no other thread uses those that are owned.
+    /// The elements of the window exist in the updates and in the result; no other thread uses
+    /// the owned ones.
     unsafe fn window<T: Element>(&self, from: *const T, to: *mut T, axis: usize, owned: Range<usize>) {
         let Some(extent) = self.window.get(axis) else {
-            // SAFETY: the last axis is passed: these are elements of the window.
+            // SAFETY: all axes are fixed: these are elements of the window.
             unsafe { combine_run(self.kind, from, to, 1) };
             return;
         };
@@ -281,13 +284,14 @@ impl CompiledScatter {
 ///
 /// # Safety
 ///
-/// So many elements are valid to read and to write, and nobody else uses those that are written; they do not overlap.
+/// `count` elements are valid to read and to write, and no other code uses those that are
+/// written; they do not overlap.
 #[inline]
 unsafe fn combine_run<T: Element>(kind: ScatterKind, from: *const T, to: *mut T, count: usize) {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     let (elements, updates) =
         unsafe { (std::slice::from_raw_parts_mut(to, count), std::slice::from_raw_parts(from, count)) };
-    // One loop for each kind, so that each becomes vector instructions.
+    // One loop for each kind, so that each is vectorised.
     match kind {
         ScatterKind::Add => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.plus(*u)),
         ScatterKind::Mul => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.times(*u)),
@@ -297,7 +301,7 @@ unsafe fn combine_run<T: Element>(kind: ScatterKind, from: *const T, to: *mut T,
     }
 }
 
-/// Distances of the elements of a dense array along its axes.
+/// The strides of a dense array.
 fn distances(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {

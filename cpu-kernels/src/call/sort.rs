@@ -1,11 +1,13 @@
-//! Sorting, and the greatest elements, on the CPU.
+//! Sort and top-k on the CPU.
 //!
-//! A row becomes entries: integers whose upper half is made of the keys, so that their order is the keys', and whose lower half is the position.
-//! Equal keys are in the order of their positions, so no two entries are equal, any way of sorting them is stable, and the one that the
-//! standard library has for integers allocates nothing. Keys of up to 32 bits in all make entries of 64 bits. More make entries of 128
-//! bits, with 64 bits of keys; keys beyond that are sorted by in rounds, the last ones first, as one sorts cards by suit, then by rank.
+//! A row becomes entries: integers with the keys in the upper half, encoded so that integer order
+//! is key order, and the position in the lower half. Equal keys are ordered by position, so no
+//! two entries are equal, and every sorting algorithm is stable on them. The standard library's
+//! unstable sort of integers allocates nothing. Keys of up to 32 bits in total make entries of 64
+//! bits. Longer keys make entries of 128 bits, with 64 bits of keys. Further keys are sorted in
+//! rounds, the last ones first, as in a radix sort.
 //!
-//! Rows are divided among the threads; a row is the work of one.
+//! Rows are divided among the threads; one thread sorts a row.
 
 use super::{Arguments, array, take};
 use crate::memory::Workspace;
@@ -20,26 +22,26 @@ pub(super) struct CompiledSort {
     outer: usize,
     length: usize,
     inner: usize,
-    /// How many of each row's indices are wanted.
+    /// Number of indices returned for each row.
     k: usize,
     descending: bool,
-    /// Keys that are sorted by at once, the last ones first.
+    /// The keys of each round, the last ones first.
     rounds: Vec<Vec<Part>>,
     /// Whether entries have 128 bits.
     wide: bool,
 }
 
-/// What a key contributes to the entries of its round.
+/// The part of a round's entries that a key contributes.
 #[derive(Debug)]
 struct Part {
     /// Position among the operands.
     operand: usize,
     dtype: DType,
-    /// Bits of later keys, below it.
+    /// Bits of later keys, below this one.
     shift: u32,
 }
 
-/// Elements below which rows are not worth a task of their own.
+/// Fewest elements of rows that are worth a task.
 const TASK: usize = 1 << 12;
 
 impl CompiledSort {
@@ -102,18 +104,20 @@ impl CompiledSort {
             let mut scratch = workspace.scratch(thread);
             let entries = take::<E>(&mut &mut scratch[..], self.length);
             for row in task * group..rows.min((task + 1) * group) {
-                // SAFETY: the arguments were checked, the row exists, and no other task has it.
+                // SAFETY: the arguments were checked, the row exists, and it belongs to this task
+                // only.
                 unsafe { self.row(arguments, entries, row) };
             }
         };
         workspace.pool().parallel_for(rows.div_ceil(group), task).map_err(|e| Diagnostic::new(e.to_string()))
     }
 
-    /// One row.
+    /// Sorts one row.
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked; the row is one of them, and no other thread uses its part of the result.
+    /// The arguments are those of the call, checked; the row is one of them, and no other thread
+    /// uses its part of the result.
     unsafe fn row<E: Entry>(&self, arguments: &Arguments<'_>, entries: &mut [E], row: usize) {
         let (outer, inner) = (row / self.inner, row % self.inner);
         let first = outer * self.length * self.inner + inner;
@@ -128,7 +132,8 @@ impl CompiledSort {
                 with_native!(dtype, T => {
                     let key = arguments.operand::<T>(part.operand).wrapping_add(first);
                     for entry in entries.iter_mut() {
-                        // SAFETY: an index is below the length of the row, and elements of a row are `inner` apart.
+                        // SAFETY: an index is below the length of the row, and elements of a row
+                        // are `inner` apart.
                         let value = unsafe { key.add(entry.index() as usize * self.inner).read() };
                         let code = if self.descending { !code(value) & mask::<T>() } else { code(value) };
                         entry.put(code, part.shift);
@@ -136,26 +141,27 @@ impl CompiledSort {
                 });
             }
             if self.k < self.length {
-                // Of a top-k: it has one round.
+                // Top-k only, which has one round.
                 entries.select_nth_unstable(self.k - 1);
             }
             entries[..self.k].sort_unstable();
         }
         let out = arguments.result::<i32>().wrapping_add(outer * self.k * self.inner + inner);
         for (rank, entry) in entries[..self.k].iter().enumerate() {
-            // SAFETY: the result has k elements for each row, `inner` apart, and the row is this task's.
+            // SAFETY: the result has k elements for each row, `inner` apart, and the row belongs
+            // to this task.
             unsafe { out.add(rank * self.inner).write(entry.index() as i32) };
         }
     }
 }
 
-/// An element of a row on its way: code, position in the order so far, index.
+/// An element of a row during the sort: code, position in the order so far, index.
 trait Entry: Pod + Ord {
     /// Bits of the code.
     const CODE: u32;
-    /// The entry at a position that stands for the element of that index; code 0.
+    /// The entry of the element `index` at a position; code 0.
     fn new(position: u32, index: u32) -> Self;
-    /// Adds a part of the code, which is 0 there.
+    /// Writes a part of the code, which must be 0 there.
     fn put(&mut self, code: u64, shift: u32);
     /// The element's index.
     fn index(self) -> u32;
@@ -201,13 +207,14 @@ impl Entry for u128 {
     }
 }
 
-/// All bits of an element.
+/// A mask of an element's bits.
 #[inline(always)]
 fn mask<T: Native>() -> u64 {
     u64::MAX >> (64 - T::DTYPE.bits())
 }
 
-/// An integer of as many bits as the element; these have the order of the elements ([`wengert_core::call::compare`]).
+/// An integer with the bits of the element; integer order is the order of the elements
+/// ([`wengert_core::call::compare`]).
 #[inline(always)]
 fn code<T: Native>(value: T) -> u64 {
     let bits = value.to_bits64();

@@ -1,35 +1,39 @@
-//! Copies of a plan. All threads make them: one alone is too slow to wait for memory, for what lies in the caches of others, and slower still where the destination's
-//! pages are used for the first time and have to be cleared. Those that no cache holds are written past the caches, since a line that is written as usual is first read.
+//! Copies of a plan. All threads share a copy. A single thread waits too long for memory and for
+//! lines in other threads' caches, and longer still if the destination's pages are new and must
+//! be cleared. Copies that no cache holds are stored past the caches, since an ordinary store
+//! first reads the line.
 
 use crate::memory::Span;
 use crate::pool::Pool;
 use wengert_core::Diagnostic;
 
-/// Bytes that a task copies, at most: some ten microseconds.
+/// Most bytes that a task copies: some ten microseconds.
 const TASK: usize = 512 << 10;
-/// And at least: less is copied before another thread has begun.
+/// Fewest bytes that a task copies: less is copied before another thread has begun.
 const LEAST: usize = 16 << 10;
-/// Bytes from which on a copy is written past the caches.
+/// Fewest bytes of a copy that is stored past the caches.
 const PAST: usize = 32 << 20;
 
-/// Copies all bytes of one place to another, which may overlap.
+/// Copies all bytes of one place to another; the two may overlap.
 ///
 /// # Safety
 ///
-/// Both are valid for their bytes, of which there are as many; `to` is valid to write, and nobody else uses it.
+/// Both spans are valid for their bytes, and have the same number of them; `to` is valid to
+/// write, and no other code uses it.
 pub(super) unsafe fn copy(pool: &Pool, from: Span, to: Span) -> Result<(), Diagnostic> {
     let bytes = from.bytes();
     let distance = from.pointer().addr().abs_diff(to.pointer().addr());
     let size = bytes.div_ceil(pool.threads()).next_multiple_of(LEAST).min(TASK);
     if bytes <= size || distance < bytes {
-        // SAFETY: the caller vouches for both; `copy` allows them to overlap.
+        // SAFETY: the caller guarantees both; `copy` allows them to overlap.
         unsafe { std::ptr::copy(from.pointer(), to.pointer(), bytes) };
         return Ok(());
     }
     let task = |_: usize, task: usize| {
         let start = task * size;
         let count = size.min(bytes - start);
-        // SAFETY: the caller vouches for both, which are apart, and each task has bytes of its own.
+        // SAFETY: the caller guarantees both, which do not overlap, and each task has its own
+        // bytes.
         unsafe {
             let (from, to) = (from.pointer().add(start), to.pointer().add(start));
             if bytes >= PAST {
@@ -42,11 +46,11 @@ pub(super) unsafe fn copy(pool: &Pool, from: Span, to: Span) -> Result<(), Diagn
     pool.parallel_for(bytes.div_ceil(size), task).map_err(|e| Diagnostic::new(e.to_string()))
 }
 
-/// Copies bytes without leaving the destination in the caches, where the machine can.
+/// Copies bytes with non-temporal stores, where the machine has them.
 ///
 /// # Safety
 ///
-/// As many bytes are valid to read and to write; they do not overlap.
+/// `bytes` bytes are valid to read and to write; they do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
@@ -54,8 +58,9 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     let before = to.align_offset(WIDE).min(bytes);
     let vectors = (bytes - before) / WIDE;
     let after = before + vectors * WIDE;
-    // SAFETY: all are within the bytes that the caller vouches for, and stores past the caches are to multiples of their size; every machine of this
-    // architecture has them. The fence makes them visible before anything that follows.
+    // SAFETY: all accesses are within the bytes that the caller guarantees. Non-temporal stores
+    // are aligned to their size; every machine of this architecture has them. The fence orders
+    // them before all later accesses.
     unsafe {
         from.copy_to_nonoverlapping(to, before);
         let (source, destination) = (from.add(before).cast::<__m128i>(), to.add(before).cast::<__m128i>());
@@ -71,7 +76,7 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
 ///
 /// # Safety
 ///
-/// As many bytes are valid to read and to write; they do not overlap.
+/// `bytes` bytes are valid to read and to write; they do not overlap.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise is the same.
@@ -102,7 +107,7 @@ mod tests {
             let numbers: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
             let mut found = vec![0u8; bytes + offset];
             let (from, to) = (Buffer::reading(&numbers), Buffer::writing(&mut found[offset..]));
-            // SAFETY: both vectors have so many bytes.
+            // SAFETY: both vectors have `bytes` bytes.
             unsafe { copy(&pool, from.span(), to.span()) }.expect("no task fails");
             assert!(found[offset..] == numbers, "{bytes}");
         }

@@ -1,11 +1,14 @@
-//! Plans on the CPU: steps followed one after another, each of which uses all threads.
+//! Plans on the CPU: steps run one after another, each on all threads.
 //!
-//! Everything is decided and allocated when the executable is made: kernels are compiled, the arena and the scratch memory exist,
-//! constants lie in memory, addresses are resolved to (space, offset, strides). A run only adds offsets to pointers and calls kernels;
-//! products use scratch memory of their own workspace, so nothing is allocated. A nest that follows a product runs on each part of it as it is made.
+//! Everything is decided and allocated when the executable is made: kernels are compiled, the
+//! arena and the scratch memory exist, constants are in memory, and addresses are resolved to
+//! (space, offset, strides). A run only adds offsets to pointers and calls kernels. Products use
+//! scratch memory of their own workspace, so a run allocates nothing. A nest that follows a
+//! product runs on each part of the product as soon as that part is final.
 //!
-//! The plan is verified first ([`wengert_core::plan::verify()`]); kernels check again, at every run, that the memory they get is as long,
-//! as aligned and as separate as they rely on. So a wrong plan cannot become a wild write.
+//! The plan is verified first ([`wengert_core::plan::verify()`]). At every run, kernels check the
+//! length, the alignment and the separation of their memory again. So a wrong plan cannot cause a
+//! wild write.
 
 mod copy;
 mod prepare;
@@ -35,23 +38,24 @@ pub struct Executable {
     workspace: Workspace,
     /// The counter of each loop, by its number.
     counters: Vec<u64>,
-    /// How often each nest has been run.
+    /// Number of runs of each nest.
     launches: Vec<u64>,
-    /// Where time goes, if that is asked for.
+    /// Time of each kernel, if it is measured.
     profile: Option<Profile>,
     /// Operations of the nests, and of the calls, by their numbers here.
     work: Work,
     work_of_calls: Vec<u64>,
-    /// The least that a run takes, whatever the data.
+    /// Fewest operations of a run, whatever the data.
     least: u64,
     /// Most operations of a run.
     limit: u64,
-    /// Room for the spans of one step; as many as the step with the most has.
+    /// Room for the spans of one step, as many as the largest step has.
     spans: Vec<Span>,
 }
 
-/// The memory of a run that is not the executable's own: one buffer for each input, output and variable of the plan, in its order. What may be
-/// written is borrowed exclusively, so it is one run's alone.
+/// The memory of a run that the executable does not own: one buffer for each input, output and
+/// variable of the plan, in its order. Written memory is borrowed exclusively, so no other run
+/// uses it.
 #[derive(Debug)]
 pub struct Memory<'a, 'b> {
     /// Inputs, read.
@@ -62,7 +66,7 @@ pub struct Memory<'a, 'b> {
     pub variables: &'a mut [Buffer<'b>],
 }
 
-/// Where a step finds a value: a resolved address.
+/// The resolved address of a value of a step.
 #[derive(Clone, Debug)]
 struct Place {
     space: Space,
@@ -84,7 +88,8 @@ enum Action {
         call: usize,
         arguments: Vec<Place>,
     },
-    /// A call and the nest that follows it, on each part of the call's result as it is made; the call's arguments come first.
+    /// A call and the nest that follows it on each part of the call's result; the call's
+    /// arguments come first.
     Followed {
         call: usize,
         nest: usize,
@@ -97,7 +102,7 @@ enum Action {
     },
     Loop {
         counter: usize,
-        /// Operations that an iteration takes at least.
+        /// Fewest operations of an iteration.
         least: u64,
         trip: Trip,
         reverse: bool,
@@ -114,7 +119,7 @@ enum Action {
     },
 }
 
-/// How often a loop runs, resolved.
+/// The trip count of a loop, resolved.
 #[derive(Debug)]
 enum Trip {
     Constant(u64),
@@ -123,14 +128,15 @@ enum Trip {
 }
 
 impl Executable {
-    /// Makes a plan ready on the threads of the process, with the vector instructions of the machine.
+    /// Prepares a plan on the process' threads, with the vector instructions of the machine.
     ///
-    /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the vector instructions; there is not enough memory.
+    /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the
+    /// vector instructions; there is not enough memory.
     pub fn new(plan: &Plan) -> Result<Self, Diagnostic> {
         Executable::on(plan, Pool::global()?.clone(), Simd::choose()?)
     }
 
-    /// Makes a plan ready on given threads and vector instructions.
+    /// Prepares a plan on given threads and vector instructions.
     ///
     /// Errors: as for [`new`](Self::new).
     pub fn on(plan: &Plan, pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
@@ -142,24 +148,25 @@ impl Executable {
         &self.plan
     }
 
-    /// Bytes that belong to the executable: arena, constants, scratch memory of all threads.
+    /// Bytes that the executable owns: arena, constants, scratch memory of all threads.
     pub fn bytes(&self) -> usize {
         let constants: usize = self.constants.iter().map(|c| c.len()).sum();
         self.arena.len() + constants + self.workspace.bytes()
     }
 
-    /// Sets the most operations that a run may take ([`wengert_core::plan::work`]); there is no limit before. A plan from a file may have loops of
-    /// any length.
+    /// Limits the operations of a run ([`wengert_core::plan::work`]); initially there is no
+    /// limit. A plan from a file may have loops of any length.
     pub fn limit(&mut self, operations: u64) {
         self.limit = operations;
     }
 
-    /// How often each nest of the plan has been run, in all runs so far: what a loop costs, and a branch saves, is counted, not guessed.
+    /// Number of times each nest of the plan has run, in all runs so far. It measures the cost of
+    /// loops and the savings of branches.
     pub fn launches(&self) -> &[u64] {
         &self.launches
     }
 
-    /// How many nests of the plan run on each part of the product before them as it is made.
+    /// Number of nests of the plan that run on each part of the product before them.
     pub fn followed(&self) -> usize {
         fn count(actions: &[Action]) -> usize {
             let of = |action: &Action| match action {
@@ -174,21 +181,22 @@ impl Executable {
         count(&self.actions)
     }
 
-    /// Measures from now on what each kernel takes, and forgets what was measured before.
+    /// Starts to measure the time of each kernel; earlier measurements are discarded.
     pub fn measure(&mut self) {
         self.profile = Some(Profile::new(self.nests.len(), self.calls.len()));
     }
 
-    /// What kernels have taken since [`measure`](Self::measure).
+    /// The time of kernels since [`measure`](Self::measure).
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
 
     /// Runs the plan once.
     ///
-    /// Errors: a buffer of `memory` is missing, has another number of bytes than the plan says, or may not be written
-    /// where the plan writes; the run takes more operations than its [limit](Self::limit); a kernel panicked. After an error of the last two kinds,
-    /// variables are in an undefined state.
+    /// Errors: a buffer of `memory` is missing, has another number of bytes than the plan says,
+    /// or may not be written where the plan writes; the run takes more operations than its
+    /// [limit](Self::limit); a kernel panicked. After an error of the last two kinds, variables
+    /// are in an undefined state.
     pub fn run(&mut self, memory: Memory<'_, '_>) -> Result<(), Diagnostic> {
         self.check(&memory)?;
         run::run(self, &memory)

@@ -70,7 +70,7 @@ struct Preparing<'a> {
     work_of_calls: Vec<u64>,
     most: usize,
     loops: usize,
-    /// Bytes of scratch memory of calls with nests that follow them.
+    /// Bytes of scratch memory of calls with following nests.
     scratch: usize,
 }
 
@@ -95,10 +95,12 @@ impl Preparing<'_> {
         Ok(actions)
     }
 
-    /// A call together with the nest behind it, if that can run on each part of the call's result as it is made: it reads each element at its own row
-    /// and nothing else of what the call writes, and writes nothing that the call reads. Otherwise the call alone.
+    /// Pairs a call with the nest after it, if the nest can run on each part of the call's result
+    /// as soon as that part is final. The nest must read each element of the result in its own
+    /// row only, read nothing else that the call writes, and write nothing that the call reads.
+    /// Otherwise returns the call alone.
     ///
-    /// The planner lays such pairs out so; the plan is right either way.
+    /// The planner arranges for such pairs; the plan is correct either way.
     fn follow(&mut self, call: Action, nest: NestId, of_nest: &[Argument]) -> Result<Action, Action> {
         let Action::Call { call: number, arguments } = call else { return Err(call) };
         let alone = |arguments| Err(Action::Call { call: number, arguments });
@@ -174,7 +176,7 @@ impl Preparing<'_> {
         })
     }
 
-    /// Remembers how many buffers the step has.
+    /// Updates the largest number of buffers of a step.
     fn with(&mut self, action: Action) -> Action {
         if let Action::Nest { arguments, .. }
         | Action::Call { arguments, .. }
@@ -202,18 +204,18 @@ impl Preparing<'_> {
 }
 
 impl Place {
-    /// True if it is the same bytes.
+    /// True if both are the same bytes.
     fn is_same(&self, other: &Place) -> bool {
         (self.space, self.offset, self.bytes) == (other.space, other.offset, other.bytes)
             && self.strides == other.strides
     }
 
-    /// True if it may share bytes with the other.
+    /// True if the two may share bytes.
     fn meets(&self, other: &Place) -> bool {
         let some = self.space == other.space && self.bytes > 0 && other.bytes > 0;
         let end = |place: &Place| place.offset.saturating_add(place.bytes);
         let within = self.offset < end(other) && other.offset < end(self);
-        // With other strides it may be anywhere.
+        // With different strides it may be anywhere.
         some && (within || self.strides != other.strides)
     }
 }

@@ -1,22 +1,22 @@
-//! Where the time of runs goes, kernel by kernel.
+//! The time of runs, by kernel.
 
 use std::time::{Duration, Instant};
 
-/// What one kernel has taken.
+/// The time of one kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spent {
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// How long, in all runs together, as the thread that follows the plan sees it.
+    /// Total time of all runs, measured on the thread that executes the plan.
     pub time: Duration,
 }
 
-/// What the kernels of a plan have taken.
+/// The times of a plan's kernels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// Nests, by their number in the plan.
     pub nests: Vec<Spent>,
-    /// Calls, in the order in which the plan lists them.
+    /// Calls, in the order of the plan.
     pub calls: Vec<Spent>,
     /// All copies together.
     pub copies: Spent,
@@ -31,7 +31,7 @@ impl Profile {
         }
     }
 
-    /// All kernels together.
+    /// Total time of all kernels.
     pub fn total(&self) -> Duration {
         let all = self.nests.iter().chain(&self.calls).chain([&self.copies]);
         all.map(|spent| spent.time).sum()

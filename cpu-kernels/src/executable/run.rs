@@ -1,4 +1,4 @@
-//! Following the steps. Nothing here allocates.
+//! Runs the steps. Nothing here allocates.
 
 use super::copy::copy;
 use super::{Action, Executable, Memory, Place, Profile, Spent, Trip};
@@ -54,7 +54,7 @@ pub(super) fn run(executable: &mut Executable, memory: &Memory<'_, '_>) -> Resul
     runner.steps(actions)
 }
 
-/// All memories of a run.
+/// All memory spaces of a run.
 struct Spaces<'a> {
     arena: NonNull<u8>,
     length: usize,
@@ -74,7 +74,7 @@ struct Runner<'a> {
     profile: Option<&'a mut Profile>,
     work: &'a Work,
     work_of_calls: &'a [u64],
-    /// What the run may still take.
+    /// The operations left to the run.
     allowance: Allowance,
     spans: &'a mut [Span],
 }
@@ -91,8 +91,9 @@ impl Runner<'_> {
                 self.launches[*nest] += 1;
                 self.gather(arguments);
                 let since = self.since();
-                // SAFETY: each span lies in a memory of this run (see `span`), and no other step runs now. Where two of them meet, the plan's
-                // verifier found that the nest may run in place.
+                // SAFETY: each span is in a memory of this run (see `span`), and no other step
+                // runs now. If two of them overlap, the plan's verifier has checked that the nest
+                // may run in place.
                 unsafe { self.nests[*nest].run_on(self.workspace, &self.spans[..arguments.len()])? };
                 self.spent(since, |profile| &mut profile.nests[*nest]);
                 Ok(())
@@ -101,7 +102,7 @@ impl Runner<'_> {
                 self.allowance.spend(self.work_of_calls[*call])?;
                 self.gather(arguments);
                 let since = self.since();
-                // SAFETY: each span lies in a memory of this run, and no other step runs now.
+                // SAFETY: each span is in a memory of this run, and no other step runs now.
                 unsafe { self.calls[*call].run_on(self.workspace, &self.spans[..arguments.len()], None)? };
                 self.spent(since, |profile| &mut profile.calls[*call]);
                 Ok(())
@@ -115,8 +116,9 @@ impl Runner<'_> {
                 let call_of = &self.calls[*call];
                 let (of_call, of_nest) = self.spans[..arguments.len()].split_at(call_of.arguments());
                 let follower = self.nests[*nest].follower(self.workspace, of_nest)?;
-                // SAFETY: each span lies in a memory of this run, and no other step runs now. The two were put together because the nest
-                // reads of the call's result its own elements only, and writes nothing that the call reads (`Preparing::follow`).
+                // SAFETY: each span is in a memory of this run, and no other step runs now. The
+                // two were paired because the nest reads only its own elements of the call's
+                // result, and writes nothing that the call reads (`Preparing::follow`).
                 unsafe { call_of.run_on(self.workspace, of_call, Some(&follower))? };
                 self.spent(since, |profile| &mut profile.calls[*call]);
                 Ok(())
@@ -127,7 +129,8 @@ impl Runner<'_> {
                 assert!(from.bytes() == to.bytes(), "both places hold the same value");
                 assert!(to.is_writable(), "the plan's verifier lets nothing be written that is only read");
                 let since = self.since();
-                // SAFETY: both are valid for their bytes, of which there are as many, and `to` may be written; no other step runs now.
+                // SAFETY: both are valid for their bytes, and have the same number of them. `to`
+                // may be written. No other step runs now.
                 unsafe { copy(self.workspace.pool(), from, to)? };
                 self.spent(since, |profile| &mut profile.copies);
                 Ok(())
@@ -150,7 +153,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Now, if time is measured.
+    /// The current time, if time is measured.
     fn since(&self) -> Option<Instant> {
         self.profile.as_ref().map(|_| Instant::now())
     }
@@ -200,21 +203,23 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The spans of a step, in `self.spans`.
+    /// Writes the spans of a step to `self.spans`.
     fn gather(&mut self, places: &[Place]) {
         for (i, place) in places.iter().enumerate() {
             self.spans[i] = self.span(place);
         }
     }
 
-    /// The memory at a place: valid for this run, since it is within a space of it. The arena and the constants are the executable's, which is
-    /// borrowed as long as it runs; the others are lent by the caller, those that may be written exclusively. Steps run one after another, and each
-    /// checks that what it writes overlaps nothing else that it uses.
+    /// The memory at a place. It is valid for this run, since it is within one of the run's
+    /// spaces. The arena and the constants belong to the executable, which is borrowed during the
+    /// run. The others are borrowed from the caller, the writable ones exclusively. Steps run one
+    /// after another, and each checks that its written memory overlaps no other memory that it
+    /// uses.
     fn span(&self, place: &Place) -> Span {
         let spaces = &self.spaces;
         let (base, length, writable) = match place.space {
             Space::Arena => (spaces.arena.as_ptr(), spaces.length, true),
-            // Inputs are borrowed shared: another run may read them now.
+            // Inputs are shared borrows: another run may read them now.
             Space::Input(i) => {
                 let (base, length, _) = of(spaces.inputs[i as usize].span());
                 (base, length, false)
@@ -243,7 +248,8 @@ impl Runner<'_> {
     fn read<const N: usize>(&self, place: &Place) -> [u8; N] {
         let span = self.span(place);
         assert!(span.bytes() >= N, "the scalar has the dtype that it is read as");
-        // SAFETY: the span is valid for that many bytes, and no step runs now that could write them.
+        // SAFETY: the span is valid for that many bytes, and no step runs now that could write
+        // them.
         unsafe { span.pointer().cast::<[u8; N]>().read() }
     }
 

@@ -1,17 +1,18 @@
-//! Chains: up to four additions, subtractions and multiplications of f32, each on the result of the one before, in one pass.
+//! Chains: up to four additions, subtractions and multiplications of f32, each on the previous
+//! result, in one pass.
 //!
-//! `(x·w + b)·x + r` is one chain. Intermediate results stay in vector registers, which saves a store and a load an operation; and
-//! all operands are read side by side, as the machine's prefetchers like it. Every step rounds as the instruction does that it stands
-//! for: nothing is contracted.
+//! `(x·w + b)·x + r` is one chain. Intermediate results stay in vector registers, which saves a
+//! store and a load per operation. All operands are read side by side, as sequential streams for
+//! the hardware prefetcher. Every step rounds as its instruction does: nothing is contracted.
 
 use super::{CHUNK, TURN};
 use crate::simd::Simd;
 use std::mem::MaybeUninit;
 
-/// Operations of a chain at most.
+/// Most operations of a chain.
 pub(crate) const LONGEST: usize = 4;
 
-/// What a chain does to its value.
+/// An operation of a chain on its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Link {
     /// `value + operand`
@@ -28,8 +29,9 @@ pub(crate) enum Link {
 ///
 /// # Safety
 ///
-/// That of [`super::Kernel`]: the count is a multiple of [`CHUNK`], there are as many operands as the chain has links and one
-/// more, each the destination or apart from it, or repeated where a bit is set; and the machine has the vector instructions.
+/// As for [`super::Kernel`]: the count is a multiple of [`CHUNK`]. There is one more operand than
+/// the chain has links; each is the destination, or does not overlap it, or is repeated where its
+/// bit is set. The machine has the vector instructions.
 pub(crate) type Chain = unsafe fn(destination: *mut u8, operands: *const *mut u8, count: usize, repeat: u32);
 
 const NONE: u8 = 0;
@@ -51,14 +53,15 @@ fn link<const L: u8>(value: f32, operand: f32) -> f32 {
 
 /// # Safety
 ///
-/// That of [`Chain`].
+/// As for [`Chain`].
 #[inline(always)]
 unsafe fn chunk<const C: usize, const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
     destination: *mut f32,
     operands: [*const f32; LONGEST + 1],
     k: usize,
 ) {
-    // SAFETY: the blocks have C elements from there on, as said below; operands that are not there are not read.
+    // SAFETY: the blocks have C elements from there on, as argued below; absent operands are not
+    // read.
     unsafe {
         let read = |n: usize, there: bool| {
             if there { operands[n].cast::<[f32; C]>().read_unaligned() } else { [0.0; C] }
@@ -80,7 +83,7 @@ unsafe fn chunk<const C: usize, const L0: u8, const L1: u8, const L2: u8, const 
 
 /// # Safety
 ///
-/// That of [`Chain`].
+/// As for [`Chain`].
 #[inline(always)]
 unsafe fn run<const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
     destination: *mut u8,
@@ -88,7 +91,8 @@ unsafe fn run<const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
     count: usize,
     repeat: u32,
 ) {
-    // SAFETY: the turns stay within the count, a multiple of CHUNK; there is an operand for each link, and one more.
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; there is an operand for each
+    // link, and one more.
     unsafe {
         let destination = destination.cast::<f32>();
         let links = 1 + usize::from(L1 != NONE) + usize::from(L2 != NONE) + usize::from(L3 != NONE);
@@ -96,7 +100,7 @@ unsafe fn run<const L0: u8, const L1: u8, const L2: u8, const L3: u8>(
         let mut masks = [0; LONGEST + 1];
         for n in 0..=links {
             pointers[n] = operands.add(n).read().cast_const().cast();
-            // A repeated operand is read at its beginning every time.
+            // A repeated operand is always read at its beginning.
             masks[n] = if repeat >> n & 1 == 0 { usize::MAX } else { 0 };
         }
         let at = |k: usize| std::array::from_fn(|n| pointers[n].wrapping_add(k & masks[n]));
@@ -172,7 +176,8 @@ level!(avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
 
-/// The function for these links; the first is no [`Link::SubFrom`], since its operands can be exchanged.
+/// The function of these links; the first is no [`Link::SubFrom`], since its operands can be
+/// exchanged.
 pub(crate) fn chain(links: &[Link], simd: Simd) -> Chain {
     let mut codes = [NONE; LONGEST];
     for (code, link) in codes.iter_mut().zip(links) {

@@ -1,4 +1,4 @@
-//! Conversions between dtypes, as `ScalarOp::Convert` has them.
+//! Conversions between dtypes, as defined by `ScalarOp::Convert`.
 
 use super::operations::Boolean;
 use wengert_core::half::{bf16, f16};
@@ -22,8 +22,8 @@ macro_rules! cast {
     )*};
 }
 
-// Rust's `as` is the definition: integers wrap, floats to integers truncate and saturate with 0 for NaN, and everything to
-// floats goes to the nearest, ties to even.
+// Rust's `as` is the definition: integers wrap; floats to integers truncate and saturate, with 0
+// for NaN; conversions to floats round to nearest, ties to even.
 cast!(u8 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
 cast!(i8 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
 cast!(i32 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
@@ -35,7 +35,7 @@ cast!(f64 => u8 i8 i32 i64 u32 u64 f32 f64, |x| x);
 cast!(Boolean => u8 i8 i32 i64 u32 u64 f32 f64, |x| x.0);
 
 impl Cast<i32> for f32 {
-    /// As `as`, in steps that become vector instructions.
+    /// The same as `as`, in steps that are vectorised.
     #[inline(always)]
     fn cast(self) -> i32 {
         let limit = 2_147_483_648.0_f32;
@@ -48,7 +48,8 @@ impl Cast<i32> for f32 {
     }
 }
 
-/// A float that rounds to a half as the integer does: where it has more than 53 bits, those cut off leave a last bit of 1.
+/// A float that rounds to a half as the integer does: with more than 53 bits, cut-off bits set
+/// the last bit to 1.
 macro_rules! odd {
     ($x:expr, $shift:literal) => {{
         let cut = ($x >> $shift) | (($x & ((1 << $shift) - 1) != 0) as Self);
@@ -112,7 +113,8 @@ impl Cast<f16> for f32 {
 }
 
 impl Cast<bf16> for f32 {
-    /// To nearest, ties to even: half a unit is added below the bits that stay, a little less where they are even.
+    /// Rounds to nearest, ties to even: adds half a unit below the kept bits, or slightly less if
+    /// they are even.
     #[inline(always)]
     fn cast(self) -> bf16 {
         let bits = self.to_bits();

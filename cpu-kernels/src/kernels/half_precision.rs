@@ -1,4 +1,5 @@
-//! Conversions between f16 and f32 by the machine's own instructions (F16C). They round as [`super::convert`] does.
+//! Conversions between f16 and f32 by hardware instructions (F16C). They round as
+//! [`super::convert`] does.
 
 use super::CHUNK;
 use std::arch::x86_64::{
@@ -10,7 +11,7 @@ use std::arch::x86_64::{
 ///
 /// # Safety
 ///
-/// That of [`super::Kernel`]; the machine has AVX and F16C.
+/// As for [`super::Kernel`]; the machine has AVX and F16C.
 #[target_feature(enable = "avx,f16c")]
 pub(super) unsafe fn widen(
     destination: *mut u8,
@@ -34,7 +35,7 @@ pub(super) unsafe fn widen(
 ///
 /// # Safety
 ///
-/// That of [`super::Kernel`]; the machine has AVX and F16C.
+/// As for [`super::Kernel`]; the machine has AVX and F16C.
 #[target_feature(enable = "avx,f16c")]
 pub(super) unsafe fn narrow(
     destination: *mut u8,

@@ -4,7 +4,7 @@ use super::operations::{Binary, Ternary, Unary};
 use super::{CHUNK, TURN};
 use std::mem::MaybeUninit;
 
-/// `destination[k] = f(k)` for k in `0..C`, where `f` reads from what was loaded before.
+/// `destination[k] = f(k)` for k in `0..C`; `f` reads only elements that were loaded before.
 ///
 /// # Safety
 ///
@@ -17,7 +17,7 @@ unsafe fn store<const C: usize, R: Copy>(destination: *mut R, f: impl Fn(usize) 
         // SAFETY: k is below C, the number of elements of `out`.
         unsafe { elements.add(k).write(f(k)) };
     }
-    // SAFETY: all elements of `out` are written; the caller vouches for the destination.
+    // SAFETY: all elements of `out` are written; the caller guarantees the destination.
     unsafe { destination.cast::<[R; C]>().write_unaligned(out.assume_init()) };
 }
 
@@ -28,17 +28,17 @@ unsafe fn store<const C: usize, R: Copy>(destination: *mut R, f: impl Fn(usize) 
 /// `source` is valid to read `C` elements.
 #[inline(always)]
 unsafe fn load<const C: usize, T: Copy>(source: *const T) -> [T; C] {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { source.cast::<[T; C]>().read_unaligned() }
 }
 
-/// What to mask a position with: operand n has every position, or, if repeated, only the first.
+/// The mask of a position in operand n: all ones, or 0 if the operand repeats its first elements.
 #[inline(always)]
 fn mask(repeat: u32, n: u32) -> usize {
     if repeat >> n & 1 == 0 { usize::MAX } else { 0 }
 }
 
-/// Calls `wide` for as many elements as fill whole turns, and `narrow` for the chunks that are left.
+/// Calls `wide` for the elements that fill whole turns, and `narrow` for the remaining chunks.
 #[inline(always)]
 fn turns(count: usize, wide: impl Fn(usize), narrow: impl Fn(usize)) {
     let mut k = 0;
@@ -54,7 +54,7 @@ fn turns(count: usize, wide: impl Fn(usize), narrow: impl Fn(usize)) {
 
 /// # Safety
 ///
-/// That of [`super::Kernel`].
+/// As for [`super::Kernel`].
 #[inline(always)]
 pub(super) unsafe fn unary<O: Unary<T>, T: Copy>(destination: *mut u8, a: *const u8, count: usize) {
     let (destination, a) = (destination.cast::<O::Result>(), a.cast::<T>());
@@ -82,7 +82,7 @@ pub(super) unsafe fn unary<O: Unary<T>, T: Copy>(destination: *mut u8, a: *const
 
 /// # Safety
 ///
-/// That of [`super::Kernel`].
+/// As for [`super::Kernel`].
 #[inline(always)]
 pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
     destination: *mut u8,
@@ -100,14 +100,15 @@ pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
         b: *const T,
         k: usize,
     ) {
-        // SAFETY: the blocks have C elements from there on, as said below.
+        // SAFETY: the blocks have C elements from there on, as argued below.
         unsafe {
             let (x, y): ([T; C], [T; C]) = (load(a), load(b));
             store::<C, _>(destination.add(k), |i| O::apply(x[i], y[i]));
         }
     }
     let (a, b) = (|k: usize| a.wrapping_add(k & x_mask), |k: usize| b.wrapping_add(k & y_mask));
-    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the elements of a turn.
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the
+    // elements of a turn.
     turns(
         count,
         |k| unsafe { chunk::<TURN, O, T>(destination, a(k), b(k), k) },
@@ -119,7 +120,7 @@ pub(super) unsafe fn binary<O: Binary<T>, T: Copy>(
 
 /// # Safety
 ///
-/// That of [`super::Kernel`].
+/// As for [`super::Kernel`].
 #[inline(always)]
 pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
     destination: *mut u8,
@@ -139,7 +140,7 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
         c: *const T,
         k: usize,
     ) {
-        // SAFETY: the blocks have C elements from there on, as said below.
+        // SAFETY: the blocks have C elements from there on, as argued below.
         unsafe {
             let x: [A; C] = load(a);
             let (y, z): ([T; C], [T; C]) = (load(b), load(c));
@@ -149,7 +150,8 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
     let a = |k: usize| a.wrapping_add(k & masks[0]);
     let b = |k: usize| b.wrapping_add(k & masks[1]);
     let c = |k: usize| c.wrapping_add(k & masks[2]);
-    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the elements of a turn.
+    // SAFETY: the turns stay within the count, a multiple of CHUNK; a repeated block has the
+    // elements of a turn.
     turns(
         count,
         |k| unsafe { chunk::<TURN, O, A, T>(destination, a(k), b(k), c(k), k) },
@@ -161,7 +163,7 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
 
 /// # Safety
 ///
-/// That of [`super::Fold`].
+/// As for [`super::Fold`].
 #[inline(always)]
 pub(super) unsafe fn fold<O: Binary<T, Result = T>, T: Copy>(
     accumulators: *mut u8,
@@ -186,7 +188,7 @@ pub(super) unsafe fn fold<O: Binary<T, Result = T>, T: Copy>(
 
 /// # Safety
 ///
-/// That of [`super::Scan`].
+/// As for [`super::Scan`].
 pub(super) unsafe fn scan<O: Binary<T, Result = T>, T: Copy>(
     destination: *mut u8,
     values: *const u8,
@@ -209,7 +211,7 @@ pub(super) unsafe fn scan<O: Binary<T, Result = T>, T: Copy>(
 
 /// # Safety
 ///
-/// That of [`super::LaneFold`].
+/// As for [`super::LaneFold`].
 pub(super) unsafe fn lane_fold<O: Binary<T, Result = T>, T: Copy>(
     accumulators: *mut u8,
     values: *const u8,

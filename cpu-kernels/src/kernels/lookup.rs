@@ -1,4 +1,4 @@
-//! From instruction, dtype and set of vector instructions to the function.
+//! Kernel lookup by instruction, dtype and set of vector instructions.
 
 use super::convert::Cast;
 use super::operations::*;
@@ -19,7 +19,8 @@ impl<T: Cast<R>, R: Copy> Unary<T> for Convert<R> {
     }
 }
 
-/// Runs `$body` with `$t` standing for the type of the elements of `$dtype` in memory, if it is among those listed.
+/// Runs `$body` with `$t` as the type of the elements of `$dtype` in memory, if it is among those
+/// listed.
 macro_rules! with_type {
     ($dtype:expr, $t:ident in [$($variant:ident: $type:ty),*] => $body:expr) => {
         match $dtype {
@@ -202,7 +203,7 @@ level!(avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
 
-/// Calls the function of the level.
+/// Calls the function compiled for the level.
 macro_rules! at_level {
     ($simd:expr, $function:ident($($argument:expr),*)) => {
         match $simd {
@@ -217,13 +218,13 @@ macro_rules! at_level {
     };
 }
 
-/// The kernel of an instruction whose last operand has `dtype`. None for conversions ([`convert`]) and bitcasts (moves), and
-/// where the instruction does not exist.
+/// The kernel of an instruction whose last operand has `dtype`. `None` for conversions
+/// ([`convert`]) and bitcasts (moves), and if the instruction does not exist.
 pub(crate) fn scalar(op: ScalarOp, dtype: DType, simd: Simd) -> Option<Kernel> {
     at_level!(simd, scalar(op, dtype))
 }
 
-/// The kernel of three operands of f32 that is 0 where the first is, else the product of the others.
+/// The kernel of three operands of f32: 0 where the first is 0, else the product of the others.
 pub(crate) fn zero_or_product(simd: Simd) -> Kernel {
     at_level!(simd, zero_or_product())
 }
@@ -244,12 +245,13 @@ pub(crate) fn convert(from: DType, to: DType, simd: Simd) -> Kernel {
     hardware.or_else(|| at_level!(simd, convert(from, to))).expect("every dtype is listed")
 }
 
-/// The fold by an instruction, for the frequent ones.
+/// The fold by an instruction; frequent instructions only.
 pub(crate) fn fold(op: ScalarOp, dtype: DType, simd: Simd) -> Option<Fold> {
     at_level!(simd, fold(op, dtype))
 }
 
-/// The scan by an instruction, for the frequent ones. It goes element by element, so vector instructions do not matter.
+/// The scan by an instruction; frequent instructions only. It goes element by element, so it does
+/// not depend on the vector instructions.
 pub(crate) fn scan(op: ScalarOp, dtype: DType) -> Option<Scan> {
     match op {
         ScalarOp::Add => with_number!(dtype, T => Some(lanes::scan::<Add, T> as Scan)),
@@ -260,7 +262,8 @@ pub(crate) fn scan(op: ScalarOp, dtype: DType) -> Option<Scan> {
     }
 }
 
-/// The fold into any number of lanes by an instruction, for the frequent ones. It goes element by element.
+/// The fold into any number of lanes by an instruction; frequent instructions only. It goes
+/// element by element.
 pub(crate) fn lane_fold(op: ScalarOp, dtype: DType) -> Option<LaneFold> {
     match op {
         ScalarOp::Add => with_number!(dtype, T => Some(lanes::lane_fold::<Add, T> as LaneFold)),

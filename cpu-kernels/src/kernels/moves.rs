@@ -1,4 +1,4 @@
-//! Moving elements between memory and blocks: only the size of an element matters.
+//! Moves of elements between memory and blocks: they depend only on the size of an element.
 
 use super::CHUNK;
 
@@ -26,7 +26,8 @@ macro_rules! with_size {
     };
 }
 
-/// `destination[k] = source[0]` for k in `0..count`. The source may be the first element of the destination.
+/// `destination[k] = source[0]` for k in `0..count`. The source may be the first element of the
+/// destination.
 ///
 /// # Safety
 ///
@@ -42,11 +43,11 @@ pub(crate) unsafe fn splat(destination: *mut u8, source: *const u8, size: usize,
     });
 }
 
-/// `destination[k] = base + k · step` for k in `0..count`, integers that wrap.
+/// `destination[k] = base + k · step` for k in `0..count`, with wrapping integers.
 ///
 /// # Safety
 ///
-/// The destination is valid and aligned for so many elements of `size` bytes (1, 2, 4 or 8).
+/// The destination is valid and aligned for `count` elements of `size` bytes (1, 2, 4 or 8).
 pub(crate) unsafe fn ramp(destination: *mut u8, base: i64, step: i64, size: usize, count: usize) {
     // SAFETY: the caller's promise: the chunks and the elements after them stay within the count.
     with_size!(size, T => unsafe {
@@ -78,7 +79,8 @@ pub(crate) unsafe fn load_strided(
     size: usize,
     count: usize,
 ) {
-    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the allocation.
+    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the
+    // allocation.
     with_size!(size, T => unsafe {
         let mut source = source.cast::<T>();
         let destination = destination.cast::<T>();
@@ -101,7 +103,8 @@ pub(crate) unsafe fn store_strided(
     size: usize,
     count: usize,
 ) {
-    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the allocation.
+    // SAFETY: the caller's promise. `wrapping_offset` lets the last, unused step leave the
+    // allocation.
     with_size!(size, T => unsafe {
         let source = source.cast::<T>();
         let mut destination = destination.cast::<T>();
@@ -112,7 +115,8 @@ pub(crate) unsafe fn store_strided(
     });
 }
 
-/// Lanes that are looked at together: where some axes are taken as one, the elements of each turn of the last one lie side by side.
+/// Lanes that are tested together: if several axes are combined, the elements along the last one
+/// are contiguous.
 const RUN: usize = 16;
 
 /// `destination[k] = base[offsets[k]]` for every k.

@@ -1,5 +1,5 @@
-//! What the scalar instructions compute, as the documentation of [`wengert_core::nest::ScalarOp`] has it: branch-free
-//! where it matters, so that loops over them become vector instructions.
+//! The operations of the scalar instructions, as defined by [`wengert_core::nest::ScalarOp`].
+//! They are branch-free where that lets loops over them be vectorised.
 
 use wengert_core::math;
 
@@ -121,7 +121,7 @@ macro_rules! float {
         binary!(Atan2 $t, |x, y| math::$t::atan2(x, y));
         binary!(Min $t, |x, y| {
             let less = if x < y { x } else { y };
-            // Equal and different in bits are zeros only: one sign bit suffices for −0.
+            // Only zeros are equal with different bits: OR of the sign bits gives −0.
             let least = if x == y { $t::from_bits(x.to_bits() | y.to_bits()) } else { less };
             if x.is_nan() { x } else { least }
         });
@@ -157,7 +157,7 @@ macro_rules! integer {
         binary!(And $t, |x, y| x & y);
         binary!(Or $t, |x, y| x | y);
         binary!(Xor $t, |x, y| x ^ y);
-        // A negative distance is a large one.
+        // A negative distance is a large unsigned one.
         binary!(ShiftLeft $t, |x, y| {
             let shifted = x.wrapping_shl(y as u32);
             if (y as $unsigned) < $t::BITS as $unsigned { shifted } else { 0 }

@@ -1,4 +1,5 @@
-//! Every kernel of every set of vector instructions against the definition of the instruction.
+//! Tests every kernel of every set of vector instructions against the definition of the
+//! instruction.
 
 use super::*;
 use crate::simd::Simd;
@@ -6,7 +7,8 @@ use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluator;
 use wengert_core::{DType, Scalar};
 
-/// Bits of `count` elements: special values first, then random ones, of which some are equal and some small.
+/// Bits of `count` elements: special values first, then random ones, of which some are equal and
+/// some small.
 fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
     let mut state = seed | 1;
     let mut random = move || {
@@ -67,7 +69,7 @@ fn same(dtype: DType, a: u64, b: u64) -> bool {
     a == b || (nan(a) && nan(b))
 }
 
-/// One turn of the wide loop, and a chunk besides.
+/// One turn of the wide loop, and one more chunk.
 const COUNT: usize = 5 * CHUNK;
 
 fn check(kernel: Kernel, op: ScalarOp, operands: &[DType], result: DType, what: &str) {
@@ -78,7 +80,8 @@ fn check(kernel: Kernel, op: ScalarOp, operands: &[DType], result: DType, what: 
         let memory: Vec<Vec<u64>> = blocks.iter().zip(operands).map(|(b, d)| to_bytes(*d, b)).collect();
         let pointer = |k: usize| memory.get(k).map_or(std::ptr::null(), |m| m.as_ptr().cast::<u8>());
         let mut out = to_bytes(result, &vec![0; COUNT]);
-        // SAFETY: the blocks have COUNT elements, a multiple of CHUNK, and only available sets are tested.
+        // SAFETY: the blocks have COUNT elements, a multiple of CHUNK, and only available sets
+        // are tested.
         unsafe { kernel(out.as_mut_ptr().cast(), pointer(0), pointer(1), pointer(2), COUNT, 0) };
         for k in 0..COUNT {
             let mut bits = [0; 3];
@@ -144,7 +147,7 @@ fn every_half_and_its_neighbourhood_converts() {
             let define = evaluator(ScalarOp::Convert, &[DType::F32], to).expect("exists");
             let mut out = vec![0u16; floats.len()];
             let kernel = convert(DType::F32, to, simd);
-            // SAFETY: both blocks have as many elements, a multiple of CHUNK.
+            // SAFETY: both blocks have `floats.len()` elements, a multiple of CHUNK.
             unsafe {
                 kernel(
                     out.as_mut_ptr().cast(),
@@ -191,13 +194,15 @@ fn folds_and_scans_combine_in_order() {
                 };
                 let mut sums = to_bytes(dtype, &start);
                 let function = fold(op, dtype, simd).expect("frequent");
-                // SAFETY: the blocks have as many elements as said, and only available sets are tested.
+                // SAFETY: the blocks have the stated number of elements, and only available sets
+                // are tested.
                 unsafe { function(sums.as_mut_ptr().cast(), memory.as_ptr().cast(), COUNT) };
                 check(&sums, &folded(CHUNK, 0));
                 for (lanes, lane) in [(1, 0), (2, 1), (8, 3), (16, 5)] {
                     let mut sums = to_bytes(dtype, &start);
                     let function = lane_fold(op, dtype).expect("frequent");
-                    // SAFETY: the blocks have as many elements as said, and only available sets are tested.
+                    // SAFETY: the blocks have the stated number of elements, and only available
+                    // sets are tested.
                     unsafe { function(sums.as_mut_ptr().cast(), memory.as_ptr().cast(), COUNT, lane, lanes) };
                     check(&sums, &folded(lanes, lane));
                 }
@@ -205,7 +210,8 @@ fn folds_and_scans_combine_in_order() {
                     let mut state = to_bytes(dtype, &start[..1]);
                     let mut out = vec![0u64; COUNT];
                     let function = scan(op, dtype).expect("frequent");
-                    // SAFETY: the blocks have as many elements as said, and only available sets are tested.
+                    // SAFETY: the blocks have the stated number of elements, and only available
+                    // sets are tested.
                     unsafe {
                         function(
                             out.as_mut_ptr().cast(),
@@ -258,7 +264,8 @@ fn chains_round_after_every_link() {
     for simd in Simd::available() {
         for links in &lists {
             let mut out = vec![0u64; COUNT / 2];
-            // SAFETY: there are COUNT elements in every block, a multiple of CHUNK, and a block for each link and one more.
+            // SAFETY: every block has COUNT elements, a multiple of CHUNK, and there is one more
+            // block than links.
             unsafe { chain(links, simd)(out.as_mut_ptr().cast(), pointers.as_ptr(), COUNT, 0) };
             for k in 0..COUNT {
                 let first = apply(links[0], blocks[0][k], blocks[1][k]);
@@ -289,7 +296,8 @@ fn repeated_operands_are_read_again_and_again() {
             f(out.as_mut_ptr().cast());
             (0..COUNT).map(|k| at(DType::F32, &out, k)).collect::<Vec<_>>()
         };
-        // SAFETY: `varying` has COUNT elements, the others a turn, and are repeated.
+        // SAFETY: `varying` has COUNT elements; the others have a turn of elements, and are
+        // repeated.
         let right = run(&|out| unsafe { sub(out, varying, fixed, null, COUNT, 0b10) });
         // SAFETY: as above.
         let left = run(&|out| unsafe { sub(out, fixed, varying, null, COUNT, 0b01) });

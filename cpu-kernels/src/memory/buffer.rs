@@ -1,8 +1,9 @@
-//! Memory lent to a run, and what is left of it inside: addresses.
+//! Memory borrowed for a run, and its representation inside the crate: addresses.
 //!
-//! A [`Buffer`] is a borrow with its type erased: `&[T]` or `&mut [T]`. A buffer that may be written is unique, as `&mut [T]` is: it is neither
-//! `Copy` nor `Clone`, and a run takes it mutably. So no two runs can have the same writable bytes, on however many threads, and a caller needs
-//! no `unsafe`:
+//! A [`Buffer`] is a borrow with its type erased: `&[T]` or `&mut [T]`. A writable buffer is
+//! unique, as `&mut [T]` is: it is neither `Copy` nor `Clone`, and a run takes it mutably. So no
+//! two runs can have the same writable bytes, on any number of threads, and a caller needs no
+//! `unsafe`:
 //!
 //! ```compile_fail,E0499
 //! use wengert_cpu::{Buffer, CompiledNest, Workspace};
@@ -23,14 +24,14 @@
 //! drop(first);
 //! ```
 //!
-//! A [`Span`] is an address and a length. It may be copied, since reading or writing through it is `unsafe`: the functions that take spans say what
-//! their callers promise.
+//! A [`Span`] is an address and a length. It is `Copy`, since reading or writing through it is
+//! `unsafe`: the functions that take spans state what their callers must guarantee.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use wengert_core::Diagnostic;
 
-/// Memory lent to a run: to read, or to read and write. Unique if it may be written.
+/// Memory borrowed for a run: to read, or to read and write. Unique if it is writable.
 #[derive(Debug)]
 pub struct Buffer<'a> {
     span: Span,
@@ -52,7 +53,8 @@ impl<'a> Buffer<'a> {
         Buffer { span, borrow: PhantomData }
     }
 
-    /// Its bytes, as long as it is lent. Reading needs a shared borrow of the buffer meanwhile, writing an exclusive one.
+    /// The span of its bytes, valid during the borrow. Reading requires a shared borrow of the
+    /// buffer meanwhile, writing an exclusive one.
     pub(crate) fn span(&self) -> Span {
         self.span
     }
@@ -66,8 +68,8 @@ pub(crate) struct Span {
     writable: bool,
 }
 
-// SAFETY: a span is a number. What is read or written through it is argued for where that happens, threads included; the memory that a
-// `Buffer` lends is plain bytes, which belong to no thread.
+// SAFETY: a span is an address, and accesses through it are justified where they happen, threads
+// included. The memory of a `Buffer` is plain bytes, which belong to no thread.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
@@ -76,12 +78,12 @@ impl Span {
     /// No bytes.
     pub const EMPTY: Span = Span { pointer: NonNull::dangling(), bytes: 0, writable: false };
 
-    /// Bytes at an address.
+    /// The bytes at an address.
     pub const fn new(pointer: NonNull<u8>, bytes: usize, writable: bool) -> Self {
         Span { pointer, bytes, writable }
     }
 
-    /// Where it starts.
+    /// Its address.
     pub fn pointer(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -102,7 +104,7 @@ impl Span {
         a < b.saturating_add(other.bytes) && b < a.saturating_add(self.bytes)
     }
 
-    /// Checks that this is what a run wants for `name`.
+    /// Checks that the span meets the requirements of a run for `name`.
     pub fn check(&self, name: &str, bytes: usize, align: usize, write: bool) -> Result<(), Diagnostic> {
         if self.bytes != bytes {
             return Err(Diagnostic::new(format!("`{name}` has {bytes} bytes, the buffer {}", self.bytes)));
@@ -119,7 +121,8 @@ impl Span {
     }
 }
 
-/// The spans of buffers. The borrow is exclusive, so that no other code has the writable ones while it lasts.
+/// The spans of buffers. The borrow is exclusive, so no other code has the writable ones during
+/// the borrow.
 pub(crate) fn spans(buffers: &mut [Buffer<'_>]) -> Vec<Span> {
     buffers.iter().map(Buffer::span).collect()
 }

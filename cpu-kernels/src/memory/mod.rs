@@ -1,8 +1,10 @@
-//! Memory that a run works on: buffers lent by the caller, and scratch memory that is allocated once.
+//! Memory of a run: buffers borrowed from the caller, and scratch memory that is allocated once.
 //!
-//! This module is the boundary between checked and unchecked memory. A [`Buffer`] is made from a slice, so that the borrow checker
-//! vouches for it; inside the crate it becomes a [`Span`], and functions that read or write through spans are `unsafe`. Whatever runs checks the
-//! length, the alignment and the overlap of its spans before it touches them. `docs/memory-safety.md` lists all public items that take memory.
+//! This module is the boundary between checked and unchecked memory. A [`Buffer`] is made from a
+//! slice, so the borrow checker guarantees its validity. Inside the crate it becomes a [`Span`],
+//! and functions that read or write through spans are `unsafe`. Each of them checks the length,
+//! the alignment and the overlap of its spans before it accesses them. `docs/memory-safety.md`
+//! lists all public items that take memory.
 
 mod buffer;
 
@@ -17,15 +19,17 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wengert_core::Diagnostic;
 
-/// Alignment of everything that is allocated here: a line of the cache, and the widest vector.
+/// Alignment of all allocations here: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// Gives memory that was freed back to the machine, where the C library keeps its pages for later: what was needed to compile is of no use to a step.
+/// Returns freed memory to the system, where the C library keeps its pages for later use: the
+/// memory of compilation is of no use to a step.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         use std::ffi::c_int;
-        // SAFETY: it is the C library's own, has this signature, and may be called at any time by any thread.
+        // SAFETY: the C library defines the function with this signature; any thread may call it
+        // at any time.
         unsafe extern "C" {
             safe fn malloc_trim(keep: usize) -> c_int;
         }
@@ -33,15 +37,15 @@ pub fn give_back() {
     }
 }
 
-/// Zeroed bytes at an aligned address, which never move.
+/// Zeroed bytes at a fixed, aligned address.
 ///
-/// Many of them lie in huge pages where the system has some: a nest reads several streams at once, and the addresses of small pages
-/// are looked up far too often.
+/// Large allocations use huge pages where the system has them: a nest reads several streams at
+/// once, and small pages cause many TLB misses.
 #[derive(Debug)]
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     bytes: usize,
-    /// The pages that they lie in, if they are not from the heap.
+    /// The pages of the bytes, if they are not on the heap.
     pages: Option<MmapMut>,
 }
 
@@ -54,9 +58,9 @@ unsafe impl Send for AlignedBytes {}
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
-    /// So many zeros.
+    /// Allocates `bytes` zeros.
     ///
-    /// Error: the system has no such amount of memory.
+    /// Error: the system does not have this amount of memory.
     pub fn new(bytes: usize) -> Result<Self, Diagnostic> {
         let failed = || Diagnostic::of_device(format!("cannot allocate {bytes} bytes of memory"));
         if bytes == 0 {
@@ -75,25 +79,25 @@ impl AlignedBytes {
         AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0, pages: None }
     }
 
-    /// So many zeros in pages of their own, from the start of a huge one on.
+    /// Allocates `bytes` zeros in pages of their own, from the start of a huge page on.
     fn in_pages(bytes: usize) -> Option<Self> {
-        // What lies before and behind is never touched, and so is no memory.
+        // The bytes before and after are never touched, so they take no memory.
         let mut pages = MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).map_anon().ok()?;
         let start = pages.as_ptr().addr().wrapping_neg() % HUGE_PAGE;
-        // Without the part of a page at the end, which would take a whole one. Systems that have no huge pages refuse, and the
-        // bytes are the same in small ones.
+        // Excludes the partial huge page at the end, which would take a whole one. A system
+        // without huge pages returns an error; the bytes are then in small pages.
         #[cfg(target_os = "linux")]
         let _ = pages.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE_PAGE * HUGE_PAGE);
         let pointer = NonNull::from_mut(&mut pages[start..start + bytes]).cast();
         Some(AlignedBytes { pointer, bytes, pages: Some(pages) })
     }
 
-    /// Where they start.
+    /// Address of the first byte.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }
 
-    /// How many there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -134,23 +138,23 @@ impl Drop for AlignedBytes {
     }
 }
 
-/// What has the alignment of [`ALIGNMENT`].
+/// A type with the alignment [`ALIGNMENT`].
 #[repr(align(64))]
 struct Line;
 
-/// What runs share: the threads, the vector instructions, and scratch memory for each thread, as much as the greediest
-/// user needs.
+/// Resources shared by runs: the threads, the vector instructions, and scratch memory for each
+/// thread, as much as the largest user needs.
 #[derive(Debug)]
 pub struct Workspace {
     pool: Arc<Pool>,
     simd: Simd,
     scratch: Vec<Mutex<AlignedBytes>>,
-    /// Bytes that every thread has at least.
+    /// Fewest bytes of scratch memory of any thread.
     room: usize,
 }
 
 impl Workspace {
-    /// A workspace of these threads without scratch memory yet.
+    /// A workspace of these threads, without scratch memory.
     ///
     /// Error: the machine lacks the vector instructions.
     pub fn new(pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
@@ -161,9 +165,9 @@ impl Workspace {
         Ok(Workspace { pool, simd, scratch, room: 0 })
     }
 
-    /// Makes sure that every thread has that much scratch memory.
+    /// Grows the scratch memory of every thread to at least `bytes`.
     ///
-    /// Error: the system has no such amount of memory.
+    /// Error: the system does not have this amount of memory.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), Diagnostic> {
         for scratch in &mut self.scratch {
             let scratch = scratch.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -195,9 +199,10 @@ impl Workspace {
         self.simd
     }
 
-    /// The scratch memory of a thread of the pool. Waits only where two runs of one workspace happen at once.
+    /// The scratch memory of a thread of the pool. Blocks only if two runs of one workspace
+    /// overlap.
     pub(crate) fn scratch(&self, thread: usize) -> MutexGuard<'_, AlignedBytes> {
-        // A panic leaves nothing in scratch memory that anyone relies on.
+        // A poisoned lock is fine: no later code relies on the contents of scratch memory.
         self.scratch[thread].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -228,7 +233,7 @@ mod tests {
         workspace.reserve(100).expect("little memory");
         workspace.reserve(10).expect("little memory");
         assert!((0..2).all(|t| workspace.scratch(t).len() == 100) && workspace.room() == 100);
-        // A thread that got nothing counts.
+        // The room is the smallest of all threads, and one thread got no more.
         assert!(workspace.reserve(usize::MAX).is_err() && workspace.room() == 100);
     }
 }

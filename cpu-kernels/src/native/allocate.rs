@@ -1,42 +1,43 @@
-//! Giving out registers, while the code of one turn of a loop is written.
+//! Register allocation, during the emission of the code of one iteration of a loop.
 //!
-//! The code is straight, so every later use of a value is known. A register is taken from the value that is used last of
-//! all; an invariant that loses its register is read again from where it lies, another value is put on the stack, once. An operand
-//! in memory costs nothing more where the instruction takes one: invariants are spread over the lanes by the instruction that reads them.
+//! The code is straight-line, so every later use of a value is known. A register is taken from
+//! the value whose next use is furthest away. An evicted invariant is read again from memory; any
+//! other value is spilled, once. A memory operand is free where the instruction takes one:
+//! invariants are broadcast by the instruction that reads them.
 
 use super::encode::{Address, Assembler, Code, Gpr, Place, Vector, Width};
 use super::instruction::*;
 use std::collections::BTreeMap;
 
-/// The mask of the last lanes, and of the upper eight of them.
+/// The mask of the tail's lanes, and of the upper eight of them.
 pub(super) const TAIL: u8 = 1;
 pub(super) const TAIL_UPPER: u8 = 7;
-/// Masks that values lie in.
+/// Mask registers for values.
 const MASKS: std::ops::Range<u8> = 2..7;
 /// Vector registers.
 pub(super) const VECTORS: usize = 32;
 
-/// What stays the same in all turns.
+/// The loop-invariant state of the emission.
 #[derive(Debug)]
 pub(super) struct Surroundings {
-    /// Registers that hold an invariant or what is carried from turn to turn, all the time.
+    /// Registers that hold an invariant or a loop-carried value for the whole loop.
     pub pinned: BTreeMap<Value, u8>,
-    /// Values that are carried, and whether they are the upper eight lanes.
+    /// Loop-carried values, and whether they are the upper eight lanes.
     pub carried: BTreeMap<Value, bool>,
     pub invariants: BTreeMap<Value, Invariant>,
-    /// Where the elements of invariants lie.
+    /// Addresses of the elements of invariants.
     pub elements: BTreeMap<Value, Address>,
-    /// Registers with the pointers of the table, for streams, as far as there are any.
+    /// Registers with the pointers of the table, for streams, as many as there are.
     pub pointers: Vec<Option<Gpr>>,
-    /// Bytes of the stack that are in use below spilled values.
+    /// Bytes of the stack in use below spilled values.
     pub stack: i32,
 }
 
-/// The number of the element that a turn begins with.
+/// The number of the first element of an iteration.
 pub(super) const INDEX: Gpr = Gpr::Rax;
 /// The table of pointers.
 pub(super) const TABLE: Gpr = Gpr::Rdi;
-/// Free to use at any time.
+/// Scratch register, clobbered at any time.
 pub(super) const SCRATCH: Gpr = Gpr::Rdx;
 
 /// An address on the stack.
@@ -49,7 +50,8 @@ pub(super) fn in_table(pointer: usize) -> Address {
     Address::Based { base: TABLE, index: None, displacement: pointer as i32 * 8 }
 }
 
-/// Writes the code of a turn; `tail` for one whose lanes end within it. Gives the number of values on the stack.
+/// Emits the code of an iteration; with `tail`, of the masked last one. Returns the number of
+/// spill slots.
 pub(super) fn write(
     assembler: &mut Assembler,
     around: &Surroundings,
@@ -88,7 +90,7 @@ pub(super) fn write(
     writer.used_slots
 }
 
-/// The most vector registers that values other than invariants need at once.
+/// The vector register pressure, without invariants.
 pub(super) fn pressure(
     instructions: &[Instruction],
     classes: &[Class],
@@ -112,7 +114,7 @@ pub(super) fn pressure(
     most
 }
 
-/// Who has a register.
+/// The content of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
     Free,
@@ -125,15 +127,15 @@ struct Writer<'a> {
     around: &'a Surroundings,
     classes: &'a [Class],
     tail: bool,
-    /// Where each value is read.
+    /// The positions where each value is read.
     uses: Vec<Vec<usize>>,
     at: usize,
     registers: Vec<Option<u8>>,
     slots: Vec<Option<usize>>,
     used_slots: usize,
-    /// Of vectors, and of masks.
+    /// Holders of the vector registers, and of the mask registers.
     holders: [Vec<Holder>; 2],
-    /// Registers that the present instruction needs, by class.
+    /// Registers that the current instruction needs, by class.
     locked: Vec<(Class, u8)>,
 }
 
@@ -146,7 +148,7 @@ impl Writer<'_> {
         &mut self.holders[usize::from(class == Class::Mask)]
     }
 
-    /// Where a value is read after the present instruction.
+    /// The next use of a value after the current instruction.
     fn next_use(&self, value: Value) -> Option<usize> {
         let uses = &self.uses[value as usize];
         uses.get(uses.partition_point(|at| *at <= self.at)).copied()
@@ -156,7 +158,7 @@ impl Writer<'_> {
         self.around.invariants.contains_key(&value)
     }
 
-    /// Where a value lies now, if in a register.
+    /// The register of a value, if it is in one.
     fn register(&self, value: Value) -> Option<u8> {
         self.around.pinned.get(&value).copied().or(self.registers[value as usize])
     }
@@ -165,7 +167,7 @@ impl Writer<'_> {
         on_stack(self.around.stack + 64 * slot as i32)
     }
 
-    /// A register for a value; the one that loses it is needed last.
+    /// Takes a register for a value; it evicts the value whose next use is furthest away.
     fn take(&mut self, value: Value) -> u8 {
         let class = self.class(value);
         let mut chosen: Option<(usize, usize)> = None;
@@ -178,7 +180,7 @@ impl Writer<'_> {
                         continue;
                     }
                     let next = self.next_use(other).unwrap_or(usize::MAX - 1);
-                    // Reading an invariant again costs less than putting another value on the stack.
+                    // Reading an invariant again costs less than spilling another value.
                     if self.is_invariant(other) { next.saturating_mul(2).min(usize::MAX - 1) } else { next }
                 }
             };
@@ -232,7 +234,7 @@ impl Writer<'_> {
         });
     }
 
-    /// A value in a register.
+    /// Brings a value into a register.
     fn source(&mut self, value: Value) -> u8 {
         let class = self.class(value);
         if let Some(register) = self.register(value) {
@@ -261,7 +263,7 @@ impl Writer<'_> {
         register
     }
 
-    /// Whether an instruction may read a value where it lies in memory.
+    /// Whether an instruction may take a value as a memory operand.
     fn in_memory(&self, value: Value, width: Width) -> bool {
         if self.register(value).is_some() || self.class(value) == Class::Mask {
             return false;
@@ -274,7 +276,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The last operand of an instruction whose elements have so many bytes: in memory if it lies there.
+    /// The last operand of an instruction: a memory operand, if the value is in memory and its
+    /// elements have the instruction's size.
     fn operand(&mut self, value: Value, code: Code, width: Width) -> Place {
         if !self.in_memory(value, width) {
             return Place::Register(self.source(value));
@@ -300,7 +303,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Frees the registers of what is read for the last time.
+    /// Frees the registers of values after their last use.
     fn release(&mut self, instruction: &Instruction) {
         for value in instruction.reads() {
             if self.next_use(value).is_some() || self.around.pinned.contains_key(&value) {
@@ -313,7 +316,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The register of a result.
+    /// Allocates the register of a result.
     fn result(&mut self, instruction: &Instruction) -> u8 {
         let value = instruction.result.expect("the form has a result");
         match self.around.pinned.get(&value) {
@@ -327,7 +330,7 @@ impl Writer<'_> {
         if let Some(mask) = instruction.mask {
             return (self.source(mask), !instruction.blends);
         }
-        // What is carried keeps its lanes beyond the last.
+        // In the tail, a loop-carried value keeps its lanes beyond the last element.
         match instruction.result.and_then(|result| self.around.carried.get(&result)) {
             Some(upper) if self.tail => (if *upper { TAIL_UPPER } else { TAIL }, false),
             _ => (0, false),
@@ -441,11 +444,11 @@ impl Writer<'_> {
         }
     }
 
-    /// `a · b + c` overwrites one of the three, which should be one that nobody reads again.
+    /// `a · b + c` overwrites one of the three, preferably one without a later use.
     fn fma(&mut self, instruction: &Instruction) {
         let [a, b, c] = instruction.sources;
         let Instruction { code, width, .. } = *instruction;
-        // What must not be read from memory, since it is overwritten or only one operand may be.
+        // A candidate is in a register, has no later use and is no invariant.
         let dies = |w: &Self, value: Value| {
             w.registers[value as usize].is_some() && !w.is_invariant(value) && w.next_use(value).is_none()
         };
@@ -474,7 +477,7 @@ impl Writer<'_> {
             None
         };
         if overwritten.is_none_or(|value| value == c) {
-            // c = a · b + c, a copy of c if it is needed again.
+            // c = a · b + c, on a copy of c if it has a later use.
             let (a, b) = if self.in_memory(a, width) { (b, a) } else { (a, b) };
             let second = self.source(a);
             let place = self.operand(b, code, width);
@@ -487,7 +490,7 @@ impl Writer<'_> {
                     self.give(instruction, old)
                 }
             } else {
-                // First, since the register of a factor must not be overwritten yet.
+                // Before the release, since the register of a factor must not be overwritten yet.
                 let result = self.result(instruction);
                 self.release(instruction);
                 self.plain(MOVE, Width::Zmm, result, Place::Register(old));
@@ -514,7 +517,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Gives a result a register that was just released.
+    /// Assigns a register that was just released to a result.
     fn give(&mut self, instruction: &Instruction, register: u8) -> u8 {
         let value = instruction.result.expect("the form has a result");
         if let Some(pinned) = self.around.pinned.get(&value) {
@@ -528,7 +531,7 @@ impl Writer<'_> {
     }
 }
 
-/// Fills a register with an element.
+/// Broadcasts an element to a register.
 pub(super) fn spread(assembler: &mut Assembler, lane: Lane, register: u8, address: Address) {
     let (code, width, unit) = match lane {
         Lane::Narrow { .. } => (SPREAD, Width::Zmm, 4),

@@ -1,8 +1,9 @@
-//! An assembler: bytes of the few x86-64 instructions that native nests are made of.
+//! An assembler for the few x86-64 instructions of native nests.
 //!
-//! Vector instructions are encoded by EVEX, instructions on masks by VEX, and the loop around them by what there was before. Each
-//! method appends one instruction. Constants lie behind the code, addressed relative to the instruction; where they lie is known at
-//! the end, so [`Assembler::finish`] fills their addresses in.
+//! Vector instructions are encoded with EVEX, instructions on masks with VEX, and those of the
+//! loop around them with legacy prefixes. Each method appends one instruction. Constants follow
+//! the code, addressed relative to the instruction pointer. Their addresses are known only at the
+//! end, so [`Assembler::finish`] patches them in.
 
 /// A general register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +28,7 @@ pub(super) enum Gpr {
     R15,
 }
 
-/// Bits of a vector register that an instruction works on.
+/// The vector length of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Width {
     /// 128 bits.
@@ -38,7 +39,8 @@ pub(super) enum Width {
     Zmm,
 }
 
-/// What selects an instruction: prefix (0 none, 1 `66`, 2 `F3`, 3 `F2`), map (1 `0F`, 2 `0F38`, 3 `0F3A`), W, and the byte.
+/// The opcode of an instruction: prefix (0 none, 1 `66`, 2 `F3`, 3 `F2`), map (1 `0F`, 2 `0F38`,
+/// 3 `0F3A`), W, and the byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Code {
     pub prefix: u8,
@@ -58,7 +60,7 @@ impl Code {
 pub(super) enum Address {
     /// `base + index · 2^scale + displacement`.
     Based { base: Gpr, index: Option<(Gpr, u8)>, displacement: i32 },
-    /// A place among the constants.
+    /// An offset among the constants.
     Constant(usize),
 }
 
@@ -67,9 +69,9 @@ pub(super) enum Address {
 pub(super) enum Place {
     /// A register.
     Register(u8),
-    /// Memory of so many bytes (what short displacements are multiples of).
+    /// Memory, with its bytes (the unit of compressed displacements).
     Memory(Address, i32),
-    /// An element of so many bytes, for all lanes.
+    /// An element of this many bytes, broadcast to all lanes.
     Broadcast(Address, i32),
 }
 
@@ -84,32 +86,33 @@ pub(super) struct Vector {
     pub place: Place,
     /// The mask, 0 for none.
     pub mask: u8,
-    /// Whether lanes outside the mask become 0, rather than stay.
+    /// Whether lanes outside the mask become 0, rather than keep their value.
     pub zeroing: bool,
     pub immediate: Option<u8>,
 }
 
-/// A place in the code that a jump goes to.
+/// A target of jumps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
 
-/// When a jump is taken, of two compared registers.
+/// The condition of a jump, on two compared registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Condition {
-    /// The first is below the second, without signs.
+    /// The first is below the second, unsigned.
     Below = 2,
-    /// It is not.
+    /// The negation.
     NotBelow = 3,
 }
 
-/// Code as it grows.
+/// The code so far.
 #[derive(Default, Debug)]
 pub(super) struct Assembler {
     code: Vec<u8>,
     constants: Vec<u8>,
-    /// Where displacements of constants lie, and behind which byte their instruction ends; by offset.
+    /// For each use of a constant: the offset of the displacement, the end of its instruction,
+    /// and the constant's offset.
     patches: Vec<(usize, usize, usize)>,
-    /// Where displacements of jumps to labels that have no place yet lie.
+    /// For each jump: the offset of its displacement, and the label.
     jumps: Vec<(usize, usize)>,
     labels: Vec<usize>,
 }
@@ -117,7 +120,7 @@ pub(super) struct Assembler {
 const NOWHERE: usize = usize::MAX;
 
 impl Assembler {
-    /// The place of a constant, which is put down once.
+    /// The address of a constant; equal constants share one.
     pub fn constant(&mut self, bits: u64, bytes: usize) -> Address {
         let wanted = &bits.to_le_bytes()[..bytes];
         let found = self.constants.chunks_exact(bytes).position(|chunk| chunk == wanted);
@@ -132,18 +135,18 @@ impl Assembler {
         Address::Constant(at)
     }
 
-    /// A label that has no place yet.
+    /// A new label, not yet placed.
     pub fn label(&mut self) -> Label {
         self.labels.push(NOWHERE);
         Label(self.labels.len() - 1)
     }
 
-    /// Puts a label here.
+    /// Places a label here.
     pub fn place(&mut self, label: Label) {
         self.labels[label.0] = self.code.len();
     }
 
-    /// Fills the code up to a multiple of 32 bytes, which it runs through.
+    /// Pads the code to a multiple of 32 bytes with no-ops, which are executed.
     pub fn align(&mut self) {
         while !self.code.len().is_multiple_of(32) {
             match 32 - self.code.len() % 32 {
@@ -155,7 +158,7 @@ impl Assembler {
         }
     }
 
-    /// The code, and behind it the constants.
+    /// The code, followed by the constants.
     pub fn finish(mut self) -> Vec<u8> {
         for (at, label) in &self.jumps {
             let target = self.labels[*label];
@@ -201,7 +204,7 @@ impl Assembler {
         self.operands(v.reg, v.place, unit, v.immediate);
     }
 
-    /// An instruction on masks: VEX, of the map `0F` where it is short.
+    /// An instruction on masks: VEX, the two-byte form for map `0F` without W.
     pub fn mask(&mut self, code: Code, long: bool, reg: u8, second: u8, place: Place, immediate: Option<u8>) {
         let last = (!second & 15) << 3 | u8::from(long) << 2 | code.prefix;
         if code.map == 1 && !code.wide {
@@ -252,7 +255,7 @@ impl Assembler {
         }
     }
 
-    /// An instruction on whole general registers, or on 32 bits of them.
+    /// An instruction on general registers of 64 bits (`wide`) or 32.
     fn general(&mut self, wide: bool, bytes: &[u8], reg: u8, place: Place) {
         let (index, base) = match place {
             Place::Register(r) => (0, r >> 3),
@@ -276,7 +279,7 @@ impl Assembler {
         self.general(true, &[0x8b], to as u8, Place::Memory(address, 1));
     }
 
-    /// `to = an element of so many bytes at the address`, with zeros or its sign above it.
+    /// `to = an element of so many bytes at the address`, zero- or sign-extended.
     pub fn load_element(&mut self, to: Gpr, address: Address, bytes: usize, signed: bool) {
         let place = Place::Memory(address, 1);
         match (bytes, signed) {
@@ -313,18 +316,18 @@ impl Assembler {
         self.code.extend(value.to_le_bytes());
     }
 
-    /// `to += a number that is filled in later`; gives the place of the number.
+    /// `to += a number that is filled in later`; returns the offset of the number.
     pub fn reserve(&mut self, to: Gpr) -> usize {
         self.add(to, 0);
         self.code.len() - 4
     }
 
-    /// Fills a reserved number in.
+    /// Fills in a reserved number.
     pub fn fill(&mut self, at: usize, value: i32) {
         self.code[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// `to &= value`, with the sign of the value above it.
+    /// `to &= value`, sign-extended.
     pub fn and(&mut self, to: Gpr, value: i32) {
         self.general(true, &[0x81], 4, Place::Register(to as u8));
         self.code.extend(value.to_le_bytes());
@@ -357,7 +360,7 @@ impl Assembler {
         self.code.extend([0; 4]);
     }
 
-    /// Puts a register on the stack.
+    /// Pushes a register.
     pub fn push(&mut self, register: Gpr) {
         if register as u8 >= 8 {
             self.code.push(0x41);
@@ -365,7 +368,7 @@ impl Assembler {
         self.code.push(0x50 | (register as u8 & 7));
     }
 
-    /// Takes a register from the stack.
+    /// Pops a register.
     pub fn pop(&mut self, register: Gpr) {
         if register as u8 >= 8 {
             self.code.push(0x41);
@@ -373,12 +376,12 @@ impl Assembler {
         self.code.push(0x58 | (register as u8 & 7));
     }
 
-    /// Returns, with clean upper halves of vector registers.
+    /// Returns, after `vzeroupper`.
     pub fn return_clean(&mut self) {
         self.code.extend([0xc5, 0xf8, 0x77, 0xc3]);
     }
 
-    /// Makes what was stored past the caches visible in order.
+    /// Store fence: orders the non-temporal stores.
     pub fn fence(&mut self) {
         self.code.extend([0x0f, 0xae, 0xf8]);
     }

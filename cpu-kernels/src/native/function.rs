@@ -1,4 +1,5 @@
-//! A loop around vector code: sixteen elements a turn, several turns at once, and the last few under a mask.
+//! A loop around vector code: sixteen elements per iteration, several iterations interleaved, and
+//! a masked tail.
 
 use super::allocate::{
     INDEX, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure, spread, write,
@@ -11,11 +12,11 @@ use std::collections::BTreeMap;
 use wengert_core::nest::ScalarOp;
 use wengert_core::{DType, Diagnostic};
 
-/// What a function does with each element, as it is written down.
+/// The program of one iteration, before code generation.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Program {
     builder: Builder,
-    /// Instructions that must run in order, turn after turn.
+    /// Instructions that must run in order, iteration after iteration.
     folds: Vec<Instruction>,
     /// Accumulators: the pointer, the dtype and the value.
     carried: Vec<(usize, Accumulator)>,
@@ -34,24 +35,24 @@ struct Accumulator {
 pub(crate) struct Register(Lanes);
 
 impl Program {
-    /// The elements of a new pointer of the table; returns its number, too.
+    /// Loads the elements of a new pointer of the table; also returns its number.
     pub fn load(&mut self, dtype: DType) -> (Register, usize) {
         let pointer = self.pointer();
         (Register(self.builder.load(pointer, dtype)), pointer)
     }
 
-    /// The one element of a new pointer of the table.
+    /// The single element of a new pointer of the table; also returns its number.
     pub fn uniform(&mut self, dtype: DType) -> (Register, usize) {
         let pointer = self.pointer();
         (Register(self.builder.uniform(Source::Uniform(pointer), dtype)), pointer)
     }
 
-    /// A number.
+    /// A constant.
     pub fn constant(&mut self, value: wengert_core::Scalar) -> Register {
         Register(self.builder.constant(value))
     }
 
-    /// A scalar instruction; nothing if it has no rule, and then the program is as it was.
+    /// A scalar instruction; `None` if it has no rule, and then the program is unchanged.
     pub fn scalar(
         &mut self,
         op: ScalarOp,
@@ -68,25 +69,25 @@ impl Program {
         made.map(Register)
     }
 
-    /// 0 where the first operand is, else the product of the others; of f32.
+    /// 0 where the first operand is 0, else the product of the others; of f32.
     pub fn product(&mut self, operands: [Register; 3]) -> Option<Register> {
         self.builder.product(operands.map(|r| r.0)).map(Register)
     }
 
-    /// Writes elements at a new pointer of the table, which it returns.
+    /// Stores elements to a new pointer of the table, which it returns.
     pub fn store(&mut self, dtype: DType, value: Register) -> usize {
         let pointer = self.pointer();
         self.builder.store(pointer, dtype, value.0);
         pointer
     }
 
-    /// Writes elements where others were read from.
+    /// Stores elements to a pointer that the program loads from.
     pub fn store_at(&mut self, pointer: usize, dtype: DType, value: Register) {
         self.builder.store(pointer, dtype, value.0);
     }
 
-    /// Combines element e with accumulator e mod 16 at a new pointer of the table, which it returns; nothing if the instruction has no
-    /// rule, or works on masks.
+    /// Combines element e with accumulator e mod 16 at a new pointer of the table, which it
+    /// returns; `None` if the instruction has no rule, or works on masks.
     pub fn fold(&mut self, op: ScalarOp, dtype: DType, value: Register) -> Option<usize> {
         if dtype.is_half() || dtype.size() < 4 {
             return None;
@@ -113,7 +114,7 @@ impl Program {
                 Some(last) if last.mask.is_none() => last.result = Some(*value),
                 _ => folded.push(Instruction {
                     form: Form::Unary,
-                    // Masks are of lanes as wide.
+                    // A mask operand has the same element width.
                     code: if values.len() == 2 { MOVE_WIDE } else { MOVE },
                     width: Width::Zmm,
                     immediate: None,
@@ -130,7 +131,8 @@ impl Program {
         Some(pointer)
     }
 
-    /// The same program, whose stores to these pointers go past the caches, where their elements fill vectors.
+    /// The same program with non-temporal stores to these pointers, where their elements fill
+    /// vectors.
     pub fn past_caches(&self, pointers: &[usize]) -> Program {
         let mut program = self.clone();
         for instruction in &mut program.builder.instructions {
@@ -146,13 +148,13 @@ impl Program {
         program
     }
 
-    /// Whether it writes anything.
+    /// Whether it has stores or folds.
     pub fn has_effects(&self) -> bool {
         let stores = self.builder.instructions.iter().any(|i| matches!(i.form, Form::Store(_)));
         stores || !self.folds.is_empty()
     }
 
-    /// Number of vector instructions of a turn.
+    /// Number of vector instructions of an iteration.
     pub fn size(&self) -> usize {
         self.builder.instructions.len() + self.folds.len()
     }
@@ -162,7 +164,8 @@ impl Program {
         self.pointers - 1
     }
 
-    /// The code of so many turns: instructions of different turns alternate, so that their latencies overlap.
+    /// The code of `count` iterations. Their instructions are interleaved, so that their
+    /// latencies overlap.
     fn turns(&self, count: usize) -> (Vec<Instruction>, Vec<Class>) {
         let values = self.builder.classes.len();
         let mut classes = vec![];
@@ -200,7 +203,7 @@ impl Program {
         Code::new(&self.code()).map(|code| Function { code, pointers: self.pointers })
     }
 
-    /// How many turns to run at once.
+    /// Number of iterations to interleave.
     fn interleaved(&self) -> usize {
         let accumulators = self.carried.len();
         let invariant = |value: Value| {
@@ -255,7 +258,8 @@ impl Program {
         a.compare(INDEX, Gpr::Rsi);
         a.jump(Condition::NotBelow, done);
         a.place(tail_loop);
-        // As many ones as elements are left, of which a mask takes sixteen.
+        // Builds a mask of as many ones as elements are left; a mask register takes the low
+        // sixteen.
         a.copy(Gpr::Rcx, Gpr::Rsi);
         a.subtract(Gpr::Rcx, INDEX);
         a.set(SCRATCH, 1);
@@ -280,7 +284,8 @@ impl Program {
         a.finish()
     }
 
-    /// Decides which registers hold what all the time, and where the elements of invariants lie.
+    /// Decides which registers are pinned for the whole loop, and the addresses of the
+    /// invariants' elements.
     fn surroundings(&self, a: &mut Assembler, main: &[Instruction], classes: &[Class]) -> Surroundings {
         let builder = &self.builder;
         let values = builder.classes.len() as Value;
@@ -292,7 +297,7 @@ impl Program {
         }
         let shared = |v: Value| builder.invariants.contains_key(&v) || pinned.contains_key(&v);
         let most = pressure(main, classes, |v| shared(v % values.max(1)));
-        // Some stay free for what an instruction cannot read from memory.
+        // Three registers stay free for operands that an instruction cannot read from memory.
         let free = VECTORS.saturating_sub(most + pinned.len() + 3);
         let mut counts: BTreeMap<Value, usize> = BTreeMap::new();
         for value in main.iter().flat_map(Instruction::reads) {
@@ -340,12 +345,12 @@ impl Program {
             invariants: builder.invariants.clone(),
             elements,
             pointers,
-            // Whole vectors.
+            // Rounded up to whole vectors.
             stack: (8 * cells + 63) & !63,
         }
     }
 
-    /// Fills registers and cells before the loop.
+    /// Initialises registers and cells before the loop.
     fn prepare(&self, a: &mut Assembler, around: &Surroundings) {
         for (value, invariant) in &around.invariants {
             let cell = around.elements[value];
@@ -396,7 +401,7 @@ impl Program {
         }
     }
 
-    /// Reads or writes what is carried.
+    /// Loads or stores the accumulators.
     fn accumulators(&self, a: &mut Assembler, around: &Surroundings, out: bool) {
         for (pointer, accumulator) in &self.carried {
             a.load(SCRATCH, in_table(*pointer));
@@ -421,7 +426,7 @@ impl Program {
     }
 }
 
-/// Registers for pointers; those that the caller wants back come last.
+/// Registers for pointers; the callee-saved ones come last.
 const POINTERS: [Gpr; 9] =
     [Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
@@ -443,14 +448,17 @@ impl Function {
     ///
     /// # Safety
     ///
-    /// The machine has the instructions of [`Simd::Avx512`](crate::simd::Simd::Avx512). The table has as many pointers as the program:
-    /// to `count` elements of the dtypes that it loads and stores, to one element where that is all it reads, to sixteen accumulators; all
-    /// valid to read or write, and initialised; a bool is 0 or 1. What is written overlaps nothing that is read but, element for element,
-    /// what the program reads before. Where it writes past the caches, elements lie at multiples of 64 bytes.
+    /// The machine has the instructions of [`Simd::Avx512`](crate::simd::Simd::Avx512). The table
+    /// has as many pointers as the program: to `count` elements of the dtypes that it loads and
+    /// stores, to one element for a uniform, to sixteen accumulators. All are valid to read or
+    /// write, and initialised; a bool is 0 or 1. Written memory overlaps no memory that is read,
+    /// except that the program may read an element before it writes the same element. Where it
+    /// stores past the caches, elements are aligned to 64 bytes.
     #[cfg(target_arch = "x86_64")]
     pub unsafe fn run(&self, table: *const *mut u8, count: usize) {
-        // SAFETY: the code is a function of this signature: it was assembled so, and begins where the pages begin. It keeps
-        // the registers that a function keeps, and touches what the caller vouches for.
+        // SAFETY: the code was assembled as a function of this signature and begins at the start
+        // of its pages. It preserves the callee-saved registers, and accesses only the memory
+        // that the caller guarantees.
         unsafe {
             let function: unsafe extern "sysv64" fn(*const *mut u8, usize) =
                 std::mem::transmute(self.code.start());
@@ -458,7 +466,7 @@ impl Function {
         }
     }
 
-    /// There is no such machine.
+    /// Never called: there is no native code for this architecture.
     ///
     /// # Safety
     ///

@@ -1,22 +1,23 @@
-//! Straight-line vector code before registers are given out.
+//! Straight-line vector code before register allocation.
 //!
-//! A value is made once, by one instruction, for sixteen lanes: a vector of sixteen elements of 32 bits, half of those of 64 bits, or a
-//! mask. Values that are the same in all lanes and in every turn of the loop, *invariants*, are no instruction's result: they lie in
-//! memory, and an instruction reads them from there unless there is a register to keep them in.
+//! One instruction defines a value, for sixteen lanes. A value is a vector of sixteen elements of
+//! 32 bits, half of those of 64 bits, or a mask. *Invariants*, values that are the same in all
+//! lanes and in every iteration of the loop, have no defining instruction. They are in memory; an
+//! instruction reads them from there unless a register is free to keep them.
 
 use super::encode::{Code, Width};
 
 /// A value's number.
 pub(super) type Value = u32;
 
-/// The kind of register that a value lies in.
+/// The kind of register that holds a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     Vector,
     Mask,
 }
 
-/// Where the one element of an invariant comes from.
+/// The source of the single element of an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// A number.
@@ -25,10 +26,10 @@ pub(super) enum Source {
     Uniform(usize),
 }
 
-/// What the lanes of an invariant are.
+/// How the lanes of an invariant are built from its element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
-    /// 32 bits, from an element of so many bytes, with its sign or zeros above it.
+    /// 32 bits, sign- or zero-extended from an element of `bytes` bytes.
     Narrow { bytes: usize, signed: bool },
     /// 64 bits.
     Wide,
@@ -38,7 +39,7 @@ pub(super) enum Lane {
     Mask,
 }
 
-/// A value that is the same in every lane and turn.
+/// A value that is the same in every lane and iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Invariant {
     pub source: Source,
@@ -51,28 +52,29 @@ pub(super) struct Stream {
     pub pointer: usize,
     /// Bytes of an element.
     pub size: usize,
-    /// Bytes from lane 0 of the turn to the first that is meant: of the second half of wide lanes, and of the next turns.
+    /// Bytes from lane 0 of the iteration to the first lane accessed: nonzero for the second half
+    /// of wide lanes, and for later iterations.
     pub offset: usize,
-    /// Bytes that an unmasked access has.
+    /// Bytes of an unmasked access.
     pub bytes: usize,
     /// Whether the lanes are the upper eight.
     pub upper: bool,
 }
 
-/// How operands become a result.
+/// The operand form of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     /// `result = code(s0, s1)`
     Binary { commutes: bool },
     /// `result = code(s0)`
     Unary,
-    /// The same, where the result is what the encoding has for the last operand.
+    /// The same, with the result encoded in place of the last operand.
     Reversed,
     /// `result = s0 · s1 + s2`, rounded once
     Fma,
     /// `mask result = code(s0, s1)`
     Compare { commutes: bool },
-    /// The same of masks; long as VEX means it.
+    /// The same of masks; `long` is the L bit of VEX.
     Masks { long: bool },
     /// `mask result = code(s0)`
     MaskUnary { long: bool },
@@ -101,7 +103,7 @@ pub(super) struct Instruction {
 }
 
 impl Instruction {
-    /// What it reads, its mask included.
+    /// The values it reads, its mask included.
     pub fn reads(&self) -> impl Iterator<Item = Value> + '_ {
         self.sources[..self.count].iter().copied().chain(self.mask)
     }
@@ -133,50 +135,51 @@ pub(super) const fn third(byte: u8, wide: bool) -> Code {
     Code::new(P66, 3, wide, byte)
 }
 
-/// Reads whole vectors; one more writes them.
+/// Loads whole vectors; the `_OUT` code stores them.
 pub(super) const MOVE: Code = Code::new(NO, 1, false, 0x10);
 pub(super) const MOVE_OUT: Code = Code::new(NO, 1, false, 0x11);
-/// Writes whole aligned vectors past the caches.
+/// Stores whole aligned vectors past the caches (non-temporal).
 pub(super) const STREAM_OUT: Code = Code::new(NO, 1, false, 0x2b);
 /// The same, for registers and spilled values.
 pub(super) const MOVE_WIDE: Code = Code::new(P66, 1, true, 0x10);
 pub(super) const MOVE_OUT_WIDE: Code = Code::new(P66, 1, true, 0x11);
 pub(super) const STREAM_OUT_WIDE: Code = Code::new(P66, 1, true, 0x2b);
-/// 16 bits an element.
+/// Elements of 16 bits.
 pub(super) const MOVE_HALVES: Code = Code::new(PF2, 1, true, 0x6f);
 pub(super) const MOVE_HALVES_OUT: Code = Code::new(PF2, 1, true, 0x7f);
-/// 8 bits an element.
+/// Elements of 8 bits.
 pub(super) const MOVE_BYTES: Code = Code::new(PF2, 1, false, 0x6f);
 pub(super) const MOVE_BYTES_OUT: Code = Code::new(PF2, 1, false, 0x7f);
 
-/// Elements made wider: zeros or the sign come in. From 8 to 32, 16 to 32, 32 to 64 bits.
+/// Widening with zero or sign extension: from 8 to 32, 16 to 32, 32 to 64 bits.
 pub(super) const ZERO_EXTEND_BYTES: Code = second(0x31, false);
 pub(super) const SIGN_EXTEND_BYTES: Code = second(0x21, false);
 pub(super) const ZERO_EXTEND_HALVES: Code = second(0x33, false);
 pub(super) const ZERO_EXTEND: Code = second(0x35, false);
 pub(super) const SIGN_EXTEND: Code = second(0x25, false);
-/// And the low bits of each: from 32 to 8, 32 to 16, 64 to 32 bits.
+/// Narrowing to the low bits: from 32 to 8, 32 to 16, 64 to 32 bits.
 pub(super) const TRUNCATE_BYTES: Code = Code::new(PF3, 2, false, 0x31);
 pub(super) const TRUNCATE_HALVES: Code = Code::new(PF3, 2, false, 0x33);
 pub(super) const TRUNCATE: Code = Code::new(PF3, 2, false, 0x35);
 
-/// One element in all lanes.
+/// Broadcasts one element to all lanes.
 pub(super) const SPREAD: Code = second(0x58, false);
 pub(super) const SPREAD_WIDE: Code = second(0x59, true);
 pub(super) const SPREAD_HALVES: Code = second(0x79, false);
 
-/// The upper half of a vector; a vector with another upper half.
+/// Extracts the upper half of a vector; inserts another upper half.
 pub(super) const UPPER_HALF: Code = third(0x3b, true);
 pub(super) const WITH_UPPER_HALF: Code = third(0x3a, true);
 
-/// Elements where a mask is 1, in bytes of all ones.
+/// Bytes of all ones where a mask is 1.
 pub(super) const BYTES_OF_MASK: Code = Code::new(PF3, 2, false, 0x28);
 /// |x| of bytes.
 pub(super) const ABS_BYTES: Code = second(0x1c, false);
-/// The mask of bytes that have a 1 in common.
+/// The mask of the bytes that have a common 1 bit.
 pub(super) const TEST_BYTES: Code = second(0x26, false);
 
-/// Conversions; floats to integers truncate, and give a number of their own where that does not fit.
+/// Conversions. Float to integer truncates; a value out of range gives a fixed result of the
+/// machine.
 pub(super) const I32_TO_F32: Code = Code::new(NO, 1, false, 0x5b);
 pub(super) const U32_TO_F32: Code = Code::new(PF2, 1, false, 0x7a);
 pub(super) const F32_TO_I32: Code = Code::new(PF3, 1, false, 0x5b);
@@ -196,16 +199,16 @@ pub(super) const F32_TO_F16: Code = third(0x1d, false);
 
 /// Instructions on masks of sixteen bits.
 pub(super) const MASK_AND: Code = Code::new(NO, 1, false, 0x41);
-/// Not the first, and the second.
+/// Not the first, and the second operand.
 pub(super) const MASK_AND_NOT: Code = Code::new(NO, 1, false, 0x42);
 pub(super) const MASK_NOT: Code = Code::new(NO, 1, false, 0x44);
 pub(super) const MASK_OR: Code = Code::new(NO, 1, false, 0x45);
 pub(super) const MASK_XNOR: Code = Code::new(NO, 1, false, 0x46);
 pub(super) const MASK_XOR: Code = Code::new(NO, 1, false, 0x47);
-/// The low bytes of the first (upper) and the second (lower).
+/// The low byte of the first operand (upper) and of the second (lower).
 pub(super) const MASK_JOIN: Code = Code::new(P66, 1, false, 0x4b);
 pub(super) const MASK_SHIFT_RIGHT: Code = Code::new(P66, 3, true, 0x30);
-/// From a mask or memory, to memory, and from a general register.
+/// Moves: from a mask or memory, to memory, and from a general register.
 pub(super) const MASK_MOVE: Code = Code::new(NO, 1, false, 0x90);
 pub(super) const MASK_MOVE_OUT: Code = Code::new(NO, 1, false, 0x91);
 pub(super) const MASK_OF_GENERAL: Code = Code::new(NO, 1, false, 0x92);

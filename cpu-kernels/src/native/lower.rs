@@ -1,8 +1,10 @@
-//! From scalar instructions to vector code.
+//! Lowering from scalar instructions to vector code.
 //!
-//! Every rule has exactly the bits of [`wengert_core::nest::evaluate`]; where the machine's instruction has others (minima of zeros and
-//! NaNs, conversions out of range), more instructions mend it. Approximated functions are their programs ([`wengert_core::math::program`]),
-//! written out. What has no rule here (integer division, remainders, counting bits) stays with the interpreter.
+//! Every rule has exactly the bits of [`wengert_core::nest::evaluate`]. Where the machine's
+//! instruction has others (minima of zeros and NaNs, conversions out of range), additional
+//! instructions correct them. Approximated functions are expanded to their programs
+//! ([`wengert_core::math::program`]). Instructions without a rule here (integer division,
+//! remainders, bit counts) stay with the interpreter.
 
 use super::encode::{Code, Width};
 use super::instruction::*;
@@ -11,8 +13,8 @@ use wengert_core::math;
 use wengert_core::nest::{Instr, ScalarOp};
 use wengert_core::{DType, Id, Scalar};
 
-/// Sixteen lanes of a register of a nest. Integers of 8 bits and bf16 lie in lanes of 32 bits (the first extended by their sign or zeros, the second by
-/// zeros), f16 packed.
+/// Sixteen lanes of a register of a nest. Integers of 8 bits are sign- or zero-extended to lanes
+/// of 32 bits, bf16 are zero-extended, and f16 are packed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lanes {
     One(Value),
@@ -20,7 +22,7 @@ pub(super) enum Lanes {
     Mask(Value),
 }
 
-/// Vector code as it is written.
+/// Vector code under construction.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Builder {
     pub instructions: Vec<Instruction>,
@@ -29,7 +31,7 @@ pub(super) struct Builder {
     pub invariants: BTreeMap<Value, Invariant>,
 }
 
-/// How the lanes of a dtype lie in registers.
+/// Whether the lanes of a dtype take 64 bits each.
 pub(super) fn is_wide(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::I64 | DType::U64)
 }
@@ -42,7 +44,7 @@ fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
 }
 
-/// Predicates of comparisons of floats: ordered, but for unequal; and of integers.
+/// Predicates of float comparisons (ordered, except not-equal) and of integer comparisons.
 const fn predicate(op: ScalarOp) -> u8 {
     match op {
         ScalarOp::Eq => 0,
@@ -55,13 +57,13 @@ const UNORDERED: u8 = 3;
 const NOT_BELOW: u8 = 5;
 
 impl Builder {
-    /// A value that an instruction is going to make.
+    /// A new value, to be defined by an instruction.
     pub fn value(&mut self, class: Class) -> Value {
         self.classes.push(class);
         (self.classes.len() - 1) as Value
     }
 
-    /// An invariant, each once.
+    /// The value of an invariant; equal invariants share one.
     pub fn invariant(&mut self, invariant: Invariant) -> Value {
         if let Some((value, _)) = self.invariants.iter().find(|(_, known)| **known == invariant) {
             return *value;
@@ -84,7 +86,7 @@ impl Builder {
             (Source::Constant(bits), DType::I8) => Source::Constant(u64::from(bits as i8 as u32)),
             _ => source,
         };
-        // Once a constant is extended, its dtype does not matter.
+        // A constant is already extended, so its dtype does not matter.
         let lane = match (source, lane) {
             (Source::Constant(_), Lane::Narrow { .. }) => Lane::Narrow { bytes: 4, signed: false },
             _ => lane,
@@ -171,7 +173,7 @@ impl Builder {
         value
     }
 
-    /// `mask ? what the last instruction makes : 0`
+    /// `mask ? result of the last instruction : 0`
     fn zeroed(&mut self, mask: Value) {
         self.last().mask = Some(mask);
     }
@@ -187,7 +189,7 @@ impl Builder {
         Lanes::Mask(self.masks(MASK_JOIN, upper, lower))
     }
 
-    /// The elements of a stream.
+    /// Loads the elements of a stream.
     pub fn load(&mut self, pointer: usize, dtype: DType) -> Lanes {
         let size = dtype.size();
         let stream = Stream { pointer, size, offset: 0, bytes: 16 * size, upper: false };
@@ -216,7 +218,7 @@ impl Builder {
         }
     }
 
-    /// Writes the elements of a stream.
+    /// Stores the elements of a stream.
     pub fn store(&mut self, pointer: usize, dtype: DType, lanes: Lanes) {
         let size = dtype.size();
         let stream = Stream { pointer, size, offset: 0, bytes: 16 * size, upper: false };
@@ -248,7 +250,7 @@ impl Builder {
         }
     }
 
-    /// A scalar instruction; nothing if it has no rule.
+    /// A scalar instruction; `None` if it has no rule.
     pub fn scalar(&mut self, op: ScalarOp, x: &[Lanes], dtypes: &[DType], result: DType) -> Option<Lanes> {
         let dtype = *dtypes.last()?;
         match op {
@@ -290,7 +292,7 @@ impl Builder {
         }
     }
 
-    /// 0 where the first is 0, else the product of the others; of f32.
+    /// 0 where the first operand is 0, else the product of the others; of f32.
     pub fn product(&mut self, x: [Lanes; 3]) -> Option<Lanes> {
         let [Lanes::One(test), Lanes::One(a), Lanes::One(b)] = x else { return None };
         let zero = self.number(0, false);
@@ -373,7 +375,7 @@ impl Builder {
         }
     }
 
-    /// Integers of 8 bits in lanes of 32, whose upper bits are anything, extended.
+    /// Extends integers of 8 bits in lanes of 32 whose upper bits are arbitrary.
     fn normal(&mut self, x: Value, dtype: DType) -> Value {
         let bits = self.number(24, false);
         match dtype {
@@ -414,7 +416,8 @@ impl Builder {
             ScalarOp::Xor => self.commuting(integer(0xef, wide), x, y),
             ScalarOp::Min => self.commuting(second(if is_signed(dtype) { 0x39 } else { 0x3b }, wide), x, y),
             ScalarOp::Max => self.commuting(second(if is_signed(dtype) { 0x3d } else { 0x3f }, wide), x, y),
-            // Distances beyond the width, negative ones among them, shift everything out, as they should.
+            // Distances beyond the width, negative ones included, shift everything out, as
+            // required.
             ScalarOp::ShiftLeft if !is_byte(dtype) => self.binary(second(0x47, wide), x, y),
             ScalarOp::ShiftRightLogical if !is_byte(dtype) => self.binary(second(0x45, wide), x, y),
             ScalarOp::ShiftRightArithmetic if !is_byte(dtype) => self.binary(second(0x46, wide), x, y),
@@ -475,7 +478,8 @@ impl Builder {
         })
     }
 
-    /// `range` knows that −0 is below +0, but of a NaN and a number it gives the number: the sum is the NaN.
+    /// `range` orders −0 below +0, but of a NaN and a number it gives the number; the sum gives
+    /// the NaN.
     fn extremum(&mut self, x: Value, y: Value, which: u8, wide: bool) -> Value {
         let extremum = self.with_immediate(third(0x50, wide), &[x, y], which);
         let lost = self.compare(float(0xc2, wide), x, y, Some(UNORDERED));
@@ -536,7 +540,7 @@ impl Builder {
             DType::I32 => self.float_to_signed(x, false),
             DType::U32 => {
                 let zero = self.number(0, false);
-                // Of a NaN and 0, the second is taken.
+                // Of a NaN and 0, the maximum is the second operand.
                 let positive = self.binary(float(0x5f, false), x, zero);
                 self.unary(F32_TO_U32, positive)
             }
@@ -557,7 +561,8 @@ impl Builder {
         }))
     }
 
-    /// To nearest, ties to even: half a unit is added below the bits that stay, a little less where they are even.
+    /// Rounds to nearest, ties to even: adds half a unit below the kept bits, or slightly less if
+    /// they are even.
     fn bf16(&mut self, x: Value) -> Value {
         let (bits, one) = (self.number(16, false), self.number(1, false));
         let (half, nan) = (self.number(0x7fff, false), self.number(0x7fc0, false));
@@ -570,7 +575,8 @@ impl Builder {
         self.blend(is_nan, nan, rounded, false)
     }
 
-    /// Truncated and saturated, 0 for NaN. The machine gives the least integer for whatever does not fit.
+    /// Truncated and saturated, 0 for NaN. The machine gives the least integer for every value
+    /// out of range.
     fn float_to_signed(&mut self, x: Value, wide: bool) -> Value {
         let (limit, most) = if wide {
             (9_223_372_036_854_775_808.0_f64.to_bits(), i64::MAX as u64)
@@ -588,7 +594,7 @@ impl Builder {
         self.blend(above, most, whole, wide)
     }
 
-    /// Sixteen lanes of 32 bits made 64 bits wide.
+    /// Widens sixteen lanes of 32 bits to 64 bits.
     fn widened(&mut self, x: Value, code: Code) -> [Value; 2] {
         let lower = self.unary(code, x);
         let upper = self.push(Form::Reversed, UPPER_HALF, Class::Vector, &[x]);
@@ -596,7 +602,7 @@ impl Builder {
         [lower, self.unary(code, upper)]
     }
 
-    /// Sixteen lanes of 64 bits made 32 bits wide.
+    /// Narrows sixteen lanes of 64 bits to 32 bits.
     fn narrowed(&mut self, x: [Value; 2], code: Code, form: Form) -> Value {
         let [lower, upper] = x.map(|x| self.push(form, code, Class::Vector, &[x]));
         self.with_immediate(WITH_UPPER_HALF, &[lower, upper], 1)

@@ -3,14 +3,14 @@
 use memmap2::{Mmap, MmapMut};
 use wengert_core::Diagnostic;
 
-/// Code that can be run.
+/// Executable code.
 #[derive(Debug)]
 pub(super) struct Code(Mmap);
 
 impl Code {
-    /// Puts code into pages of its own.
+    /// Copies code to pages of its own.
     ///
-    /// Error: the system gives no memory, or does not let it be executed.
+    /// Error: the system gives no memory, or does not permit execution.
     pub fn new(code: &[u8]) -> Result<Self, Diagnostic> {
         let failed = |what: &str, e: std::io::Error| {
             Diagnostic::new(format!("cannot {what} {} bytes of code: {e}", code.len()))
@@ -20,7 +20,7 @@ impl Code {
         pages.make_exec().map(Code).map_err(|e| failed("make executable", e))
     }
 
-    /// Where it begins.
+    /// Address of the code.
     pub fn start(&self) -> *const u8 {
         self.0.as_ptr()
     }

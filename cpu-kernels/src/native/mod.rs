@@ -1,21 +1,27 @@
 //! Native code for nests: vector loops, assembled when a nest is compiled.
 //!
-//! The interpreter of [`crate::nest`] runs one kernel for each instruction, and every value goes through a block in the first cache. A chain
-//! of additions and products spends more time there than on arithmetic. So where the machine has AVX-512, runs of instructions
-//! become one function: a [`Program`] is written down in terms of scalar instructions on sixteen lanes, and compiled to a loop whose
+//! The interpreter of [`crate::nest`] runs one kernel for each instruction, and every value
+//! passes through a block in L1. For a chain of additions and products, that costs more than the
+//! arithmetic. So where the machine has AVX-512, runs of instructions become one function. A
+//! [`Program`] is built from scalar instructions on sixteen lanes, and compiled to a loop whose
 //! values stay in registers. The stages:
 //!
-//! - `lower`: scalar instructions become vector instructions, approximated functions their programs.
-//! - `function`: several turns of the loop are interleaved, and a last one works under a mask, so that a loop takes any number of elements.
-//! - `allocate`: registers are given out, which is simple, since the code is straight.
-//! - `encode`: an assembler of the few instructions that there are.
+//! - `lower`: scalar instructions become vector instructions; approximated functions are expanded
+//!   to their programs.
+//! - `function`: several iterations of the loop are interleaved; a masked tail handles any number
+//!   of elements.
+//! - `allocate`: register allocation, on straight-line code.
+//! - `encode`: an assembler for the few instructions used.
 //! - `memory`: pages that are written, then made executable, never both.
 //!
-//! What has no rule stays with the interpreter, which needs neither this architecture nor the right to run what it wrote. The bits are
-//! those of the interpreters, as ever: nothing is contracted or reassociated, a fused multiply-add is where the nest says so, and what the machine's
-//! instructions do otherwise with zeros, NaNs and numbers out of range is mended (`lower`).
+//! Instructions without a rule stay with the interpreter, which needs neither this architecture
+//! nor permission to execute generated code. The bits are those of the interpreters: nothing is
+//! contracted or reassociated, and a fused multiply-add occurs only where the nest has one. Where
+//! the machine's instructions differ for zeros, NaNs and numbers out of range, `lower` corrects
+//! them.
 //!
-//! The environment variable `WENGERT_NESTS` chooses: `native` (where the machine can, as if it were unset) or `interpreted`.
+//! The environment variable `WENGERT_NESTS` chooses: `native` (if the machine supports it; also
+//! the default) or `interpreted`.
 
 mod allocate;
 mod encode;
@@ -33,9 +39,10 @@ use wengert_core::Diagnostic;
 
 static CHOSEN: OnceLock<bool> = OnceLock::new();
 
-/// Whether nests have native code on a machine with these vector instructions, as the environment variable `WENGERT_NESTS` says.
+/// Whether nests have native code on a machine with these vector instructions, according to the
+/// environment variable `WENGERT_NESTS`.
 ///
-/// Error: it says something else.
+/// Error: the variable has another value.
 pub(crate) fn choose(simd: Simd) -> Result<bool, Diagnostic> {
     if let Some(native) = CHOSEN.get() {
         return Ok(*native && simd >= Simd::Avx512);

@@ -1,16 +1,17 @@
-//! Offsets of the lanes of a block: what is left of index expressions when a phase runs.
+//! Offsets of the lanes of a block: the compiled form of index expressions.
 //!
-//! A block is a run of consecutive positions of the *vector axes*: one axis, or the last few taken together where the last
-//! one is short. Of an offset, the part that all lanes share is computed once a block; the lanes then differ by a step
-//! (contiguous if it is 1), by a row of a table (several axes: their digits repeat with the inner ones' extents), or
-//! by what divisions and registers say, lane by lane.
+//! A block is a run of consecutive positions of the *vector axes*: one axis, or the last few
+//! combined if the last one is short. The part of an offset that all lanes share is computed once
+//! per block. The lanes then differ in one of three ways: by a step (contiguous if it is 1); by a
+//! row of a table (several axes: their digits repeat with the inner axes' extents); or by
+//! divisions and registers, which are evaluated for each lane.
 
 use super::frame::Frame;
 use super::sum::{Sum, Term};
 use wengert_core::nest::AxisId;
 use wengert_core::{DType, Id};
 
-/// The axes along which a phase is vectorised, outermost first; none: blocks have one lane.
+/// The axes along which a phase is vectorised, outermost first; with none, blocks have one lane.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct VectorAxes {
     pub axes: Vec<AxisId>,
@@ -28,7 +29,7 @@ impl VectorAxes {
         self.extents.iter().skip(1).product()
     }
 
-    /// How the value of the sum's own axes changes from lane to lane.
+    /// The change of the sum's value from lane to lane, for the vector axes.
     pub fn pattern(&self, sum: &Sum) -> Pattern {
         let coefficients: Vec<i64> = self.axes.iter().map(|a| sum.coefficient(*a)).collect();
         let Some(step) = coefficients.last().copied() else { return Pattern::Step(0) };
@@ -37,18 +38,18 @@ impl VectorAxes {
         if linear { Pattern::Step(step) } else { Pattern::Digits(coefficients) }
     }
 
-    /// True if no lane differs from another in any part of the sum that is made of axes.
+    /// True if all lanes agree in the part of the sum that is made of axes.
     pub fn constant(&self, sum: &Sum) -> bool {
         !self.axes.iter().any(|a| sum.depends_on(*a))
     }
 }
 
-/// How a sum of axes changes from lane to lane.
+/// The change of a sum of axes from lane to lane.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Pattern {
-    /// By as much for every position.
+    /// The same step for every position.
     Step(i64),
-    /// By these coefficients of the axes' counters.
+    /// These coefficients times the axes' counters.
     Digits(Vec<i64>),
 }
 
@@ -60,9 +61,9 @@ pub(super) struct Offset {
     counters: Vec<(u32, i64)>,
     /// Coefficient of the block's position.
     position: i64,
-    /// Difference of neighbouring lanes.
+    /// Difference between neighbouring lanes.
     pub step: i64,
-    /// Number of a table of what lanes add besides.
+    /// Number of a table that is added to the lanes, if any.
     table: Option<u32>,
     terms: Vec<Part>,
 }
@@ -86,13 +87,13 @@ enum PartTerm {
 /// Compiles sums; collects the tables they need.
 pub(super) struct OffsetBuilder<'a> {
     pub vector: &'a VectorAxes,
-    /// Whether all lanes of a register are the same.
+    /// Whether all lanes of a register are equal.
     pub uniform: &'a dyn Fn(u32) -> bool,
     pub dtype: &'a dyn Fn(u32) -> DType,
     pub tables: &'a mut Tables,
 }
 
-/// Tables of lanes' differences, each once.
+/// Tables of lane differences, without duplicates.
 #[derive(Default)]
 pub(super) struct Tables {
     keys: Vec<(Vec<i64>, Vec<usize>)>,
@@ -100,7 +101,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// The table of `Σ coefficient · digit` for positions `0..period + lanes`, where the first digit has no end.
+    /// The table of `Σ coefficient · digit` for positions `0..period + lanes`; the first digit is
+    /// unbounded.
     fn number(&mut self, coefficients: &[i64], vector: &VectorAxes, lanes: usize) -> u32 {
         let key = (coefficients.to_vec(), vector.extents.clone());
         let at = self.keys.iter().position(|k| *k == key).unwrap_or_else(|| {
@@ -164,7 +166,7 @@ impl Offset {
         self.table.is_none() && self.terms.iter().all(|part| part.uniform)
     }
 
-    /// By how much it grows with a counter; nothing if divisions or clamps have a say in it.
+    /// The increment per step of a counter; `None` if a division or clamp depends on the counter.
     pub fn stride(&self, axis: u32) -> Option<i64> {
         let steady = self.terms.iter().all(|part| match &part.term {
             PartTerm::Register(..) => true,
@@ -174,7 +176,7 @@ impl Offset {
         steady.then(|| of_axis.map(|(_, coefficient)| coefficient).fold(0i64, |sum, c| sum.wrapping_add(*c)))
     }
 
-    /// Lanes deep that evaluating needs index vectors for, its own result included.
+    /// Number of index vectors that the evaluation needs, its own result included.
     pub fn depth(&self) -> usize {
         let inner = self.terms.iter().filter(|part| !part.uniform).map(|part| match &part.term {
             PartTerm::Register(..) => 1,
@@ -183,13 +185,14 @@ impl Offset {
         1 + inner.max().unwrap_or(0)
     }
 
-    /// Adds a lane's number: for storage that has one copy for each lane, of which the sum is a multiple of the lanes.
+    /// Adds the lane's number: for storage with one copy per lane, where the sum is a multiple of
+    /// the lanes.
     pub fn interleaved(mut self) -> Offset {
         self.step = self.step.wrapping_add(1);
         self
     }
 
-    /// What all lanes have in common: the value of lane 0, but for what tables and lanes' own terms add.
+    /// The shared part: the value of lane 0, without tables and terms that differ between lanes.
     pub fn base(&self, frame: &Frame<'_>) -> i64 {
         let mut sum = self.constant.wrapping_add(self.position.wrapping_mul(frame.position));
         for (axis, coefficient) in &self.counters {
@@ -201,7 +204,8 @@ impl Offset {
         sum
     }
 
-    /// The values of all lanes of the block, in `frame.index(level)`; uses the index vectors of higher levels.
+    /// Writes the values of all lanes of the block to `frame.index(level)`; uses the index
+    /// vectors of higher levels.
     pub fn fill(&self, frame: &mut Frame<'_>, level: usize) {
         let base = self.base(frame);
         let step = self.step;
@@ -234,7 +238,7 @@ impl Offset {
 }
 
 impl PartTerm {
-    /// The value that all lanes have.
+    /// The value shared by all lanes.
     fn single(&self, frame: &Frame<'_>) -> i64 {
         match self {
             PartTerm::Register(reg, dtype) => frame.integer(*reg, *dtype),
@@ -258,12 +262,13 @@ impl PartTerm {
 }
 
 impl Offset {
-    /// Quotients or rests of all lanes.
+    /// Quotients or remainders of all lanes.
     fn divide(&self, frame: &mut Frame<'_>, level: usize, divisor: i64, quotient: bool) {
         let base = self.base(frame);
         let wraps = self.step.checked_mul(frame.count as i64).and_then(|s| base.checked_add(s)).is_none();
         if self.is_linear() && divisor.count_ones() != 1 && !wraps {
-            // From lane to lane, quotient and rest grow by those of the step, and at most one is carried.
+            // From lane to lane, quotient and remainder grow by those of the step, with a carry
+            // of at most 1.
             let (mut q, mut r) = (base.div_euclid(divisor), base.rem_euclid(divisor));
             let (dq, dr) = (self.step.div_euclid(divisor), self.step.rem_euclid(divisor));
             for value in frame.index(level) {
@@ -300,18 +305,19 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// True if all lanes pass or none.
+    /// True if all lanes pass or none does.
     pub fn is_uniform(&self) -> bool {
         self.value.is_uniform()
     }
 
-    /// For linear values: the lanes that pass, if that is certain without looking at each. None where sums might wrap; never where the value is
-    /// uniform.
+    /// The lanes that pass, for linear values, computed without a test of each lane. `None` if a
+    /// sum might wrap; never `None` if the value is uniform.
     fn interval(&self, frame: &Frame<'_>) -> Option<(usize, usize)> {
         let count = frame.count as i64;
         let base = self.value.base(frame);
         let step = self.value.step;
-        // One value decides for all lanes. It may be anything, so it is compared, and nothing is subtracted from it.
+        // One value decides for all lanes. It is only compared, since a subtraction from an
+        // arbitrary value might wrap.
         if step == 0 {
             let holds = self.low <= base && base < self.high;
             return Some(if holds { (0, frame.count) } else { (0, 0) });
@@ -341,11 +347,11 @@ fn ceil_div(a: i64, b: i64) -> Option<i64> {
 /// The lanes that pass some conditions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Passing {
-    /// The first.
+    /// The first passing lane.
     pub from: usize,
-    /// The first beyond the last.
+    /// One past the last passing lane.
     pub to: usize,
-    /// Whether not all between them do: then the frame's mask tells.
+    /// Whether some lanes between them fail; then the frame's mask tells which pass.
     pub masked: bool,
 }
 

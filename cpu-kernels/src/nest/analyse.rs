@@ -1,5 +1,5 @@
-//! What is known of a nest's registers under a schedule: which are the same in all lanes, in which loop each is computed, and
-//! who reads it.
+//! Properties of a nest's registers under a schedule: whether all lanes are equal, the loop that
+//! computes them, and their readers.
 
 use super::address::VectorAxes;
 use super::lower::{Lowered, Op};
@@ -7,25 +7,25 @@ use super::schedule::{Schedule, plain};
 use wengert_core::nest::{AxisId, BufferId, BufferRole, Reg};
 use wengert_core::{DType, Id};
 
-/// What is known of a register.
+/// The properties of a register.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Register {
-    /// All lanes are the same.
+    /// Whether all lanes are equal.
     pub uniform: bool,
-    /// How much of a uniform register is read.
+    /// The number of lanes read of a uniform register.
     pub reach: Reach,
-    /// The loop it is computed in: 0 before the first.
+    /// The level of the loop that computes it: 0 before the first loop.
     pub level: usize,
     /// Phase and position of its definition, and of its last use.
     pub defined: (usize, usize),
     pub used: (usize, usize),
-    /// How many instructions and reductions read it.
+    /// Number of instructions and reductions that read it.
     pub uses: usize,
-    /// Its block may be used again within the phase.
+    /// Whether its block may be reused within the phase.
     pub reusable: bool,
 }
 
-/// How many equal lanes of a uniform register there must be.
+/// Number of equal lanes that a uniform register needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) enum Reach {
     /// A chunk: it is read as one number, or by uniform instructions.
@@ -61,7 +61,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
         analysis
     }
 
-    /// The parallel axes that lanes lie along, if they do.
+    /// The parallel axes of the lanes, if lanes are rows.
     pub fn by_rows_of(&self) -> Option<&'a VectorAxes> {
         match self.schedule {
             Schedule::Rows(vector) => Some(vector),
@@ -74,7 +74,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
         self.by_rows_of().is_some()
     }
 
-    /// The axes that lanes of a phase lie along.
+    /// The axes of a phase's lanes.
     pub fn vector(&self, phase: usize) -> &'a VectorAxes {
         match self.schedule {
             Schedule::Rows(vector) => vector,
@@ -82,7 +82,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
         }
     }
 
-    /// The inner axes of a phase that stay plain loops.
+    /// The inner axes of a phase that are not vectorised.
     pub fn loops(&self, phase: usize) -> Vec<AxisId> {
         plain(&self.nest.phases[phase].axes, self.vector(phase)).collect()
     }
@@ -97,7 +97,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
         self.nest.nest.registers[reg]
     }
 
-    /// Finds uniform registers, levels, and how much of each is read.
+    /// Finds uniform registers, levels, and reaches.
     fn analyse(&mut self) {
         for p in 0..self.nest.phases.len() {
             let phase = &self.nest.phases[p];
@@ -142,7 +142,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
         let registers = &mut self.registers;
         let reach = match (uniform, op.is_arithmetic()) {
             (true, _) => Reach::Chunk,
-            // Native code reads what is the same everywhere once.
+            // Native code reads a uniform register once.
             (false, false) if matches!(op, Op::Group(_)) => Reach::Chunk,
             (false, true) => Reach::Turn,
             (false, false) => Reach::Block,
@@ -161,7 +161,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
         }
     }
 
-    /// Whether all lanes of an instruction are the same, and its level.
+    /// Whether an instruction's lanes are all equal, and its level.
     pub fn nature(&self, p: usize, op: &Op<'_>) -> (bool, usize) {
         let innermost = self.innermost(p);
         if matches!(op, Op::Group(_)) {
@@ -194,7 +194,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
             }
         }
         if let Op::Load { place, .. } | Op::Store { place, .. } = op {
-            // Every lane has row storage of its own.
+            // If lanes are rows, every lane has its own row storage.
             uniform &= !(self.is_row(place.buffer) && self.by_rows());
         }
         let innermost_only = match op {

@@ -1,8 +1,9 @@
 //! Reductions and prefixes: partial results, and the programs that combine them.
 //!
-//! Where lanes are elements of one row (the vector axes are inner axes), the accumulators of a tree's lanes lie side by side
-//! and take the elements of a block in turn; what a tree of 16 lanes needs is then a vector addition. Where lanes are rows
-//! (the vector axes are parallel), every accumulator is a block, one for each lane of the tree.
+//! If lanes are elements of one row (the vector axes are inner axes), the accumulators of a
+//! tree's lanes are contiguous and take the elements of a block in turn. A tree of 16 lanes is
+//! then one vector addition. If lanes are rows (the vector axes are parallel), every accumulator
+//! is a block, one for each lane of the tree.
 
 use super::frame::Frame;
 use super::layout::Layout;
@@ -11,10 +12,10 @@ use crate::simd::Simd;
 use wengert_core::nest::{Combine, Instr, Reg, ScalarOp, Tree};
 use wengert_core::{DType, Id, Scalar};
 
-/// A compiled combine program, with a place for its registers.
+/// A compiled combine program, with the addresses of its registers.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Bytes of an element, for each of the tuple.
+    /// Bytes of an element, for each component of the tuple.
     pub sizes: Vec<usize>,
     identity: Vec<Scalar>,
     /// The whole program, if it is one instruction on `(left, right)`.
@@ -25,15 +26,16 @@ pub(super) struct Program {
     steps: Vec<(Kernel, usize, [usize; 3])>,
     constants: Vec<(usize, Scalar)>,
     results: Vec<usize>,
-    /// Where the blocks of the program's own registers lie in scratch memory; operands have none.
+    /// Offsets in scratch memory of the blocks of the program's own registers; operands have
+    /// none.
     homes: Vec<usize>,
-    /// Where a table of their addresses lies.
+    /// Offset of a table of their addresses.
     table: usize,
     lanes: usize,
 }
 
 impl Program {
-    /// Compiles a program for blocks of up to `lanes`, which `layout` makes room for.
+    /// Compiles a program for blocks of up to `lanes`; `layout` reserves the memory.
     pub fn new(combine: &Combine, lanes: usize, simd: Simd, layout: &mut Layout) -> Self {
         let tuple = combine.identity.len();
         let dtypes: Vec<DType> = combine.registers.iter().map(|(_, d)| *d).collect();
@@ -80,7 +82,7 @@ impl Program {
                 _ => unreachable!("a verified combine program has scalar instructions and constants only"),
             }
         }
-        // A result that is an operand is copied first: writing another result may overwrite it.
+        // A result that is an operand is copied first: writing another result may clobber it.
         for k in 0..tuple {
             let result = program.results[k];
             if result < 2 * tuple && result != k {
@@ -94,7 +96,7 @@ impl Program {
         program
     }
 
-    /// Elements of a tuple.
+    /// Components of a tuple.
     pub fn tuple(&self) -> usize {
         self.sizes.len()
     }
@@ -107,22 +109,23 @@ impl Program {
         }
     }
 
-    /// Fills `count` elements of the k-th of the tuple with the identity.
+    /// Fills `count` elements of component k of the tuple with the identity.
     ///
     /// # Safety
     ///
-    /// `at` is valid to write so many elements.
+    /// `at` is valid to write `count` elements.
     pub unsafe fn identity(&self, at: *mut u8, k: usize, count: usize) {
         // SAFETY: the caller's promise.
         unsafe { splat_scalar(at, self.identity[k], count) };
     }
 
-    /// `left[k] = combine(left, right)[k]` on blocks of `count` elements, where `blocks(k)` gives left and right.
+    /// `left[k] = combine(left, right)[k]` on blocks of `count` elements, where `blocks(k)` gives
+    /// left and right.
     ///
     /// # Safety
     ///
-    /// The count is a multiple of a chunk and at most the lanes compiled for; all blocks are valid for it; they do not
-    /// overlap, or the count is one chunk.
+    /// The count is a multiple of a chunk and at most the lanes compiled for. All blocks are
+    /// valid for it. They do not overlap, or the count is one chunk.
     pub unsafe fn combine(
         &self,
         frame: &Frame<'_>,
@@ -198,26 +201,27 @@ pub(super) struct Reduction {
     pub program: Program,
     pub values: Vec<u32>,
     pub results: Vec<u32>,
-    /// Lanes that each result's block needs: 0 stands for those of the block.
+    /// Lanes that each result's block needs; 0 means a whole block.
     pub spread: Vec<usize>,
     tree: Tree,
     /// Whether lanes are rows.
     rows: bool,
-    /// Where the accumulators, totals, and two spare chunks for each of the tuple lie.
+    /// Offsets of the accumulators, the totals, and two spare chunks for each component of the
+    /// tuple.
     accumulators: Vec<usize>,
     totals: Vec<usize>,
     spare: Vec<[usize; 2]>,
-    /// Number among the nest's reductions: where its progress is kept.
+    /// Number among the nest's reductions: the index of its progress.
     number: usize,
     lanes: usize,
 }
 
-/// How far a reduction has come.
+/// Progress of a reduction.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Progress {
-    /// Elements of the tree's present block.
+    /// Elements of the tree's current block so far.
     elements: usize,
-    /// Blocks that are in the total.
+    /// Blocks combined into the total.
     blocks: usize,
 }
 
@@ -266,7 +270,7 @@ impl Reduction {
 
     fn reset(&self, frame: &Frame<'_>) {
         for k in 0..self.program.tuple() {
-            // SAFETY: so many accumulators were laid out.
+            // SAFETY: the layout has this many accumulators.
             unsafe {
                 if self.rows {
                     for lane in 0..self.tree_lanes() {
@@ -279,19 +283,19 @@ impl Reduction {
         }
     }
 
-    /// Where native code takes the block's values to: an accumulator for each lane of the tree or, if lanes are rows, for each row those of
-    /// the lane that is next.
+    /// The accumulators that native code adds the block's values to: one for each lane of the
+    /// tree or, if lanes are rows, those of the next lane for each row.
     pub fn native(&self, frame: &Frame<'_>, progress: &[Progress]) -> *mut u8 {
         let lane = if self.rows { progress[self.number].elements % self.tree_lanes() } else { 0 };
         self.accumulator(frame, 0, lane)
     }
 
-    /// Notes that native code has taken the values of so many blocks.
+    /// Records that native code has added the values of `blocks` blocks.
     pub fn taken(&self, frame: &Frame<'_>, progress: &mut [Progress], blocks: usize) {
         progress[self.number].elements += if self.rows { blocks } else { blocks * frame.count };
     }
 
-    /// Whether the accumulators of a row take turns.
+    /// Whether a row has several accumulators, which take turns.
     pub fn has_lanes(&self) -> bool {
         self.tree_lanes() > 1
     }
@@ -302,7 +306,7 @@ impl Reduction {
         self.reset(frame);
     }
 
-    /// Takes the values of the block.
+    /// Adds the values of the block.
     pub fn accumulate(&self, frame: &Frame<'_>, progress: &mut [Progress]) {
         let progress = &mut progress[self.number];
         let block = match self.tree.block as usize {
@@ -330,7 +334,8 @@ impl Reduction {
         }
     }
 
-    /// Combines as many of `rest` values as one step can; `lane` is where the first goes.
+    /// Combines as many of `rest` values as one step can; the first goes to `lane`. Returns their
+    /// number.
     fn take(&self, frame: &Frame<'_>, lane: usize, rest: usize, at: &dyn Fn(usize) -> *const u8) -> usize {
         let lanes = self.tree_lanes();
         let whole = rest / CHUNK * CHUNK;
@@ -355,8 +360,8 @@ impl Reduction {
             return count;
         }
         let count = rest.min(lanes - lane).min(CHUNK - lane % CHUNK);
-        // SAFETY: `count` values are left and as many accumulators; the spare blocks have a chunk each, of which the elements
-        // beyond the count are combined in vain.
+        // SAFETY: `count` values are left and as many accumulators. The spare blocks have a chunk
+        // each; their elements beyond the count are combined but not used.
         unsafe {
             for k in 0..self.program.tuple() {
                 let (size, [left, right]) = (self.program.sizes[k], self.spare[k]);
@@ -387,10 +392,11 @@ impl Reduction {
         }
     }
 
-    /// Combines the lanes in halves, and the block with the total.
+    /// Combines the lanes by halving, and the block with the total.
     fn finish_block(&self, frame: &Frame<'_>, progress: &mut Progress) {
         let width = if self.rows { frame.padded } else { CHUNK };
-        // SAFETY: halves do not overlap unless they are one chunk; totals have the width of an accumulator's block.
+        // SAFETY: halves do not overlap unless they are one chunk; totals have the width of an
+        // accumulator's block.
         unsafe {
             let mut half = self.tree_lanes() / 2;
             while half > 0 {
@@ -430,18 +436,19 @@ impl Reduction {
         progress.blocks += 1;
     }
 
-    /// Ends the row, or the block of rows: the results get their values.
+    /// Ends the row, or the block of rows: writes the results.
     pub fn finish(&self, frame: &mut Frame<'_>, progress: &mut [Progress], homes: &[usize]) {
         let progress = &mut progress[self.number];
         if progress.elements > 0 || progress.blocks == 0 {
-            // With no element at all, the accumulators hold the identity, and so does a tree of them; the total is the
-            // identity itself, which need not be the same for a combine program that is not exact.
+            // Without elements, the accumulators hold the identity, and so does a tree of them.
+            // The total is then set to the identity itself, which may differ for a combine
+            // program that is not exact.
             let empty = progress.elements == 0;
             self.finish_block(frame, progress);
             if empty {
                 for k in 0..self.program.tuple() {
                     let width = if self.rows { frame.padded } else { CHUNK };
-                    // SAFETY: totals have that many elements.
+                    // SAFETY: totals have `width` elements.
                     unsafe { self.program.identity(frame.at(self.totals[k]), k, width) };
                 }
             }
@@ -450,7 +457,7 @@ impl Reduction {
             let size = self.program.sizes[k];
             let home = frame.at(homes[*result as usize]);
             let total = frame.at(self.totals[k]);
-            // SAFETY: the home of a result has the lanes of a block, or as many as its spread.
+            // SAFETY: the home of a result has a block's lanes, or as many as its spread.
             unsafe {
                 match self.spread[k] {
                     0 => std::ptr::copy_nonoverlapping(total, home, frame.padded * size),

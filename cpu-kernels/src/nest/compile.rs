@@ -1,5 +1,5 @@
-//! From a lowered nest to steps: which loop each instruction stands in, which registers are the same in all lanes, and
-//! where their blocks lie.
+//! Compiles a lowered nest to steps: the loop of each instruction, the registers that are the
+//! same in all lanes, and the addresses of their blocks.
 
 use super::address::{Condition, Offset, OffsetBuilder, Tables, VectorAxes};
 use super::analyse::{Analysis, Reach};
@@ -22,38 +22,38 @@ use std::sync::Arc;
 use wengert_core::nest::{AxisId, BufferRole, Reg};
 use wengert_core::{Diagnostic, Id};
 
-/// Bytes of registers' blocks that a core's first cache holds beside the streams of a nest.
+/// Bytes of registers' blocks that fit in L1 beside the streams of a nest.
 const REGISTER_BYTES: usize = 24 << 10;
-/// Bytes of row storage for a block of rows that a core's second cache holds.
+/// Bytes of row storage for a block of rows that fit in L2.
 const ROW_LIMIT: usize = 256 << 10;
-/// Lanes of a block at most, and the numbers to fall back to if registers take too much room.
+/// Most lanes of a block, and the numbers to fall back to if registers take too much room.
 const LANES: [usize; 4] = [1024, 512, 256, 128];
 
-/// The steps of a nest, and what they need.
+/// The steps of a nest, and their resources.
 pub(super) struct Compiled {
     pub phases: Vec<PhaseProgram>,
     /// Steps that run once when a thread begins.
     pub begin: Vec<Step>,
     /// Scalar loops over parallel axes, outermost first.
     pub outer: Vec<Loop>,
-    /// The parallel axes that lanes lie along.
+    /// The parallel axes of the lanes, if lanes are rows.
     pub rows: Option<VectorAxes>,
     pub lanes: usize,
-    /// Where every register's own block lies.
+    /// Offsets of the registers' own blocks.
     pub homes: Vec<usize>,
     pub tables: Vec<Vec<i64>>,
-    /// Index vectors needed at once.
+    /// Index vectors needed at the same time.
     pub depth: usize,
     pub reductions: usize,
     pub layout: Layout,
 }
 
-/// Lanes of a block that has no blocks of registers to speak of, since native code does its arithmetic.
+/// Lanes of a block with few blocks of registers, since native code does its arithmetic.
 const NATIVE_LANES: [usize; 3] = [8192, 4096, 2048];
-/// Blocks of rows that there should be at least, for threads to share.
+/// Fewest blocks of rows, so that threads can share them.
 const BLOCKS: usize = 32;
 
-/// Compiles a nest for the schedule that suits it, with native code or without.
+/// Compiles a nest with the best schedule, with native code or without.
 ///
 /// Error: there is no memory for code.
 pub(super) fn compile(
@@ -85,10 +85,10 @@ pub(super) fn compile(
         if most > LANES[0] && (rows != usual || (rows && positions < BLOCKS * most)) {
             continue;
         }
-        // Blocks of about the same length, rather than full ones and a short one.
+        // Blocks of about equal length, rather than full ones and a short one.
         let blocks = positions.div_ceil(most).max(1);
         let lanes = positions.div_ceil(blocks).max(1).next_multiple_of(CHUNK);
-        // What is fused depends on what lanes are, not on how many there are.
+        // Fusion depends on the kind of the lanes, not on their number.
         let fused = match known.take() {
             Some((same, fused)) if same == schedule => fused,
             _ if native => group::groups(lowered, &schedule)?,
@@ -114,7 +114,7 @@ struct Compiler<'a, 'n> {
     layout: Layout,
     depth: usize,
     begin: Vec<Step>,
-    /// Where row storage lies, by buffer.
+    /// Offsets of row storage, by buffer.
     rows: Vec<usize>,
     reductions: usize,
 }
@@ -136,7 +136,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
         }
     }
 
-    /// The steps, and the bytes of registers' blocks that are in use.
+    /// The steps, and the bytes of registers' blocks in use.
     fn compile(mut self) -> (Compiled, usize) {
         self.place_registers();
         let mut registers = self.layout.end().unwrap_or(usize::MAX);
@@ -147,7 +147,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
             self.rows[id.index()] = self.layout.array(extents);
         }
         let phases: Vec<PhaseProgram> = (0..self.analysis.nest.phases.len()).map(|p| self.phase(p)).collect();
-        // A stream lies in its buffer as a rule, and its own block is there for the rest of an axis only.
+        // A stream normally uses the memory of its buffer; its own block serves only the rest of
+        // an axis.
         for step in phases.iter().flat_map(|phase| &phase.levels).flatten() {
             if let Step::Stream { size, direct: Direct::Always | Direct::Unaliased, .. } = step {
                 registers = registers.saturating_sub(*size as usize * self.lanes);
@@ -179,7 +180,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
         Loop { axis: axis.index() as u32, extent: self.analysis.nest.extent(axis), reverse }
     }
 
-    /// Gives every register a block: its own, or one that was another's until here in the same phase.
+    /// Assigns a block to every register: a new one, or that of a register that is dead in the
+    /// same phase.
     fn place_registers(&mut self) {
         // Blocks that are free, by their size.
         type Free = BTreeMap<usize, Vec<usize>>;
@@ -195,7 +197,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 if at > 0 {
                     release(&mut free, &mut dying[at - 1]);
                 }
-                // A kernel may write over what it reads for the last time; others read while they write.
+                // A kernel may overwrite an operand at its last use; other steps read while they
+                // write.
                 if op.is_arithmetic() {
                     release(&mut free, &mut dying[at]);
                 }
@@ -237,7 +240,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
         if self.analysis.registers[reg.index()].uniform { self.spread(reg) } else { 0 }
     }
 
-    /// Which operands are uniform, as bits.
+    /// The uniform operands, as bits.
     fn repeated(&self, operands: &[Reg]) -> u32 {
         let uniform = operands.iter().map(|reg| self.analysis.registers[reg.index()].uniform);
         uniform.enumerate().fold(0, |bits, (n, uniform)| bits | u32::from(uniform) << n)

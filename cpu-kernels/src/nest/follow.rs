@@ -1,35 +1,36 @@
-//! A nest that follows a product: it runs on each part of it that is made, by the thread that made it.
+//! A nest that follows a product: it runs on each finished part of the product, on the same
+//! thread.
 //!
-//! Rows are independent, so their order is free; each is run once. That a row needs of the product its own element only is what
-//! [`wengert_core::nest::follows`] says.
+//! Rows are independent, so their order is free; each is run once.
+//! [`wengert_core::nest::follows`] ensures that a row reads only its own element of the product.
 
 use super::CompiledNest;
 use crate::memory::{Span, Workspace};
 use std::ops::Range;
 use wengert_core::Diagnostic;
 
-/// A nest with its buffers, checked, to be run part by part.
+/// A nest with its checked buffers, to be run part by part.
 pub(crate) struct Follower<'a> {
     nest: &'a CompiledNest,
     spans: &'a [Span],
     aliased: u64,
 }
 
-/// Rows of a nest: some of each line of a matrix.
+/// Rows of a nest: some rows for each line of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     /// The first row.
     pub first: usize,
     /// Lines of the matrix.
     pub lines: usize,
-    /// Rows of the nest from one line to the next.
+    /// Distance between the lines, in rows of the nest.
     pub distance: usize,
     /// Rows of the nest in each line.
     pub rows: usize,
 }
 
 impl CompiledNest {
-    /// Makes ready for a run by parts; together they must be all rows, each once.
+    /// Prepares a run by parts. Together the parts must be all rows, each once.
     ///
     /// Errors: those of [`run`](CompiledNest::run).
     pub(crate) fn follower<'a>(
@@ -52,8 +53,8 @@ impl Follower<'_> {
     ///
     /// # Safety
     ///
-    /// The spans are valid, as for [`CompiledNest::run_on`]. No other thread runs these rows, or writes, while they run, what they read, or
-    /// uses what they write.
+    /// The spans are valid, as for [`CompiledNest::run_on`]. While these rows run, no other
+    /// thread runs them, writes the memory that they read, or uses the memory that they write.
     pub unsafe fn run(&self, scratch: &mut [u8], part: Part) {
         let mut runner = self.nest.runner(scratch, self.spans, self.aliased);
         runner.begin();

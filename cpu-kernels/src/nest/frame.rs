@@ -1,16 +1,18 @@
-//! What changes while a thread runs a nest: counters, the block at hand, and where each register's block lies.
+//! The mutable state of a thread that runs a nest: counters, the current block, and the address
+//! of each register's block.
 //!
-//! A frame is a view of a thread's scratch memory. Its safe methods check what they are asked in debug builds only where the
-//! compiled nest guarantees it: register numbers, and that a register's block has as many lanes as the frame's block.
+//! A frame is a view of a thread's scratch memory. Its safe methods rely on two guarantees of the
+//! compiled nest, which they check in debug builds only: register numbers are valid, and a
+//! register's block has as many lanes as the frame's block.
 
 use crate::memory::Span;
 use wengert_core::DType;
 
 /// The state of one thread.
 pub(super) struct Frame<'a> {
-    /// Value of every axis that is a scalar loop, and the first vector axis.
+    /// The counter of every axis that is a scalar loop, and of the first vector axis.
     pub counters: &'a mut [i64],
-    /// Where the block of every register lies now.
+    /// The current address of every register's block.
     pub pointers: &'a mut [*mut u8],
     /// The parameters.
     pub buffers: &'a [Span],
@@ -20,9 +22,9 @@ pub(super) struct Frame<'a> {
     pub scratch: *mut u8,
     /// Index vectors of `lanes` each.
     pub indices: &'a mut [i64],
-    /// One byte a lane.
+    /// One byte per lane.
     pub masks: &'a mut [u8],
-    /// Tables of lanes' differences.
+    /// Tables of lane differences.
     pub tables: &'a [Vec<i64>],
     /// Lanes of a full block.
     pub lanes: usize,
@@ -32,7 +34,7 @@ pub(super) struct Frame<'a> {
     pub phase: usize,
     /// Lanes of the block.
     pub count: usize,
-    /// As many lanes as kernels do: the next multiple of a chunk.
+    /// Lanes that kernels process: the next multiple of a chunk.
     pub padded: usize,
 }
 
@@ -74,8 +76,8 @@ impl Frame<'_> {
     /// The first lane of an integer register.
     pub fn integer(&self, reg: u32, dtype: DType) -> i64 {
         let pointer = self.pointers[reg as usize];
-        // SAFETY: a register's block has a lane at least, of its dtype, written before an expression uses it (the order of a
-        // verified body); indices use i32 and i64 only.
+        // SAFETY: a register's block has at least one lane, of its dtype, written before an
+        // expression uses it (the order of a verified body); indices use i32 and i64 only.
         unsafe {
             match dtype {
                 DType::I32 => i64::from(pointer.cast::<i32>().read()),
@@ -84,7 +86,7 @@ impl Frame<'_> {
         }
     }
 
-    /// All lanes of an integer register, into an index vector.
+    /// Copies all lanes of an integer register to an index vector.
     pub fn integers(&mut self, reg: u32, dtype: DType, level: usize) {
         let pointer = self.pointers[reg as usize];
         let out = self.index(level);

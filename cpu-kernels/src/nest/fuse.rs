@@ -1,7 +1,9 @@
-//! Runs of additions, subtractions and multiplications of f32 become [chains](crate::kernels::chain).
+//! Runs of additions, subtractions and multiplications of f32 become
+//! [chains](crate::kernels::chain).
 //!
-//! An instruction takes in the one that defines an operand, if nothing else reads that operand and both are done for the same
-//! blocks. It is then computed later than it stood, which is right for anything without effects.
+//! An instruction absorbs the one that defines an operand, if that operand has no other use and
+//! both run for the same blocks. The absorbed instruction then runs later, which is correct since
+//! it has no effects.
 
 use super::analyse::Analysis;
 use super::lower::{Lowered, Op};
@@ -10,7 +12,7 @@ use crate::kernels::chain::{LONGEST, Link};
 use wengert_core::nest::{Reg, ScalarOp};
 use wengert_core::{DType, Id};
 
-/// The nest with chains.
+/// The nest with chains fused.
 pub(super) fn chains<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Lowered<'n> {
     let analysis = Analysis::new(nest, schedule);
     let mut fused = nest.clone();
@@ -33,7 +35,7 @@ pub(super) fn chains<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Lowered<'n>
                 body.push(op);
                 continue;
             };
-            // The longest chain that ends in an operand, or none.
+            // The longest chain that ends in an operand, if there is one.
             let found = [0, 1]
                 .into_iter()
                 .filter_map(|side| {

@@ -1,15 +1,18 @@
 //! Runs of instructions become [native code](crate::native).
 //!
-//! What is done for every lane of a block, and has a rule there, goes into a *group*: arithmetic, loads and stores of neighbouring
-//! elements, and the steps of reductions. A group is one loop over the block, in which values stay in vector registers. What has no
-//! rule (gathers, guards, prefixes, integer division) remains a step of the interpreter; it runs before the group that it stands in,
-//! unless it reads what the group makes or memory might tell the order: then the group ends there.
+//! Instructions that run for every lane of a block and have a rule in native code go into a
+//! **group**: arithmetic, loads and stores of neighbouring elements, and the steps of reductions.
+//! A group is one loop over the block; values stay in vector registers. Instructions without a
+//! rule (gathers, guards, prefixes, integer division) remain steps of the interpreter. Such a
+//! step runs before the group that it stands in. If it reads a result of the group, or if the
+//! reordering would be visible in memory, the group ends there.
 //!
-//! Large results that nothing else shares memory with are written past the caches (`PAST`). Of a copy of 16M elements of f32 that saves a third of the time, of
-//! `(x·w + b)·x + r` a quarter: a line that is written as usual is first read.
+//! Large results in unaliased memory are stored past the caches (`PAST`). That saves a third of
+//! the time of a copy of 16M elements of f32, and a quarter of that of `(x·w + b)·x + r`: an
+//! ordinary store first reads the line.
 //!
-//! In a lane, a group's loads and stores have the order of the nest; and lanes do not meet. So it is right wherever memory is shared
-//! as a nest may share it.
+//! Within a lane, a group's loads and stores keep the order of the nest, and lanes are
+//! independent. So a group is correct for every aliasing that a nest permits.
 
 use super::analyse::Analysis;
 use super::lower::{Lowered, Op, Place};
@@ -21,24 +24,25 @@ use std::sync::Arc;
 use wengert_core::nest::{BufferId, BufferRole, Instr, Reg, ScalarOp};
 use wengert_core::{DType, Diagnostic, Id, Scalar};
 
-/// Instructions that are one function.
+/// Instructions compiled to one function.
 #[derive(Clone)]
 pub(super) struct Group {
     pub function: Arc<native::Function>,
-    /// The same, writing large results past the caches; and the numbers of their pointers, whose memory must be aligned and its own.
+    /// The same with large results stored past the caches, and the numbers of their pointers,
+    /// whose memory must be aligned and unaliased.
     pub past: Option<(Arc<native::Function>, Vec<usize>)>,
     /// Vector instructions of sixteen lanes.
     pub size: usize,
-    /// What each pointer of the function's table is.
+    /// The meaning of each pointer of the function's table.
     pub entries: Vec<Entry>,
-    /// Registers that it reads, and those it leaves in their blocks.
+    /// Registers that it reads, and those it stores to their blocks.
     pub inputs: Vec<Reg>,
     pub results: Vec<Reg>,
-    /// Reductions of the phase that it takes the block's values into.
+    /// Reductions of the phase to which it adds the block's values.
     pub folds: Vec<usize>,
 }
 
-/// What a pointer of a table is.
+/// The meaning of a pointer of a table.
 #[derive(Clone)]
 pub(super) enum Entry {
     /// A register's block.
@@ -50,7 +54,7 @@ pub(super) enum Entry {
 }
 
 impl Group {
-    /// Memory that it touches.
+    /// Memory that it accesses.
     pub fn places(&self) -> impl Iterator<Item = (&Place, bool)> {
         self.entries.iter().filter_map(|entry| match entry {
             Entry::Memory { place, written, .. } => Some((place, *written)),
@@ -58,7 +62,7 @@ impl Group {
         })
     }
 
-    /// The same, to change.
+    /// The same, mutable.
     pub fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
         self.entries.iter_mut().filter_map(|entry| match entry {
             Entry::Memory { place, .. } => Some(place),
@@ -67,16 +71,18 @@ impl Group {
     }
 }
 
-/// Vector instructions after which a group ends, so that what it puts on the stack is bounded, whatever the nest.
+/// Vector instructions after which a group ends, which bounds its spills to the stack, whatever
+/// the nest.
 const LARGEST: usize = 1500;
 
-/// Bytes of a result from which on it is written past the caches: it does not stay there anyway, and what is written as usual is read first.
+/// Fewest bytes of a result that is stored past the caches. It would not stay there, and an
+/// ordinary store first reads the line.
 #[cfg(not(test))]
 const PAST: usize = 32 << 20;
 #[cfg(test)]
 const PAST: usize = 1 << 10;
 
-/// The nest with groups.
+/// The nest with its groups formed.
 ///
 /// Error: there is no memory for code.
 pub(super) fn groups<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Result<Lowered<'n>, Diagnostic> {
@@ -104,16 +110,16 @@ struct Former<'a, 'n> {
     open: Option<Open>,
 }
 
-/// A group that grows.
+/// A group under construction.
 #[derive(Default)]
 struct Open {
     program: native::Program,
     entries: Vec<Entry>,
     inputs: Vec<Reg>,
     known: BTreeMap<Reg, native::Register>,
-    /// What it defines, in order.
+    /// Registers that it defines, in order.
     defined: Vec<Reg>,
-    /// How often it reads each register.
+    /// Number of reads of each register.
     reads: BTreeMap<Reg, usize>,
     read: BTreeSet<BufferId>,
     written: BTreeSet<BufferId>,
@@ -142,14 +148,14 @@ impl<'n> Former<'_, 'n> {
         Ok(self.body)
     }
 
-    /// Adds an instruction to the open group, if it can.
+    /// Adds an instruction to the open group if possible.
     fn take(&mut self, op: &Op<'n>) -> bool {
         match op {
             Op::Scalar { result, op, operands } => {
                 let dtype = |r: &Reg| self.analysis.dtype(*r);
                 let (dtypes, made): (Vec<DType>, DType) =
                     (operands.iter().map(dtype).collect(), dtype(result));
-                // Tried on a program that is thrown away, so that operands are not read in vain.
+                // Tried on a scratch program first, so that a failure adds no operands.
                 let mut trial = native::Program::default();
                 let registers: Vec<_> = dtypes.iter().map(|d| trial.load(*d).0).collect();
                 if trial.scalar(*op, &registers, &dtypes, made).is_none() {
@@ -229,14 +235,14 @@ impl<'n> Former<'_, 'n> {
             sum.visit_registers(&mut |reg| uniform &= self.analysis.registers[reg.index()].uniform);
             uniform && vector.constant(&sum)
         });
-        // Row storage of lanes that are rows is one element for each lane, side by side.
+        // If lanes are rows, row storage is one element per lane, contiguous.
         let step = i64::from(!(self.analysis.is_row(place.buffer) && self.analysis.by_rows()));
         place.guards.is_empty()
             && uniform_terms
             && vector.pattern(&place.offset) == super::address::Pattern::Step(step)
     }
 
-    /// Whether the open group must be done before an instruction.
+    /// Whether the open group must end before an instruction.
     fn conflicts(&self, op: &Op<'_>) -> bool {
         let Some(open) = &self.open else { return false };
         let mut conflict = false;
@@ -259,7 +265,7 @@ impl<'n> Former<'_, 'n> {
         conflict
     }
 
-    /// Takes the steps of reductions into the last group, where that makes no other bits.
+    /// Moves the steps of reductions into the last group, where that does not change the bits.
     fn fold(&mut self) {
         let phase = &self.analysis.nest.phases[self.p];
         let vector = self.analysis.vector(self.p);
@@ -279,7 +285,7 @@ impl<'n> Former<'_, 'n> {
             let taken = if self.analysis.by_rows() {
                 self.fold_rows(*op, dtype, *value)
             } else {
-                // Every block begins with the tree's first lane.
+                // Every block must begin with the tree's first lane.
                 let whole =
                     vector.positions().is_multiple_of(CHUNK) || self.analysis.loops(self.p).is_empty();
                 reduction.tree.lanes as usize == CHUNK && whole && self.fold_elements(*op, dtype, *value)
@@ -324,7 +330,8 @@ impl<'n> Former<'_, 'n> {
             if total(*reg) <= open.reads.get(reg).copied().unwrap_or(0) {
                 continue;
             }
-            // A block that lies in memory costs nothing; the group need not copy it, unless it may write there.
+            // A block that is in memory costs nothing, so the group need not copy it, unless the
+            // group might write there.
             let load = body.iter().find(|op| matches!(op, Op::Load { result, .. } if result == reg));
             match load.filter(|_| open.written.is_empty()) {
                 Some(load) => self.body.push(load.clone()),

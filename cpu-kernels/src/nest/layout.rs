@@ -1,7 +1,7 @@
-//! Where things lie in a thread's scratch memory.
+//! Layout of a thread's scratch memory.
 //!
-//! Sizes come from the extents of a nest, which come from files. The arithmetic is checked: a size that does not fit spoils the layout, and a
-//! spoilt layout has no end ([`Layout::end`]), so nothing is ever run on its offsets.
+//! Sizes come from the extents of a nest, which come from files. The arithmetic is checked: after
+//! an overflow the layout has no end ([`Layout::end`]), so nothing ever runs on its offsets.
 
 use crate::kernels::CHUNK;
 use crate::memory::ALIGNMENT;
@@ -10,7 +10,7 @@ use wengert_core::Diagnostic;
 /// A bump allocator of offsets.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Bytes so far; nothing if they do not fit.
+    /// Bytes so far; `None` after an overflow.
     end: Option<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Room for an array of these extents, in bytes or elements of as many bytes as one of them says, at an aligned offset.
+    /// Reserves an array at an aligned offset; `extents` includes the bytes of an element.
     pub fn array(&mut self, extents: impl IntoIterator<Item = usize>) -> usize {
         let at = self.end.unwrap_or(0);
         let bytes = extents.into_iter().try_fold(1usize, usize::checked_mul);
@@ -30,7 +30,7 @@ impl Layout {
         at
     }
 
-    /// Room for a block of at least so many elements: whole chunks.
+    /// Reserves a block of at least `lanes` elements, rounded up to whole chunks.
     pub fn block(&mut self, size: usize, lanes: usize) -> usize {
         match lanes.checked_next_multiple_of(CHUNK) {
             Some(lanes) => self.array([size, lanes]),
@@ -38,9 +38,9 @@ impl Layout {
         }
     }
 
-    /// All of it.
+    /// The total size.
     ///
-    /// Error: it is larger than the address space.
+    /// Error: it exceeds the address space.
     pub fn end(&self) -> Result<usize, Diagnostic> {
         let end = self.end.filter(|end| isize::try_from(*end).is_ok());
         end.ok_or_else(|| Diagnostic::new("its scratch memory is larger than the address space"))

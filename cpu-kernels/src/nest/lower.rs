@@ -1,8 +1,10 @@
-//! From a nest to what the executor schedules: accesses with flat offsets, over as few axes as possible.
+//! Lowers a nest to the executor's form: accesses with flat offsets, over as few axes as
+//! possible.
 //!
-//! Buffers are dense, so an access is one offset: the sum of its indices times the strides. Two adjacent axes that appear
-//! in all expressions only as `i·extent(j) + j` are one axis; axes of extent 1 are none. What is left of an elementwise nest of
-//! any rank is often a single axis.
+//! Buffers are dense, so an access is one offset: the sum of its indices times the strides. Two
+//! adjacent axes that appear in all expressions only as `i·extent(j) + j` are merged into one
+//! axis. Axes of extent 1 are dropped. An elementwise nest of any rank often becomes a single
+//! axis.
 
 use super::group::Group;
 use super::sum::{Sum, Term};
@@ -26,9 +28,9 @@ pub(super) struct Phase<'n> {
     pub axes: Vec<AxisId>,
     pub body: Vec<Op<'n>>,
     pub reductions: &'n [Reduction],
-    /// Whether there are prefixes, along the last axis, which then is not merged.
+    /// Whether there are prefixes, along the last axis, which is then not merged.
     pub prefix: bool,
-    /// Whether the last axis runs from its end.
+    /// Whether the last axis runs backwards.
     pub reverse: bool,
 }
 
@@ -39,7 +41,8 @@ pub(super) enum Op<'n> {
         op: ScalarOp,
         operands: &'n [Reg],
     },
-    /// `links[0]` on the first two operands, then each link on the value before and its own operand.
+    /// `links[0]` on the first two operands, then each link on the previous value and its own
+    /// operand.
     Chain {
         result: Reg,
         links: Vec<Link>,
@@ -72,7 +75,7 @@ pub(super) enum Op<'n> {
         value: Reg,
     },
     Prefix(&'n Prefix),
-    /// Several of the others, as native code.
+    /// Several other ops, as native code.
     Group(Box<Group>),
 }
 
@@ -165,7 +168,7 @@ impl<'n> Lowered<'n> {
         }
     }
 
-    /// True if everywhere the two appear as `outer · extent + inner`.
+    /// True if the two appear everywhere as `outer · extent + inner`.
     fn mergeable<'a>(&self, outer: AxisId, inner: AxisId, phases: impl Iterator<Item = &'a Phase<'n>>) -> bool
     where
         'n: 'a,
@@ -188,7 +191,7 @@ impl Phase<'_> {
 }
 
 impl Op<'_> {
-    /// Every expression in it.
+    /// All expressions in it.
     pub fn sums(&self) -> Box<dyn Iterator<Item = &Sum> + '_> {
         match self {
             Op::Index { value, .. } => Box::new(std::iter::once(value)),
@@ -213,7 +216,7 @@ impl Op<'_> {
         }
     }
 
-    /// What it loads.
+    /// The elements that it loads.
     pub fn loaded(&self) -> Box<dyn Iterator<Item = &Place> + '_> {
         match self {
             Op::Load { place, .. } => Box::new(std::iter::once(place)),
@@ -251,12 +254,14 @@ impl Op<'_> {
         }
     }
 
-    /// True for an instruction that computes lane by lane, all operands before the result.
+    /// True for an instruction that computes lane by lane, and reads all operands before it
+    /// writes the result.
     pub fn is_arithmetic(&self) -> bool {
         matches!(self, Op::Scalar { .. } | Op::Chain { .. } | Op::Product { .. })
     }
 
-    /// Calls `f` for every register whose block it reads as elements: operands, fills, stored and scanned values.
+    /// Calls `f` for every register whose block it reads as elements: operands, fills, stored and
+    /// scanned values.
     pub fn visit_values(&self, f: &mut impl FnMut(Reg)) {
         match self {
             Op::Scalar { operands, .. } => operands.iter().for_each(|r| f(*r)),

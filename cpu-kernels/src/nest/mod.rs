@@ -1,30 +1,35 @@
 //! Nests on the CPU: a tile interpreter.
 //!
-//! A nest is compiled to *steps* over *blocks*: runs of up to 512 neighbouring elements or rows. A step does one instruction for
-//! all lanes of a block by one call of a kernel (`crate::kernels`), so that the cost of choosing what to do is paid once for hundreds of
-//! elements, and a block's registers stay in the first cache. The stages:
+//! A nest is compiled to **steps** over **blocks**: runs of up to 512 neighbouring elements or
+//! rows. A step runs one instruction for all lanes of a block, by one call of a kernel
+//! (`crate::kernels`). So the dispatch is paid once for hundreds of elements, and a block's
+//! registers stay in L1. The stages:
 //!
 //! - `lower`: accesses become flat offsets, axes are merged.
 //! - `schedule`: lanes are elements of a row, or rows, whichever costs less.
-//! - `analyse`: which registers are the same in all lanes, and the outermost loop each can be computed in.
-//! - `product`: products that are 0 where a factor is become one instruction.
-//! - `group`: what native code can do becomes a step of native code ([`crate::native`]), where the machine has AVX-512;
-//!   `fuse`: elsewhere, runs of arithmetic become chains.
-//! - `compile`: every instruction gets the outermost loop it can stand in; registers get blocks. Loads of contiguous
-//!   memory cost nothing (the register's block *is* the memory) where nothing is written there too early, and a stored value
-//!   is computed in its place.
+//! - `analyse`: the registers that are the same in all lanes, and the outermost loop each can be
+//!   hoisted to.
+//! - `product`: products `select(z = 0, 0, x · y)` become one instruction.
+//! - `group`: instructions that native code supports become a step of native code
+//!   ([`crate::native`]), where the machine has AVX-512; `fuse`: elsewhere, runs of arithmetic
+//!   become chains.
+//! - `compile`: every instruction is hoisted to the outermost loop it can stand in; registers get
+//!   blocks. Loads of contiguous memory cost nothing (the register's block *is* the memory) if no
+//!   write clobbers that memory before the last use. A stored value is computed in its place.
 //! - `run`: the loops; `repeat`: those that only run native code.
-//! - `transpose`: nests that only exchange axes go around all that.
+//! - `transpose`: nests that only exchange axes bypass all these stages.
 //!
-//! **Why native code.** A kernel a step writes and reads a block for every value. Beside a loop that rustc compiles for the same chain (512K
-//! elements of f32, and 16K, which lie in the second cache), steps of kernels took 1.09 and 1.15 times as long for `(x·w + b)·x + r`, which is one
-//! super-instruction, but 1.63 and 3.3 times for a chain of eight operations that is none; native code takes 1.05 and 1.14 times as long for
-//! the latter. No list of super-instructions covers chains of any kind; and a GELU, whose polynomials need not leave the registers, takes half the time. What
-//! native code has no rule for stays a step of kernels, in the same block: so there are no nests of either kind, and everything that finds addresses is
-//! there once.
+//! **Why native code.** A kernel step writes and reads a block for every value. The baseline is a
+//! loop that rustc compiles for the same chain (512K elements of f32, and 16K, which fit in L2).
+//! Steps of kernels took 1.09 and 1.15 times as long for `(x·w + b)·x + r`, which is one
+//! super-instruction, but 1.63 and 3.3 times for a chain of eight operations that is none. Native
+//! code takes 1.05 and 1.14 times as long for the latter. No list of super-instructions covers
+//! all chains. A GELU, whose polynomials stay in registers, takes half the time. Instructions
+//! without a rule in native code stay steps of kernels, in the same block. So a nest may mix both
+//! kinds, and the address computation exists once.
 //!
-//! The bits are those of the nest interpreter, whatever the schedule, the vector instructions and the number of threads:
-//! a lane never meets another one but in reductions, and those follow the nest's tree.
+//! The bits are those of the nest interpreter, whatever the schedule, the vector instructions and
+//! the number of threads: lanes interact only in reductions, and those follow the nest's tree.
 
 mod address;
 mod analyse;
@@ -71,7 +76,7 @@ pub struct CompiledNest {
     outer: Vec<Loop>,
     /// The last of these loops, if it only runs native code.
     repeat: Option<Repeat>,
-    /// What the nest does, if that is to exchange axes.
+    /// Set if the nest only exchanges axes.
     transposition: Option<Transposition>,
     rows: Option<VectorAxes>,
     lanes: usize,
@@ -81,7 +86,7 @@ pub struct CompiledNest {
     axes: usize,
     reductions: usize,
     index_lanes: usize,
-    /// Where the tables of a frame lie in scratch memory.
+    /// Offsets of a frame's tables in scratch memory.
     counters: usize,
     pointers: usize,
     indices: usize,
@@ -89,7 +94,7 @@ pub struct CompiledNest {
     progress: usize,
     scratch: usize,
     units: usize,
-    /// Units of a task, at most.
+    /// Most units of a task.
     grain: usize,
 }
 
@@ -107,14 +112,14 @@ const TASK: usize = 1 << 17;
 impl CompiledNest {
     /// Compiles a nest.
     ///
-    /// Error: the nest breaks an invariant ([`verify()`]); the machine lacks the vector instructions; or scratch memory would be larger than
-    /// the address space.
+    /// Error: the nest breaks an invariant ([`verify()`]); the machine lacks the vector
+    /// instructions; or scratch memory would exceed the address space.
     pub fn new(nest: &Nest, simd: Simd) -> Result<Self, Diagnostic> {
         Self::with_options(nest, simd, None, native::choose(simd)?)
     }
 
-    /// Compiles a nest with lanes that are rows (true, if the nest has parallel axes) or elements (false), with native code or without, for
-    /// tests.
+    /// Compiles a nest for tests: lanes are rows (true, if the nest has parallel axes) or
+    /// elements (false), with native code or without.
     ///
     /// Error: as for [`new`](Self::new).
     #[doc(hidden)]
@@ -190,7 +195,7 @@ impl CompiledNest {
         let phases = self.phases.iter().map(|phase| {
             let loops = phase.loops.iter().fold(1usize, |n, l| n.saturating_mul(l.extent.max(1)));
             let along = phase.vector.as_ref().map_or(rows, |v| v.positions().max(1));
-            // A step costs as much as some forty lanes before it does the first.
+            // The fixed cost of a step is that of some forty lanes.
             let blocks = along.div_ceil(self.lanes);
             let steps = phase.levels[phase.levels.len() - 1].iter().map(|step| match step {
                 Step::Native(native) => (native.size / 2).max(1),
@@ -202,26 +207,30 @@ impl CompiledNest {
         phases.fold(0, usize::saturating_add)
     }
 
-    /// Runs the nest on buffers for its parameters, in order, using the threads and the scratch memory of the workspace.
+    /// Runs the nest on buffers for its parameters, in order, using the threads and the scratch
+    /// memory of the workspace.
     ///
-    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its elements, or is not writable;
-    /// the workspace has too little scratch memory or other vector instructions; or a task panicked.
+    /// Error: a buffer has another number of bytes than its parameter, is not aligned to its
+    /// elements, or is not writable; the workspace has too little scratch memory or other vector
+    /// instructions; or a task panicked.
     pub fn run(&self, workspace: &Workspace, buffers: &mut [Buffer<'_>]) -> Result<(), Diagnostic> {
         let spans = spans(buffers);
-        // SAFETY: the buffers are lent for longer than this call, and exclusively, so no other code writes their bytes, nor reads those that
-        // may be written; and two buffers that share a byte are both lent for reading.
+        // SAFETY: the buffers are borrowed for longer than this call, and exclusively. So no
+        // other code writes their bytes, nor reads those that may be written. Two buffers that
+        // share a byte are both borrowed for reading.
         unsafe { self.run_on(workspace, &spans) }
     }
 
-    /// [`run`](Self::run) on memory that the borrow checker does not see.
+    /// [`run`](Self::run) on memory outside the borrow checker.
     ///
-    /// A span that is written may be that of a parameter that is only read; no others may overlap. Error: as for `run`; or two spans overlap
-    /// otherwise.
+    /// A written span may alias that of a parameter that is only read; no others may overlap.
+    /// Error: as for `run`; or two spans overlap otherwise.
     ///
     /// # Safety
     ///
-    /// During the call, each span is initialised and valid to read, and to write if it says so; no other code writes it, nor reads it if the nest
-    /// writes it. Parameters share a span only if the nest reads each element before it writes it, by the same iteration
+    /// During the call, each span is initialised and valid to read, and to write if it says so.
+    /// No other code writes it, nor reads it if the nest writes it. Parameters share a span only
+    /// if the nest reads each element before it writes it, in the same iteration
     /// ([`wengert_core::nest::may_alias`]).
     pub(crate) unsafe fn run_on(&self, workspace: &Workspace, spans: &[Span]) -> Result<(), Diagnostic> {
         let aliased = self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
@@ -235,13 +244,14 @@ impl CompiledNest {
             let run = |_, task: usize| {
                 let [source, result] = [transposition.source, transposition.result];
                 let [source, result] = [source, result].map(|k| spans[k].pointer());
-                // SAFETY: the nest was verified, the spans have been checked and share no memory, and every part is one task's.
+                // SAFETY: the nest was verified, the spans are checked and share no memory, and
+                // each part belongs to one task.
                 unsafe { transposition.run(source, result, task * grain..parts.min((task + 1) * grain)) };
             };
             return workspace.pool().parallel_for(parts.div_ceil(grain), run).map_err(failed);
         }
         let (tasks, threads) = (self.units.div_ceil(self.grain), workspace.pool().threads());
-        // Shares of one size: products and nests before and behind are divided alike.
+        // Shares of equal size: the products and nests before and after are divided alike.
         let tasks = if tasks > 1 { tasks.next_multiple_of(threads) } else { 1 };
         let grain = self.units.div_ceil(tasks);
         let run = |thread: usize, task: usize| {
@@ -254,7 +264,8 @@ impl CompiledNest {
         workspace.pool().parallel_for(self.units.div_ceil(grain), run).map_err(failed)
     }
 
-    /// Checks what a run relies on; the parameters that share memory with another, as bits.
+    /// Checks the preconditions of a run; returns the parameters that share memory with another,
+    /// as bits.
     fn check(&self, workspace: &Workspace, buffers: &[Span]) -> Result<u64, Diagnostic> {
         if buffers.len() != self.parameters.len() {
             let (wanted, given) = (self.parameters.len(), buffers.len());
@@ -297,9 +308,10 @@ impl CompiledNest {
         let fits = scratch.len() >= self.scratch && base.addr().is_multiple_of(ALIGNMENT);
         assert!(fits, "checked before the run");
         let at = |offset: usize| base.wrapping_add(offset);
-        // SAFETY: the layout gave each of these its own bytes of the scratch memory, aligned to 64, and of the homes of registers
-        // and the like, which are reached by `base`, none is among them. All bytes are initialised, and every pattern
-        // is a valid element. The borrow of the scratch memory lasts as long as the frame.
+        // SAFETY: the layout gave each of these slices its own bytes of the scratch memory,
+        // aligned to 64, disjoint from the memory that is reached by `base`, such as the homes of
+        // registers. All bytes are initialised, and every pattern is a valid element. The borrow
+        // of the scratch memory lasts as long as the frame.
         unsafe {
             use std::slice::from_raw_parts_mut as slice;
             run::Runner {

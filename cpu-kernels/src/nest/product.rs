@@ -1,13 +1,13 @@
-//! Products that are 0 where a number is: `select(z = 0, 0, x · y)` becomes one instruction.
+//! Products that are 0 where a number is 0: `select(z = 0, 0, x · y)` becomes one instruction.
 //!
-//! Derivatives are full of them, one for each product of a cotangent, since 0 · ∞ is no derivative. As three instructions they
-//! write and read two blocks more than they need.
+//! Derivatives contain many of them, one for each product of a cotangent, since 0 · ∞ is no
+//! derivative. As three instructions they write and read two more blocks than necessary.
 
 use super::lower::{Lowered, Op};
 use wengert_core::nest::{Reg, ScalarOp};
 use wengert_core::{DType, Id, Scalar};
 
-/// The nest with such products.
+/// The nest with such products fused.
 pub(super) fn products<'n>(nest: &Lowered<'n>) -> Lowered<'n> {
     let mut fused = nest.clone();
     let registers = nest.nest.registers.len();
@@ -46,7 +46,8 @@ pub(super) fn products<'n>(nest: &Lowered<'n>) -> Lowered<'n> {
     fused
 }
 
-/// What is compared with 0, and the two factors, if a selection is such a product; `body` is what comes before it.
+/// The number compared with 0, and the two factors, if a selection is such a product; `body` is
+/// the code before it.
 fn parts(
     nest: &Lowered<'_>,
     selection: &Op<'_>,
@@ -66,7 +67,7 @@ fn parts(
     if nest.nest.registers[*result] != DType::F32 || uses[product.index()] != 1 {
         return None;
     }
-    // The result is +0 and no other zero; what is compared with may be either.
+    // The result is +0, not −0; the compared constant may be either zero.
     let is_zero = |reg: &Reg| constant(*reg).is_some_and(|value| value.to_f64() == 0.0);
     constant(*zero).filter(|value| value.bits() == 0)?;
     let [test, other] = found(condition, ScalarOp::Eq)? else { return None };
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
     use wengert_core::nest::parse_nests;
 
-    /// Instructions of each phase, and products among them.
+    /// Number of instructions, and of products among them.
     fn counts(body: &str) -> (usize, usize) {
         let text = format!(
             "nest @f(in %x: f32[40], in %x_2: f32[40], out %y: f32[40]) {{ parallel i: 40 phase {{ \
@@ -100,7 +101,7 @@ mod tests {
         let found =
             "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4";
         assert_eq!(counts(&format!("{found} store %y[i], %5")), (5, 1));
-        // The comparison stays where something else reads it.
+        // The comparison stays if another instruction reads it.
         let both = format!("{found} %6: f32 = select %3, %1, %5 store %y[i], %6");
         assert_eq!(counts(&both), (7, 1));
         let swapped = found.replace("eq %0, %2", "eq %2, %0");
@@ -114,9 +115,9 @@ mod tests {
             "%2: f32 = const -0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4 store %y[i], %5",
             // Another number.
             "%2: f32 = const 1.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4 store %y[i], %5",
-            // The other way round.
+            // The arms exchanged.
             "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %4, %2 store %y[i], %5",
-            // The product itself is wanted, too.
+            // The product itself has another use.
             "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4 %6: f32 = add %4, %5 \
              store %y[i], %6",
         ] {

@@ -1,4 +1,4 @@
-//! A compiled nest: steps over blocks, by the loop they stand in.
+//! A compiled nest: steps over blocks, grouped by the loop that contains them.
 
 use super::address::{Condition, Offset, VectorAxes};
 use super::combine::{Program, Reduction};
@@ -9,32 +9,33 @@ use crate::native::Function;
 use std::sync::Arc;
 use wengert_core::{DType, Scalar};
 
-/// What runs once for a block.
+/// A step, which runs once for a block.
 #[derive(Debug)]
 pub(super) enum Step {
     /// `result = kernel(arguments)`.
     Kernel { kernel: Kernel, result: u32, arguments: [u32; 3], uniform: bool, repeat: u32 },
     /// The same for a chain, whose lanes differ.
     Chain { chain: Chain, result: u32, arguments: [u32; LONGEST + 1], repeat: u32 },
-    /// Spreads a register's first lane over so many.
+    /// Broadcasts a register's first lane to `lanes` lanes.
     Splat { reg: u32, size: usize, lanes: usize },
-    /// Fills a register with a number.
+    /// Fills a register with a constant.
     Const { result: u32, value: Scalar, lanes: usize },
     /// The value of an index expression.
     Index { result: u32, value: Offset, dtype: DType, spread: usize },
     /// Whether conditions hold.
     Test { result: u32, conditions: Vec<Condition>, spread: usize },
-    /// Reads neighbouring elements of a parameter without conditions, a block for a block.
+    /// Loads neighbouring elements of a parameter without conditions, a block at a time.
     Stream { result: u32, parameter: u32, size: u32, direct: Direct, offset: Offset },
-    /// Reads memory.
+    /// Loads from memory.
     Load(Box<Load>),
-    /// Makes the next kernel that defines a register write straight to where it is to be stored.
+    /// Binds a register to the memory it is stored to: the next kernel that defines it writes
+    /// there.
     Bind(Box<Store>),
-    /// Writes memory.
+    /// Stores to memory.
     Store(Box<Store>),
     /// Scans along the last inner axis.
     Prefix(Box<Prefix>),
-    /// Hands the block's values to a reduction of the phase.
+    /// Passes the block's values to a reduction of the phase.
     Accumulate(usize),
     /// Runs native code on the block.
     Native(Box<Native>),
@@ -44,30 +45,30 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Native {
     pub function: Arc<Function>,
-    /// The same, writing results past the caches; and the numbers of their pointers.
+    /// The same with results stored past the caches, and the numbers of their pointers.
     pub past: Option<(Arc<Function>, Vec<usize>)>,
-    /// What each pointer of the table is.
+    /// The meaning of each pointer of the table.
     pub entries: Vec<Pointer>,
-    /// Where the table lies.
+    /// Offset of the table in scratch memory.
     pub table: usize,
-    /// Reductions of the phase that it takes the block's values into.
+    /// Reductions of the phase to which it adds the block's values.
     pub folds: Vec<usize>,
     /// Vector instructions of sixteen lanes.
     pub size: usize,
 }
 
-/// What a pointer of native code is.
+/// The meaning of a pointer of native code.
 #[derive(Debug)]
 pub(super) enum Pointer {
     /// A register's block.
     Register(u32),
-    /// An element of memory, and those that follow.
+    /// An element of memory; the others follow it.
     Memory { memory: Memory, offset: Offset, size: usize },
     /// Accumulators of a reduction of the phase.
     Accumulators(usize),
 }
 
-/// Where an access goes.
+/// The memory of an access.
 #[derive(Debug)]
 pub(super) enum Memory {
     /// A parameter, by number.
@@ -89,11 +90,12 @@ pub(super) struct Load {
     pub direct: Direct,
 }
 
-/// When a register's block may lie in a buffer rather than in scratch memory.
+/// When a register's block may be in a buffer rather than in scratch memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Direct {
     Always,
-    /// If the buffer has its memory for itself: else something is written there too early.
+    /// If the buffer's memory is unaliased: otherwise a write might clobber it before its last
+    /// use.
     Unaliased,
     Never,
 }
@@ -106,7 +108,7 @@ pub(super) struct Store {
     pub offset: Offset,
     pub conditions: Vec<Condition>,
     pub size: usize,
-    /// Whether there is one element to write, not one a lane.
+    /// Whether a single element is stored, not one per lane.
     pub single: bool,
     pub direct: Direct,
 }
@@ -116,14 +118,14 @@ pub(super) struct Prefix {
     pub program: Program,
     pub values: Vec<u32>,
     pub results: Vec<u32>,
-    /// Where the states lie: a block each if lanes are rows, else a chunk.
+    /// Offsets of the states: a block each if lanes are rows, else a chunk.
     pub states: Vec<usize>,
-    /// A spare chunk for each.
+    /// A spare chunk for each component.
     pub spare: Vec<usize>,
     pub reverse: bool,
 }
 
-/// A loop over one value of a counter after the other.
+/// A loop over the values of a counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loop {
     pub axis: u32,
@@ -135,14 +137,15 @@ pub(super) struct Loop {
 pub(super) struct PhaseProgram {
     /// Scalar loops over inner axes, outermost first.
     pub loops: Vec<Loop>,
-    /// Inner axes along which blocks lie; none if lanes are rows or the phase has no inner axes.
+    /// Inner axes along which blocks lie; `None` if lanes are rows or the phase has no inner
+    /// axes.
     pub vector: Option<VectorAxes>,
     /// Whether blocks run from the last to the first.
     pub reverse: bool,
     /// Steps before the first loop, in each loop, and last those of a block.
     pub levels: Vec<Vec<Step>>,
     pub reductions: Vec<Reduction>,
-    /// Whether the phase has prefixes, whose states start anew before the innermost loop.
+    /// Whether the phase has prefixes, whose states are reset before the innermost loop.
     pub prefix: bool,
     /// Whether the inner loops run at all.
     pub runs: bool,

@@ -1,4 +1,5 @@
-//! Random nests for tests: shapes, accesses, guards, trees and programs of every kind that the verifier accepts.
+//! Random nests for tests: shapes, accesses, guards, trees and programs of every kind that the
+//! verifier accepts.
 
 use wengert_core::nest::{
     Affine, AxisId, BufferId, BufferRole, Combine, Guard, Nest, NestBuilder, Reg, ScalarOp, Tree,
@@ -45,11 +46,11 @@ struct Writer<'r> {
     /// Registers that are visible, of any dtype.
     visible: Vec<Reg>,
     inputs: Vec<(BufferId, Vec<usize>, DType)>,
-    /// Row storages that are full, and over which extents.
+    /// Row storages that are written, and their extents.
     rows: Vec<(BufferId, Vec<usize>)>,
 }
 
-/// A nest, or nothing where chance made one that the verifier refuses.
+/// A nest, or `None` if the verifier refuses it.
 pub(super) fn nest(random: &mut Random) -> Option<Nest> {
     let mut writer = Writer {
         b: NestBuilder::new("random"),
@@ -69,7 +70,7 @@ pub(super) fn nest(random: &mut Random) -> Option<Nest> {
     for _ in 0..1 + writer.random.below(3) {
         writer.phase(budget);
     }
-    // Something to see of every register that would be dead otherwise.
+    // Uses every register that would be dead otherwise.
     writer.last_phase();
     writer.b.finish().ok()
 }
@@ -158,7 +159,7 @@ impl Writer<'_> {
         reg
     }
 
-    /// A combine program, and values for it.
+    /// A combine program, and its operands.
     fn tuple(&mut self) -> (Vec<Reg>, Combine) {
         let number = self.random.pick(&[DType::F32, DType::F32, DType::F64, DType::I32, DType::I64]);
         match self.random.below(8) {
@@ -180,7 +181,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An expression over some visible axes, and its least and greatest value.
+    /// An expression over some visible axes, with its minimum and maximum.
     fn affine(&mut self) -> (Affine, i64, i64) {
         let mut axes = self.axes();
         let mut sum = Affine::constant(0);
@@ -203,7 +204,7 @@ impl Writer<'_> {
         (sum.offset(offset), 0, high - low)
     }
 
-    /// A quasi-affine expression and its greatest value; its least is 0.
+    /// A quasi-affine expression and its maximum; its minimum is 0.
     fn quasi(&mut self) -> (Affine, i64) {
         let (sum, _, high) = self.affine();
         let divisor = self.random.pick(&[2, 3, 4, 5, 10]);
@@ -245,7 +246,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The product of a derivative: 0 where a number is. At times something else reads its parts.
+    /// The product of a derivative: 0 where a number is 0. Sometimes another instruction reads
+    /// its parts.
     fn zero_or_product(&mut self) {
         let [test, x, y] = [(); 3].map(|()| self.operand(DType::F32));
         let test = if self.random.chance(70) { y } else { test };
@@ -315,7 +317,7 @@ impl Writer<'_> {
         if let (Some((buffer, extents)), true) = (self.rows.last().cloned(), self.random.chance(30))
             && self.inner.len() >= extents.len()
         {
-            // Indices that fit only by luck: the verifier decides.
+            // Indices that fit only by chance: the verifier decides.
             let indices: Vec<Affine> =
                 self.inner.iter().take(extents.len()).map(|a| Affine::axis(*a)).collect();
             let fits = self.inner.iter().zip(&extents).all(|(a, e)| self.b.extent(*a) <= *e);

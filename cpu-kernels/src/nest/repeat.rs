@@ -1,8 +1,10 @@
-//! Loops that do nothing but run native code.
+//! Loops that only run native code.
 //!
-//! Each turn of a loop computes every pointer of its steps anew: some fifty nanoseconds, which is more than a short row takes. If a loop has one
-//! step, which is native code, and its pointers grow by as much with every turn, they are computed once and stepped. There are two such loops: the innermost of a
-//! phase, where lanes are rows (a sum over a few columns has a vector or two a turn), and the last over rows, where a row has nothing else.
+//! Each iteration of a loop computes every pointer of its steps again: some fifty nanoseconds,
+//! more than a short row takes. If a loop has a single step, of native code, and constant pointer
+//! strides, the pointers are computed once and then incremented. There are two such loops. One is
+//! the innermost loop of a phase, if lanes are rows (a sum over a few columns has one or two
+//! vectors per iteration). The other is the last loop over rows, if a row has no other steps.
 
 use super::CompiledNest;
 use super::program::{Loop, Native, PhaseProgram, Pointer, Step};
@@ -12,7 +14,7 @@ use std::ops::Range;
 /// A loop with one step.
 #[derive(Debug)]
 pub(super) struct Repeat {
-    /// Pointers that grow with a turn, and by how many bytes.
+    /// Pointers that change from iteration to iteration, with their strides in bytes.
     strides: Vec<(usize, isize)>,
 }
 
@@ -26,7 +28,7 @@ impl Repeat {
         Repeat::of(native, axis).filter(|_| fits)
     }
 
-    /// The last loop over rows, if lanes are all rows of it.
+    /// The last loop over rows, if a block spans all rows of an iteration.
     pub fn of_rows(nest: &CompiledNest) -> Option<Repeat> {
         let whole = nest.rows.as_ref().is_some_and(|rows| rows.positions() <= nest.lanes);
         let ([phase], Some(axis)) = (nest.phases.as_slice(), nest.outer.last()) else { return None };
@@ -52,7 +54,7 @@ impl Repeat {
 }
 
 impl CompiledNest {
-    /// The step of the only phase, if it is one, and native code.
+    /// The only step of the only phase, if it is native code.
     fn only_step(&self) -> Option<&Native> {
         let [phase] = self.phases.as_slice() else { return None };
         let mut steps = phase.levels.iter().flatten();
@@ -64,7 +66,7 @@ impl CompiledNest {
 }
 
 impl Runner<'_> {
-    /// All turns of the innermost loop of a phase.
+    /// Runs all iterations of the innermost loop of a phase.
     pub(super) fn repeat(&mut self, phase: &PhaseProgram, repeat: &Repeat) {
         let (Some(axis), Some([Step::Native(native)])) =
             (phase.loops.last(), phase.levels.last().map(Vec::as_slice))
@@ -80,7 +82,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Some units of a nest whose rows have one step.
+    /// Runs some units of a nest whose rows have one step.
     pub(super) fn repeat_rows(&mut self, units: Range<usize>, repeat: &Repeat) {
         let nest = self.nest;
         let (Some(rows), Some(native), Some(axis)) = (&nest.rows, nest.only_step(), nest.outer.last()) else {
@@ -97,7 +99,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Some turns of a loop with one step, one at least.
+    /// Runs some iterations of a loop with one step; at least one.
     fn turns(
         &mut self,
         native: &Native,
@@ -107,14 +109,15 @@ impl Runner<'_> {
         repeat: &Repeat,
     ) {
         if cfg!(debug_assertions) {
-            // The last turn's pointers are checked like the first one's.
+            // The pointers of the last iteration are checked as well.
             self.frame.counters[axis.axis as usize] = turns.end as i64 - 1;
             self.fill_table(native, Some(phase));
         }
         self.frame.counters[axis.axis as usize] = turns.start as i64;
         let table = self.fill_table(native, Some(phase));
         for _ in turns.clone() {
-            // SAFETY: as for a single run: between turns the pointers go where filling the table anew would put them.
+            // SAFETY: as for a single run: the increments give the same pointers as filling the
+            // table again.
             unsafe {
                 native.function.run(table, self.frame.count);
                 for (k, stride) in &repeat.strides {

@@ -1,9 +1,12 @@
 //! Running the steps: loops over rows, inner axes and blocks.
 //!
-//! Everything unchecked about a nest happens here and in [`super::combine`]. What makes it sound is written where a
-//! [`CompiledNest`] is made and run: the nest passed the verifier, so that every access that is not clamped is in bounds by interval
-//! analysis, every register is written before it is read, and rows are independent; the buffers have the bytes that the
-//! verifier knew, alignment included; and the scratch memory has room for what the layout placed.
+//! All unchecked accesses of a nest happen here and in [`super::combine`]. Their soundness rests
+//! on conditions that are established where a [`CompiledNest`] is made and run:
+//!
+//! - The nest passed the verifier. So every access that is not clamped is in bounds by interval
+//!   analysis, every register is written before it is read, and rows are independent.
+//! - The buffers have the bytes and the alignment that the verifier assumed.
+//! - The scratch memory has room for the layout.
 
 use super::CompiledNest;
 use super::address::{Passing, VectorAxes, passing};
@@ -22,7 +25,7 @@ pub(super) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Steps that come before everything else of a thread.
+    /// Runs the steps that precede all others of a thread.
     pub fn begin(&mut self) {
         for (pointer, home) in self.frame.pointers.iter_mut().zip(&self.nest.homes) {
             *pointer = self.frame.scratch.wrapping_add(*home);
@@ -63,7 +66,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Goes to an iteration of the outer axes, by its number.
+    /// Sets the counters to an iteration of the outer axes, by its number.
     pub fn enter(&mut self, outer: usize) {
         let mut rest = outer;
         for outer in self.nest.outer.iter().rev() {
@@ -72,7 +75,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs the phases for a block of rows (for one, if lanes are elements), of this iteration of the outer axes.
+    /// Runs the phases for a block of rows (for one row, if lanes are elements) of the current
+    /// iteration of the outer axes.
     pub fn block_of_rows(&mut self, position: usize, count: usize, period: usize) {
         match &self.nest.rows {
             Some(rows) => self.begin_block(rows, position, count),
@@ -83,7 +87,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Goes to a block of rows.
+    /// Sets the frame to a block of rows.
     pub fn begin_block(&mut self, rows: &VectorAxes, position: usize, count: usize) {
         let period = rows.period();
         self.frame.set_block(position, count, period);
@@ -92,7 +96,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Goes to the next iteration of the outer axes.
+    /// Advances to the next iteration of the outer axes.
     fn advance(&mut self) {
         for outer in self.nest.outer.iter().rev() {
             let counter = &mut self.frame.counters[outer.axis as usize];
@@ -114,7 +118,7 @@ impl Runner<'_> {
             self.inner(phase, 0);
         }
         if phase.vector.is_some() {
-            // Blocks of elements end here: what follows belongs to the row.
+            // Blocks of elements end here: the rest belongs to the row.
             self.frame.set_block(block.0, block.1, 1);
         }
         for reduction in &phase.reductions {
@@ -185,16 +189,19 @@ impl Runner<'_> {
                 Step::Kernel { kernel, result, arguments, uniform, repeat } => {
                     let count = if *uniform { CHUNK } else { self.frame.padded };
                     let [a, b, c] = arguments.map(|reg| self.frame.pointers[reg as usize]);
-                    // SAFETY: the registers have blocks of at least that many elements of the dtypes the kernel was looked up
-                    // for: homes have room for a block (uniform ones for a chunk, and those who need more have more),
-                    // and memory takes the place of a home only for whole chunks of valid elements. Blocks are the same or do not
-                    // overlap: homes of live registers are distinct, and memory is written early only where nothing else reads it.
+                    // SAFETY: the registers have blocks of at least `count` elements of the
+                    // dtypes the kernel was looked up for. Homes have room for a block (uniform
+                    // ones for a chunk, or more where it is needed), and memory replaces a home
+                    // only for whole chunks of valid elements. Blocks are identical or disjoint:
+                    // homes of live registers are distinct, and memory is written early only if
+                    // no other instruction reads it.
                     unsafe { kernel(self.frame.pointers[*result as usize], a, b, c, count, *repeat) };
                 }
                 Step::Chain { chain, result, arguments, repeat } => {
                     let operands = arguments.map(|reg| self.frame.pointers[reg as usize]);
                     let target = self.frame.pointers[*result as usize];
-                    // SAFETY: as above; a chain has a pointer for each operand, and some that it does not read.
+                    // SAFETY: as above; a chain has a pointer for each operand, and some that it
+                    // does not read.
                     unsafe { chain(target, operands.as_ptr(), self.frame.padded, *repeat) };
                 }
                 Step::Splat { reg, size, lanes } => {
@@ -211,14 +218,16 @@ impl Runner<'_> {
                     if *spread > 0 {
                         let value = value.base(&self.frame);
                         let bytes = value.to_le_bytes();
-                        // SAFETY: the home has that many lanes; integers wrap by dropping high bytes.
+                        // SAFETY: the home has that many lanes; integers wrap by dropping high
+                        // bytes.
                         unsafe {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), home, dtype.size());
                             moves::splat(home, home, dtype.size(), *spread);
                         }
                     } else if value.is_linear() {
                         let base = value.base(&self.frame);
-                        // SAFETY: the home has a block's lanes; integers wrap by dropping high bytes.
+                        // SAFETY: the home has a block's lanes; integers wrap by dropping high
+                        // bytes.
                         unsafe { moves::ramp(home, base, value.step, dtype.size(), self.frame.count) };
                     } else {
                         value.fill(&mut self.frame, 0);
@@ -234,7 +243,8 @@ impl Runner<'_> {
                         // SAFETY: the home has that many lanes.
                         unsafe { home.write_bytes(holds, *spread) };
                     } else {
-                        // SAFETY: the home has a block's lanes, and `from..to` lies within the block.
+                        // SAFETY: the home has a block's lanes, and `from..to` lies within the
+                        // block.
                         unsafe {
                             home.write_bytes(0, self.frame.count);
                             let passing = home.add(pass.from);
@@ -257,7 +267,8 @@ impl Runner<'_> {
                         source
                     } else {
                         let home = self.home(*result);
-                        // SAFETY: the elements are in bounds, as the verifier proved; the home has a block's lanes.
+                        // SAFETY: the elements are in bounds, as the verifier proved; the home
+                        // has a block's lanes.
                         unsafe { std::ptr::copy_nonoverlapping(source, home, count * size) };
                         home
                     };
@@ -293,7 +304,7 @@ impl Runner<'_> {
                 }
                 Pointer::Accumulators(k) => reductions[*k].native(&self.frame, self.progress),
             };
-            // SAFETY: the table has room for as many pointers.
+            // SAFETY: the table has room for all entries.
             unsafe { table.add(k).write(pointer) };
         }
         table
@@ -302,7 +313,7 @@ impl Runner<'_> {
     fn native(&mut self, native: &Native, phase: Option<&PhaseProgram>) {
         let reductions = phase.map_or(&[][..], |p| &p.reductions);
         let table = self.fill_table(native, phase);
-        // Memory that is read, too, is in the caches already.
+        // Memory that the step also reads is in the caches already.
         let apart = |k: usize| match &native.entries[k] {
             Pointer::Memory { memory: Memory::Parameter(p), .. } => {
                 self.is_direct(Direct::Unaliased, Some(*p))
@@ -313,14 +324,16 @@ impl Runner<'_> {
         };
         let past = native.past.as_ref().filter(|(_, pointers)| pointers.iter().all(|k| apart(*k)));
         let function = past.map_or(&native.function, |(function, _)| function);
-        // SAFETY: the machine has AVX-512, or there would be no native code. Registers have blocks of at least as many elements, one where
-        // they are uniform; the elements of memory are in bounds, as the verifier proved; accumulators are sixteen, or a block.
-        // Memory is shared only where the nest reads an element before it writes it, and native code does that in the same order.
+        // SAFETY: the machine has AVX-512, or there would be no native code. Registers have
+        // blocks of at least `count` elements, or one element if they are uniform. The elements
+        // of memory are in bounds, as the verifier proved. Accumulators are sixteen, or a block.
+        // Memory is shared only where the nest reads an element before it writes it, and native
+        // code keeps that order.
         unsafe { function.run(table, self.frame.count) };
         native.folds.iter().for_each(|k| reductions[*k].taken(&self.frame, self.progress, 1));
     }
 
-    /// Whether a buffer may stand in for a register's block now.
+    /// Whether a buffer may now replace a register's block.
     fn is_direct(&self, direct: Direct, parameter: Option<usize>) -> bool {
         match direct {
             Direct::Always => true,
@@ -363,7 +376,8 @@ impl Runner<'_> {
             } else {
                 fill
             };
-            // SAFETY: the element is in bounds, as the verifier proved; the home has that many lanes.
+            // SAFETY: the element is in bounds, as the verifier proved; the home has
+            // `load.spread` lanes.
             unsafe { moves::splat(home, source, size, load.spread) };
             self.frame.pointers[load.result as usize] = home;
             return;
@@ -393,7 +407,8 @@ impl Runner<'_> {
                 if taken == count && count.is_multiple_of(CHUNK) && self.is_direct(load.direct, parameter) {
                     self.frame.pointers[load.result as usize] = source;
                 } else {
-                    // SAFETY: the lanes' elements are in bounds, as the verifier proved; the home has a block's lanes.
+                    // SAFETY: the lanes' elements are in bounds, as the verifier proved; the home
+                    // has a block's lanes.
                     unsafe { std::ptr::copy_nonoverlapping(source, target, taken * size) };
                 }
             } else {
@@ -422,7 +437,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Lets the next definition of the stored register write to memory.
+    /// Binds the stored register to memory: its next definition writes there.
     fn bind(&mut self, store: &Store) {
         let (memory, parameter) = self.place(store);
         let direct = self.frame.count.is_multiple_of(CHUNK) && self.is_direct(store.direct, parameter);
@@ -439,7 +454,7 @@ impl Runner<'_> {
     fn store(&mut self, store: &Store) {
         let value = self.frame.pointers[store.value as usize];
         if store.direct != Direct::Never && value != self.home(store.value) {
-            // It was bound to this memory.
+            // The register was bound to this memory.
             return;
         }
         let (memory, parameter) = self.place(store);
@@ -460,8 +475,9 @@ impl Runner<'_> {
             self.assert_inside(parameter, first, size);
             self.assert_inside(parameter, first.wrapping_add(step.wrapping_mul(taken as i64 - 1)), size);
             let target = memory.wrapping_offset(first.wrapping_mul(size as i64) as isize);
-            // SAFETY: the lanes' elements are in bounds, as the verifier proved, and no other row writes them; the register has a
-            // block's lanes, or one where one is stored.
+            // SAFETY: the lanes' elements are in bounds, as the verifier proved, and no other row
+            // writes them. The register has a block's lanes, or one if a single element is
+            // stored.
             unsafe {
                 if step == 1 || taken == 1 {
                     std::ptr::copy(source, target, taken * size);
@@ -495,7 +511,8 @@ impl Runner<'_> {
                 }
             }
         } else if let Some(scan) = program.scan {
-            // SAFETY: value and result have a block's lanes, of the dtype that the scan was looked up for.
+            // SAFETY: value and result have a block's lanes, of the dtype that the scan was
+            // looked up for.
             unsafe {
                 scan(
                     self.home(prefix.results[0]),
@@ -508,7 +525,8 @@ impl Runner<'_> {
         } else {
             for lane in 0..frame.count {
                 let lane = if prefix.reverse { frame.count - 1 - lane } else { lane };
-                // SAFETY: the lane is one of the block's; states and spare blocks have a chunk each.
+                // SAFETY: the lane is one of the block's; states and spare blocks have a chunk
+                // each.
                 unsafe {
                     for k in 0..program.tuple() {
                         let size = program.sizes[k];

@@ -1,9 +1,10 @@
-//! What becomes of a nest's axes: which ones lie along the lanes of a block.
+//! The schedule of a nest: the axes that lie along the lanes of a block.
 //!
-//! Either lanes are neighbouring *elements* of one row (the last inner axes of each phase), or they are neighbouring *rows* (the
-//! last parallel axes), and inner axes are plain loops. The first suits a softmax over the last axis, the second elementwise
-//! nests and sums over leading axes. Both can run every nest, so the choice is one of cost, estimated from how each access meets
-//! memory.
+//! Lanes are either neighbouring **elements** of one row (the last inner axes of each phase), or
+//! neighbouring **rows** (the last parallel axes) with inner axes as plain loops. The first suits
+//! a softmax over the last axis, the second elementwise nests and sums over leading axes. Both
+//! can run every nest, so the choice is one of cost. The cost is estimated from the memory access
+//! pattern of each access.
 
 use super::address::{Pattern, VectorAxes};
 use super::lower::{Lowered, Op, Phase, Place};
@@ -12,20 +13,21 @@ use crate::kernels::CHUNK;
 use wengert_core::Id;
 use wengert_core::nest::{AxisId, BufferRole, ScalarOp};
 
-/// Lanes below which another axis is taken in.
+/// Number of lanes below which another axis is included.
 const FEW: usize = 64;
-/// Nanoseconds, roughly, to go from one block of rows to the next.
+/// Cost of the step from one block of rows to the next, in nanoseconds, roughly.
 const BLOCK: f64 = 60.0;
-/// Nanoseconds, roughly, to go from one row to the next in a loop that only runs native code, and for each instruction of it.
+/// Cost of an iteration over rows in a loop that only runs native code, and of each of its
+/// instructions, in nanoseconds, roughly.
 const TURN: f64 = 8.0;
 const INSTRUCTION: f64 = 0.5;
 
-/// What lanes are.
+/// The kind of a block's lanes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Schedule {
-    /// Elements of a row; for each phase along which axes.
+    /// Elements of a row; the vector axes of each phase.
     Elements(Vec<VectorAxes>),
-    /// Rows.
+    /// Rows; their vector axes.
     Rows(VectorAxes),
 }
 
@@ -40,7 +42,8 @@ impl Schedule {
         all
     }
 
-    /// The cheaper of the two, for blocks of up to `lanes`; `native` says whether there is native code.
+    /// The cheaper of the two schedules, for blocks of up to `lanes`; `native` says whether there
+    /// is native code.
     pub fn choose(nest: &Lowered<'_>, lanes: usize, row_limit: usize, native: bool) -> Schedule {
         let elements: Vec<VectorAxes> =
             nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix)).collect();
@@ -64,7 +67,7 @@ impl Schedule {
             .sum::<f64>();
         let count = rows.positions().min(lanes);
         let by_rows = of_rows(nest, &rows, lanes, native);
-        // Costs are for one row in the first case, for `count` rows in the second.
+        // The cost by elements is for one row, the cost by rows for `count` rows.
         if by_rows <= by_elements * count as f64 {
             Schedule::Rows(rows)
         } else {
@@ -72,7 +75,8 @@ impl Schedule {
         }
     }
 
-    /// Lanes that are rows: along the last parallel axes, or the last alone, where several are short but an access does not go through them as through one.
+    /// The vector axes of the schedule by rows: the last parallel axes. Or the last axis alone,
+    /// where several are short but an access does not step through them as through one axis.
     fn rows(nest: &Lowered<'_>, lanes: usize, native: bool) -> VectorAxes {
         let several = last_axes(nest, &nest.parallel, false);
         let Some(last) = several.axes.last().filter(|_| several.axes.len() > 1) else { return several };
@@ -83,7 +87,7 @@ impl Schedule {
     }
 }
 
-/// Nanoseconds, roughly, of a block of rows.
+/// Cost of a block of rows, in nanoseconds, roughly.
 fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize, native: bool) -> f64 {
     let count = rows.positions().min(lanes);
     if let [phase] = nest.phases.as_slice()
@@ -100,7 +104,7 @@ fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize, native: bool) ->
     BLOCK + nest.phases.iter().map(|phase| cost(nest, phase, rows, count, lanes)).sum::<f64>()
 }
 
-/// The last axis, and those before it as long as they have few positions together.
+/// The last axis, and the axes before it while their positions together are few.
 fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes {
     let mut vector = VectorAxes::default();
     for axis in axes.iter().rev() {
@@ -113,14 +117,15 @@ fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes
     vector
 }
 
-/// Nanoseconds, roughly, of a phase: for one row if the vector axes are inner ones, else for `rows` of them.
+/// Cost of a phase, in nanoseconds, roughly: for one row if the vector axes are inner ones, else
+/// for `rows` rows.
 fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize, lanes: usize) -> f64 {
     let inner: usize = phase.axes.iter().map(|a| nest.extent(*a)).product();
     let is_inner = vector.axes.first().is_some_and(|a| phase.axes.contains(a));
     let along = if is_inner { vector.positions() } else { rows };
     let count = along.clamp(1, lanes);
     let blocks = if is_inner { inner.div_ceil(count.max(1)) } else { inner };
-    // A loop of native code alone computes its pointers once.
+    // A loop that only runs native code computes its pointers once.
     let step =
         if !is_inner && inner > 1 && phase.body.iter().all(|op| steady(vector, op)) { 0.35 } else { 1.0 };
     let block = |cost: f64, lane: f64| step * cost + lane * count.next_multiple_of(16) as f64;
@@ -136,7 +141,7 @@ fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize,
             Op::Load { place, .. } | Op::Store { place, .. } => block(6.0, access_cost(vector, place)),
             Op::Prefix(_) if is_inner => block(10.0, 2.0),
             Op::Prefix(_) => block(5.0, 0.1),
-            // There are none before a schedule is chosen.
+            // Groups are formed only after a schedule is chosen.
             Op::Group(_) => 0.0,
         };
     }
@@ -179,7 +184,7 @@ fn access_cost(vector: &VectorAxes, place: &Place) -> f64 {
     access + 2.0 * guards
 }
 
-/// True of arithmetic, and of accesses to neighbouring elements.
+/// True for arithmetic, and for accesses to neighbouring elements.
 fn steady(vector: &VectorAxes, op: &Op) -> bool {
     match op {
         Op::Load { place, .. } | Op::Store { place, .. } => {
@@ -191,7 +196,7 @@ fn steady(vector: &VectorAxes, op: &Op) -> bool {
     }
 }
 
-/// True if lanes differ by axes' own coefficients only.
+/// True if lanes differ by the axes' own coefficients only.
 fn linear(vector: &VectorAxes, sum: &Sum) -> bool {
     sum.terms.iter().all(|(term, _)| match term {
         super::sum::Term::Register(_) => true,
@@ -201,7 +206,7 @@ fn linear(vector: &VectorAxes, sum: &Sum) -> bool {
     })
 }
 
-/// The axes of a phase that stay plain loops.
+/// The axes of a phase that are not vectorised.
 pub(super) fn plain<'a>(axes: &'a [AxisId], vector: &'a VectorAxes) -> impl Iterator<Item = AxisId> + 'a {
     axes.iter().copied().filter(|a| !vector.axes.iter().any(|v| v.index() == a.index()))
 }

@@ -1,4 +1,5 @@
-//! Index expressions as the executor sees them: offsets into flat memory, over axes that may have been merged.
+//! The executor's index expressions: offsets into flat memory, over axes that may have been
+//! merged.
 
 use wengert_core::nest::{self, Affine, AxisId, Reg};
 
@@ -6,21 +7,21 @@ use wengert_core::nest::{self, Affine, AxisId, Reg};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Sum {
     pub constant: i64,
-    /// Sorted by axis, each once, no coefficient 0.
+    /// Sorted by axis, without duplicates or zero coefficients.
     pub axes: Vec<(AxisId, i64)>,
     pub terms: Vec<(Term, i64)>,
 }
 
-/// What an expression is linear in besides axes.
+/// A term of an expression other than an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Term {
     /// The value of a register of i32 or i64.
     Register(Reg),
     /// Floor division.
     Div(Sum, i64),
-    /// The rest of the floor division.
+    /// The remainder of the floor division.
     Mod(Sum, i64),
-    /// The value, but at least 0 and at most the number.
+    /// The value, clamped to `0..=number`.
     Clamp(Sum, i64),
 }
 
@@ -73,7 +74,7 @@ impl Sum {
         self.terms.retain(|(_, c)| *c != 0);
     }
 
-    /// Puts together what a reshape has taken apart: `c·d·⌊e / d⌋ + c·(e mod d) = c·e`.
+    /// Undoes the splitting by a reshape: `c·d·⌊e / d⌋ + c·(e mod d) = c·e`.
     pub fn rejoin(&mut self) {
         let pair = self.terms.iter().enumerate().find_map(|(at, (term, c))| {
             let Term::Mod(e, d) = term else { return None };
@@ -89,7 +90,7 @@ impl Sum {
         }
     }
 
-    /// Calls `f` for this sum and every one inside it.
+    /// Calls `f` for this sum and every nested one.
     pub fn visit(&self, f: &mut impl FnMut(&Sum)) {
         f(self);
         for (term, _) in &self.terms {
@@ -99,7 +100,7 @@ impl Sum {
         }
     }
 
-    /// Calls `f` for this sum and every one inside it, to change.
+    /// Calls `f` for this sum and every nested one, mutably.
     pub fn visit_mut(&mut self, f: &mut impl FnMut(&mut Sum)) {
         f(self);
         for (term, _) in &mut self.terms {
@@ -109,7 +110,7 @@ impl Sum {
         }
     }
 
-    /// True if it, or a sum inside it, has the axis.
+    /// True if the axis occurs in it or in a nested sum.
     pub fn depends_on(&self, axis: AxisId) -> bool {
         let mut found = false;
         self.visit(&mut |sum| found |= sum.coefficient(axis) != 0);

@@ -1,5 +1,5 @@
-//! The executor against the nest interpreter, bit for bit: every set of vector instructions, every schedule, several numbers of
-//! threads.
+//! The executor against the nest interpreter, bit for bit: every set of vector instructions,
+//! every schedule, several numbers of threads.
 
 use super::*;
 use crate::memory::AlignedBytes;
@@ -35,7 +35,7 @@ fn execute(
 ) -> Result<Vec<Literal>, Diagnostic> {
     workspace.reserve(compiled.scratch_bytes())?;
     let mut given = inputs.iter();
-    // What a nest does not write must not look as if it did.
+    // Outputs are filled with a pattern, so that missing writes are detected.
     let mut memories: Vec<AlignedBytes> = nest
         .parameters()
         .map(|(_, buffer)| {
@@ -61,7 +61,8 @@ fn execute(
             Span::new(NonNull::new(memory.as_mut_ptr()).expect("not null"), memory.len(), true)
         })
         .collect();
-    // SAFETY: the memories outlive the run, and nothing else uses them meanwhile; those that are shared may be.
+    // SAFETY: the memories outlive the run, and no other code uses them meanwhile; the shared
+    // ones may be shared.
     unsafe { compiled.run_on(workspace, &spans)? };
     Ok(nest
         .parameters()
@@ -87,7 +88,8 @@ fn compare(nest: &Nest, wanted: &[Literal], got: &[Literal], what: &str) {
     }
 }
 
-/// Compares the executor with the interpreter. False if the interpreter finds a fault that the verifier cannot see.
+/// Compares the executor with the interpreter. False if the interpreter finds a fault that the
+/// verifier cannot detect.
 fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
     let Ok(wanted) = interpret(nest, inputs) else { return false };
     for workspace in &mut machines.0 {
@@ -109,7 +111,7 @@ fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
     true
 }
 
-/// Pairs of parameters that may share memory, and what the nest computes (the same).
+/// Pairs of parameters that may share memory, and the results of the nest (the same).
 fn aliases(nest: &Nest, inputs: &[Literal]) -> Vec<(usize, usize, Vec<Literal>)> {
     let of =
         |role| nest.parameters().filter(move |(_, b)| b.role == role).map(|(id, _)| id).collect::<Vec<_>>();
@@ -141,7 +143,7 @@ fn filetests_of_nests() {
     for entry in std::fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("readable").path();
         let text = std::fs::read_to_string(&path).expect("readable");
-        // A file may hold nests that do not parse or verify: each is taken by itself.
+        // A file may hold nests that do not parse or verify, so each is handled separately.
         let mut chunks: Vec<String> = vec![];
         for line in text.lines() {
             if line.starts_with("nest ") {
@@ -183,7 +185,8 @@ fn one(text: &str) -> Nest {
     parse_nests("test", text).expect("parses").remove(0).0
 }
 
-/// A guard on a number that all lanes have is decided without subtracting from it: here the load would be of the element −2^63.
+/// A guard on a uniform number is decided without a subtraction from it: here the load would be
+/// of the element −2^63.
 #[test]
 fn guards_hold_for_numbers_of_any_size() {
     let mut machines = Machines::new();
@@ -204,7 +207,8 @@ fn guards_hold_for_numbers_of_any_size() {
     }
 }
 
-/// What lanes are may depend on how many there may be; groups are formed for what they are. (Here a number of the row was read as a lane's.)
+/// The kind of the lanes may depend on their maximum number; groups are formed for that kind.
+/// (Here a number of the row was read as a lane's.)
 #[test]
 fn groups_are_of_the_schedule_that_runs() {
     let nest = one("nest @f(in %x: bool[32], in %a: f64[32], in %k: i32[32], in %z: i32[], in %b: f64[32,32], out %y: f64[32,32]) {
@@ -234,7 +238,8 @@ fn groups_are_of_the_schedule_that_runs() {
     }
 }
 
-/// Loops of native code alone step their pointers: within a phase, and from row to row; backwards, by several axes, and with nothing to do.
+/// Loops that only run native code step their pointers: within a phase, and from row to row;
+/// backwards, over several axes, and with no iterations.
 #[test]
 fn loops_that_only_run_native_code() {
     let texts = [
@@ -276,7 +281,8 @@ fn loops_that_only_run_native_code() {
     }
 }
 
-/// Squares, what is left beside them, every size of an element, axes around and between the two, and a part of a buffer.
+/// Squares, the elements beside them, every element size, axes around and between the two, and a
+/// part of a buffer.
 #[test]
 fn axes_are_exchanged() {
     let text = |dtype: &str, [source, result]: [&str; 2], axes: &str, [from, to]: [&str; 2]| {
@@ -353,7 +359,8 @@ fn partial_overlap_is_refused() {
         Span::new(NonNull::new(memory[at..].as_mut_ptr()).expect("not null"), 16, true)
     };
     let (a, b) = (part(0, &mut memory), part(4, &mut memory));
-    // SAFETY: sixteen bytes from there are in the memory, which outlives the runs; the nest may run in place.
+    // SAFETY: sixteen bytes from there are in the memory, which outlives the runs; the nest may
+    // run in place.
     let run = |spans: &[Span]| unsafe { compiled.run_on(&workspace, spans) };
     let error = run(&[a, b]).expect_err("overlap").to_string();
     assert!(error.contains("overlap"), "{error}");

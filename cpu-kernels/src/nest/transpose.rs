@@ -1,8 +1,10 @@
 //! Nests that only exchange axes.
 //!
-//! Whatever lanes are, such a nest reads or writes them far apart: each element of a block lies in a line of the cache of its own, and if the distance is a power of
-//! two, all lines want the same few places in it and are gone before their next elements are asked for. So a copy whose source and result have different
-//! last axes goes square by square instead: the lines that a square touches are read and written as wholes.
+//! With any choice of lanes, such a nest reads or writes with a large stride: each element of a
+//! block is in its own cache line. If the stride is a power of two, the lines map to the same few
+//! cache sets and are evicted before their next elements are used. So a copy whose source and
+//! result have different last axes goes square by square instead: the lines of a square are read
+//! and written completely.
 
 use super::lower::{Lowered, Op, Place};
 use crate::kernels::squares::SIDE;
@@ -10,7 +12,7 @@ use crate::simd::Simd;
 use std::ops::Range;
 use wengert_core::nest::{AxisId, BufferId, BufferRole};
 
-/// An axis of the copy: its extent, and the distances of its positions in source and result, in elements.
+/// An axis of the copy: its extent, and its strides in source and result, in elements.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     extent: usize,
@@ -26,24 +28,24 @@ pub(super) struct Transposition {
     /// Positions of source and result among the parameters.
     pub source: usize,
     pub result: usize,
-    /// First elements.
+    /// Offsets of the first elements.
     from: usize,
     to: usize,
     /// All axes but two.
     outer: Vec<Axis>,
-    /// The last of the source.
+    /// The last axis of the source.
     run: Axis,
-    /// The last of the result.
+    /// The last axis of the result.
     line: Axis,
-    /// Whether squares of four bytes go through registers.
+    /// Whether squares of four-byte elements are transposed in registers.
     squares: bool,
 }
 
-/// Least extent of both last axes.
+/// Smallest extent of both last axes.
 const LEAST: usize = 8;
 
 impl Transposition {
-    /// A nest as one, if it is.
+    /// The transposition of a nest, if the nest is one.
     pub fn of(nest: &Lowered<'_>, simd: Simd) -> Option<Transposition> {
         let [phase] = nest.phases.as_slice() else { return None };
         let [Op::Load { result: value, place: from, fill: None }, Op::Store { place: to, value: stored }] =
@@ -87,7 +89,7 @@ impl Transposition {
         })
     }
 
-    /// Parts that threads share: as many neighbouring elements of every run as a square has.
+    /// Parts that threads share: of every run, as many neighbouring elements as a square has.
     pub fn parts(&self) -> usize {
         let strips = self.run.extent.div_ceil(SIDE);
         self.outer.iter().fold(strips, |count, axis| count * axis.extent)
@@ -98,12 +100,12 @@ impl Transposition {
         self.line.extent.saturating_mul(SIDE)
     }
 
-    /// Makes some parts.
+    /// Copies some parts.
     ///
     /// # Safety
     ///
-    /// The nest was verified: source and result are its parameters' memory, valid to read and to write, and do not overlap. Nobody else uses the elements of the
-    /// result that belong to these parts.
+    /// The nest was verified: source and result are its parameters' memory, valid to read and to
+    /// write, and do not overlap. No other code uses the elements of the result in these parts.
     pub unsafe fn run(&self, source: *const u8, result: *mut u8, parts: Range<usize>) {
         // SAFETY: the caller's promise is the same.
         unsafe {
@@ -118,7 +120,7 @@ impl Transposition {
 
     /// # Safety
     ///
-    /// That of [`run`](Self::run), for elements of this size.
+    /// As for [`run`](Self::run), for elements of this size.
     unsafe fn parts_of<T: Copy>(&self, source: *const T, result: *mut T, parts: Range<usize>) {
         let strips = self.run.extent.div_ceil(SIDE);
         for part in parts {
@@ -135,7 +137,8 @@ impl Transposition {
                 let height = SIDE.min(self.line.extent - line);
                 let (from, to) =
                     (source.wrapping_add(from + line * self.line.from), result.wrapping_add(to + line));
-                // SAFETY: the elements of the square are positions of all axes, and so the nest's; if there are squares, they have 4 bytes and the machine AVX2.
+                // SAFETY: the elements of the square are positions of all axes, and so the
+                // nest's. If there are squares, elements have 4 bytes and the machine AVX2.
                 unsafe {
                     #[cfg(target_arch = "x86_64")]
                     if self.squares && width == SIDE && height == SIDE {

@@ -1,21 +1,27 @@
 //! The thread pool: persistent workers that share the tasks of one loop at a time.
 //!
-//! A job is a number of independent tasks and a function to call for each. The thread that submits it works too; workers
-//! that are awake help, and a worker that sleeps through a short job is not waited for.
+//! A job is a number of independent tasks and a function to call for each. The submitting thread
+//! works too. Workers that are awake help; the submitter does not wait for a worker that sleeps
+//! through a short job.
 //!
-//! Each thread has a share of the tasks, neighbours, the first thread the first ones: what one job has written, the same thread reads in the next job if
-//! both are divided alike, out of its own cache. Whoever has no task left of its own helps out with the others' shares. So which thread runs which task is
-//! left to chance in the end, and a task must not let its result depend on it: the number of the thread is passed for scratch memory only.
+//! Each thread has a share of neighbouring tasks; the first thread has the first ones. If two
+//! jobs are divided alike, a thread finds the data of the first job in its own cache during the
+//! second. A thread without tasks of its own takes tasks of the others' shares. So the thread of
+//! a task is not deterministic, and the result of a task must not depend on it: the thread's
+//! number is passed for scratch memory only.
 //!
-//! Nothing is allocated for a job. A job submitted from inside a task runs on the spot, on that thread alone.
-//! A panic in a task stops the job, and is returned as an error once every thread has left it.
+//! A job allocates nothing. A job submitted from inside a task runs inline, on that thread alone.
+//! A panic in a task stops the job; it is returned as an error once every thread has left the
+//! job.
 //!
 //! # The gate
 //!
-//! `gate` holds, in one word, the number of the current job, whether it is open, and how many workers are in it. A worker
-//! enters by a compare-and-swap that counts it in, and only if the job is open; the submitter closes the gate when
-//! no task is left, waits until the count is 0, and only then gives up the borrow of the function. So a worker reads the job's
-//! fields only between entering and leaving, while the submitter neither changes nor drops them.
+//! `gate` holds, in one word, the number of the current job, whether the gate is open, and how
+//! many workers are inside. A worker enters by a compare-and-swap that increments the count, and
+//! only if the gate is open. When no task is left, the submitter closes the gate, waits until the
+//! count is 0, and only then ends the borrow of the function. So a worker reads the job's fields
+//! only between entering and leaving, and the submitter neither changes nor drops them in that
+//! time.
 
 mod place;
 #[cfg(test)]
@@ -37,7 +43,8 @@ use wengert_core::Diagnostic;
 #[error("a task panicked: {0}")]
 pub struct TaskPanicked(pub String);
 
-/// What every thread calls: the thread's number, below [`Pool::threads`], and the task's.
+/// The function called for every task, with the thread's number, below [`Pool::threads`], and the
+/// task's.
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// A fixed number of threads that run tasks.
@@ -46,26 +53,27 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// What the threads of a small job look at lies in one line of the cache, the first: it is fetched from the submitting thread's cache as a whole.
+/// The first cache line holds all fields that the threads of a small job read, so one fetch from
+/// the submitting thread's cache brings them.
 #[repr(C, align(64))]
 struct Shared {
     /// Job number · 2³² + open · 2³¹ + workers inside.
     gate: AtomicU64,
-    /// Written by the submitter while the gate is shut and nobody is inside.
+    /// Written by the submitter while the gate is shut and no worker is inside.
     job: UnsafeCell<Job>,
-    /// Of each thread's share, the next task that nobody took: of a pool of few threads.
+    /// The next free task of each thread's share, for a pool of at most [`FEW`] threads.
     few: [AtomicUsize; FEW],
-    /// And of a pool of more.
+    /// The same for a pool of more threads.
     many: Vec<AtomicUsize>,
-    /// What the first task to panic said.
+    /// The message of the first task to panic.
     panic: Mutex<Option<String>>,
-    /// Held by whoever submits a job, from opening the gate until the last worker left.
+    /// Held by the submitting thread from opening the gate until the last worker has left.
     submit: Mutex<()>,
     /// Guards sleeping: workers sleep on `wake`, the submitter on `left`; true asks workers to end.
     sleep: Mutex<bool>,
     wake: Condvar,
     left: Condvar,
-    /// Of each worker, whether it sleeps and where.
+    /// For each worker, whether it sleeps and where.
     sleepers: Vec<Sleeper>,
 }
 
@@ -75,23 +83,24 @@ struct Job {
     body: Option<&'static Body<'static>>,
 }
 
-// SAFETY: all fields but `job` are `Sync`. `job` is written only by the thread that holds `submit`, while the gate is shut
-// and the count inside is 0, and read only by workers counted in by the gate (and by that submitter). Entering
-// is an acquire of the release that opened the gate, leaving a release that the submitter acquires. What `job` holds is
-// `Sync` itself.
+// SAFETY: all fields but `job` are `Sync`. `job` is written only by the thread that holds
+// `submit`, while the gate is shut and the count inside is 0. It is read only by workers that the
+// gate counted in, and by that submitter. Entering is an acquire of the release that opened the
+// gate; leaving is a release that the submitter acquires. The contents of `job` are `Sync`.
 unsafe impl Sync for Shared {}
-// SAFETY: nothing in it belongs to a thread; the erased borrow is of a `Sync` function.
+// SAFETY: no field belongs to a thread; the erased borrow is of a `Sync` function.
 unsafe impl Send for Shared {}
 
-/// Counters that have room beside the gate and the job in a line of 64 bytes.
+/// Counters that fit beside the gate and the job in a line of 64 bytes.
 const FEW: usize = 4;
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const JOB: u64 = 1 << 32;
-/// How long a thread looks for work, or for the end of others' work, before it sleeps: longer than the short steps of a plan that one
-/// thread does alone, and than what comes between two runs of a small plan. To be woken takes some fifty microseconds.
+/// How long a thread polls for work, or for the end of a job, before it sleeps: longer than a
+/// plan's short steps on one thread, and than the gap between two runs of a small plan. Waking a
+/// thread takes some fifty microseconds.
 const PATIENCE: Duration = Duration::from_micros(200);
-/// Looks between two looks at the clock.
+/// Polls between two readings of the clock.
 const LOOKS: u32 = 32;
 
 thread_local! {
@@ -102,7 +111,7 @@ thread_local! {
 static GLOBAL: OnceLock<Arc<Pool>> = OnceLock::new();
 
 impl Pool {
-    /// A pool of `threads` threads, of which the submitting one is the first.
+    /// A pool of `threads` threads; the submitting thread is the first.
     ///
     /// Error: 0 threads; or the system refuses to start one.
     pub fn new(threads: usize) -> Result<Self, Diagnostic> {
@@ -136,8 +145,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The pool of the process, made at the first call: as many threads as [`configure`](Self::configure) said, else as
-    /// the environment variable `WENGERT_THREADS` says, else as the machine runs at once.
+    /// The process' pool, made at the first call. The number of threads is that of
+    /// [`configure`](Self::configure), else that of the environment variable `WENGERT_THREADS`,
+    /// else the machine's available parallelism.
     ///
     /// Error: `WENGERT_THREADS` is no positive number; or the system refuses to start a thread.
     pub fn global() -> Result<&'static Arc<Pool>, Diagnostic> {
@@ -160,7 +170,8 @@ impl Pool {
     /// Error: the pool exists already with another number; or it cannot be made.
     pub fn configure(threads: usize) -> Result<(), Diagnostic> {
         if GLOBAL.get().is_none() {
-            // If another thread was faster, its pool counts, and the comparison below decides.
+            // If another thread has set the pool first, its pool stays, and the comparison below
+            // decides.
             let _ = GLOBAL.set(Arc::new(Pool::new(threads)?));
         }
         let present = GLOBAL.get().map_or(0, |pool| pool.threads());
@@ -178,8 +189,8 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `body(thread, task)` once for every task in `0..tasks`, in any order, on any of the threads; returns when all are
-    /// done.
+    /// Calls `body(thread, task)` once for every task in `0..tasks`, in any order, on any of the
+    /// threads; returns when all are done.
     ///
     /// Error: a task panicked; then some of the tasks may not have run.
     pub fn parallel_for(&self, tasks: usize, body: impl Fn(usize, usize) + Sync) -> Result<(), TaskPanicked> {
@@ -196,20 +207,22 @@ impl Pool {
         }
         let shared = &*self.shared;
         let submitting = lock(&shared.submit);
-        // SAFETY: the two types differ in the lifetime only. The reference is put away in `job`, which other threads read
-        // only while they are counted inside the gate, and this function does not return before the gate is shut and
-        // the count is 0 (it cannot unwind in between: `help` catches panics, and what follows it does not panic).
+        // SAFETY: the two types differ in the lifetime only. The reference is stored in `job`,
+        // which other threads read only while they are counted inside the gate. This function
+        // does not return before the gate is shut and the count is 0. It cannot unwind in
+        // between: `help` catches panics, and the code after it does not panic.
         let body: &'static Body<'static> =
             unsafe { std::mem::transmute::<&Body<'_>, &'static Body<'static>>(body) };
-        // SAFETY: this thread holds `submit`, and the last job ended with the gate shut and nobody inside, so nobody else
-        // looks at `job` now.
+        // SAFETY: this thread holds `submit`, and the last job ended with the gate shut and no
+        // worker inside, so no other thread reads `job` now.
         unsafe { *shared.job.get() = Job { tasks, body: Some(body) } };
         for (thread, next) in shared.next().iter().enumerate() {
             next.store(shared.share(thread, tasks).start, Ordering::Relaxed);
         }
         let number = (shared.gate.load(Ordering::Relaxed) & !(JOB - 1)).wrapping_add(JOB);
         let asleep = {
-            // Under the lock, so that no worker decides to sleep between looking at the gate and waiting.
+            // Under the lock, so that no worker decides to sleep between reading the gate and
+            // waiting.
             let _sleep = lock(&shared.sleep);
             shared.gate.store(number | OPEN, Ordering::Release);
             place::settle(&shared.sleepers)
@@ -236,13 +249,13 @@ impl Shared {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Of each thread's share, the next task that nobody took.
+    /// The next free task of each thread's share.
     fn next(&self) -> &[AtomicUsize] {
         let threads = self.sleepers.len() + 1;
         self.few.get(..threads).unwrap_or(&self.many)
     }
 
-    /// The tasks of a thread.
+    /// The share of a thread.
     fn share(&self, thread: usize, tasks: usize) -> Range<usize> {
         let threads = self.sleepers.len() + 1;
         let (each, more) = (tasks / threads, tasks % threads);
@@ -250,7 +263,8 @@ impl Shared {
         first(thread)..first(thread + 1)
     }
 
-    /// Takes tasks until none is left: its own, then those of the threads behind it.
+    /// Runs tasks until none is left: the thread's own, then those of the threads after it,
+    /// cyclically.
     fn help(&self, thread: usize, tasks: usize, body: &Body<'_>) {
         let outer = WITHIN.replace(Some((self.address(), thread)));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -268,38 +282,43 @@ impl Shared {
         }));
         WITHIN.set(outer);
         if let Err(payload) = outcome {
-            // Nobody starts another task. Adding to one again cannot overflow: every thread does so once more at most.
+            // No thread starts another task. The increment cannot overflow: every thread adds at
+            // most one more.
             self.next().iter().for_each(|next| next.store(tasks, Ordering::Relaxed));
             lock(&self.panic).get_or_insert_with(|| message(payload.as_ref()));
-            // To drop what a task panicked with is to run the caller's code, which may panic again; this function must not. It is leaked.
+            // The payload is leaked. Dropping it runs the caller's code, which may panic again;
+            // this function must not.
             std::mem::forget(payload);
         }
     }
 
-    /// The life of a worker.
+    /// The main loop of a worker.
     fn work(&self, thread: usize) {
         let mut last = 0;
         let sleeper = &self.sleepers[thread - 1];
         sleeper.is_this_thread();
         while let Some(entered) = self.enter(last, sleeper) {
             last = entered;
-            // SAFETY: this worker is counted inside, so the submitter does not touch `job` until it left, and the
-            // acquire on entering makes what the submitter wrote visible.
+            // SAFETY: this worker is counted inside, so the submitter does not touch `job` until
+            // it leaves, and the acquire on entering makes the submitter's writes visible.
             let job = unsafe { &*self.job.get() };
             if let Some(body) = job.body {
                 self.help(thread, job.tasks, body);
             }
-            // Release: everything this worker's tasks wrote is visible to the submitter that sees the count.
+            // Release: the writes of this worker's tasks are visible to the submitter that reads
+            // the count.
             let before = self.gate.fetch_sub(1, Ordering::Release);
             if before & (OPEN | INSIDE) == 1 {
-                // Under the lock, so that the submitter does not miss it between looking and waiting.
+                // Under the lock, so that the submitter does not miss it between reading the gate
+                // and waiting.
                 let _sleep = lock(&self.sleep);
                 self.left.notify_all();
             }
         }
     }
 
-    /// Waits for an open job other than `last` and counts this worker in; nothing when the pool ends.
+    /// Waits for an open job other than `last` and counts this worker in; `None` when the pool
+    /// ends.
     fn enter(&self, last: u64, sleeper: &Sleeper) -> Option<u64> {
         let mut waiting = Patience::new();
         loop {
@@ -339,7 +358,7 @@ impl Shared {
     fn wait_until_all_left(&self) {
         let mut waiting = Patience::new();
         loop {
-            // Acquire: pairs with the release of the last worker that left.
+            // Acquire: pairs with the release of the last worker that leaves.
             if self.gate.load(Ordering::Acquire) & INSIDE == 0 {
                 return;
             }
@@ -354,7 +373,7 @@ impl Shared {
     }
 }
 
-/// Waiting actively, for a while.
+/// Active waiting, for a bounded time.
 struct Patience {
     looks: u32,
     since: Option<Instant>,
@@ -365,11 +384,11 @@ impl Patience {
         Patience { looks: 0, since: None }
     }
 
-    /// Waits for a moment; false if it has taken long enough.
+    /// Waits for a moment; false if the time is used up.
     fn goes_on(&mut self) -> bool {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS) {
-            // The clock is first read when the wait is not a short one.
+            // A short wait does not read the clock.
             return self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE;
         }
         std::hint::spin_loop();
@@ -382,7 +401,7 @@ impl Drop for Pool {
         *lock(&self.shared.sleep) = true;
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker catches the panics of tasks, and has nothing else to say.
+            // The result is ignored: a worker catches the panics of tasks and returns nothing.
             let _ = worker.join();
         }
     }
@@ -394,7 +413,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// The guarded data is valid whatever happened while it was locked: counters and texts.
+/// The guarded counters and texts are valid even after a panic under the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,18 @@
-//! Where workers wake up.
+//! The processors on which workers wake up.
 //!
-//! Linux wakes a thread where it slept, unless it finds an idle processor nearby. In a virtual machine it does not find one: an idle virtual
-//! processor has given itself up to the host, and so counts as occupied. If the submitting thread has come to run where a worker slept, the
-//! worker then wakes *behind* it and waits for the very thread that waits for it, until the kernel evens out its queues: tens of milliseconds,
-//! in which two threads are slower than one (measured: a step of 3.4 ms took 8 ms for the first 40 ms after each pause).
+//! Linux wakes a thread on the processor where it slept, unless it finds an idle processor
+//! nearby. In a virtual machine it does not find one: an idle virtual processor has yielded to
+//! the host, and so counts as occupied. If the submitting thread now runs where a worker slept,
+//! the worker is queued behind the submitter, while the submitter waits for the worker. That
+//! lasts until the kernel balances its queues: tens of milliseconds in which two threads are
+//! slower than one (measured: a step of 3.4 ms took 8 ms for the first 40 ms after each pause).
 //!
-//! So before workers are woken, those that would wake where the submitter runs, or where another worker does, are bound to another processor
-//! of those they may use, and as soon as they are woken they are free again: a thread that runs stays where it is.
-//! Nothing else is bound to anything: what runs where is the system's affair.
+//! So before workers are woken, those that would wake where the submitter or another worker runs
+//! are bound to another processor that they may use. They are released as soon as they are woken:
+//! a running thread stays where it is. No other thread is bound; its processor is left to the
+//! system.
 //!
-//! Systems other than Linux have no such call; there, this module does nothing.
+//! Other systems have no such call; there, this module does nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,13 +24,13 @@ use nowhere::Place;
 /// Whether a worker sleeps, and where.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
-    /// Written under the lock that guards sleeping, like the place.
+    /// Written under the lock that guards sleeping, as `place` is.
     asleep: AtomicBool,
     place: Place,
 }
 
 impl Sleeper {
-    /// Says that the calling thread is this worker.
+    /// Records the calling thread as this worker.
     pub fn is_this_thread(&self) {
         self.place.is_this_thread();
     }
@@ -38,14 +41,14 @@ impl Sleeper {
         self.asleep.store(true, Ordering::Relaxed);
     }
 
-    /// The calling worker sleeps no longer; it holds the lock that guards sleeping.
+    /// The calling worker is awake again; it holds the lock that guards sleeping.
     pub fn wakes_up(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
-/// Sees to it that no worker wakes in another's way, and gives the number of those that sleep. The caller holds the lock that
-/// guards sleeping.
+/// Ensures that no worker wakes on a processor in use. Returns the number of sleeping workers.
+/// The caller holds the lock that guards sleeping.
 pub(super) fn settle(sleepers: &[Sleeper]) -> usize {
     let asleep = || sleepers.iter().filter(|s| s.asleep.load(Ordering::Relaxed));
     let count = asleep().count();
@@ -55,7 +58,7 @@ pub(super) fn settle(sleepers: &[Sleeper]) -> usize {
     count
 }
 
-/// Lets workers that [`settle`] has bound run anywhere again. They have been woken.
+/// Unbinds the workers that [`settle`] has bound. They have been woken.
 pub(super) fn release(sleepers: &[Sleeper]) {
     sleepers.iter().for_each(|s| s.place.release());
 }
@@ -72,7 +75,7 @@ mod linux {
     pub(super) struct Place {
         thread: OnceLock<Pid>,
         processor: AtomicUsize,
-        /// What it may use when it is not bound; nothing if it is not.
+        /// The processors it may use when unbound; `None` if it is not bound.
         bound: Mutex<Option<CpuSet>>,
     }
 
@@ -85,7 +88,8 @@ mod linux {
             self.processor.store(sched_getcpu(), Ordering::Relaxed);
         }
 
-        /// Binds those that sleep where somebody else is. A system that refuses leaves them where they are: that is slow, not wrong.
+        /// Binds the workers that sleep on a taken processor. If the system refuses, they stay
+        /// where they are, which is slow but correct.
         pub fn settle<'a>(sleeping: impl Iterator<Item = &'a Place>) {
             let mut taken = CpuSet::new();
             taken.set(sched_getcpu());
@@ -100,7 +104,7 @@ mod linux {
             }
         }
 
-        /// Binds it to a processor that is not taken, if it may use one.
+        /// Binds the worker to a free processor, if it may use one.
         fn bind(&self, taken: &CpuSet) -> Option<usize> {
             let thread = *self.thread.get()?;
             let usual = sched_getaffinity(Some(thread)).ok()?;
@@ -114,7 +118,8 @@ mod linux {
 
         pub fn release(&self) {
             if let (Some(usual), Some(thread)) = (lock(&self.bound).take(), self.thread.get()) {
-                // The thread lives as long as the pool. If the processors were taken from the process meanwhile, the system has seen to it.
+                // The thread lives as long as the pool. If the process has lost these processors
+                // meanwhile, the system has already moved the thread.
                 let _ = sched_setaffinity(Some(*thread), &usual);
             }
         }
@@ -123,7 +128,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod nowhere {
-    /// A worker of which nothing is known.
+    /// A worker without a known processor.
     #[derive(Debug, Default)]
     pub(super) struct Place;
 
@@ -152,7 +157,8 @@ mod tests {
         set
     }
 
-    /// A thread that slept on `processor`, and may run on any of `usual`, while `during` looks at it.
+    /// Runs `during` while a thread that slept on `processor`, and may run on any of `usual`, is
+    /// waiting.
     fn with_sleeper(processor: usize, usual: &CpuSet, during: impl FnOnce(&[Sleeper], Pid)) {
         let sleepers = [Sleeper::default()];
         let (tell, told) = mpsc::channel();
@@ -166,7 +172,7 @@ mod tests {
                 sleeper.falls_asleep();
                 sched_setaffinity(None, usual).expect("it was so before");
                 tell.send(gettid()).expect("the test waits for it");
-                // Until the test drops the other end, whether it holds or fails.
+                // Until the test drops the other end, whether it passes or fails.
                 let _ = ended.recv();
             });
             let thread = told.recv().expect("the thread says which it is");
@@ -175,7 +181,8 @@ mod tests {
         });
     }
 
-    /// What is checked is where the worker may wake: where it then runs is up to the system, which may move it as soon as it is free.
+    /// The test checks where the worker may wake. Where it then runs is up to the system, which
+    /// may move it as soon as it is free.
     #[test]
     fn a_worker_that_slept_where_the_submitter_is_wakes_elsewhere_and_is_free_again() {
         let usual = sched_getaffinity(None).expect("the system tells");
@@ -218,7 +225,7 @@ mod tests {
         let sleepers = [Sleeper::default(), Sleeper::default()];
         assert_eq!(settle(&sleepers), 0);
         sleepers.iter().for_each(Sleeper::falls_asleep);
-        // They are nobody's threads, so they cannot be bound; they are counted nevertheless.
+        // These sleepers have no threads, so they cannot be bound; they are counted nevertheless.
         assert_eq!(settle(&sleepers), 2);
         sleepers[0].wakes_up();
         assert_eq!(settle(&sleepers), 1);

@@ -1,4 +1,4 @@
-//! The pool's promises, with one thread and with several.
+//! The pool's guarantees, with one thread and with several.
 
 use super::*;
 use std::sync::atomic::AtomicU32;
@@ -41,9 +41,9 @@ fn what_tasks_wrote_is_seen_after_many_short_jobs() {
 fn tasks_run_on_several_threads_at_once() {
     let pool = Pool::new(3).expect("threads start");
     let barrier = std::sync::Barrier::new(3);
-    // Would hang if one thread had to run two of the tasks.
+    // Hangs if one thread runs two of the tasks.
     pool.parallel_for(3, |thread, task| {
-        // Each is in a share of its own, and whose share it is comes before everybody else.
+        // Each thread has one task in its share, and runs its own share first.
         assert_eq!(thread, task);
         barrier.wait();
     })
@@ -55,7 +55,7 @@ fn who_has_nothing_left_helps_out() {
     let pool = Pool::new(2).expect("threads start");
     for _ in 0..50 {
         let done = AtomicUsize::new(0);
-        // Would hang if the thread whose share the last two are had to run both.
+        // Hangs if the thread that owns the last two tasks must run both.
         pool.parallel_for(4, |_, task| {
             while task == 2 && done.load(Ordering::Relaxed) < 3 {
                 std::hint::spin_loop();
@@ -133,7 +133,7 @@ fn a_pool_of_no_thread_is_refused() {
     assert!(Pool::new(0).is_err());
 }
 
-/// What panics again when it is dropped.
+/// Panics again when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -146,7 +146,8 @@ impl Drop for Bomb {
 fn what_a_task_panics_with_is_not_dropped() {
     let pool = Pool::new(2).expect("threads start");
     for round in 0..20 {
-        // Were the payload dropped, the call would unwind while the other thread still runs the borrowed function.
+        // If the payload were dropped, the call would unwind while the other thread still runs
+        // the borrowed function.
         let text = String::from("borrowed");
         let error = pool
             .parallel_for(2, |_, task| {

@@ -1,12 +1,21 @@
-//! Attention on the CPU, forward and backward, block by block: no matrix of scores is ever in memory, only a block of it in the cache.
+//! Attention on the CPU, forward and backward, block by block: the matrix of scores is never
+//! materialised; one block of it stays in the cache.
 //!
-//! Forward, a task has some queries of one head. It goes through the keys block by block: scores are a product, their powers are taken relative to the greatest
-//! score of the query so far, and weigh a block of values. Where a greater score turns up, what was added up before is scaled (Milakov and Gimelshein, *Online
-//! normalizer calculation for softmax*, 2018; Dao and others, *FlashAttention*, 2022). Backward, a task has one head: for each block of keys and each block of queries that sees some of
-//! it, probabilities are made again from the scores and the logarithm of the denominator, and five products give and take what belongs to the two blocks (Dao, *FlashAttention-2*, 2023).
+//! Forward, a task has some queries of one head and walks the keys block by block. The scores are
+//! a product. Their powers are taken relative to the query's greatest score so far, and weight a
+//! block of values. When a greater score turns up, the earlier sums are rescaled (Milakov and
+//! Gimelshein, *Online normalizer calculation for softmax*, 2018; Dao and others,
+//! *FlashAttention*, 2022).
 //!
-//! Queries, keys and values are read where they are, heads side by side as the layer before has made them, and results are written likewise: nothing is permuted or packed before or
-//! after. Blocks that no query of a block sees are left out; in a block that some see, what is hidden has the probability 0.
+//! Backward, a task has one head. For each block of keys and each block of queries that sees some
+//! of it, five products compute the scores and the cotangents of the two blocks. The
+//! probabilities are recomputed from the scores and the logarithm of the denominator (Dao,
+//! *FlashAttention-2*, 2023).
+//!
+//! Queries, keys and values are read in place, with the heads side by side as the previous layer
+//! wrote them, and results are written in the same layout. So nothing is permuted or packed
+//! before or after. Blocks without a visible key are skipped; within a block, hidden keys have
+//! the probability 0.
 //!
 //! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
 
@@ -31,12 +40,12 @@ pub(super) struct CompiledAttention {
 
 /// Queries of a block.
 const QUERIES: usize = 64;
-/// Keys of a block, forward: a block of scores fills the first cache.
+/// Keys of a block, forward: a block of scores fills L1.
 const KEYS: usize = 128;
-/// Keys of a block, backward, where two blocks of scores share it.
+/// Keys of a block, backward, where two blocks of scores share L1.
 const KEYS_BACKWARD: usize = 64;
 
-/// Distance of the rows of a block of scores.
+/// Distance between the rows of a block of scores.
 fn padded(keys: usize) -> usize {
     keys.next_multiple_of(CHUNK)
 }
@@ -49,12 +58,12 @@ struct Rows<T> {
 }
 
 impl<T: Copy> Rows<T> {
-    /// Where a row begins.
+    /// Address of a row.
     fn row(self, position: usize) -> *mut T {
         self.at.wrapping_add(position * self.distance)
     }
 
-    /// Rows from one on, as a matrix.
+    /// The rows from `position` on, as a matrix.
     fn from(self, position: usize) -> View<T> {
         View { at: self.row(position), row: self.distance, column: 1 }
     }
@@ -69,7 +78,7 @@ impl<T: Copy> Rows<T> {
 ///
 /// # Safety
 ///
-/// That of [`multiply`].
+/// As for [`multiply`].
 #[allow(clippy::too_many_arguments, reason = "a product and what it needs")]
 unsafe fn multiplied<T: Float>(
     simd: Simd,
@@ -147,7 +156,7 @@ impl CompiledAttention {
         let task = |thread: usize, task: usize| {
             let (head, block) = (task / blocks, task % blocks);
             let head = [head / heads, head % heads];
-            // SAFETY: the arguments were checked; each task has a head, or queries of one, to itself.
+            // SAFETY: the arguments were checked; each task owns a head, or some queries of one.
             unsafe {
                 match backward {
                     false => self.forward::<T>(workspace, thread, arguments, head, block * QUERIES),
@@ -167,7 +176,7 @@ impl CompiledAttention {
         Rows { at: at.wrapping_add(first), distance: heads.position }
     }
 
-    /// Queries, keys and values of a head; or, from the first of the arguments that are results on, their cotangents.
+    /// Queries, keys and values of a head; or, with `first` at the results, their cotangents.
     fn three<T: Copy>(&self, arguments: &Arguments<'_>, first: usize, head: [usize; 2]) -> [Rows<T>; 3] {
         let of = |part: usize| {
             let argument = if self.call.packed { first } else { first + part };
@@ -176,7 +185,7 @@ impl CompiledAttention {
         [of(0), of(1), of(2)]
     }
 
-    /// What is added to the scores of a head, and the distance of its rows.
+    /// The bias of a head's scores, and the distance between its rows.
     fn bias<T: Copy>(&self, arguments: &Arguments<'_>, head: [usize; 2]) -> Option<(*const T, usize)> {
         if self.call.bias.is_empty() {
             return None;
@@ -186,7 +195,7 @@ impl CompiledAttention {
         Some((at.wrapping_add(first), row))
     }
 
-    /// Positions in a tensor `[batch, heads, queries]`.
+    /// Address of a head's row in a tensor `[batch, heads, queries]`.
     fn logarithms<T>(&self, at: *mut T, [b, n]: [usize; 2]) -> *mut T {
         at.wrapping_add((b * self.call.heads + n) * self.call.queries)
     }
@@ -195,7 +204,8 @@ impl CompiledAttention {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked; no other thread uses the results for these queries.
+    /// The arguments are those of the call, checked; no other thread uses the results for these
+    /// queries.
     unsafe fn forward<T: Float>(
         &self,
         workspace: &Workspace,
@@ -227,13 +237,15 @@ impl CompiledAttention {
                 row,
                 queries: count,
                 keys,
-                // Of the block's keys, the first query sees so many; each further one sees one more.
+                // The number of the block's keys that the first query sees; each further query
+                // sees one more.
                 seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
                 scale: T::constant(call.scale.to_f64()),
                 bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
                 bias_row: bias.map_or(0, |(_, row)| row),
             };
-            // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the product overwrites what it does not add to.
+            // SAFETY: the rows of the blocks exist, and the scratch memory holds them; a product
+            // that does not add overwrites.
             unsafe {
                 multiplied(
                     workspace.simd(),
@@ -258,7 +270,7 @@ impl CompiledAttention {
                 );
             }
         }
-        // SAFETY: the rows exist, and nobody else uses them.
+        // SAFETY: the rows exist, and no other thread uses them.
         unsafe {
             let (out, distance) = (out.row(first), out.distance);
             rows::normalize(workspace.simd(), [count, width], sums, powers, out, distance);
@@ -272,7 +284,8 @@ impl CompiledAttention {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked; no other thread uses the results for this head.
+    /// The arguments are those of the call, checked; no other thread uses the results for this
+    /// head.
     unsafe fn cotangents<T: Float>(
         &self,
         workspace: &Workspace,
@@ -295,7 +308,7 @@ impl CompiledAttention {
         let slopes = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
         for begin in (0..call.keys).step_by(self.keys()) {
             let keys = self.keys().min(call.keys - begin);
-            // The first query that sees a key of the block, down to where blocks of queries begin.
+            // The first query that sees a key of the block, rounded down to a block of queries.
             let first = if call.causal { begin.min(call.queries) / QUERIES * QUERIES } else { 0 };
             let mut add = false;
             for first in (first..call.queries).step_by(QUERIES) {
@@ -314,8 +327,9 @@ impl CompiledAttention {
                     bias_row: bias.map_or(0, |(_, row)| row),
                 };
                 let across = [keys, width, queries];
-                // SAFETY: the rows of the blocks exist, and the scratch memory holds them; the results of this head are this thread's, and the first
-                // product that reaches a row overwrites it: each query sees the first block of keys.
+                // SAFETY: the rows of the blocks exist, and the scratch memory holds them. The
+                // results of this head belong to this thread. The first product that reaches a
+                // row overwrites it: each query sees the first block of keys.
                 unsafe {
                     multiplied(
                         workspace.simd(),
@@ -374,7 +388,7 @@ impl CompiledAttention {
             }
             if !add {
                 for position in begin..begin + keys {
-                    // SAFETY: the rows exist and are this thread's.
+                    // SAFETY: the rows exist and belong to this thread.
                     unsafe {
                         dk.row(position).write_bytes(0, width);
                         dv.row(position).write_bytes(0, width);

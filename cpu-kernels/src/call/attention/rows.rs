@@ -1,13 +1,15 @@
-//! What attention does to a block of scores between its products, row by row: compiled for each set of vector instructions, with the same bits.
+//! The element-wise work of attention on a block of scores between its products, row by row. It
+//! is compiled for each set of vector instructions, with the same bits.
 //!
-//! Rows of scores are padded to whole chunks. Sums and maxima of a row are made in [`CHUNK`] lanes, which are combined in a fixed order.
+//! Rows of scores are padded to whole chunks. Sums and maxima of a row are computed in [`CHUNK`]
+//! lanes, which are combined in a fixed order.
 
 use super::super::element::Number;
 use crate::kernels::CHUNK;
 use crate::kernels::operations::{Binary, Exp, Log, Sub, Unary};
 use crate::simd::Simd;
 
-/// Numbers that attention computes with.
+/// The dtypes of attention's arithmetic.
 pub(super) trait Float: Number + PartialOrd {
     const NEG_INFINITY: Self;
     fn sub(self, other: Self) -> Self;
@@ -16,7 +18,7 @@ pub(super) trait Float: Number + PartialOrd {
     fn log(self) -> Self;
     fn is_finite(self) -> bool;
 
-    /// What powers are taken relative to: the greatest score, or 0 where that is infinite.
+    /// The score that powers are taken relative to: the greatest score, or 0 if that is infinite.
     #[inline(always)]
     fn shift(greatest: Self) -> Self {
         if greatest.is_finite() { greatest } else { Self::ZERO }
@@ -55,19 +57,20 @@ float!(f64);
 
 /// A block of scores.
 pub(super) struct Block<T> {
-    /// Products of queries and keys, to be written over.
+    /// Products of queries and keys; overwritten.
     pub scores: *mut T,
-    /// Distance of rows: the number of keys, padded to whole chunks.
+    /// Distance between rows: the number of keys, padded to whole chunks.
     pub row: usize,
     pub queries: usize,
     pub keys: usize,
-    /// Keys of the block that the first query sees, if at least 0; each further query sees one more.
+    /// Keys of the block that the first query sees, if not negative; each further query sees one
+    /// more.
     pub seen: isize,
-    /// What products are multiplied by.
+    /// Factor of the products.
     pub scale: T,
-    /// What is added to a query's scores: the row of the first query, at the first key, if there is any.
+    /// The bias, if any: the row of the first query, at the first key.
     pub bias: Option<*const T>,
-    /// Distance of the queries' rows of it.
+    /// Distance between the queries' rows of the bias.
     pub bias_row: usize,
 }
 
@@ -79,14 +82,14 @@ impl<T> Block<T> {
         self.keys.min(seen as usize)
     }
 
-    /// What is added to a query's scores.
+    /// The bias of a query's scores.
     #[inline(always)]
     fn bias(&self, query: usize) -> Option<*const T> {
         self.bias.map(|first| first.wrapping_add(query * self.bias_row))
     }
 }
 
-/// Combines lanes: halves with halves, until one is left.
+/// Combines lanes: the lower half with the upper half, until one lane is left.
 #[inline(always)]
 fn folded<T: Copy>(mut lanes: [T; CHUNK], f: impl Fn(T, T) -> T) -> T {
     let mut half = CHUNK / 2;
@@ -99,14 +102,14 @@ fn folded<T: Copy>(mut lanes: [T; CHUNK], f: impl Fn(T, T) -> T) -> T {
     lanes[0]
 }
 
-/// The chunk at a position.
+/// Loads the chunk at a position.
 ///
 /// # Safety
 ///
 /// It is valid to read.
 #[inline(always)]
 unsafe fn load<T: Copy>(at: *const T) -> [T; CHUNK] {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { at.cast::<[T; CHUNK]>().read_unaligned() }
 }
 
@@ -115,32 +118,32 @@ unsafe fn load<T: Copy>(at: *const T) -> [T; CHUNK] {
 /// The chunk is valid to write.
 #[inline(always)]
 unsafe fn store<T: Copy>(at: *mut T, chunk: [T; CHUNK]) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { at.cast::<[T; CHUNK]>().write_unaligned(chunk) };
 }
 
-/// A chunk of a bias, of which `keys` numbers are left; 0 behind them.
+/// Loads a chunk of a bias of which `keys` numbers are left, padded with 0.
 ///
 /// # Safety
 ///
-/// So many are valid to read.
+/// The `keys` numbers, at most a chunk of them, are valid to read.
 #[inline(always)]
 unsafe fn load_bias<T: Float>(at: *const T, keys: usize) -> [T; CHUNK] {
     if keys >= CHUNK {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         return unsafe { load(at) };
     }
     let mut chunk = [T::ZERO; CHUNK];
-    // SAFETY: the caller vouches for so many, and they are fewer than a chunk has.
+    // SAFETY: the caller guarantees `keys` numbers, and they are fewer than a chunk has.
     unsafe { std::ptr::copy_nonoverlapping(at, chunk.as_mut_ptr(), keys) };
     chunk
 }
 
-/// Scores of a chunk from its products.
+/// Computes the scores of a chunk from its products.
 ///
 /// # Safety
 ///
-/// Of the bias, the keys from `begin` to the block's last are valid to read.
+/// The bias is valid to read for the keys from `begin` to the block's last.
 #[inline(always)]
 unsafe fn scores_of<T: Float>(
     mut chunk: [T; CHUNK],
@@ -153,7 +156,7 @@ unsafe fn scores_of<T: Float>(
     if let Some(bias) = bias
         && begin < keys
     {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         let bias = unsafe { load_bias(bias.add(begin), keys - begin) };
         for k in 0..CHUNK {
             chunk[k] = chunk[k].add(bias[k]);
@@ -162,7 +165,8 @@ unsafe fn scores_of<T: Float>(
     chunk
 }
 
-/// Scores of a query's row from the products, those of hidden keys −∞; the greatest one.
+/// Computes the scores of a query's row from the products, with −∞ for hidden keys. Returns the
+/// greatest score.
 ///
 /// # Safety
 ///
@@ -191,7 +195,7 @@ unsafe fn scored<T: Float>(block: &Block<T>, query: usize, scores: *mut T) -> T 
 ///
 /// # Safety
 ///
-/// That of [`powers`].
+/// As for [`powers`].
 #[inline(always)]
 unsafe fn powers_of<T: Float>(
     block: &Block<T>,
@@ -224,7 +228,7 @@ unsafe fn powers_of<T: Float>(
                 sums[query] = sum;
                 continue;
             }
-            // What was added up relative to another score; nothing, if there was none but −∞.
+            // The earlier sum, relative to the earlier shift; 0 if all earlier scores were −∞.
             let old = if before > T::NEG_INFINITY { T::shift(before) } else { before };
             let factor = old.sub(shift).exp();
             sums[query] = sums[query].mul(factor).add(sum);
@@ -235,7 +239,7 @@ unsafe fn powers_of<T: Float>(
 
 /// # Safety
 ///
-/// So many numbers are valid to read and to write.
+/// `width` numbers are valid to read and to write.
 #[inline(always)]
 unsafe fn scaled<T: Float>(row: *mut T, width: usize, factor: T) {
     for k in 0..width {
@@ -248,7 +252,7 @@ unsafe fn scaled<T: Float>(row: *mut T, width: usize, factor: T) {
 ///
 /// # Safety
 ///
-/// That of [`normalize`].
+/// As for [`normalize`].
 #[inline(always)]
 unsafe fn normalized<T: Float>(
     [count, width]: [usize; 2],
@@ -269,11 +273,12 @@ unsafe fn normalized<T: Float>(
 ///
 /// # Safety
 ///
-/// That of [`slopes`].
+/// As for [`slopes`].
 #[inline(always)]
 unsafe fn slopes_of<T: Float>(block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T) {
     for query in 0..block.queries {
-        // SAFETY: the rows are the blocks', and there is a logarithm and a mean for each query.
+        // SAFETY: the rows are the blocks' own, and there is a logarithm and a mean for each
+        // query.
         unsafe {
             let at = query * block.row;
             let (scores, slopes) = (block.scores.add(at), slopes.add(at));
@@ -306,7 +311,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`super::powers`].
+            /// As for [`super::powers`].
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn powers<T: Float>(
                 block: &Block<T>, greatest: &mut [T], sums: &mut [T], weighed: *mut T, width: usize, again: bool,
@@ -317,7 +322,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`super::normalize`].
+            /// As for [`super::normalize`].
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn normalize<T: Float>(
                 size: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize,
@@ -328,7 +333,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`super::slopes`].
+            /// As for [`super::slopes`].
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn slopes<T: Float>(
                 block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T,
@@ -357,12 +362,15 @@ macro_rules! at_level {
     };
 }
 
-/// Makes scores of products, and powers of scores relative to the greatest score of the query so far; adds the powers up. If there were blocks before (`again`), their sums, and what
-/// their powers have weighed, are brought to the new greatest score.
+/// Computes scores from products, and powers of the scores relative to the query's greatest score
+/// so far; adds up the powers. If there were blocks before (`again`), their sums and weighted
+/// values are rescaled to the new greatest score.
 ///
 /// # Safety
 ///
-/// The block has `queries` rows, valid to read and write, and its bias as many of `keys`, valid to read; `weighed` has as many of `width`, if there were blocks before. The machine has the vector instructions.
+/// The block has `queries` rows, valid to read and write, and its bias as many of `keys`, valid
+/// to read; `weighed` has as many of `width`, if there were blocks before. The machine has the
+/// vector instructions.
 pub(super) unsafe fn powers<T: Float>(
     simd: Simd,
     block: &Block<T>,
@@ -372,15 +380,16 @@ pub(super) unsafe fn powers<T: Float>(
     width: usize,
     again: bool,
 ) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { at_level!(simd, powers(block, greatest, sums, weighed, width, again)) }
 }
 
-/// Divides what was weighed by the sums of the powers; rows of out are `row` numbers apart.
+/// Divides the weighted sums by the sums of the powers; rows of out are `row` numbers apart.
 ///
 /// # Safety
 ///
-/// There are `count` rows of `width` in both, and a sum for each. The machine has the vector instructions.
+/// There are `count` rows of `width` in both, and a sum for each. The machine has the vector
+/// instructions.
 pub(super) unsafe fn normalize<T: Float>(
     simd: Simd,
     size: [usize; 2],
@@ -389,15 +398,18 @@ pub(super) unsafe fn normalize<T: Float>(
     out: *mut T,
     row: usize,
 ) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { at_level!(simd, normalize(size, sums, powers, out, row)) }
 }
 
-/// Makes probabilities of products, and cotangents of the products of those of the probabilities; zeros where a key is hidden.
+/// Computes probabilities from `block`'s products, and the cotangents of these products from the
+/// cotangents of the probabilities in `slopes`; 0 for hidden keys.
 ///
 /// # Safety
 ///
-/// Both blocks have `queries` rows, valid to read and write, and the bias as many of `keys`, valid to read; there is a logarithm and a mean for each. The machine has the vector instructions.
+/// Both blocks have `queries` rows, valid to read and write, and the bias as many of `keys`,
+/// valid to read; there is a logarithm and a mean for each query. The machine has the vector
+/// instructions.
 pub(super) unsafe fn slopes<T: Float>(
     simd: Simd,
     block: &Block<T>,
@@ -405,6 +417,6 @@ pub(super) unsafe fn slopes<T: Float>(
     logarithms: *const T,
     means: *const T,
 ) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { at_level!(simd, slopes(block, slopes, logarithms, means)) }
 }

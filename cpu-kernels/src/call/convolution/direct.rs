@@ -1,11 +1,14 @@
-//! Convolutions whose patches are never made: the products read the source where it lies.
+//! Direct convolutions, without a matrix of patches: the products read the source in place.
 //!
-//! What a position meets of the source is the same for all, but for where it begins; so an element of the matrix of patches is the source's at the
-//! sum of two offsets, that of its row and that of its column, and [gathering](Gather) products take such a matrix as it is. Only beside the source there is
-//! nothing to read. So a part of it is copied once, with zeros around it: a *block*, some lines of an image and what their taps reach beyond them, in the first
-//! or second cache. It is read once for each tap and vector of channels then.
+//! The taps of every position have the same offsets relative to the position. So an element of
+//! the matrix of patches is the source's element at the sum of a row offset and a column offset,
+//! and [gathering](Gather) products take such a matrix without a copy. Only the padding has no
+//! elements in the source. So a part of the source is copied once, with zeros around it: a
+//! *block*. It holds some lines of an image and the lines that their taps reach beyond them, and
+//! it fits in L1 or L2. The block is then read once for each tap and vector of channels.
 //!
-//! The filter or the cotangent is read where it lies too: a panel of its columns for all positions of a block, then the next.
+//! The filter or the cotangent is read in place too: one panel of its columns for all positions
+//! of a block, then the next panel.
 
 use super::patches::{Axis, Patches, copy, zeros};
 use crate::call::element::Element;
@@ -17,17 +20,17 @@ use crate::call::product::parts;
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Most elements of a block: half of a second cache.
+/// Most elements of a block: half of L2.
 const BLOCK: usize = 64 << 10;
-/// Elements that a block had better have at most: a first cache.
+/// Preferred most elements of a block: they fit in L1.
 const NEAR: usize = 8 << 10;
-/// Least positions of an image that are worth a block.
+/// Fewest positions of an image that are worth a block.
 const POSITIONS: usize = 24;
-/// Most steps of a sum for which the panels of the filter are near.
+/// Most steps of a sum for which the panels of the filter stay in the caches.
 const STEPS: usize = 8192;
-/// Most elements of a filter whose cotangent is taken up again for every block.
+/// Most elements of a filter whose cotangent is loaded again for every block.
 const FILTER: usize = 256 << 10;
-/// Bytes of which a line of the right operand must be a multiple: a vector, on every machine.
+/// A line of the right operand is a multiple of this many bytes: a vector, on every machine.
 const LINE: usize = 64;
 
 /// The products of a convolution over blocks.
@@ -35,14 +38,16 @@ const LINE: usize = 64;
 pub(super) struct Direct {
     line: Axis,
     position: Axis,
-    /// Lines of an image, of those that are computed or summed over, in a block; the last block of an image may have fewer.
+    /// Lines of an image (those that are computed or summed over) in a block; the last block of
+    /// an image may have fewer.
     lines: usize,
     /// Channels of the source in a group.
     channels: usize,
     all_channels: usize,
     /// Positions of the source in a line of the block.
     width: usize,
-    /// Offsets in a block of the positions of its lines, of the runs of taps, and of each tap's channels.
+    /// Offsets in a block of the positions of its lines, of the runs of taps, and of each tap's
+    /// channels.
     positions: Vec<usize>,
     runs: Vec<usize>,
     entries: Vec<usize>,
@@ -52,28 +57,30 @@ pub(super) struct Direct {
     length: usize,
 }
 
-/// Where along an axis the taps of the first row begin, and how far apart the first and the last are.
+/// The position along an axis where the taps of the first row begin, and the distance from the
+/// first tap to the last.
 fn reach(axis: &Axis) -> (i64, usize) {
     let last = (axis.taps as i64 - 1) * axis.spread;
-    // Saturating: a dilation may be as large as addresses; such a window has no block.
+    // Saturating: a dilation may be as large as an address; such a window has no block.
     (axis.offset.saturating_add(last.min(0)), last.unsigned_abs() as usize)
 }
 
 impl Axis {
-    /// Positions of the source that so many rows reach, those between them included.
+    /// Positions of the source that `rows` rows reach, those between them included.
     fn extent(&self, rows: usize) -> usize {
         let rows = rows.saturating_sub(1).saturating_mul(self.step as usize);
         rows.saturating_add(reach(self).1).saturating_add(1)
     }
 
-    /// The offset of a tap from where the taps of its row begin.
+    /// The offset of a tap from the first position of its row's taps.
     fn tap(&self, tap: usize) -> usize {
         (self.offset + tap as i64 * self.spread - reach(self).0) as usize
     }
 }
 
 impl Direct {
-    /// For products of patches with `columns` columns of numbers of so many bytes; nothing if they had better be made in another way.
+    /// For products of patches with `columns` columns of numbers of `size` bytes; `None` if
+    /// another method is better.
     pub fn new(patches: &Patches, columns: usize, size: usize, sums: bool) -> Option<Direct> {
         let [first, line, position] = patches.axes();
         let one = first.rows == 1 && first.taps == 1 && first.source == 1 && first.offset == 0;
@@ -91,9 +98,9 @@ impl Direct {
         if elements(1) > BLOCK {
             return None;
         }
-        // The lines of an image in blocks of one size, each of which has something to do.
+        // The lines of an image in blocks of equal size, each with enough positions.
         let enough = POSITIONS.div_ceil(position.rows);
-        // A line has an element at least, so no more lines than elements fit.
+        // A line has at least one element, so there are no more lines than elements.
         let most =
             |room: usize| (1..=line.rows.min(room)).rev().find(|lines| elements(*lines) <= room).unwrap_or(1);
         let (near, within) = (most(NEAR), most(BLOCK));
@@ -145,12 +152,13 @@ impl Direct {
         start..self.line.rows.min(start + self.lines)
     }
 
-    /// The first of the positions of some lines of an image.
+    /// The first position of some lines of an image.
     pub fn first_of(&self, image: usize, lines: &Range<usize>) -> usize {
         (image * self.line.rows + lines.start) * self.position.rows
     }
 
-    /// The image, and the lines of it, of as many positions of the range as a block holds at once; the range begins with a line.
+    /// The image and its lines at the beginning of the range, at most a block of them; the range
+    /// begins at the start of a line.
     pub fn beginning(&self, positions: &Range<usize>) -> (usize, Range<usize>) {
         let start = positions.start / self.position.rows;
         let end = positions.end.div_ceil(self.position.rows);
@@ -159,12 +167,14 @@ impl Direct {
         (image, line..line + most.min(end - start))
     }
 
-    /// Copies what some lines of an image meet, and puts zeros where that is beside the source.
+    /// Copies the part of the source that some lines of an image reach, with zeros outside the
+    /// source.
     ///
     /// # Safety
     ///
-    /// The source is the whole tensor from the group's first channel on; the destination is valid to write as many elements as a block has
-    /// and overlaps it not. The machine has the vector instructions.
+    /// The source is the whole tensor from the group's first channel on. The destination is valid
+    /// to write as many elements as a block has, and does not overlap the source. The machine has
+    /// the vector instructions.
     pub unsafe fn copy<T: Element>(
         &self,
         simd: Simd,
@@ -184,7 +194,8 @@ impl Direct {
         let after = self.width - before - met;
         for n in 0..line.extent(lines.len()) {
             let at = usize::try_from(first + n as i64).ok().filter(|at| *at < line.source && met > 0);
-            // SAFETY: the line is within the source, and so are the positions of it that are met; the block has room for all.
+            // SAFETY: the line is within the source, and so are its copied positions; the block
+            // has room for all.
             unsafe {
                 let to = destination.add(n * self.width * channels);
                 let Some(at) = at else {
@@ -206,26 +217,30 @@ impl Direct {
         }
     }
 
-    /// The products of a block's patches with the filter, a row of `out` for each position.
+    /// Products of a block's patches with the filter; `out` has a row for each position.
     ///
     /// # Safety
     ///
-    /// The block has been made for so many lines; the filter has rows for all taps and channels, and out's columns side by side. Out is valid to
-    /// write and nobody else's. The machine has the vector instructions.
+    /// The block was copied for `block.lines` lines. The filter has rows for all taps and
+    /// channels, and contiguous columns, those of out. Out is valid to write and no other code
+    /// uses it. The machine has the vector instructions.
     pub unsafe fn products<N: Copy + 'static>(&self, block: &Block<'_, N>, filter: View<N>, out: Out<N>) {
         let rows = &self.positions[..block.lines * self.position.rows];
         let gather = Gather { rows, runs: &self.runs, length: self.length };
-        // SAFETY: what rows and runs name is in the block; the caller vouches for the filter and out.
+        // SAFETY: the offsets of rows and runs are in the block; the caller guarantees the filter
+        // and out.
         unsafe { block.multiply(&gather, 1, filter, out, false) };
     }
 
-    /// Sums over a block's positions of the products of some of its patches' elements (`entries`: taps and their channels) with the cotangent, a row of
-    /// `out` for each element; they go on from what is there if `add` says so.
+    /// Sums over a block's positions of the products of some of its patches' elements (`entries`:
+    /// taps and their channels) with the cotangent; `out` has a row for each element. With `add`,
+    /// the sums continue from the elements of out.
     ///
     /// # Safety
     ///
-    /// The block has been made for so many lines, and the cotangent has a row for each of their positions, with out's columns side by side. Out is valid to
-    /// write, and to read if it is added to, and nobody else's. The machine has the vector instructions.
+    /// The block was copied for `block.lines` lines. The cotangent has a row for each of their
+    /// positions, and contiguous columns, those of out. Out is valid to write, and to read if it
+    /// is added to, and no other code uses it. The machine has the vector instructions.
     pub unsafe fn sums<N: Copy + 'static>(
         &self,
         block: &Block<'_, N>,
@@ -237,35 +252,37 @@ impl Direct {
         let runs = &self.down[..block.lines];
         let gather = Gather { rows: &self.entries[entries], runs, length: self.position.rows };
         let step = self.position.step as usize * self.channels;
-        // SAFETY: what rows and runs name is in the block; the caller vouches for the cotangent and out.
+        // SAFETY: the offsets of rows and runs are in the block; the caller guarantees the
+        // cotangent and out.
         unsafe { block.multiply(&gather, step, cotangent, out, add) };
     }
 }
 
-/// A block that has been made.
+/// A copied block.
 pub(super) struct Block<'a, N: 'static> {
     pub kernels: &'a Kernels<N>,
     pub at: *const N,
-    /// Lines of an image that it is for.
+    /// Lines of an image in the block.
     pub lines: usize,
 }
 
-/// Where rows of products go.
+/// The destination of rows of products.
 #[derive(Clone, Copy)]
 pub(super) struct Out<N> {
     pub at: *mut N,
     pub columns: usize,
-    /// Distance of its rows.
+    /// Distance between rows.
     pub row: usize,
 }
 
 impl<N: Copy> Block<'_, N> {
-    /// A row of out for each of the gathered rows, whose steps are `step` apart in a run.
+    /// Computes a row of out for each of the gathered rows; the steps of a run are `step` apart.
     ///
     /// # Safety
     ///
-    /// What is gathered is in the block; rhs has a row for each step and out's columns side by side. Out is valid to write, and to read if it is added to, and
-    /// nobody else's. The machine has the vector instructions.
+    /// The gathered elements are in the block. rhs has a row for each step, and contiguous
+    /// columns, those of out. Out is valid to write, and to read if it is added to, and no other
+    /// code uses it. The machine has the vector instructions.
     unsafe fn multiply(&self, gather: &Gather<'_>, step: usize, rhs: View<N>, out: Out<N>, add: bool) {
         let kernels = self.kernels;
         let high = parts(gather.rows.len(), kernels.rows(), 1);
@@ -285,7 +302,7 @@ impl<N: Copy> Block<'_, N> {
                     addends: Addends::NONE,
                     packed: std::ptr::null_mut(),
                 };
-                // SAFETY: the caller vouches for all that the strip names.
+                // SAFETY: the caller guarantees all memory that the strip names.
                 unsafe { kernels.gathering(rows.len(), &strip, &Gather { rows, ..*gather }) };
             }
         }

@@ -1,13 +1,17 @@
 //! Convolutions on the CPU: products of [patches] with the filter, or with the result's cotangent.
 //!
-//! - The result and the input's cotangent are [tiles] of rows. The input's cotangent needs the filter's channels exchanged, and halves need it wide: that
-//!   copy is made once for a run, in memory that the call keeps.
-//! - The filter's cotangent is a [sum](sums) over all positions. It is divided by taps, and where those are too few for several threads, into
-//!   a fixed number of ranges of positions as well, whose partial sums are added in order.
+//! - The result and the input's cotangent are [tiles] of rows. The input's cotangent needs a
+//!   filter with exchanged channels, and halves need a widened one. That copy is made once per
+//!   run, in memory that the call keeps.
+//! - The filter's cotangent is a [sum](sums) over all positions. It is divided by taps. If there
+//!   are too few taps for several threads, it is also divided into a fixed number of ranges of
+//!   positions, whose partial sums are added in order.
 //!
-//! The matrix of patches is read where it lies ([direct]) or made, a part that fits into the cache at a time ([patches]): where the source is spread (zeros between its
-//! positions), images are tiny or have three axes, vectors of channels would not be whole, or the filter is so large that its panels have to be packed. Every element
-//! of the result is the same chain of additions either way.
+//! The matrix of patches is either implicit ([direct]) or copied, one part that fits into the
+//! cache at a time ([patches]). It is copied if the source is dilated (zeros between its
+//! positions), if images are tiny or have three axes, if vectors of channels would not be whole,
+//! or if the filter is so large that its panels must be packed. Every element of the result is
+//! the same chain of additions either way.
 
 mod direct;
 mod patches;
@@ -30,35 +34,35 @@ use wengert_core::{DType, Diagnostic};
 pub(super) struct CompiledConvolution {
     call: Convolution,
     patches: Patches,
-    /// Products that read the source where it lies, if they are better.
+    /// Products that read the source in place, if that is faster.
     direct: Option<Direct>,
     division: Division,
     /// The copy of the filter, or partial sums of its cotangent; used by one run at a time.
     kept: Mutex<AlignedBytes>,
-    /// Bytes of a number to compute with.
+    /// Bytes of a number in the dtype of the arithmetic.
     size: usize,
 }
 
-/// How the work is divided.
+/// The division of the work.
 #[derive(Clone, Copy, Debug)]
 struct Division {
-    /// Taps of the patches that are made at a time.
+    /// Taps of the patches that are copied at a time.
     taps: usize,
-    /// Positions (rows of patches) of a tile, or of the part of a sum that is made at a time.
+    /// Positions (rows of patches) of a tile, or of a part of a sum.
     rows: usize,
     /// Ranges of positions with partial sums of their own (filter's cotangent).
     ranges: usize,
 }
 
-/// Columns of patches that are made at a time, if one tap has not more.
+/// Most columns of patches that are copied at a time, unless a single tap has more.
 const COLUMNS: usize = 1024;
-/// Patches that are made at a time: half of a second cache.
+/// Most elements of patches that are copied at a time: half of L2.
 const PATCHES: usize = 128 << 10;
 /// Most positions of a tile.
 const ROWS: usize = 4096;
-/// Multiplications and additions below which a part is not worth a task of its own.
+/// Fewest multiplications and additions that are worth a task.
 const TASK: usize = 2 << 20;
-/// Elements that all partial sums may have together, if they are to be several.
+/// Most elements of all partial sums together, if there are several.
 const PARTIAL: usize = 2 << 20;
 
 impl CompiledConvolution {
@@ -88,12 +92,13 @@ impl CompiledConvolution {
         self.patches.taps() * self.call.input_channels * self.call.groups * self.call.output_channels
     }
 
-    /// Columns of the products: channels of the computed tensor, or, for the filter's cotangent, of the result.
+    /// Columns of the products: channels of the computed tensor, or, for the filter's cotangent,
+    /// of the result.
     fn columns(&self) -> usize {
         columns_of(&self.call)
     }
 
-    /// Whether what the products read as the filter, or write as its cotangent, is in the kept memory.
+    /// Whether the products' filter, or its cotangent, is in the kept memory.
     fn filter_apart(&self) -> bool {
         match self.call.direction {
             Direction::Forward => self.call.dtype.is_half(),
@@ -102,7 +107,7 @@ impl CompiledConvolution {
         }
     }
 
-    /// Bytes of memory kept from run to run; saturates.
+    /// Bytes of memory kept between runs; saturates.
     pub fn kept(&self) -> usize {
         if self.filter_apart() { array(&[self.filter(), self.division.ranges, self.size]) } else { 0 }
     }
@@ -112,12 +117,12 @@ impl CompiledConvolution {
         let Division { taps, rows, .. } = self.division;
         let half = self.call.dtype.is_half();
         if let Some(direct) = &self.direct {
-            // The block; of halves, its positions' sums or cotangents as well.
+            // The block; for halves, its positions' sums or cotangents as well.
             let wide = if half { array(&[direct.positions(), self.columns(), self.size]) } else { 0 };
             return array(&[direct.elements(), self.size]).saturating_add(wide);
         }
         let patches = array(&[rows, taps, self.patches.channels(), self.size]);
-        // The sums of a tile, or the cotangent that its patches are multiplied with, of halves.
+        // For halves, the sums of a tile, or the cotangent that its patches are multiplied with.
         let wide = if half { array(&[rows, self.columns(), self.size]) } else { 0 };
         let width = taps.saturating_mul(self.patches.channels());
         let size = match self.call.direction {
@@ -129,7 +134,8 @@ impl CompiledConvolution {
     }
 
     pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
-        // The kept memory is one run's at a time; a panic leaves nothing in it that anyone relies on.
+        // One run uses the kept memory at a time. A poisoned lock is fine: no later run relies on
+        // the contents.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = Kept(kept.as_mut_ptr());
         let outcome = with_element!(self.call.dtype, T => match self.call.direction {
@@ -139,7 +145,8 @@ impl CompiledConvolution {
         outcome.map_err(|e| Diagnostic::new(e.to_string()))
     }
 
-    /// The filter of a group as the right operand of products: a row for each tap and channel of the patches.
+    /// The filter of a group as the right operand of products: a row for each tap and channel of
+    /// the patches.
     fn filter_view<T: Element>(&self, arguments: &Arguments<'_>, kept: &Kept, group: usize) -> View<T::Wide> {
         let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
         let copy = kept.at::<T::Wide>().cast_const();
@@ -157,8 +164,8 @@ impl CompiledConvolution {
         }
     }
 
-    /// Makes the copy of the filter: as it is but wide, or, for the input's cotangent, with a row for each group, tap and channel of
-    /// the result, and the channels of the input side by side.
+    /// Copies the filter: widened only, or, for the input's cotangent, with a row for each group,
+    /// tap and channel of the result, and contiguous channels of the input.
     fn copy_filter<T: Element>(
         &self,
         workspace: &Workspace,
@@ -173,7 +180,8 @@ impl CompiledConvolution {
                 let start = task * PATCHES;
                 let from = arguments.operand::<T>(1).wrapping_add(start);
                 let to = kept.at::<T::Wide>().wrapping_add(start);
-                // SAFETY: the elements exist, and the copy has room for all; no other task has these.
+                // SAFETY: the elements exist, and the copy has room for all; no other task writes
+                // these.
                 unsafe { widen(simd, from, to, PATCHES.min(elements - start)) };
             });
         }
@@ -184,7 +192,8 @@ impl CompiledConvolution {
             let at = tap * input_channels * row + group * output_channels;
             let view = View { at: arguments.operand::<T>(0).wrapping_add(at), row: 1, column: row };
             let to = kept.at::<T::Wide>().wrapping_add(task * output_channels * input_channels);
-            // SAFETY: the channels of the tap exist, and the copy has room for those of all; no other task has these.
+            // SAFETY: the channels of the tap exist, and the copy has room for those of all taps;
+            // no other task writes these.
             unsafe {
                 if !T::HALF {
                     panel::transposed(simd, view.plain(), [output_channels, input_channels], to);
@@ -199,10 +208,11 @@ impl CompiledConvolution {
     }
 }
 
-/// Memory kept from run to run, which several threads use at once.
+/// Memory kept between runs, shared by several threads.
 struct Kept(*mut u8);
 
-// SAFETY: tasks write parts of their own, and read what an earlier job wrote: each unsafe block that does argues so.
+// SAFETY: tasks write disjoint parts, and read what an earlier job wrote; each unsafe block that
+// does so argues it.
 unsafe impl Sync for Kept {}
 
 impl Kept {
@@ -227,7 +237,8 @@ fn divide(call: &Convolution, patches: &Patches) -> Division {
     let most = if sums { COLUMNS / 4 } else { COLUMNS };
     let taps = (most / channels.max(1)).clamp(1, all.max(1));
     let width = (taps * channels).max(1);
-    // Multiplications and additions of a position in a group; copying a patch takes as long as some of them.
+    // Multiplications and additions of a position in a group; copying a patch takes as long as
+    // some of them.
     let work = (all * channels).saturating_mul(2 * columns + 16).max(1);
     let total = work.saturating_mul(positions).saturating_mul(call.groups);
     if sums {
@@ -241,7 +252,7 @@ fn divide(call: &Convolution, patches: &Patches) -> Division {
     if call.dtype.is_half() {
         rows = rows.min((2 * PATCHES / columns.max(1)).max(16));
     }
-    // At least sixteen tasks, if each has enough to do.
+    // At least sixteen tasks, if each has enough work.
     let even = positions.div_ceil(16usize.div_ceil(call.groups));
     Division { taps, rows: rows.min(even.max(TASK / work)).max(1), ranges: 1 }
 }

@@ -1,9 +1,10 @@
-//! Patches: the matrix that makes a convolution a product.
+//! Patches: the matrix that turns a convolution into a matrix product (im2col).
 //!
-//! A row belongs to a position of the tensor that is computed (or, for a filter's gradient, summed over), a column to a tap of the filter and
-//! a channel of the source; the element is the source's where the tap meets it, and 0 beside it. The matrix is never made as a whole:
-//! a part of some rows and taps fits into the cache. Where channels are few, the columns of that part are runs of memory, else the
-//! rows are, so that what is copied at a time is long.
+//! A row belongs to a position of the computed tensor (for a filter's gradient, of the tensor
+//! summed over), a column to a tap of the filter and a channel of the source. The element is the
+//! source's at the tap's position, or 0 outside the source. The whole matrix is never
+//! materialised: a part of some rows and taps fits into the cache. With few channels the columns
+//! of that part are contiguous, otherwise the rows are, so that the copied runs are long.
 
 use crate::call::element::{Element, Number};
 use crate::call::panel::{View, widen};
@@ -11,8 +12,8 @@ use crate::simd::Simd;
 use std::ops::Range;
 use wengert_core::call::{Convolution, Window};
 
-/// Where rows and taps meet the source, along one spatial axis: at `(row·step + tap·spread + offset) / divisor`, if that is exact and within the
-/// source.
+/// The position of a row and tap in the source, along one spatial axis: `(row·step + tap·spread +
+/// offset) / divisor`, if that is exact and within the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub rows: usize,
@@ -41,16 +42,16 @@ impl Axis {
     }
 }
 
-/// So few channels that columns are longer runs than rows.
+/// Most channels for which columns are longer runs than rows.
 const FEW: usize = 4;
 
 /// The patches of a convolution.
 #[derive(Debug)]
 pub(super) struct Patches {
-    /// Three of them; those that the convolution lacks come first, with extents of 1.
+    /// Always three axes; those that the convolution lacks come first, with extents of 1.
     axes: [Axis; 3],
     batch: usize,
-    /// Channels of a row of the source, and those of one group.
+    /// Channels of a row of the source, and of one group.
     all_channels: usize,
     channels: usize,
 }
@@ -115,7 +116,8 @@ impl Patches {
         self.channels
     }
 
-    /// The patches of a group as they lie in the source, if each is one element of it, and each element is one.
+    /// The patches of a group as a view of the source, if each patch is one element and each
+    /// element is one patch.
     pub fn plain<T: Element>(&self, source: *const T, group: usize) -> Option<View<T>> {
         let same = |a: &Axis| {
             a.rows == a.source
@@ -128,12 +130,14 @@ impl Patches {
         self.axes.iter().all(same).then_some(View { at, row: self.all_channels, column: 1 })
     }
 
-    /// Writes the part of `rows` and `taps` of a group's patches, densely, as numbers to compute with, and says how they lie.
+    /// Writes the part of `rows` and `taps` of a group's patches, densely, in the dtype of the
+    /// arithmetic. Returns a view of it.
     ///
     /// # Safety
     ///
-    /// The source is the whole tensor; the destination is valid to write `rows × taps × channels` numbers and overlaps it
-    /// not. Rows and taps exist. The machine has the vector instructions.
+    /// The source is the whole tensor. The destination is valid to write `rows × taps × channels`
+    /// numbers and does not overlap the source. Rows and taps exist. The machine has the vector
+    /// instructions.
     pub unsafe fn fill<T: Element>(
         &self,
         simd: Simd,
@@ -176,7 +180,8 @@ impl Patches {
                     .map(|(p0, p1)| ((image * first.source + p0) * second.source + p1) * last.source)
                     .map(|line| source.wrapping_add(line * self.all_channels));
                 let column = (tap - taps.start) * self.channels;
-                // SAFETY: a line that the taps meet exists in the source; the destination has room for rows and taps.
+                // SAFETY: a line that the taps reach exists in the source; the destination has
+                // room for rows and taps.
                 unsafe {
                     if columns {
                         let to = destination.add(column * count + done);
@@ -200,12 +205,13 @@ impl Patches {
         view
     }
 
-    /// Rows and taps along the last axis, each column (a tap's channel) a run of memory; `line` is the line of the source that they meet.
+    /// Copies rows and taps along the last axis, with each column (a tap's channel) contiguous;
+    /// `line` is the line of the source that they reach.
     ///
     /// # Safety
     ///
-    /// The line is in the source. The destination is valid to write a number for each row, tap and channel, columns `distance` apart. The
-    /// divisor is 1.
+    /// The line is in the source. The destination is valid to write a number for each row, tap
+    /// and channel, with columns `distance` apart. The divisor is 1.
     #[inline]
     unsafe fn columns<T: Element>(
         &self,
@@ -218,7 +224,7 @@ impl Patches {
         let axis = &self.axes[2];
         let count = rows.len();
         for (n, tap) in taps.enumerate() {
-            // The rows of which this tap is within the source: those from `before` on, `met` of them.
+            // The rows for which this tap is within the source: `met` rows from `before` on.
             let at = rows.start as i64 * axis.step + tap as i64 * axis.spread + axis.offset;
             let before = if at >= 0 { 0 } else { (-at + axis.step - 1) / axis.step };
             let beyond = (axis.source as i64 - at + axis.step - 1).max(0) / axis.step;
@@ -226,7 +232,8 @@ impl Patches {
             let met = (beyond.min(count as i64) as usize).saturating_sub(before);
             let from = at + before as i64 * axis.step;
             for channel in 0..self.channels {
-                // SAFETY: the rows that are met are so at positions below the extent of the source; the destination has room for all.
+                // SAFETY: these rows read positions below the extent of the source; the
+                // destination has room for all.
                 unsafe {
                     let to = destination.add((n * self.channels + channel) * distance);
                     let Some(line) = line.filter(|_| met > 0) else {
@@ -247,11 +254,12 @@ impl Patches {
         }
     }
 
-    /// Rows and taps along the last axis, each row a run of memory; `line` is the line of the source that they meet.
+    /// Copies rows and taps along the last axis, with each row contiguous; `line` is the line of
+    /// the source that they reach.
     ///
     /// # Safety
     ///
-    /// That of [`columns`](Self::columns), with rows `distance` apart, and any divisor.
+    /// As for [`columns`](Self::columns), with rows `distance` apart, and any divisor.
     #[inline]
     unsafe fn rows_of_line<T: Element>(
         &self,
@@ -263,7 +271,7 @@ impl Patches {
         distance: usize,
     ) {
         for (n, row) in rows.enumerate() {
-            // SAFETY: the caller vouches for line and destination.
+            // SAFETY: the caller guarantees line and destination.
             unsafe {
                 let to = destination.add(n * distance);
                 match line {
@@ -274,7 +282,8 @@ impl Patches {
         }
     }
 
-    /// The taps of one row along the last axis; `line` is where the group's channels of the first position of that line are.
+    /// Copies the taps of one row along the last axis; `line` points to the group's channels at
+    /// the first position of the line.
     ///
     /// # Safety
     ///
@@ -290,10 +299,12 @@ impl Patches {
     ) {
         let axis = &self.axes[2];
         let channels = self.channels;
-        // SAFETY: positions that are met are below the extent of the source; the destination has room for the taps.
+        // SAFETY: the positions read are below the extent of the source; the destination has room
+        // for the taps.
         unsafe {
             if axis.divisor == 1 && axis.spread == 1 && channels == self.all_channels {
-                // Neighbouring taps meet neighbouring positions: zeros, a run of the source, zeros.
+                // Neighbouring taps read neighbouring positions: zeros, a run of the source,
+                // zeros.
                 let at = row as i64 * axis.step + taps.start as i64 + axis.offset;
                 let count = taps.len() as i64;
                 let before = (-at).clamp(0, count);
@@ -318,14 +329,14 @@ impl Patches {
     }
 }
 
-/// Runs so short that a loop is faster than calling a copy.
+/// Longest run for which a loop is faster than calling a copy.
 const SHORT: usize = 8;
 
-/// Copies `count` elements as numbers to compute with.
+/// Copies `count` elements, widened to the dtype of the arithmetic.
 ///
 /// # Safety
 ///
-/// That of [`widen`].
+/// As for [`widen`].
 #[inline(always)]
 pub(super) unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination: *mut T::Wide, count: usize) {
     // SAFETY: every index is below the count; the caller's promise is that of `widen`.
@@ -344,7 +355,7 @@ pub(super) unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination:
 ///
 /// # Safety
 ///
-/// The destination is valid to write so many.
+/// The destination is valid to write `count` numbers.
 #[inline(always)]
 pub(super) unsafe fn zeros<T: Number>(destination: *mut T, count: usize) {
     for k in 0..count {

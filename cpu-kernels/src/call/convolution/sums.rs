@@ -1,4 +1,5 @@
-//! The filter's cotangent: for each tap and channel a row of the product of the patches, transposed, with the result's cotangent.
+//! The filter's cotangent: for each tap and channel, a row of the product of the transposed
+//! patches with the result's cotangent.
 
 use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Division, Kept, PATCHES};
@@ -15,7 +16,7 @@ use std::ops::Range;
 use wengert_core::call::Epilogue;
 
 impl CompiledConvolution {
-    /// Cotangent of the filter.
+    /// Computes the cotangent of the filter.
     pub(super) fn run_sums<T: Element>(
         &self,
         workspace: &Workspace,
@@ -50,7 +51,8 @@ impl CompiledConvolution {
             let start = task * PATCHES;
             let count = PATCHES.min(elements - start);
             let partial = |range: usize| kept.at::<T::Wide>().wrapping_add(range * elements + start);
-            // SAFETY: partial sums are made for every range and element; those from `start` are this task's own, and so is that part of out.
+            // SAFETY: the partial sums of every range and element are complete; those from
+            // `start` belong to this task, and so does that part of out.
             unsafe {
                 let sums = std::slice::from_raw_parts_mut(partial(0), count);
                 for range in 1..ranges {
@@ -66,7 +68,7 @@ impl CompiledConvolution {
         })
     }
 
-    /// Where the sums of a part of the work go.
+    /// Address of the sums of a part of the work.
     fn sums<T: Element>(
         &self,
         arguments: &Arguments<'_>,
@@ -84,11 +86,11 @@ impl CompiledConvolution {
         }
     }
 
-    /// [`sum`](Self::sum), block by block of a source that is read where it lies.
+    /// [`sum`](Self::sum), block by block, with the source in place.
     ///
     /// # Safety
     ///
-    /// That of [`sum`](Self::sum); the positions are whole lines.
+    /// As for [`sum`](Self::sum); the positions are whole lines.
     #[allow(clippy::too_many_arguments, reason = "the coordinates of a part of the work")]
     unsafe fn sum_of_blocks<T: Element>(
         &self,
@@ -117,7 +119,8 @@ impl CompiledConvolution {
             let (image, lines) = direct.beginning(&(at..positions.end));
             let count = lines.len() * direct.positions_of_line();
             let add = at > positions.start;
-            // SAFETY: the block, and the cotangent of halves, fit into the memory taken for them; the sums are this task's own.
+            // SAFETY: the block, and the cotangent of halves, fit into the memory taken for them;
+            // the sums belong to this task.
             unsafe {
                 direct.copy(simd, source, image, &lines, block);
                 let rhs = cotangent.from(at, 0);
@@ -138,12 +141,12 @@ impl CompiledConvolution {
         }
     }
 
-    /// The sum over a range of positions for some taps of one group.
+    /// Computes the sum over a range of positions for some taps of one group.
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked. Taps and positions exist, and no other thread uses what belongs to these taps
-    /// in this range.
+    /// The arguments are those of the call, checked. Taps and positions exist, and no other
+    /// thread uses the sums of these taps in this range.
     #[allow(clippy::too_many_arguments, reason = "the coordinates of a part of the work")]
     unsafe fn sum<T: Element>(
         &self,
@@ -168,10 +171,11 @@ impl CompiledConvolution {
         let patches = take::<T::Wide>(&mut free, most * self.division.taps * channels).as_mut_ptr();
         let wide = take::<T::Wide>(&mut free, if T::HALF { most * columns } else { 0 }).as_mut_ptr();
         let mut start = positions.start;
-        // Once, even if there are no positions: zeros.
+        // Runs once even without positions, to write zeros.
         loop {
             let part = start..positions.end.min(start + most);
-            // SAFETY: the patches, and the cotangent of halves, fit into the memory taken for them; the sums are this task's own.
+            // SAFETY: the patches, and the cotangent of halves, fit into the memory taken for
+            // them; the sums belong to this task.
             unsafe {
                 let plain = if T::HALF { None } else { self.patches.plain(source, group) };
                 let matrix = match plain {

@@ -1,6 +1,8 @@
-//! The result, or the input's cotangent: for each position a row of the product of patches with the filter.
+//! The result, or the input's cotangent: for each position, a row of the product of patches with
+//! the filter.
 //!
-//! A task makes the rows of a block, or of a tile, for which it makes the patches, a part of the taps at a time, and adds up their products with the filter.
+//! A task computes the rows of a block, or of a tile. For a tile it copies the patches, a part of
+//! the taps at a time, and adds up their products with the filter.
 
 use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Kept};
@@ -17,7 +19,7 @@ use std::ops::Range;
 use wengert_core::call::{Direction, Epilogue};
 
 impl CompiledConvolution {
-    /// Result, or cotangent of the input.
+    /// Computes the result, or the cotangent of the input.
     pub(super) fn run_tiles<T: Element>(
         &self,
         workspace: &Workspace,
@@ -32,7 +34,8 @@ impl CompiledConvolution {
             return workspace.pool().parallel_for(self.call.batch * blocks * groups, |thread, task| {
                 let (group, rest) = (task % groups, task / groups);
                 let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
-                // SAFETY: the lines exist, and no other task has them for this group; the copy of the filter is made.
+                // SAFETY: the lines exist, and no other task computes them for this group; the
+                // copy of the filter is complete.
                 unsafe {
                     self.block::<T>(workspace, thread, arguments, kept, direct, kernels, group, image, lines);
                 };
@@ -42,21 +45,23 @@ impl CompiledConvolution {
         workspace.pool().parallel_for(positions.div_ceil(rows) * groups, |thread, task| {
             let (group, start) = (task % groups, task / groups * rows);
             let tile = start..positions.min(start + rows);
-            // SAFETY: the positions exist, and no other task has them for this group; the copy of the filter is made.
+            // SAFETY: the positions exist, and no other task computes them for this group; the
+            // copy of the filter is complete.
             unsafe { self.tile::<T>(workspace, thread, arguments, kept, group, tile) };
         })
     }
 
-    /// The source's first element, for a group.
+    /// Address of the source.
     fn source<T: Element>(&self, arguments: &Arguments<'_>) -> *const T {
         arguments.operand::<T>(if self.call.direction == Direction::Forward { 0 } else { 1 })
     }
 
-    /// Some lines of an image of one group of the computed tensor, of which the source is read where it lies.
+    /// Computes some lines of an image, for one group of the computed tensor, with the source in
+    /// place.
     ///
     /// # Safety
     ///
-    /// That of [`tile`](Self::tile), for the lines.
+    /// As for [`tile`](Self::tile), for the lines.
     #[allow(clippy::too_many_arguments, reason = "the coordinates of a part of the work")]
     unsafe fn block<T: Element>(
         &self,
@@ -82,8 +87,9 @@ impl CompiledConvolution {
         let block = take::<T::Wide>(&mut free, direct.elements()).as_mut_ptr();
         let wide = take::<T::Wide>(&mut free, if T::HALF { count * columns } else { 0 }).as_mut_ptr();
         let (sums, sums_row) = if T::HALF { (wide, columns) } else { (out.cast(), row) };
-        // SAFETY: the block and the sums of halves fit into the memory taken for them; the filter has rows for all taps and channels, and
-        // the sums are this task's own, in out or in scratch memory.
+        // SAFETY: the block and the sums of halves fit into the memory taken for them. The filter
+        // has rows for all taps and channels. The sums belong to this task, in out or in scratch
+        // memory.
         unsafe {
             direct.copy(simd, source, image, &lines, block);
             let block = Block { kernels, at: block, lines: lines.len() };
@@ -94,11 +100,12 @@ impl CompiledConvolution {
         }
     }
 
-    /// Writes sums of halves as such.
+    /// Rounds the sums of halves to out.
     ///
     /// # Safety
     ///
-    /// The sums are made, and out's rows are valid to write and nobody else's. The machine has the vector instructions.
+    /// The sums are computed. Out's rows are valid to write and no other code uses them. The
+    /// machine has the vector instructions.
     unsafe fn round<T: Element>(
         &self,
         simd: Simd,
@@ -114,12 +121,13 @@ impl CompiledConvolution {
         unsafe { finish(simd, Epilogue::default(), size, &places) };
     }
 
-    /// The positions `tile` of one group of the computed tensor.
+    /// Computes the positions `tile` of one group of the computed tensor.
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked, and the kept memory holds the copy of the filter, if there is one. The positions
-    /// exist, and no other thread uses these channels of them.
+    /// The arguments are those of the call, checked. The kept memory holds the copy of the
+    /// filter, if there is one. The positions exist, and no other thread uses these channels of
+    /// them.
     unsafe fn tile<T: Element>(
         &self,
         workspace: &Workspace,
@@ -144,12 +152,12 @@ impl CompiledConvolution {
             (out.cast::<T::Wide>(), row)
         };
         let mut start = 0;
-        // Once, even if there are no taps: zeros.
+        // Runs once even without taps, to write zeros.
         loop {
             let taps = start..self.patches.taps().min(start + self.division.taps);
             let depth = taps.len() * channels;
-            // SAFETY: the patches fit into the memory taken for them; the filter has rows for all taps and channels. The
-            // sums are this task's own, in out or in scratch memory.
+            // SAFETY: the patches fit into the memory taken for them; the filter has rows for all
+            // taps and channels. The sums belong to this task, in out or in scratch memory.
             unsafe {
                 let lhs = match plain {
                     Some(view) => view.from(tile.start, 0).plain(),
@@ -179,7 +187,7 @@ impl CompiledConvolution {
             }
         }
         if T::HALF {
-            // SAFETY: the sums are made, and this part of out is this task's own.
+            // SAFETY: the sums are computed, and this part of out belongs to this task.
             unsafe { self.round(simd, [tile.len(), columns], sums, sums_row, out, row) };
         }
     }

@@ -1,8 +1,8 @@
-//! Matrix products on the CPU: tiles of out, each one [product](super::product) of a thread, with the epilogue right behind the sums,
-//! while they are in the cache.
+//! Matrix products on the CPU: tiles of out, each computed as one [product](super::product) by a
+//! thread. The epilogue follows the sums directly, while they are in the cache.
 //!
-//! Sums are made in out itself, unless out has another dtype than they, or the residual lies where out goes and is wanted later: then in
-//! scratch memory.
+//! Sums are computed in out itself, with two exceptions: out has another dtype than the sums, or
+//! the residual aliases out and is still needed. Then they are in scratch memory.
 
 mod tiling;
 
@@ -29,7 +29,7 @@ pub(super) struct CompiledGemm {
 /// A part of out.
 #[derive(Clone, Copy)]
 struct Tile {
-    /// In which product of the batch.
+    /// The product's index in the batch.
     batch: usize,
     /// The first row and column.
     first: [usize; 2],
@@ -37,7 +37,8 @@ struct Tile {
     size: [usize; 2],
 }
 
-/// Products with one rhs are one product of more rows, if the rows of lhs follow each other.
+/// Products with a common rhs are one product of more rows, if the rows of lhs are evenly spaced
+/// across the batch.
 fn fold_batch(mut call: Gemm) -> Gemm {
     if call.m == 1 {
         call.lhs.row = call.lhs.batch;
@@ -62,12 +63,13 @@ impl CompiledGemm {
         array(&[sums, accumulate.size()]).saturating_add(product::scratch(operand, [m, n, k]))
     }
 
-    /// Whether the sums of a tile are made elsewhere than in out.
+    /// Whether the sums of a tile are computed outside of out.
     fn sums_apart(&self, in_place: bool) -> bool {
         self.call.result != self.call.accumulate || (self.call.epilogue.residual && in_place)
     }
 
-    /// Runs the product, and on each part of it that is made the nest that follows it, which takes its scratch memory behind that of the product.
+    /// Runs the product. The following nest runs on each finished part; its scratch memory comes
+    /// after that of the product.
     pub fn run(
         &self,
         workspace: &Workspace,
@@ -108,7 +110,7 @@ impl CompiledGemm {
             let extents = [rows.min(call.m - i), columns.min(call.n - j)];
             let mut scratch = workspace.scratch(thread);
             for batch in batch * batches..call.batch.min((batch + 1) * batches) {
-                // SAFETY: the tile lies within out, and no other task has a part of it.
+                // SAFETY: the tile is within out, and no other task has a part of it.
                 unsafe {
                     let tile = Tile { batch, first: [i, j], size: extents };
                     self.tile::<T, R>(workspace.simd(), &mut scratch, arguments, follower, tile);
@@ -118,12 +120,13 @@ impl CompiledGemm {
         workspace.pool().parallel_for(tasks, task).map_err(|e| Diagnostic::new(e.to_string()))
     }
 
-    /// One tile of out.
+    /// Computes one tile of out.
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked. The tile lies within out, and no other thread uses that part of it, nor the same rows of the
-    /// follower, which writes nothing that the product reads.
+    /// The arguments are those of the call, checked. The tile is within out. No other thread uses
+    /// that part of it, nor the same rows of the follower. The follower writes nothing that the
+    /// product reads.
     unsafe fn tile<T: Element, R: Element<Wide = T::Wide>>(
         &self,
         simd: Simd,
@@ -151,10 +154,11 @@ impl CompiledGemm {
         let (sums, sums_row) = if apart {
             (take::<T::Wide>(&mut free, m * n).as_mut_ptr(), n)
         } else {
-            // Not apart, so the result is what is computed with.
+            // Not apart, so the result has the dtype of the sums.
             (out.cast::<T::Wide>(), call.n)
         };
-        // What is only added to sums that are the result is added where they are made, if it can be.
+        // Bias and residual are passed to the kernel, if the sums are the result and there is no
+        // activation.
         let given = !apart && call.epilogue.activation.is_none();
         let addends = if given {
             Addends {
@@ -174,7 +178,8 @@ impl CompiledGemm {
             add: false,
             addends,
         };
-        // SAFETY: the view's elements exist, since the arguments were checked; the sums are this task's own, and so is its scratch memory.
+        // SAFETY: the view's elements exist, since the arguments were checked; the sums and the
+        // scratch memory belong to this task.
         unsafe {
             multiply(simd, free, &product, |Made { rows, columns, added }| {
                 let within = rows.start * call.n + columns.start;

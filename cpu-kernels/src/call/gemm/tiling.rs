@@ -1,12 +1,13 @@
-//! How a product is divided among threads.
+//! Division of a product among threads.
 //!
-//! No division changes a bit (see [`product`](crate::call::product)), so it may depend on how many threads there are. It minimises a model of time:
-//! what a tile takes, its operands' packing included, times the tiles of the thread that gets most, and more for long tiles: if other work
-//! holds up a thread, the others can do its share only if it is in several tiles.
+//! No division changes the bits (see [`product`](crate::call::product)), so the division may
+//! depend on the number of threads. It minimises a model of time: the time of a tile, the packing
+//! of its operands included, times the tiles of the thread that has most. Long tiles cost extra:
+//! if other work delays a thread, the other threads can take its share only tile by tile.
 
 use crate::call::product::{COLUMNS, FEW, Order};
 
-/// How the work is divided.
+/// The division of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
     /// Rows of a tile.
@@ -17,42 +18,45 @@ pub(super) struct Tiling {
     pub batches: usize,
 }
 
-/// What a product is divided by.
+/// The parameters of a division.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grain {
     pub threads: usize,
-    /// Rows and columns that are made at once.
+    /// Rows and columns of the microkernel's tile.
     pub tile: [usize; 2],
-    /// Whether the sums of a tile are made apart from out, and so are at most [`APART`].
+    /// Whether the sums of a tile are computed outside of out, and are then at most [`APART`].
     pub apart: bool,
-    /// Most rows of a tile that reads rhs where it lies, and so does not pack it; see [`product::lying`](crate::call::product::lying).
+    /// Most rows of a tile that reads rhs unpacked; see
+    /// [`product::lying`](crate::call::product::lying).
     pub lying: usize,
 }
 
-/// Most sums of a tile that are made apart from out: they stay in the second cache.
+/// Most sums of a tile that are computed outside of out: they stay in L2.
 pub(super) const APART: usize = (ROWS + 64) * COLUMNS;
-/// Most rows of such a tile that has all columns; with what a tile's rows make more of it, still fewer than are possible.
+/// Most rows of such a tile with [`COLUMNS`] columns; [`APART`] leaves a margin of 64 rows.
 const ROWS: usize = 256;
-/// Multiplications and additions (or what takes as long) below which a part is not worth a task of its own: some five
-/// microseconds.
+/// Fewest multiplications and additions (or work that takes as long) that are worth a task: some
+/// five microseconds.
 pub(super) const TASK: usize = 1 << 19;
-/// What packing an element takes.
+/// Cost of packing an element.
 const PACKING: usize = 10;
-/// What reading an element that is used a few times takes.
+/// Cost of reading an element that is used a few times.
 const READING: usize = 24;
-/// What beginning and ending the sum of an element takes.
+/// Cost of beginning and ending the sum of an element.
 const SUM: usize = 64;
-/// Columns of rhs that are read in one go by a thread, where there are as many: of shorter stretches, beginning and ending takes much of the time.
+/// Fewest columns of rhs that a thread reads in one run, if there are as many: in shorter runs,
+/// the fixed cost takes much of the time.
 const STRETCH: usize = 256;
-/// Elements of out that stay near while few rows are multiplied with long runs of rhs.
+/// Elements of out that stay in the cache while few rows are multiplied with long runs of rhs.
 const NEAR: usize = 8192;
-/// A tile that takes as long makes the whole twice as long, by the model: some ten milliseconds. The longer a tile, the more likely it is that other
-/// work holds up the thread that has it, while the others have nothing left to do.
+/// A tile with this cost (some ten milliseconds) doubles the modelled time. The longer a tile,
+/// the more likely other work delays its thread while the other threads are idle.
 const LONG: usize = 1 << 33;
-/// Tasks for each thread where the operands' packing does not matter.
+/// Tasks for each thread if the packing does not depend on the division.
 const EACH: usize = 4;
 
-/// Time of a tile in multiplications and additions; one of at most `lying` rows reads rhs where it lies.
+/// Cost of a tile in multiplications and additions; a tile of at most `lying` rows reads rhs
+/// unpacked.
 pub(super) fn cost(rows: usize, columns: usize, k: usize, lying: usize) -> usize {
     let product = rows.saturating_mul(columns).saturating_mul(k.saturating_mul(2).saturating_add(SUM));
     let lines = match () {
@@ -68,7 +72,7 @@ impl Tiling {
         let Grain { threads, tile: [high, wide], apart, lying } = grain;
         let whole = cost(m, n, k, lying);
         let total = whole.saturating_mul(batch);
-        // Small products share tasks, of which every thread gets some.
+        // Small products share tasks; every thread gets some tasks.
         let target = if threads == 1 { usize::MAX } else { (total / threads.saturating_mul(EACH)).max(TASK) };
         let few = m <= FEW || order != Order::Chain;
         let most = match () {
@@ -81,7 +85,7 @@ impl Tiling {
             return Tiling { rows: m.max(1), columns: n.max(1), batches };
         }
         if few {
-            // What is read does not depend on the division.
+            // The memory traffic does not depend on the division.
             let tasks = (total / TASK).clamp(1, threads.saturating_mul(EACH)).div_ceil(batch.max(1));
             return match order {
                 Order::LanesOfColumn => {
@@ -98,7 +102,7 @@ impl Tiling {
         let mut best = (usize::MAX, Tiling { rows: 1, columns: 1, batches: 1 });
         for down in steps(if apart { m.div_ceil(ROWS) } else { 1 }, m.div_ceil(high)) {
             for across in steps(n.div_ceil(COLUMNS), n.div_ceil(wide)) {
-                // Any number of rows is made in strips of about one height.
+                // Any number of rows is computed in strips of about equal height.
                 let (rows, columns) = (part(m, down, 1), part(n, across, wide));
                 let tile = cost(rows, columns, k, lying);
                 let tasks = batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
@@ -113,25 +117,27 @@ impl Tiling {
     }
 }
 
-/// In which order tiles are made.
+/// The order of tiles.
 ///
-/// Threads have [shares](crate::pool) of neighbouring tasks. Where there are enough rows of tiles for all, each thread's share is whole rows: what is
-/// made before and behind is divided so too, and what a thread has written stays near it. Within a share, or where there are not, tiles
-/// of one column follow each other: they read the same part of rhs.
+/// Threads have [shares](crate::pool) of neighbouring tasks. If the rows of tiles divide evenly
+/// among the threads, each thread's share is whole rows of tiles. The nests before and after the
+/// product are divided likewise, so a thread finds its own results in its cache. Within a share,
+/// or without an even division, the tiles of one column follow each other: they read the same
+/// part of rhs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     across: usize,
-    /// Rows of tiles that are made column by column.
+    /// Rows of tiles that are computed column by column.
     together: usize,
 }
 
 impl Turns {
-    /// Of so many tiles down and across.
+    /// The order of a grid of tiles.
     pub fn new([down, across]: [usize; 2], threads: usize) -> Self {
         Turns { across, together: if down.is_multiple_of(threads) { down / threads } else { down } }
     }
 
-    /// How many tiles are above a tile, and before it.
+    /// The row and column of a tile in the grid.
     pub fn of(self, tile: usize) -> [usize; 2] {
         let Turns { across, together } = self;
         let (group, within) = (tile / (together * across), tile % (together * across));
@@ -139,7 +145,7 @@ impl Turns {
     }
 }
 
-/// Counts of parts to try: from the least on, each by about a third more than the last.
+/// Counts of parts to try, from `least` on, each by about a third more than the previous one.
 fn steps(least: usize, most: usize) -> impl Iterator<Item = usize> {
     let least = least.max(1);
     std::iter::successors(Some(least), |n| Some(n.saturating_add((n / 3).max(1))))
@@ -147,7 +153,7 @@ fn steps(least: usize, most: usize) -> impl Iterator<Item = usize> {
         .take(12)
 }
 
-/// The extent of so many equal parts, a multiple of `unit` if there are several.
+/// The extent of `count` equal parts, a multiple of `unit` if there are several.
 fn part(extent: usize, count: usize, unit: usize) -> usize {
     match count {
         1 => extent.max(1),
@@ -183,7 +189,7 @@ mod tests {
         }
         // Many small products share tasks.
         assert!(tiling([4096, 8, 8, 8], 2).batches > 50);
-        // Sums apart from out are bounded, whatever the extents.
+        // Sums outside of out are bounded, whatever the extents.
         for (m, n, k) in [(5000, 300, 64), (1 << 20, 1, 1), (1, 1 << 20, 7), (9, 1 << 20, 1), (300, 520, 3)] {
             for threads in [1, 2, 64] {
                 for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {

@@ -1,13 +1,14 @@
-//! What a tile adds to its sums before it stores them.
+//! The bias and residual of a tile, added before the tile is stored.
 //!
-//! A bias and a residual could as well be added when the sums are in memory, and are where there is more to do to them than this. But a sum that has its
-//! last term is in a register, and the kernel has little to load just then; to come by again would be to load and store every sum once more.
+//! They could also be added when the sums are in memory; that is done if the epilogue has further
+//! steps. But after its last term a sum is in a register, and the kernel has few loads at that
+//! point. A separate pass would load and store every sum once more.
 
-/// What is added to sums when they are final, each rounded: first the bias, then the residual.
+/// Added to final sums, each with a rounding: first the bias, then the residual.
 pub(in crate::call) struct Addends<T> {
-    /// A number for each column; null: none.
+    /// A number for each column; null if there is no bias.
     pub bias: *const T,
-    /// A number for each element, in rows as far from each other as those of out; null: none.
+    /// A number for each element, with the row distance of out; null if there is no residual.
     pub residual: *const T,
 }
 
@@ -19,10 +20,10 @@ impl<T> Clone for Addends<T> {
 impl<T> Copy for Addends<T> {}
 
 impl<T> Addends<T> {
-    /// Nothing is added.
+    /// No addends.
     pub const NONE: Addends<T> = Addends { bias: std::ptr::null(), residual: std::ptr::null() };
 
-    /// Those of the elements from a column on, and from so many elements of the rows before.
+    /// The addends of the elements from `column` on, after `before` elements of previous rows.
     pub fn from(self, before: usize, column: usize) -> Self {
         let moved = |at: *const T, by| if at.is_null() { at } else { at.wrapping_add(by) };
         Addends { bias: moved(self.bias, column), residual: moved(self.residual, before + column) }

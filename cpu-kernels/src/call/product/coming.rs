@@ -1,36 +1,39 @@
-//! The block of rhs that is packed next, fetched while this one is used.
+//! Prefetch of the next block of rhs during the multiplication of the current one.
 //!
-//! A block is read from memory once and used for every strip of rows. If it were fetched when it is packed, memory would be idle for most of the
-//! time, and then asked for all that it can deliver. So the last tiles that are made from this block fetch the next one, each the same share.
+//! A block is read from memory once and used for every strip of rows. Fetching it during packing
+//! alternates between an idle and a saturated memory bus. So the last tiles of the current block
+//! prefetch the next block, each an equal share.
 
 use super::micro::{Ahead, Kernels, Strip};
 use crate::call::element::Element;
 use crate::call::panel::View;
 
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Of so many of the last tiles one fetches a part. What is fetched earlier does not stay in the second cache.
+/// One in this many of the last tiles prefetches a part. A line that is prefetched earlier does
+/// not stay in L2.
 const FOR_A_PART: usize = 8;
 
-/// A block that is packed next, and how far it has been fetched.
+/// The block that is packed next, and the progress of its prefetch.
 pub(super) struct Coming<T> {
     block: View<T>,
     depth: usize,
     /// Steps of a tile, and columns of a panel.
     steps: usize,
     wide: usize,
-    /// What a tile fetches is such a part of a panel: a line of the cache for each step.
+    /// Shares of a panel. A tile prefetches one share: a cache line for each step.
     shares: usize,
-    /// All parts.
+    /// Shares of all panels.
     parts: usize,
-    /// Tiles that are made meanwhile.
+    /// Tiles computed during the prefetch.
     pub tiles: usize,
-    /// Those that have been.
+    /// Tiles computed so far.
     made: usize,
 }
 
 impl<T: Element> Coming<T> {
-    /// A block of so many steps and columns. Where neither rows nor columns are runs of memory, nothing is fetched.
+    /// A block of `depth` steps and `columns` columns. If neither its rows nor its columns are
+    /// contiguous, nothing is prefetched.
     pub fn new(block: View<T>, [depth, columns]: [usize; 2], [steps, wide]: [usize; 2]) -> Self {
         let shares = (wide * size_of::<T>() / LINE).max(1) * depth.div_ceil(steps);
         let runs = block.row == 1 || block.column == 1;
@@ -38,7 +41,7 @@ impl<T: Element> Coming<T> {
         Coming { block, depth, steps, wide, shares, parts, tiles: 0, made: 0 }
     }
 
-    /// A part.
+    /// The lines of a share.
     fn part(&self, part: usize) -> Ahead {
         let (panel, share) = (part / self.shares, part % self.shares);
         let panel = self.block.from(0, panel * self.wide);
@@ -53,14 +56,14 @@ impl<T: Element> Coming<T> {
         Ahead { at, across: panel.column * size, side: self.wide, along: LINE }
     }
 
-    /// Makes a strip, and fetches its share.
+    /// Computes a strip, and prefetches its share.
     ///
     /// # Safety
     ///
-    /// That of [`Kernels::strip`].
+    /// As for [`Kernels::strip`].
     pub unsafe fn strip(&mut self, kernels: &Kernels<T::Wide>, rows: usize, strip: &Strip<T::Wide>) {
         let mut part = Strip { ..*strip };
-        // SAFETY: the parts are the strip's panels, and what is left of it.
+        // SAFETY: the parts are the strip's panels, and its remaining columns.
         unsafe {
             while self.parts > 0 && part.columns >= self.wide {
                 let (from, to) = (self.fetched(self.made), self.fetched(self.made + 1));
@@ -80,7 +83,7 @@ impl<T: Element> Coming<T> {
         }
     }
 
-    /// How many parts have been fetched after so many tiles.
+    /// Number of shares prefetched after `tiles` tiles.
     fn fetched(&self, tiles: usize) -> usize {
         let last = self.tiles.min(self.parts * FOR_A_PART);
         (tiles + last).saturating_sub(self.tiles) * self.parts / last.max(1)

@@ -1,17 +1,18 @@
-//! Products whose left operand is not packed, since it is not a matrix in memory: its elements are found by adding what a row and a step say.
+//! Products with an implicit left operand, such as the patches of a convolution. The address of
+//! an element is the sum of a row offset and a step offset. The operand is not packed.
 //!
-//! That is what a convolution reads. To pack its patches is to copy every element of the source once for each tap of the filter, which is
-//! as much work as a filter of few channels does with it.
+//! Packing the patches copies every element of the source once for each tap of the filter. For a
+//! filter of few channels that costs as much as the multiplications.
 
 use super::micro::Strip;
 use super::vector::Vector;
 
-/// How a [`Strip`] finds the elements of lhs, in the place of `depth`: that of row i and of step s of a run at
-/// `lhs + rows[i] + run + s · lhs_step`.
+/// The addresses of a [`Strip`]'s lhs, in place of `depth`. The element of row i and step s of a
+/// run is at `lhs + rows[i] + run + s · lhs_step`.
 pub(in crate::call) struct Gather<'a> {
-    /// Offsets of the rows; the strip uses as many as it has.
+    /// Offsets of the rows, at least as many as the strip has.
     pub rows: &'a [usize],
-    /// Offsets of the runs, one after another.
+    /// Offsets of the runs, in order.
     pub runs: &'a [usize],
     /// Steps of a run.
     pub length: usize,
@@ -19,12 +20,13 @@ pub(in crate::call) struct Gather<'a> {
 
 /// # Safety
 ///
-/// That of [`Kernels::gathering`](super::micro::Kernels::gathering), for `ROWS` rows.
+/// As for [`Kernels::gathering`](super::micro::Kernels::gathering), for `ROWS` rows.
 #[inline(always)]
 pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, gather: &Gather<'_>) {
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left) = (strip.rhs, strip.out, strip.columns);
-    // SAFETY: the panels are within the columns, and half of one is left at most, since columns are whole vectors.
+    // SAFETY: the panels are within the columns; at most half a panel remains, since columns are
+    // whole vectors.
     unsafe {
         while left >= wide {
             tile::<V, ROWS, 2>(strip, gather, rhs, out);
@@ -42,7 +44,7 @@ pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number
 ///
 /// # Safety
 ///
-/// That of [`strip`], with a panel of rhs and rows of out of so many vectors.
+/// As for [`strip`], with a panel of rhs and rows of out of `WIDE` vectors.
 #[inline(always)]
 unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
     strip: &Strip<V::Number>,
@@ -53,7 +55,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
     let rows: &[usize; ROWS] = gather.rows[..ROWS].try_into().expect("the slice has so many");
     let rows: [*const V::Number; ROWS] = std::array::from_fn(|i| strip.lhs.wrapping_add(rows[i]));
     let mut sums = [[V::zero(); WIDE]; ROWS];
-    // SAFETY: the caller vouches for what is read and written.
+    // SAFETY: the caller guarantees the memory read and written.
     unsafe {
         if strip.add {
             for (i, row) in sums.iter_mut().enumerate() {
@@ -79,7 +81,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
                 rhs = rhs.wrapping_add(strip.rhs_step);
             }
         }
-        // Lent, since an array that a loop consumes is copied through memory first.
+        // Borrowed: an array that a loop consumes is first copied through memory.
         for (i, row) in sums.iter().enumerate() {
             for (v, sum) in row.iter().enumerate() {
                 sum.store(out.add(i * strip.out_row + v * V::LANES));

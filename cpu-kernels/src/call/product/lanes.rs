@@ -1,8 +1,12 @@
-//! Sums of products of two runs of memory: a vector times a matrix whose columns are runs, or a matrix of runs times a vector.
+//! Dot products of contiguous runs: a vector times a matrix with contiguous columns, or a matrix
+//! with contiguous rows times a vector.
 //!
-//! One chain of additions for an element would wait for each of them, since it cannot share vectors with its neighbours, which lie
-//! elsewhere. So these sums have an order of their own: four lines of a cache line each, of which lane `l` of line `a` adds up what is `a·L + l`
-//! behind a multiple of `4·L`; then the second half of all lanes is added to the first, until one is left. It is the same with any vectors.
+//! A single chain of additions per element would be latency-bound: neighbouring elements are not
+//! contiguous, so they cannot share a vector. So these sums have an order of their own. There are
+//! four lines of lanes, each as large as a cache line, with `L` lanes per line. Lane `l` of line
+//! `a` adds up the terms at `a·L + l` after each multiple of `4·L`. Then the second half of all
+//! lanes is added to the first, until one lane is left. The order is the same for every vector
+//! width.
 
 use super::micro::Kernels;
 use super::vector::Vector;
@@ -13,18 +17,20 @@ use crate::simd::Simd;
 
 /// Lines of sums.
 pub(super) const LINES: usize = 4;
-/// Bytes of a line.
+/// Bytes of a line of lanes.
 pub(super) const LINE: usize = 64;
-/// Most runs that are multiplied with the vector side by side.
+/// Most runs that are multiplied with the vector at the same time.
 pub(super) const SIDE_BY_SIDE: usize = 4;
 /// Most lanes of a vector.
 const MOST: usize = 16;
 
-/// `out[c·out_distance] = Σₖ x[k] · y[c·distance + k]` for k in `0..count` and c in `0..RUNS`. `VECTORS` are those of all lines.
+/// `out[c·out_distance] = Σₖ x[k] · y[c·distance + k]` for k in `0..count` and c in `0..RUNS`.
+/// `VECTORS` is the number of vectors in all lines.
 ///
 /// # Safety
 ///
-/// x and the runs of y have `count` numbers, and out those that it is to get; nobody else uses these.
+/// x and the runs of y have `count` numbers. out has the elements that are written, and no other
+/// code uses them.
 #[inline(always)]
 pub(super) unsafe fn dots<V: Vector, const VECTORS: usize, const RUNS: usize>(
     [x, y]: [*const V::Number; 2],
@@ -35,7 +41,8 @@ pub(super) unsafe fn dots<V: Vector, const VECTORS: usize, const RUNS: usize>(
 ) {
     let turn = VECTORS * V::LANES;
     let mut sums = [[V::zero(); VECTORS]; RUNS];
-    // SAFETY: vector v of a turn ends within it. What is left goes into buffers of a turn, beside zeros.
+    // SAFETY: vector v of a turn ends within it. The remaining numbers are copied to buffers of a
+    // turn, padded with zeros.
     unsafe {
         let whole = count / turn * turn;
         let mut k = 0;
@@ -44,7 +51,8 @@ pub(super) unsafe fn dots<V: Vector, const VECTORS: usize, const RUNS: usize>(
                 let at = k + v * V::LANES;
                 let x = V::load(x.add(at));
                 for (c, sums) in sums.iter_mut().enumerate() {
-                    // The runs that come next, which are too far away to be foreseen.
+                    // Prefetches the next runs, which are too far apart for the hardware
+                    // prefetcher.
                     V::prefetch(y.wrapping_add((c + RUNS) * distance + at));
                     sums[v] = sums[v].plus_product(x, V::load(y.add(c * distance + at)));
                 }
@@ -81,7 +89,7 @@ pub(super) unsafe fn dots<V: Vector, const VECTORS: usize, const RUNS: usize>(
     }
 }
 
-/// Adds the second of two halves to the first, if a vector has so many lanes.
+/// Adds the second of two halves to the first, if a vector has that many lanes.
 #[inline(always)]
 fn halve<V: Vector, const HALF: usize>(lanes: &mut [V::Number; MOST]) {
     if HALF < V::LANES {
@@ -97,12 +105,13 @@ pub(super) fn scratch(size: usize, k: usize, half: bool) -> usize {
     array(&[k, size]).saturating_add(rows)
 }
 
-/// `out[j·distance] = Σₖ vector[k] · matrix[j, k]`, where the matrix' rows are runs of memory.
+/// `out[j·distance] = Σₖ vector[k] · matrix[j, k]`, for a matrix with contiguous rows.
 ///
 /// # Safety
 ///
-/// Vector (a row) and matrix have the elements of `[count, k]`, out those that it is to get, which nobody else uses; the machine has the vector
-/// instructions of the kernels.
+/// The vector (a row) has `k` elements and the matrix those of `[count, k]`. out has the elements
+/// that are written, and no other code uses them. The machine has the vector instructions of the
+/// kernels.
 #[allow(clippy::too_many_arguments, reason = "a product and what it needs")]
 pub(super) unsafe fn products<T: Element>(
     simd: Simd,
@@ -114,7 +123,8 @@ pub(super) unsafe fn products<T: Element>(
     out: *mut T::Wide,
     distance: usize,
 ) {
-    // SAFETY: the copies of the vector and of rows of the matrix, which are runs of k elements, have k numbers each.
+    // SAFETY: the copies of the vector, and of rows of the matrix (runs of k elements), have k
+    // numbers each.
     unsafe {
         let copy = take::<T::Wide>(&mut free, k).as_mut_ptr();
         let vector = match () {

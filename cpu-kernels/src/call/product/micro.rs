@@ -1,11 +1,15 @@
-//! The microkernel: a tile of out that stays in registers while the sum over a block of k goes on in it.
+//! The microkernel: a tile of out stays in registers while the sum over a block of k accumulates
+//! in it.
 //!
-//! A tile has some rows and two vectors of columns. Each step of k loads two vectors of rhs, and for each row one number of lhs into all lanes
-//! of a vector, and adds their products to the row's two sums. So many rows fit that nearly all registers hold sums: 14 with AVX-512,
-//! whose 32 registers are 28 sums, two vectors of rhs and one of lhs; 6 with AVX2, which has 16. That is more than it takes to have an
-//! addition under way in every stage of the machine's units, and few enough loads that these never wait.
+//! A tile has some rows and two vectors of columns. Each step of k loads two vectors of rhs. For
+//! each row it broadcasts one number of lhs to a vector and adds the products to the row's two
+//! sums. The number of rows is chosen so that nearly all registers hold sums: 14 rows with
+//! AVX-512, whose 32 registers are 28 sums, two vectors of rhs and one of lhs; 6 rows with AVX2,
+//! which has 16 registers. That is more independent sums than the pipeline stages of the
+//! arithmetic units need, and few enough loads that the units never wait for them.
 //!
-//! It is written once, over a [`Vector`], and compiled for each number of rows, since what is left at the lower edge is often half of a tile.
+//! The microkernel is written once, over a [`Vector`], and compiled for each number of rows,
+//! since the rest at the lower edge is often half of a tile.
 
 use super::addends::Addends;
 use super::gather::{self, Gather};
@@ -17,31 +21,33 @@ use super::vector::{Plain, Vector};
 use crate::call::element::Number;
 use crate::simd::Simd;
 
-/// Rows of a tile with all of its columns, through every panel of rhs.
+/// Rows of a tile with all their columns, across every panel of rhs.
 pub(in crate::call) struct Strip<T> {
     /// Steps of k.
     pub depth: usize,
-    /// For each step the numbers of the strip's rows, side by side.
+    /// The numbers of the strip's rows, contiguous for each step.
     pub lhs: *const T,
     pub lhs_step: usize,
-    /// For each step two vectors; the next two columns' vectors begin at the distance `panel`.
+    /// Two vectors for each step; the vectors of the next two columns begin at the distance
+    /// `panel`.
     pub rhs: *const T,
     pub rhs_step: usize,
     pub panel: usize,
-    /// Columns of out. Those that are no whole panel have one in rhs nevertheless, with anything beside them.
+    /// Columns of out. A partial panel is a whole panel in rhs, with arbitrary numbers in the
+    /// missing columns.
     pub columns: usize,
     pub out: *mut T,
     pub out_row: usize,
-    /// Whether the sums go on from what is in out, instead of from 0.
+    /// Whether the sums continue from the elements of out, instead of from 0.
     pub add: bool,
-    /// What is added to the sums before they are stored.
+    /// Added to the sums before they are stored.
     pub addends: Addends<T>,
-    /// Where strips that [pack](Kernels::packing) put what they read of rhs, panel by panel.
+    /// Strips that [pack](Kernels::packing) write rhs here, panel by panel.
     pub packed: *mut T,
 }
 
-/// Memory that is fetched while a tile is made, a line of the cache each step of k: `side` lines at the distance `across`, then as many at the
-/// distance `along` from these, and so on; all in bytes.
+/// Memory to prefetch during a tile, one cache line per step of k: `side` lines at the distance
+/// `across`, then as many at the distance `along` from these, and so on; all in bytes.
 pub(super) struct Ahead {
     pub at: *const u8,
     pub across: usize,
@@ -52,25 +58,26 @@ pub(super) struct Ahead {
 /// [`dots`], compiled.
 type Dots<T> = unsafe fn([*const T; 2], usize, usize, *mut T, usize);
 
-/// What is compiled for a dtype and a set of vector instructions.
+/// The compiled kernels for a dtype and a set of vector instructions.
 pub(in crate::call) struct Kernels<T: 'static> {
     /// Columns of a panel.
     pub columns: usize,
     /// The strips of 1, 2, … rows.
     strips: &'static [unsafe fn(&Strip<T>)],
-    /// Those that fetch besides what the next panel needs, which lies beside this one.
+    /// Those that read rhs unpacked and prefetch the next panel, which lies beside the current
+    /// one.
     lying: &'static [unsafe fn(&Strip<T>)],
-    /// Those that pack rhs besides, and fetch likewise.
+    /// Those that also pack rhs.
     packing: &'static [unsafe fn(&Strip<T>)],
-    /// Those of one panel that fetch besides what will be packed.
+    /// Those of one panel that also prefetch the source of the next packing.
     fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
-    /// Those that find lhs where it lies.
+    /// Those that read lhs unpacked, through a [`Gather`].
     gathering: &'static [unsafe fn(&Strip<T>, &Gather<'_>)],
-    /// Strips of one row, and of how many columns they keep the sums in registers.
+    /// The strip of one row, with the number of columns whose sums it keeps in registers.
     row: (usize, unsafe fn(&Strip<T>)),
-    /// The sum of products of two runs, as [`dots`] says.
+    /// The dot product of two runs; see [`dots`].
     pub(super) dot: Dots<T>,
-    /// Those of a run with so many others at once, as many as the registers have room for.
+    /// The dot products of a run with several others at once, as many as the registers hold.
     pub(super) dots: (usize, Dots<T>),
 }
 
@@ -80,89 +87,95 @@ impl<T> Kernels<T> {
         self.strips.len()
     }
 
-    /// A strip of so many rows.
+    /// Computes a strip of `rows` rows.
     ///
     /// # Safety
     ///
-    /// There are at most [`rows`](Self::rows), all that the strip names is valid to read, and out to write, without overlap; nobody else uses
-    /// that part of out. The machine has the vector instructions.
+    /// There are at most [`rows`](Self::rows) rows. All memory that the strip names is valid to
+    /// read, and out to write, without overlap; no other code uses that part of out during the
+    /// call. The machine has the vector instructions.
     pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.strips[rows - 1](strip) }
     }
 
-    /// How many columns of one row [`row`](Self::row) keeps in registers.
+    /// Columns of one row that [`row`](Self::row) keeps in registers.
     pub(super) fn columns_of_row(&self) -> usize {
         self.row.0
     }
 
-    /// A strip of one row, whose rhs is where it lies: for all steps one after another, many columns at once, so that runs of rhs are read in the order in which
-    /// they lie in memory.
+    /// Computes a strip of one row from an unpacked rhs. All steps are done one after another,
+    /// with many columns at once, so that runs of rhs are read sequentially.
     ///
     /// # Safety
     ///
-    /// That of [`strip`](Self::strip); all columns are in whole panels, side by side.
+    /// As for [`strip`](Self::strip); all columns are in whole panels, side by side.
     pub(super) unsafe fn row(&self, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { (self.row.1)(strip) }
     }
 
-    /// A strip of so many rows, whose rhs is where it lies. Its lines are short pieces of memory, of which the machine would foresee none by
-    /// itself; so each panel's are fetched while the one before it is used.
+    /// Computes a strip of `rows` rows from an unpacked rhs. Its lines are short runs of memory,
+    /// which the hardware prefetcher does not follow; so each panel's lines are prefetched while
+    /// the previous panel is used.
     ///
     /// # Safety
     ///
-    /// That of [`strip`](Self::strip).
+    /// As for [`strip`](Self::strip).
     pub(super) unsafe fn lying(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.lying[rows - 1](strip) }
     }
 
-    /// A strip of so many rows, which packs rhs besides: what it loads anyway is stored into panels for the strips that follow, and to
-    /// wait for memory is to multiply meanwhile.
+    /// Computes a strip of `rows` rows and packs rhs: it stores the loaded vectors into panels
+    /// for the next strips, so the loads overlap with arithmetic.
     ///
     /// # Safety
     ///
-    /// That of [`strip`](Self::strip); all columns are in whole panels, and `packed` is valid to write as many, and overlaps nothing else.
+    /// As for [`strip`](Self::strip); all columns are in whole panels, and `packed` is valid to
+    /// write for them and overlaps no other memory of the strip.
     pub(super) unsafe fn packing(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.packing[rows - 1](strip) }
     }
 
-    /// A tile of so many rows, that is, a strip of one whole panel. Meanwhile it fetches other memory.
+    /// Computes a tile of `rows` rows, that is, a strip of one whole panel, and prefetches
+    /// `ahead` meanwhile.
     ///
     /// # Safety
     ///
-    /// That of [`strip`](Self::strip).
+    /// As for [`strip`](Self::strip).
     pub(super) unsafe fn fetching(&self, rows: usize, strip: &Strip<T>, ahead: &Ahead) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.fetching[rows - 1](strip, ahead) }
     }
 
-    /// A strip of so many rows, which finds lhs as `gather` says; the strip's `depth` says nothing.
+    /// Computes a strip of `rows` rows whose lhs is addressed by `gather`; the strip's `depth` is
+    /// ignored.
     ///
     /// # Safety
     ///
-    /// That of [`strip`](Self::strip), of what `gather` names; columns are whole vectors.
+    /// As for [`strip`](Self::strip), for the memory that `gather` names; columns are whole
+    /// vectors.
     pub unsafe fn gathering(&self, rows: usize, strip: &Strip<T>, gather: &Gather<'_>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.gathering[rows - 1](strip, gather) }
     }
 }
 
-/// Steps of k from which on it pays to fetch the next tile of out while this one is summed up.
+/// Fewest steps of k for which it pays to prefetch the next tile of out during the current one.
 const LONG: usize = 64;
 
 /// # Safety
 ///
-/// That of [`Kernels::strip`], for `ROWS` rows, or of [`Kernels::packing`].
+/// As for [`Kernels::strip`], for `ROWS` rows, or for [`Kernels::packing`].
 #[inline(always)]
 unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left, mut packed) = (strip.rhs, strip.out, strip.columns, strip.packed);
     let mut addends = strip.addends;
-    // SAFETY: whole panels have out's columns, and a part of one goes to a buffer of the size of a tile, of which only out's columns are
-    // exchanged with it.
+    // SAFETY: whole panels have out's columns. A partial panel is computed in a buffer of a
+    // tile's size, and only out's columns are copied between the two.
     unsafe {
         while left >= wide {
             if strip.depth >= LONG {
@@ -217,7 +230,7 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
 
 /// # Safety
 ///
-/// That of [`Kernels::fetching`], for `ROWS` rows.
+/// As for [`Kernels::fetching`], for `ROWS` rows.
 #[inline(always)]
 unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead: &Ahead) {
     let (mut at, mut begin, mut left) = (ahead.at, ahead.at, ahead.side);
@@ -239,12 +252,12 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
 
 /// # Safety
 ///
-/// That of [`Kernels::row`], of `WIDE` vectors.
+/// As for [`Kernels::row`], for `WIDE` vectors.
 #[inline(always)]
 unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
     let wide = WIDE * V::LANES;
     let (mut rhs, mut out, mut left) = (of.rhs, of.out, of.columns);
-    // SAFETY: the caller vouches for what is read and written.
+    // SAFETY: the caller guarantees the memory read and written.
     unsafe {
         while left >= wide {
             tile::<V, 1, WIDE, false, false>(of, rhs, of.packed, out, of.out_row, Addends::NONE, || ());
@@ -256,12 +269,13 @@ unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
     }
 }
 
-/// One tile, of `WIDE` vectors in a row. If rhs is where it lies, it fetches what the next panel needs, which lies beside this one; it may pack what it
-/// reads. With each step something else is done besides.
+/// One tile, of `WIDE` vectors in a row. If rhs is unpacked (`LIES`), it prefetches the next
+/// panel, which lies beside the current one. With `PACKS` it stores the loaded vectors of rhs to
+/// `packed`. It calls `besides` at each step.
 ///
 /// # Safety
 ///
-/// That of [`Kernels::strip`], with a panel of rhs and rows of out of so many vectors.
+/// As for [`Kernels::strip`], with a panel of rhs and rows of out of `WIDE` vectors.
 #[inline(always)]
 unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool, const PACKS: bool>(
     strip: &Strip<V::Number>,
@@ -274,7 +288,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool
 ) {
     let mut sums = [[V::zero(); WIDE]; ROWS];
     let mut lhs = strip.lhs;
-    // SAFETY: the caller vouches for what is read and written.
+    // SAFETY: the caller guarantees the memory read and written.
     unsafe {
         if strip.add {
             for (i, row) in sums.iter_mut().enumerate() {
@@ -318,7 +332,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool
                 }
             }
         }
-        // Lent, since an array that a loop consumes is copied through memory first.
+        // Borrowed: an array that a loop consumes is first copied through memory.
         for (i, row) in sums.iter().enumerate() {
             for (v, sum) in row.iter().enumerate() {
                 sum.store(out.add(i * out_row + v * V::LANES));
@@ -338,7 +352,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`Kernels::strip`], for `ROWS` rows.
+            /// As for [`Kernels::strip`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
             unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
                 // SAFETY: the caller's promise is the same.
@@ -347,7 +361,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`Kernels::fetching`], for `ROWS` rows.
+            /// As for [`Kernels::fetching`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
             unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead: &Ahead) {
                 // SAFETY: the caller's promise is the same.
@@ -356,7 +370,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`Kernels::row`], of `WIDE` vectors.
+            /// As for [`Kernels::row`], for `WIDE` vectors.
             $(#[target_feature(enable = $features)])?
             unsafe fn row<V: Vector, const WIDE: usize>(strip: &Strip<V::Number>) {
                 // SAFETY: the caller's promise is the same.
@@ -365,7 +379,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`Kernels::gathering`], for `ROWS` rows.
+            /// As for [`Kernels::gathering`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
             unsafe fn gathering<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, gather: &Gather<'_>) {
                 // SAFETY: the caller's promise is the same.
@@ -374,7 +388,7 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// That of [`dots`]; and the machine has the vector instructions.
+            /// As for [`dots`]; and the machine has the vector instructions.
             $(#[target_feature(enable = $features)])?
             unsafe fn sums<V: Vector, const VECTORS: usize, const RUNS: usize>(
                 operands: [*const V::Number; 2],
@@ -421,7 +435,7 @@ level!(avx512bf16 ("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
     BF16 = Pairs, f32, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
-/// The kernels of products of [`Pairs`], for a set of vector instructions that has them.
+/// The kernels of products of [`Pairs`], if the set of vector instructions has them.
 pub(in crate::call) fn kernels_of_pairs(simd: Simd) -> Option<&'static Kernels<f32>> {
     match simd {
         #[cfg(target_arch = "x86_64")]

@@ -1,21 +1,25 @@
-//! Products of matrices: `out = lhs · rhs`, or `out += lhs · rhs`, of a part of out that one thread makes.
+//! Matrix products: `out = lhs · rhs` or `out += lhs · rhs`, for the part of out that one thread
+//! computes.
 //!
 //! # Bits
 //!
-//! Each element of out is one chain of fused multiplications and additions over k, in order: it begins with 0 (or with what is in out), and every
-//! step rounds once. The chain may be put down in out and taken up again without changing a bit, so nothing else matters: not where a
-//! block of k ends, how large tiles are, which thread makes one, or how many numbers a vector holds. All sets of vector instructions have a
-//! fused multiplication, the portable kernels Rust's `mul_add`.
+//! Each element of out is one chain of fused multiply-adds over k, in order. The chain begins
+//! with 0, or with the element of out, and every step rounds once. A partial sum may be stored to
+//! out and continued later; the bits do not change. So the bits do not depend on the blocks of k,
+//! the tile size, the thread, or the vector width. Every set of vector instructions has a fused
+//! multiply-add; the portable kernels use Rust's `mul_add`.
 //!
-//! Products with a vector whose other operand lies in memory along k are the exception: see [`lanes`]. Which ones, the call decides
-//! ([`Order::of`]), never a part of it.
+//! The exception is a product with a vector whose other operand is contiguous along k: see
+//! [`lanes`]. [`Order::of`] decides this from the whole call, never from a part of it.
 //!
 //! # Blocks
 //!
-//! The design is that of Goto and van de Geijn (*Anatomy of High-Performance Matrix Multiplication*, ACM TOMS 34, 2008) as BLIS has it (Van Zee
-//! and van de Geijn, *BLIS: A Framework for Rapidly Instantiating BLAS Functionality*, ACM TOMS 41, 2015): a product is fast if what it reads
-//! again and again is near. The [microkernel](micro) keeps a tile of out in registers while it walks a block of k; what it reads
-//! then are two packed panels, in the very order in which it reads them, whatever the layout of the operands.
+//! The design is that of Goto and van de Geijn (*Anatomy of High-Performance Matrix
+//! Multiplication*, ACM TOMS 34, 2008) as in BLIS (Van Zee and van de Geijn, *BLIS: A Framework
+//! for Rapidly Instantiating BLAS Functionality*, ACM TOMS 41, 2015): a product is fast if its
+//! panels stay in L1 and L2. The [microkernel](micro) keeps a tile of out in registers while it
+//! walks a block of k. It reads two packed panels sequentially, whatever the layout of the
+//! operands.
 //!
 //! ```text
 //! for each block of columns         (at most COLUMNS)
@@ -27,19 +31,30 @@
 //!       behind the last block of k: the strip is finished
 //! ```
 //!
-//! BLIS packs a block of lhs before it is used and keeps it in the second cache. Here the roles are exchanged: the part of rhs is what stays there,
-//! and each strip of lhs is used for all of it at once, so it is packed just before and never leaves the first cache. The panels of
-//! rhs stream past it from the second, at a fraction of what that can deliver.
+//! BLIS packs a block of lhs and keeps it in L2. Here the roles are exchanged: the block of rhs
+//! stays in L2. Each strip of lhs is used for the whole block at once, so it is packed just
+//! before its use and stays in L1. The panels of rhs stream past it from L2, at a fraction of
+//! L2's bandwidth.
 //!
-//! Packing moves each element of a tile's operands once, and each takes part in as many multiplications as the tile has columns or rows: a
-//! hundred of them hide it. With few rows there is nothing to hide it behind: rhs is read once, where it is, in long runs, a few rows at a
-//! time, while a line of out lies in the first cache; or, where lhs is one row and this line stays in registers, one row after another. Memory is what one waits for then, and a copy would only be one more. With some strips
-//! of rows a block of rhs is not packed either (each panel is fetched while the one before it is used), unless its lines are so far apart that caches and translations of addresses do not hold it. Where
-//! columns of rhs lie side by side, packing is the first strip's affair: it reads rhs where it is, and stores into panels what it has loaded, so that memory is waited for
-//! while it multiplies. Of the block that is packed next, whatever its layout, the tiles of this one [fetch](coming) the source.
+//! Packing moves each element of a tile's operands once. Each element takes part in as many
+//! multiplications as the tile has columns or rows; a hundred of them hide the packing. Some
+//! sizes and layouts are not packed in advance:
 //!
-//! Halves are widened on the way into a panel, some lines at a time. Integers have no fused multiplication and no need of one: they are
-//! multiplied in plain loops.
+//! - Few rows do not hide the packing. rhs is read once, unpacked, in long runs, a few rows at a
+//!   time, while a row of out stays in L1. If lhs is one row and its row of out stays in
+//!   registers, rhs is read one row after another. The product is then bandwidth-bound, and
+//!   packing would add a copy.
+//! - With a few strips of rows, a block of rhs is not packed either: each panel is prefetched
+//!   while the previous one is used. It is packed if its rows are so far apart that the caches
+//!   and the TLB do not hold it.
+//! - For row-major rhs the first strip packs. It multiplies from the loaded rows and stores them
+//!   into the panels, so the loads overlap with arithmetic.
+//!
+//! While one block is multiplied, its tiles [prefetch](coming) the source of the next block to
+//! pack, whatever its layout.
+//!
+//! Halves are widened on the way into a panel, some lines at a time. Integers need no fused
+//! multiply-add; they are multiplied in plain loops.
 
 pub(super) mod addends;
 mod coming;
@@ -66,24 +81,26 @@ use wengert_core::call::{Gemm, Matrix};
 
 /// Most steps of k between loading a tile of out and storing it.
 const DEPTH: usize = 256;
-/// Most columns of the part of rhs that is packed at a time.
+/// Most columns of the block of rhs that is packed at a time.
 pub(super) const COLUMNS: usize = 512;
-/// So few rows that rhs is read where it is.
+/// Most rows for which rhs is read unpacked, in long runs.
 pub(super) const FEW: usize = 8;
-/// Rows of rhs that are read side by side then.
+/// Rows of rhs that are read side by side in that case.
 const SIDE_BY_SIDE: usize = 8;
-/// Rows of rhs that are read one after another instead, for one row of lhs, are at most so many times as long as what its kernel keeps in registers.
+/// For one row of lhs, rows of rhs are read one after another instead, if they have at most this
+/// many times the columns that the kernel keeps in registers.
 const SHORT: usize = 4;
-/// Elements that a block of rhs may span, and strips that it may be used for, to be read where it is: the second cache and the translations of its
-/// addresses hold so much, and a copy of it would not pay.
+/// Most elements that a block of rhs may span, and most strips that may use it, to be read
+/// unpacked. L2 and the TLB hold this much, and a copy of it would not pay.
 const NEAR: usize = 512 << 10;
 const STRIPS: usize = 3;
 /// Most rows, and columns of a panel, of any kernels.
 const LARGEST: [usize; 2] = [14, 32];
-/// Rows and columns of halves that are widened at a time: multiples of what a kernel has.
+/// Rows and columns of halves that are widened at a time, in multiples of a kernel's rows and
+/// columns.
 const WIDENED: [usize; 2] = [8, 4];
 
-/// In which order a product's sums are made.
+/// The order in which a product adds up its terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     /// One chain over k.
@@ -94,11 +111,11 @@ pub(super) enum Order {
     LanesOfColumn,
 }
 
-/// Terms of a sum from which on it is made in lanes.
+/// Fewest terms of a sum that is computed in lanes.
 const LANES_FROM: usize = 32;
 
 impl Order {
-    /// That of a call.
+    /// The order of a call.
     pub fn of(call: &Gemm) -> Self {
         match () {
             () if !call.operand.is_float() || call.k < LANES_FROM => Order::Chain,
@@ -117,11 +134,12 @@ pub(super) struct Product<T: Element> {
     pub lhs: View<T>,
     pub rhs: View<T>,
     pub out: *mut T::Wide,
-    /// Distance of the rows of out.
+    /// Distance between the rows of out.
     pub row: usize,
-    /// Whether the sums go on from what is in out; only of chains.
+    /// Whether the sums continue from the elements of out; only for chains.
     pub add: bool,
-    /// What is added to the sums while they are in registers, where a kernel does that; [`Made`] says where.
+    /// Added to the sums while they are in registers, if the kernel does that; see
+    /// [`Made::added`].
     pub addends: Addends<T::Wide>,
 }
 
@@ -129,7 +147,7 @@ pub(super) struct Product<T: Element> {
 pub(super) struct Made {
     pub rows: Range<usize>,
     pub columns: Range<usize>,
-    /// The product's addends have been added to them.
+    /// Whether the product's addends have been added to the sums.
     pub added: bool,
 }
 
@@ -142,7 +160,7 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let size = if half { size_of::<f32>() } else { operand.size() };
     let [rows, columns] = LARGEST;
     let depth = k.min(DEPTH);
-    // All but a row of k are bounded by the sizes of blocks.
+    // All but a row of k are bounded by the block sizes.
     let panels = n.max(m).min(COLUMNS).next_multiple_of(columns);
     let widened = if half { depth * (WIDENED[0] * rows).max(WIDENED[1] * columns) } else { 0 };
     let chain =
@@ -150,23 +168,25 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     chain.max(if m == 1 || n == 1 { lanes::scratch(size, k, half) } else { 0 })
 }
 
-/// Most rows of a product that reads rhs where it lies, of kernels that make so many rows at once.
+/// Most rows of a product that reads rhs unpacked, for kernels of `rows` rows.
 pub(super) fn lying<T: Element>(rhs: &Matrix, k: usize, rows: usize) -> usize {
     if T::HALF || rhs.column != 1 { 0 } else { lying_block(parts(k, DEPTH, SIDE), rhs.row, rows) }
 }
 
-/// The same of a block of k of a rhs whose columns lie side by side: a single strip would pack it for nobody.
+/// The same for a block of k of a row-major rhs. With a single strip, no later strip would read
+/// the packed panels.
 fn lying_block(depth: usize, row: usize, rows: usize) -> usize {
     if depth.saturating_mul(row) <= NEAR { STRIPS * rows } else { rows }
 }
 
-/// Makes a product; calls `done` with each part of out whose sums are final.
+/// Computes a product; calls `done` with each part of out whose sums are final.
 ///
 /// # Safety
 ///
-/// All elements of the three matrices are valid to read, and out's to write (they need not be initialised if they are not added to);
-/// out overlaps neither of the others, and nobody else uses it. The machine has the vector instructions. There is as much scratch memory as
-/// [`scratch`] says.
+/// All elements of the three matrices are valid to read, and out's to write (they need not be
+/// initialised if they are not added to). out overlaps neither operand, and no other code uses it
+/// during the call. The machine has the vector instructions. The scratch memory is at least as
+/// large as [`scratch`] returns.
 pub(super) unsafe fn multiply<T: Element>(
     simd: Simd,
     mut free: &mut [u8],
@@ -211,7 +231,7 @@ pub(super) unsafe fn multiply<T: Element>(
     }
 }
 
-/// What is left to do of a product whose sums are chains.
+/// A product whose sums are chains.
 struct Part<T: Element> {
     simd: Simd,
     kernels: &'static Kernels<T::Wide>,
@@ -226,18 +246,18 @@ struct Part<T: Element> {
     addends: Addends<T::Wide>,
 }
 
-/// Where a strip reads rhs.
+/// How a strip reads rhs.
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
-    /// In panels.
+    /// From packed panels.
     Packed,
-    /// Where it lies.
+    /// Unpacked.
     Lying,
-    /// Where it lies, and packs it for the next strips.
+    /// Unpacked; the strip packs it for the next strips.
     Packing,
 }
 
-/// Memory for packed parts.
+/// Memory for packed panels and widened halves.
 struct Panels<N> {
     lhs: *mut N,
     rhs: *mut N,
@@ -247,7 +267,7 @@ struct Panels<N> {
 impl<T: Element> Part<T> {
     /// # Safety
     ///
-    /// That of [`multiply`].
+    /// As for [`multiply`].
     unsafe fn run(&self, free: &mut &mut [u8], mut done: impl FnMut(Made)) {
         let [m, n, k] = self.size;
         let [rows, columns] = LARGEST;
@@ -285,17 +305,18 @@ impl<T: Element> Part<T> {
         }
     }
 
-    /// The first columns of a product of few rows; they fill panels.
+    /// The leading columns of a product of few rows; they fill whole panels.
     ///
     /// # Safety
     ///
-    /// That of [`multiply`].
+    /// As for [`multiply`].
     unsafe fn stream(&self, panels: &Panels<T::Wide>, columns: usize) {
         let [m, _, k] = self.size;
         let rhs = self.rhs.plain();
         for start in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - start);
-            // SAFETY: the panel has room for the rows, which are no more than a tile has, and the block.
+            // SAFETY: the panel has room for the block's rows, of which there are no more than in
+            // a tile.
             unsafe {
                 let lhs = self.lhs.plain().from(0, start);
                 self.pack_lhs(lhs, [m, depth], panels.lhs);
@@ -325,11 +346,11 @@ impl<T: Element> Part<T> {
         }
     }
 
-    /// A block of columns, and how many there are in the one after it.
+    /// Computes a block of columns; `after` is the number of columns in the next block.
     ///
     /// # Safety
     ///
-    /// That of [`multiply`].
+    /// As for [`multiply`].
     unsafe fn columns(
         &self,
         panels: &Panels<T::Wide>,
@@ -357,11 +378,13 @@ impl<T: Element> Part<T> {
                 addends: Addends::NONE,
                 packed: panels.rhs,
             };
-            // Strips of one height: a low one at the end would read rhs as often, for few rows.
+            // All strips have about the same height: a low last strip would read all of rhs for
+            // few rows.
             let widens = T::HALF && !self.pairs;
             let group = if widens { WIDENED[0] * rows } else { m };
             let high = parts(group.min(m), rows, 1);
-            // SAFETY: the panels have room for a block of k and, of lhs, a tile's rows, of rhs, these columns up to a whole panel.
+            // SAFETY: the panels have room for a block of k: of a tile's rows of lhs, and of
+            // these columns of rhs up to a whole panel.
             unsafe {
                 let rhs = self.rhs.from(start, columns.start);
                 // Columns that need not be packed beforehand.
@@ -447,11 +470,12 @@ impl<T: Element> Part<T> {
         unsafe { pack(self.simd, lines_of_lhs(lhs), [rows, depth], to, rows) }
     }
 
-    /// Rows of lhs as numbers to compute with, in the order in which they are.
+    /// Rows of lhs in the dtype of the arithmetic, in their order in memory.
     ///
     /// # Safety
     ///
-    /// The elements are valid to read, and no more rows than are widened at a time, if they are.
+    /// The elements are valid to read. If they are widened, there are no more rows than are
+    /// widened at a time.
     unsafe fn widened_lhs(&self, lhs: View<T>, size: [usize; 2], panels: &Panels<T::Wide>) -> View<T::Wide> {
         if !T::HALF {
             return lhs.plain();
@@ -470,7 +494,7 @@ impl<T: Element> Part<T> {
     ///
     /// # Safety
     ///
-    /// That of [`pack_rhs`](Self::pack_rhs).
+    /// As for [`pack_rhs`](Self::pack_rhs).
     unsafe fn pack_pairs(&self, rhs: View<T>, [depth, columns]: [usize; 2], packed: *mut u32) {
         let wide = self.kernels.columns;
         let lines = Lines { at: rhs.at, across: rhs.column, along: rhs.row }.cast();
@@ -479,7 +503,8 @@ impl<T: Element> Part<T> {
             let steps = turn.min(depth - k);
             for j in (0..columns).step_by(wide) {
                 let size = [wide.min(columns - j), steps];
-                // SAFETY: the panels have room for these columns, of which each has half as many pairs as terms.
+                // SAFETY: the panels have room for these columns; each has half as many pairs as
+                // terms.
                 unsafe {
                     let to = packed.add(j * depth.div_ceil(2) + k / 2 * wide);
                     pairs::pack(self.simd, lines.from(j, k), size, to, wide, pairs::BESIDE_RHS);
@@ -492,7 +517,8 @@ impl<T: Element> Part<T> {
     ///
     /// # Safety
     ///
-    /// The elements are valid to read; the panels have room for them, for columns that are missing in the last one, and [`SLACK`].
+    /// The elements are valid to read. The panels have room for them, for the missing columns of
+    /// the last panel, and for [`SLACK`].
     unsafe fn pack_rhs(
         &self,
         rhs: View<T>,
@@ -506,7 +532,8 @@ impl<T: Element> Part<T> {
             return unsafe { self.pack_pairs(rhs, [depth, columns], packed.cast()) };
         }
         let group = if T::HALF { WIDENED[1] * wide } else { columns.max(1) };
-        // Steps of several panels are read where neighbouring columns lie side by side, and otherwise all steps of a panel, as where there is but one.
+        // Row-major rhs with several panels: a few steps of all panels at a time. Otherwise: all
+        // steps of one panel at a time.
         let turn = if rhs.column == 1 && columns > wide { SIDE_BY_SIDE } else { depth };
         for first in (0..columns).step_by(group) {
             let width = group.min(columns - first);
@@ -549,7 +576,8 @@ fn lines_of_lhs<T: Copy>(lhs: View<T>) -> Lines<T> {
     Lines { at: lhs.at, across: lhs.row, along: lhs.column }
 }
 
-/// The extent of equal parts of at most `most`, a multiple of `unit` if there are several; `most` is one too.
+/// The extent of equal parts of at most `most`, a multiple of `unit` if there are several parts;
+/// `most` is a multiple of `unit` too.
 pub(super) fn parts(extent: usize, most: usize, unit: usize) -> usize {
     let count = extent.div_ceil(most).max(1);
     if count == 1 { extent.max(1) } else { extent.div_ceil(count).next_multiple_of(unit) }

@@ -1,7 +1,8 @@
 //! Packing: copies of parts of an operand in the order in which the microkernel reads them.
 //!
-//! A panel has, for each step of k, the numbers of some neighbouring rows of lhs, or columns of rhs, side by side: lines, either way. Where lines
-//! lie side by side in memory too, a step is copied as it is; where a line is a run of memory, squares are transposed in registers.
+//! For each step of k, a panel holds the numbers of some neighbouring rows of lhs, or columns of
+//! rhs, contiguously. Both are called **lines**. If lines lie side by side in memory, a step is
+//! copied as it is. If each line is contiguous, squares are transposed in registers.
 
 use crate::call::element::Number;
 use crate::simd::Simd;
@@ -9,9 +10,9 @@ use crate::simd::Simd;
 /// Lines of an operand: rows of lhs, or columns of rhs.
 pub(super) struct Lines<T> {
     pub at: *const T,
-    /// Distance of lines.
+    /// Distance between lines.
     pub across: usize,
-    /// Distance of the elements of a line, which are the steps of k.
+    /// Distance between the elements of a line, which are the steps of k.
     pub along: usize,
 }
 
@@ -23,13 +24,13 @@ impl<T> Clone for Lines<T> {
 impl<T> Copy for Lines<T> {}
 
 impl<T> Lines<T> {
-    /// The same of elements of the same size.
+    /// The same with another element type of the same size.
     pub fn cast<U>(self) -> Lines<U> {
         assert_eq!(size_of::<T>(), size_of::<U>(), "distances are in elements");
         Lines { at: self.at.cast(), across: self.across, along: self.along }
     }
 
-    /// The lines from one on, from a step on.
+    /// The lines from `line` on, from step `step` on.
     pub fn from(self, line: usize, step: usize) -> Self {
         Lines { at: self.at.wrapping_add(line * self.across + step * self.along), ..self }
     }
@@ -39,16 +40,17 @@ impl<T> Lines<T> {
 pub(super) const SLACK: usize = 8;
 /// Side of the squares that are transposed.
 pub(super) const SIDE: usize = 8;
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
-/// Elements that are read at a time of each run: some lines of the cache.
+/// Elements that are read at a time of each run: some cache lines.
 const RUN: usize = 8 * SIDE;
 
-/// Tells the machine that the memory there is wanted soon; any address will do.
+/// Prefetches a cache line; any address is allowed.
 #[inline(always)]
 pub(super) fn fetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every machine of the architecture has the instruction, which reads nothing that the program could notice.
+    // SAFETY: every machine of the architecture has the instruction, and it has no effect on the
+    // program's state.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T1>(at.cast());
@@ -57,7 +59,8 @@ pub(super) fn fetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Tells the machine that these lines are packed next. They are many short pieces of memory, of which it would foresee none by itself.
+/// Prefetches the lines that are packed next. They are many short runs of memory, which the
+/// hardware prefetcher does not follow.
 #[inline]
 pub(super) fn fetch_lines<T>(source: Lines<T>, [width, depth]: [usize; 2]) {
     if width == 0 {
@@ -78,8 +81,9 @@ pub(super) fn fetch_lines<T>(source: Lines<T>, [width, depth]: [usize; 2]) {
 ///
 /// # Safety
 ///
-/// The elements are valid to read; `to` is valid to write `depth · step` elements and [`SLACK`] more, which overlap none that are read. The step
-/// is not below the width. The machine has the vector instructions.
+/// The elements are valid to read. `to` is valid to write `depth · step` elements and [`SLACK`]
+/// more, which overlap none that are read. The step is not below the width. The machine has the
+/// vector instructions.
 pub(super) unsafe fn pack<T: Number>(
     simd: Simd,
     source: Lines<T>,
@@ -124,11 +128,12 @@ pub(super) unsafe fn pack<T: Number>(
     }
 }
 
-/// Lines side by side, so many that copying a step is a few instructions.
+/// Packs lines that lie side by side, with a fixed width, so that a step is copied by a few
+/// instructions.
 ///
 /// # Safety
 ///
-/// That of [`pack`], for `W` lines.
+/// As for [`pack`], for `W` lines.
 #[inline(always)]
 unsafe fn steps<T: Number, const W: usize>(source: Lines<T>, depth: usize, to: *mut T, step: usize) {
     for k in 0..depth {
@@ -140,14 +145,15 @@ unsafe fn steps<T: Number, const W: usize>(source: Lines<T>, depth: usize, to: *
     }
 }
 
-/// Lines that are runs of memory.
+/// Packs contiguous lines.
 ///
-/// Squares of the last lines share some with those before them; where there are too few lines for a square, its last ones are whatever, and go
-/// where the next step, which comes later, or the slack is.
+/// The last square overlaps the one before it. With fewer lines than a square has, its last rows
+/// are arbitrary. They are written where the next step, which is written later, or the slack is.
 ///
 /// # Safety
 ///
-/// That of [`pack`], for numbers of four bytes; the depth is a multiple of [`SIDE`], and the machine has AVX.
+/// As for [`pack`], for numbers of four bytes; the depth is a multiple of [`SIDE`], and the
+/// machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to: *mut f32, step: usize) {
@@ -158,7 +164,7 @@ unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to
         fetch_lines(next, [width, RUN.min(depth - end)]);
         let mut line = 0;
         while line < width {
-            // With fewer lines than a square has, only those that are there are read.
+            // With fewer lines than a square has, only the existing ones are read.
             let first = line.min(width.saturating_sub(SIDE));
             let there = SIDE.min(width);
             for k in (start..end).step_by(SIDE) {
@@ -178,7 +184,8 @@ unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to
 ///
 /// # Safety
 ///
-/// That many rows of 8 numbers are valid to read, and 8 rows of 8 to write, one after the other; the machine has AVX.
+/// `there` rows of 8 numbers are valid to read, and 8 rows of 8 to write, one after the other;
+/// the machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 #[inline]
@@ -188,7 +195,7 @@ unsafe fn square(source: *const f32, across: usize, there: usize, to: *mut f32, 
     // SAFETY: the row exists.
     let rows = std::array::from_fn(|l| unsafe { _mm256_loadu_ps(source.add(l.min(there - 1) * across)) });
     for (k, numbers) in exchanged(rows).into_iter().enumerate() {
-        // SAFETY: the caller vouches for the eight rows.
+        // SAFETY: the caller guarantees the eight rows.
         unsafe { _mm256_storeu_ps(to.add(k * step), numbers) };
     }
 }

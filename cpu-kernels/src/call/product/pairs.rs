@@ -1,26 +1,29 @@
-//! Pairs of neighbouring terms: how bf16 is packed where a machine multiplies two of them at once, and the order of the sums that follows from it
-//! everywhere.
+//! Pairs of neighbouring terms: the packing of bf16 where a machine multiplies two at once, and
+//! the order of sums that this implies on every machine.
 //!
-//! The instruction adds the product of the second numbers of two pairs, then that of the first. So that is the order of every sum of products of
-//! bf16, and a machine without it takes the numbers in that order one by one. A term that has no partner stands alone: beside it a pair has −0 and +0, whose
-//! product is −0, which changes no sum.
+//! The instruction adds the product of the second numbers of two pairs, then that of the first.
+//! Every sum of products of bf16 uses this order; a machine without the instruction takes the
+//! numbers in that order one by one. A term without a partner is padded: with −0 in lhs and +0 in
+//! rhs. Their product is −0, which changes no sum.
 
 use super::pack::{Lines, pack as pack_numbers};
 use crate::call::panel::View;
 use crate::simd::Simd;
 use std::ptr::swap;
 
-/// What stands beside a term of lhs without a partner.
+/// The padding of a term of lhs without a partner.
 pub(super) const BESIDE_LHS: u16 = 0x8000;
-/// What stands beside a term of rhs without a partner.
+/// The padding of a term of rhs without a partner.
 pub(super) const BESIDE_RHS: u16 = 0;
 
-/// `to[p·step + l]` = the elements 2·p and 2·p + 1 of line l, the first in the lower half, for l in `0..width`; beside the last of an odd `depth` stands `beside`.
+/// `to[p·step + l]` = the elements 2·p and 2·p + 1 of line l, the first in the lower half, for l
+/// in `0..width`; the last term of an odd `depth` is paired with `beside`.
 ///
 /// # Safety
 ///
-/// The elements are valid to read; `to` is valid to write `depth / 2`, rounded up, times `step` numbers and [`SLACK`](super::SLACK) more, which overlap none that
-/// are read. The step is not below the width. The machine has the vector instructions.
+/// The elements are valid to read. `to` is valid to write `depth / 2`, rounded up, times `step`
+/// numbers and [`SLACK`](super::SLACK) more, which overlap none that are read. The step is not
+/// below the width. The machine has the vector instructions.
 pub(super) unsafe fn pack(
     simd: Simd,
     source: Lines<u16>,
@@ -45,7 +48,7 @@ pub(super) unsafe fn pack(
             by_width!(32 14 13 12 11 10 9 8 7 6 5 4 3 2 1)
         } else if source.along == 1 && source.across.is_multiple_of(2) && source.at.cast::<f32>().is_aligned()
         {
-            // A pair is a number that lies there already.
+            // The two elements of a pair are adjacent, so they are copied as one number.
             let pairs = Lines { at: source.at.cast(), across: source.across / 2, along: 1 };
             pack_numbers::<f32>(simd, pairs, [width, whole], to.cast(), step);
             whole
@@ -65,17 +68,18 @@ pub(super) unsafe fn pack(
     }
 }
 
-/// Two terms in the place of a number.
+/// Two terms in the bits of a number.
 #[inline(always)]
 fn pair_of(first: u16, second: u16) -> u32 {
     first as u32 | (second as u32) << 16
 }
 
-/// Lines side by side, so many that interleaving two steps is a few instructions. Returns how many pairs are done: all.
+/// Packs lines that lie side by side, with a fixed width, so that two steps are interleaved by a
+/// few instructions. Returns the number of pairs done: all.
 ///
 /// # Safety
 ///
-/// That of [`pack`], for `W` lines and so many whole pairs.
+/// As for [`pack`], for `W` lines and `pairs` whole pairs.
 #[inline(always)]
 unsafe fn steps<const W: usize>(source: Lines<u16>, pairs: usize, to: *mut u32, step: usize) -> usize {
     for pair in 0..pairs {
@@ -91,11 +95,13 @@ unsafe fn steps<const W: usize>(source: Lines<u16>, pairs: usize, to: *mut u32, 
     pairs
 }
 
-/// Exchanges the two terms of each pair: neighbouring columns of a dense matrix, whatever its order in memory.
+/// Exchanges the two terms of each pair: neighbouring columns of a dense matrix, whatever its
+/// order in memory.
 ///
 /// # Safety
 ///
-/// The matrix is dense, by rows (`column` is 1) or by columns (`row` is 1), and its elements are valid to read and to write; nobody else uses them.
+/// The matrix is dense, by rows (`column` is 1) or by columns (`row` is 1). Its elements are
+/// valid to read and to write, and no other code uses them.
 pub(super) unsafe fn exchange<T>(matrix: View<T>, [rows, columns]: [usize; 2]) {
     let at = matrix.at.cast_mut();
     // SAFETY: the indices are below the extents.

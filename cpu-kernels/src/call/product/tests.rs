@@ -1,11 +1,11 @@
-//! Products bit for bit against the order that they promise, spelled out.
+//! Tests products bit for bit against a direct implementation of the specified order.
 
 use super::*;
 use crate::memory::AlignedBytes;
 use proptest::prelude::*;
 use wengert_core::half::{bf16, f16};
 
-/// Numbers with the one operation that chains are made of.
+/// Numbers with a fused multiply-add, the operation of chains.
 trait Fused: Number {
     fn fused(self, other: Self, sum: Self) -> Self;
 }
@@ -32,7 +32,7 @@ fn numbers<T: Element>(count: usize, seed: u64) -> Vec<T> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Distances of rows and columns: rows are runs, or columns, or neither.
+/// Distances between rows and between columns: rows are contiguous, or columns, or neither.
 fn distances(layout: usize, rows: usize, columns: usize) -> [usize; 2] {
     match layout % 4 {
         0 => [columns, 1],
@@ -42,7 +42,7 @@ fn distances(layout: usize, rows: usize, columns: usize) -> [usize; 2] {
     }
 }
 
-/// A chain over k, begun with what is there; of paired terms the second comes first.
+/// A chain over k, beginning with `start`; of paired terms the second comes first.
 fn chain<N: Fused>(start: N, terms: impl Iterator<Item = (N, N)>, paired: bool) -> N {
     let mut terms: Vec<(N, N)> = terms.collect();
     if paired {
@@ -60,7 +60,7 @@ fn in_lanes<N: Fused>(terms: impl Iterator<Item = (N, N)>) -> N {
         sums[k % lanes] = x.fused(y, sums[k % lanes]);
         count += 1;
     }
-    // Lanes beyond the end of the last turn take part with zeros.
+    // Lanes beyond the end of the last turn add zeros.
     (count..count.next_multiple_of(lanes))
         .for_each(|k| sums[k % lanes] = N::ZERO.fused(N::ZERO, sums[k % lanes]));
     while sums.len() > 1 {
@@ -70,7 +70,8 @@ fn in_lanes<N: Fused>(terms: impl Iterator<Item = (N, N)>) -> N {
     sums[0]
 }
 
-/// Makes a product with every set of vector instructions, and compares all of out, gaps included, with what is promised.
+/// Computes a product with every set of vector instructions, and compares all of out, gaps
+/// included, with the specification.
 fn check<T: Element<Wide = N>, N: Fused>(
     order: Order,
     [m, n, k]: [usize; 3],
@@ -125,7 +126,8 @@ fn check<T: Element<Wide = N>, N: Fused>(
             addends,
         };
         let (mut reported, mut added) = (vec![0; m * n], vec![false; m * n]);
-        // SAFETY: the vectors were made for these extents and distances, and the machine has the instructions.
+        // SAFETY: the vectors were made for these extents and distances, and the machine has the
+        // instructions.
         unsafe {
             multiply(simd, &mut memory, &product, |made| {
                 for (i, j) in made.rows.flat_map(|i| made.columns.clone().map(move |j| (i, j))) {
@@ -134,7 +136,7 @@ fn check<T: Element<Wide = N>, N: Fused>(
                 }
             });
         }
-        // Whoever is told that nothing has been added does it.
+        // Adds the addends where the product reports that it did not.
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| !added[i * n + j]) {
             let sum = &mut out[i * row + j];
             *sum = if has_bias { sum.add(bias[j]) } else { *sum };
@@ -184,7 +186,7 @@ fn every_element_is_one_chain() {
         [41, 1, 300],
         [1, 70, 300],
         [5, 40, 521],
-        // One row whose sums stay in registers, with any of the kernels.
+        // One row whose sums stay in registers, for every kernel.
         [1, 300, 270],
         [1, 900, 261],
     ];
@@ -216,7 +218,7 @@ fn products_with_a_vector_are_summed_in_lanes() {
     }
 }
 
-/// What a sum's order is, is the call's affair, and so the same for every tile of it.
+/// The call determines the order of a sum, so it is the same for every tile.
 #[test]
 fn orders_are_chosen_by_calls() {
     use wengert_core::DType;

@@ -1,16 +1,18 @@
-//! Registers of numbers, as the [microkernel](super::micro) wants them: one description for every set of vector instructions.
+//! Vector registers for the [microkernel](super::micro): one interface for every set of vector
+//! instructions.
 //!
-//! Where the machine multiplies [`Pairs`] of bf16, a pair is what elsewhere is a number: as long as an f32, loaded and spread over a vector like one, and only
-//! the multiplication knows that it is two.
+//! Where the machine multiplies [`Pairs`] of bf16, a pair takes the place of a number. It has the
+//! size of an f32, and is loaded and broadcast like one; only the multiplication treats it as two
+//! numbers.
 
 use crate::call::element::Number;
 
-/// A register of numbers.
+/// A vector register.
 pub(super) trait Vector: Copy {
     type Number: Number;
     const LANES: usize;
     fn zero() -> Self;
-    /// The same number in every lane.
+    /// Broadcasts a number to every lane.
     fn splat(x: Self::Number) -> Self;
     /// # Safety
     ///
@@ -24,11 +26,11 @@ pub(super) trait Vector: Copy {
     fn plus(self, x: Self) -> Self;
     /// `x · y + self`, rounded once.
     fn plus_product(self, x: Self, y: Self) -> Self;
-    /// Tells the machine that the memory there is wanted soon; any address will do.
+    /// Prefetches a cache line; any address is allowed.
     fn prefetch(_: *const Self::Number) {}
 }
 
-/// Four numbers, which the compiler may put into a register.
+/// Four numbers, which the compiler may keep in a register.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<T>([T; 4]);
 
@@ -47,12 +49,12 @@ macro_rules! plain {
             }
             #[inline(always)]
             unsafe fn load(at: *const $t) -> Self {
-                // SAFETY: the caller vouches for it.
+                // SAFETY: the caller guarantees it.
                 Plain(unsafe { at.cast::<[$t; 4]>().read_unaligned() })
             }
             #[inline(always)]
             unsafe fn store(self, at: *mut $t) {
-                // SAFETY: the caller vouches for it.
+                // SAFETY: the caller guarantees it.
                 unsafe { at.cast::<[$t; 4]>().write_unaligned(self.0) }
             }
             #[inline(always)]
@@ -76,7 +78,8 @@ mod x86 {
 
     macro_rules! register {
         ($register:ident of $t:ident, $lanes:literal: $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
-            // The intrinsics' own condition, that the machine has the instructions, is that of whoever calls kernels compiled for them.
+            // The intrinsics require the machine's instructions. Callers of kernels compiled for
+            // them must guarantee that.
             impl Vector for $register {
                 type Number = $t;
                 const LANES: usize = $lanes;
@@ -92,12 +95,12 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn load(at: *const $t) -> Self {
-                    // SAFETY: the caller vouches for the memory; the machine has the instruction.
+                    // SAFETY: the caller guarantees the memory; the machine has the instruction.
                     unsafe { $load(at) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, at: *mut $t) {
-                    // SAFETY: the caller vouches for the memory; the machine has the instruction.
+                    // SAFETY: the caller guarantees the memory; the machine has the instruction.
                     unsafe { $store(at, self) }
                 }
                 #[inline(always)]
@@ -112,7 +115,8 @@ mod x86 {
                 }
                 #[inline(always)]
                 fn prefetch(at: *const $t) {
-                    // SAFETY: the machine has the instruction, which reads nothing that the program could notice.
+                    // SAFETY: the machine has the instruction, which has no effect on the
+                    // program's state.
                     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
                 }
             }
@@ -124,10 +128,12 @@ mod x86 {
     register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
 }
 
-/// Sums of products of bf16, or, as operands, sixteen pairs of bf16, each in the place of an f32 whose bits nobody looks at: its lower half is the first.
+/// Sums of products of bf16. As an operand: sixteen pairs of bf16, each in the bits of an f32
+/// that is never used as one; the lower half is the first number.
 ///
-/// To add the product of two pairs is to add that of their second numbers and then that of their first, each rounded once, where what is smaller than 2⁻¹²⁶ is 0
-/// (Intel, *Architecture Instruction Set Extensions*, VDPBF16PS).
+/// Adding the product of two pairs adds the product of the second numbers, then that of the
+/// first. Each addition rounds once, and numbers smaller than 2⁻¹²⁶ are 0 (Intel, *Architecture
+/// Instruction Set Extensions*, VDPBF16PS).
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Pairs(std::arch::x86_64::__m512);
@@ -146,12 +152,12 @@ impl Vector for Pairs {
     }
     #[inline(always)]
     unsafe fn load(at: *const f32) -> Self {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         Pairs(unsafe { Vector::load(at) })
     }
     #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.store(at) }
     }
     #[inline(always)]
@@ -161,7 +167,8 @@ impl Vector for Pairs {
     #[inline(always)]
     fn plus_product(self, x: Self, y: Self) -> Self {
         use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps};
-        // SAFETY: all vectors are 64 bytes, of which any will do; the machine has the instruction, as with every vector.
+        // SAFETY: all vectors are 64 bytes, and every bit pattern is valid; the machine has the
+        // instruction, as for every vector.
         unsafe {
             let pairs = |v: Pairs| std::mem::transmute::<_, __m512bh>(v.0);
             Pairs(_mm512_dpbf16_ps(self.0, pairs(x), pairs(y)))

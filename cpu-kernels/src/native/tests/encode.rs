@@ -1,4 +1,4 @@
-//! Bytes of instructions, as the GNU assembler has them.
+//! Tests the bytes of instructions against those of the GNU assembler.
 
 use crate::native::encode::{Address, Assembler, Code, Condition, Gpr, Place, Vector, Width};
 use crate::native::instruction::*;
@@ -452,7 +452,7 @@ fn jumps_and_constants_find_their_places() {
         immediate: Some(8),
     });
     let code = a.finish();
-    // jb +6; jae −12; then rip + 8 behind the 64 bytes of code.
+    // jb +6; jae −12; then rip + 8 after the 64 bytes of code.
     let end = 12 + 11;
     let distance = 64 + 8 - end as u8;
     assert_eq!(hex(&code[..12]), "0f 82 06 00 00 00 0f 83 f4 ff ff ff");

@@ -1,4 +1,4 @@
-//! Native code: its bytes, and what it computes, against the definitions of the instructions.
+//! Tests native code: its bytes, and its results, against the definitions of the instructions.
 
 mod encode;
 mod program;

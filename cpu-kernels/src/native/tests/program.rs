@@ -1,4 +1,5 @@
-//! What programs compute: every instruction on every dtype that has a rule, with every number of elements.
+//! Tests programs: every instruction on every dtype that has a rule, with every number of
+//! elements.
 
 use crate::native::{Program, Register};
 use crate::simd::Simd;
@@ -6,7 +7,7 @@ use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluator;
 use wengert_core::{DType, Scalar};
 
-/// Elements of a block: more than the largest loop takes at once, several times.
+/// Elements of a block: several times as many as the largest loop takes per iteration.
 const COUNT: usize = 300;
 
 /// Pseudo-random bits (splitmix64).
@@ -18,7 +19,7 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Bits of elements: special values, small ones, any.
+/// Bits of elements: special values, small ones, arbitrary ones.
 fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
     let specials = [
         0.0,
@@ -53,7 +54,7 @@ fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Elements in memory, as far from an aligned address as `skip` elements.
+/// Elements in memory, `skip` elements after an aligned address.
 struct Block {
     memory: Vec<u64>,
     dtype: DType,
@@ -177,7 +178,8 @@ fn folds_take_elements_in_turn() {
                 let (bits, start) = (elements(dtype, COUNT, count as u64), elements(dtype, 16, 99));
                 let (mut values, mut sums) = (Block::new(dtype, &bits, 1), Block::new(dtype, &start, 0));
                 let table = [values.pointer(), sums.pointer()];
-                // SAFETY: there are COUNT elements and sixteen accumulators, and the machine has the instructions.
+                // SAFETY: there are COUNT elements and sixteen accumulators, and the machine has
+                // the instructions.
                 unsafe { function.run(table.as_ptr(), count) };
                 for (lane, first) in start.iter().enumerate() {
                     let want = (lane..count).step_by(16).fold(*first, |sum, k| define([sum, bits[k], 0]));
@@ -189,7 +191,7 @@ fn folds_take_elements_in_turn() {
     }
 }
 
-/// Long programs over many values, so that registers, masks and pointers run out.
+/// Long programs over many values, which exhaust registers, masks and pointers.
 #[test]
 fn random_programs() {
     if !is_here() {
@@ -230,7 +232,7 @@ fn random_programs() {
         }
         for _ in 0..below(120) {
             let op = ScalarOp::ALL[below(ScalarOp::ALL.len())];
-            // The bits of a NaN are open.
+            // The bits of a NaN are unspecified.
             if op == ScalarOp::Bitcast {
                 continue;
             }
