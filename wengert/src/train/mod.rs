@@ -54,8 +54,9 @@ pub struct Options<'a> {
     /// Folder for checkpoints, log and weights; created if absent. Without a folder, nothing is
     /// written.
     pub folder: Option<&'a Path>,
-    /// Go on from the folder's newest checkpoint that is whole; an error if there is none. Without this, a folder that has
-    /// a checkpoint is an error, so that no run is overwritten by mistake.
+    /// Resume from the folder's newest undamaged checkpoint; an error if there is none. Without
+    /// this, a folder that has a checkpoint is an error, so that no run is overwritten by
+    /// mistake.
     pub resume: bool,
     /// Initial values of variables, set after `init` has run. Their names must be variables of
     /// the program, and must include each variable of the model (inputs of functions other than
