@@ -103,7 +103,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
     }
-    // A NaN must fail, hence the negated form.
+    // A NaN fails this comparison.
     if (left - right).abs() <= ADJOINT_TOLERANCE * scale.max(f64::MIN_POSITIVE) {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let (inputs, outputs) = (count(floats.len(), "input"), count(outputs.len(), "output"));

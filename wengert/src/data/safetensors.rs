@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
 
-/// The format's own limit for the length of the header.
+/// The format's limit on the length of the header.
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// A file opened for reading.

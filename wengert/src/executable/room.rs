@@ -126,8 +126,8 @@ impl Recompile<'_> {
     }
 }
 
-/// Checks that there is memory for a plan. Without `recompile`, as for a plan from a file, the
-/// error names no budget.
+/// Checks that there is memory for a plan. With `recompile`, the error's budget is verified;
+/// without, as for a plan from a file, it is an estimate.
 pub(super) fn check(
     machine: &Machine,
     plan: &Plan,
