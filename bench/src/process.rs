@@ -2,8 +2,9 @@
 //! another environment, can so be timed in turns with this one instead of minutes later.
 //!
 //! The process first prints its identity, `{"contender": "jax", "device": "cuda:0", "libraries":
-//! {"jax": "0.10"}}`, or `{"absent": "not installed"}`. If it takes part only in some cases,
-//! `"cases"` lists their names. Then each request gets one answer:
+//! {"jax": "0.10"}}`, or `{"absent": "not
+//! installed"}`. If it takes part only in some cases, `"cases"` lists their names. Then each
+//! request gets one answer:
 //!
 //! | request | answer |
 //! |---|---|

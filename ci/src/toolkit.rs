@@ -40,7 +40,8 @@ pub struct Toolkit {
 impl Toolkit {
     /// The toolkit that [`VARIABLE`] names, else the installed one, else a fresh installation.
     ///
-    /// Errors: the variable names a folder without `bin/ptxas`; `python3`, its `venv` module or the network is missing.
+    /// Errors: the variable names a folder without `bin/ptxas`; `python3`, its `venv` module or
+    /// the network is missing.
     pub fn find() -> Result<Toolkit> {
         match env::var_os(VARIABLE) {
             Some(root) => Toolkit::at(Path::new(&root)).map_err(|e| e.context(VARIABLE)),
@@ -63,7 +64,8 @@ impl Toolkit {
     /// The toolkit in `folder`, installed first if it is missing or has other versions. Safe to
     /// call from several processes.
     ///
-    /// Errors: `python3`, its `venv` module or the network is missing; the folder cannot be written.
+    /// Errors: `python3`, its `venv` module or the network is missing; the folder cannot be
+    /// written.
     pub fn installed_below(folder: &Path) -> Result<Toolkit> {
         let broken = |what: &str, e: io::Error| {
             Diagnostic::new(format!("{what} `{}`: {e}", folder.display()))

@@ -168,8 +168,8 @@ pub struct Difference {
     pub elements: usize,
 }
 
-/// Compares with tolerance: |found − expected| ≤ atol + rtol · |expected|, where a NaN equals a NaN. With both tolerances 0 the
-/// bits must be equal.
+/// Compares with tolerance: |found − expected| ≤ atol + rtol · |expected|, where a NaN equals a
+/// NaN. With both tolerances 0 the bits must be equal.
 pub fn compare(found: &Literal, expected: &Literal, rtol: f64, atol: f64) -> Result<(), Difference> {
     if found.ty() != expected.ty() {
         let message = format!("it is {}, expected is {}", found.ty(), expected.ty());

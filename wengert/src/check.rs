@@ -294,7 +294,8 @@ mod tests {
         );
     }
 
-    /// `round` has the derivative zero, which differences across a jump contradict: at 0.5 every step jumps.
+    /// `round` has the derivative zero, which differences across a jump contradict: at 0.5 every
+    /// step jumps.
     #[test]
     fn wrong_derivatives_are_found() {
         let text = "func @f(%x: f32[2]) -> (f32[2]) {\n %0: f32[2] = floor %x\n return %0\n}";

@@ -35,7 +35,7 @@ pub struct Failure {
     pub diagnostic: Option<Diagnostic>,
 }
 
-/// What a command returns.
+/// Result of a command.
 pub type Outcome<T = Status> = Result<T, Failure>;
 
 impl Failure {

@@ -74,7 +74,7 @@ impl Default for DeviceOptions {
 pub struct Survey {
     /// Its name, as `--device` takes it.
     pub name: String,
-    /// The device, or what is missing.
+    /// The device, or the reason why it is unusable.
     pub device: Result<Device>,
     /// A short description.
     pub description: String,

@@ -4,7 +4,8 @@
 //!   has derivatives of closures; [`nn`] has layers, [`optim`] optimisers.
 //! - [`list`] turns closures into values, Wengert lists; [`eager`] computes immediately and
 //!   differentiates the computation.
-//! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled for a [`target`](mod@target).
+//! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled
+//!   for a [`target`](mod@target).
 //! - [`train`] trains a program by a [`recipe`], and its runs can be killed, resumed and repeated
 //!   bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.

@@ -50,7 +50,8 @@ impl<I: Differentiable, O: Differentiable> CompiledList<I, O> {
     /// Runs the list on concrete values: constants, or tensors with values. The result's tensors
     /// are constants.
     ///
-    /// Errors: a tensor has no value, or another type than the list was traced on; the device fails.
+    /// Errors: a tensor has no value, or another type than the list was traced on; the device
+    /// fails.
     #[track_caller]
     pub fn call(&mut self, at: &I) -> Result<O> {
         let numbers = self.list.numbers(at)?;

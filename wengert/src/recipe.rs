@@ -195,7 +195,8 @@ impl Recipe {
         crate::random::key(self.key_seed, step)
     }
 
-    /// Checks what can be checked without program and data: sizes and counts of at least 1, distinct inputs.
+    /// Checks what can be checked without program and data: sizes and counts of at least 1,
+    /// distinct inputs.
     pub fn verify(&self) -> Result<()> {
         let positive = |what: &str, value: u64| match value {
             0 => Err(Diagnostic::new(format!("recipe: {what} must be at least 1"))),

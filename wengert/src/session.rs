@@ -100,7 +100,7 @@ impl Session {
         self.device
     }
 
-    /// What functions are compiled for.
+    /// The target that functions are compiled for.
     pub fn target(&self) -> &Target {
         &self.target
     }

@@ -139,7 +139,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     compare_chain(chain, &resident.variable("y")?, variables)
 }
 
-/// Compares a chain's result, at up to 64K elements, with the chain of its operands among `variables`.
+/// Compares a chain's result, at up to 64K elements, with the chain of its operands among
+/// `variables`.
 pub fn compare_chain(chain: Chain, y: &Literal, variables: &[(String, Literal)]) -> Result<Parity> {
     let operand = |name: &str| chain.operands().contains(&name).then(|| first(variables, name));
     let operands = ["x", "w", "b", "r"].map(operand);

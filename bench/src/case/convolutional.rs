@@ -1,4 +1,5 @@
-//! Training steps of a small convolutional network: [`Convnet`], the mean cross-entropy of its logits, Adam.
+//! Training steps of a small convolutional network: [`Convnet`], the mean cross-entropy of its
+//! logits, Adam.
 //!
 //! There is no dropout, so that all contenders compute the same.
 

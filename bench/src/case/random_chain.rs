@@ -1,4 +1,5 @@
-//! Chains drawn at random: 3 to 12 elementwise operations, each on the value before and, if it takes two, an array or a number.
+//! Chains drawn at random: 3 to 12 elementwise operations, each on the value before and, if it
+//! takes two, an array or a number.
 //!
 //! A chain drawn at the start of a measurement cannot have been tuned for. The seed is in the
 //! cases' names, so a record identifies its chains. All operations round by IEEE 754 and bound

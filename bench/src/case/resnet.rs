@@ -1,5 +1,5 @@
-//! Training steps of a residual network: [`wengert::models::ResNet`] with batch norms in training, the mean cross-entropy of its logits, gradient descent
-//! with momentum.
+//! Training steps of a residual network: [`wengert::models::ResNet`] with batch norms in
+//! training, the mean cross-entropy of its logits, gradient descent with momentum.
 //!
 //! It has no plain loop: it is compiled for its [memory](crate::memory), and not timed.
 

@@ -1,4 +1,5 @@
-//! Training steps of a U-Net: [`wengert::models::UNet`], the mean cross-entropy of each pixel's logits, Adam.
+//! Training steps of a U-Net: [`wengert::models::UNet`], the mean cross-entropy of each pixel's
+//! logits, Adam.
 //!
 //! It has no plain loop: it is compiled for its [memory](crate::memory), and not timed.
 
@@ -99,7 +100,8 @@ mod tests {
         let network = UNet { extent: 4, channels: 1, width: 3, depth: 1, classes: 2, batch: 5 };
         let case = case(network);
         assert_eq!(case.id, "step unet 4x4x1 C3 D1 K2 adam B5");
-        // Down 9·(1 + 3)·3 at 16 places and 9·(3 + 6)·6 at 4, up 4·6·3 at 4 and 9·(6 + 3)·3 at 16, 3·2 at 16.
+        // Down 9·(1 + 3)·3 at 16 places and 9·(3 + 6)·6 at 4, up 4·6·3 at 4 and 9·(6 + 3)·3 at
+        // 16, 3·2 at 16.
         let products = 16 * 108 + 4 * 486 + 4 * 72 + 16 * 243 + 16 * 6;
         assert_eq!(case.work.flops, 2 * 5 * (3 * products - 16 * 27));
         assert_eq!(cases(false)[0].work.elements, 31_030_658);

@@ -50,7 +50,7 @@ enum Answer {
 /// Asks a peer for a step's footprints and its libraries; `Ok(Err(why))` if it cannot take part.
 ///
 /// Errors: the process does not start, fails or prints something else; its network differs.
-#[allow(clippy::type_complexity)] // The same shape as everywhere that somebody may be absent.
+#[allow(clippy::type_complexity)] // The same shape as for all contenders that may be absent.
 pub fn ask(
     starter: &Starter,
     case: &Case,

@@ -1,4 +1,5 @@
-//! The ptxas gate: NVIDIA's assembler accepts every kernel, for every architecture, and spills no register.
+//! The ptxas gate: NVIDIA's assembler accepts every kernel, for every architecture, and spills no
+//! register.
 //!
 //! A machine without a GPU cannot run a kernel, but it can assemble it. That checks more than
 //! syntax: `ptxas -v` reports the registers of a thread, the shared memory of a block, and
@@ -15,7 +16,8 @@
 //! result is therefore cached by its text below cargo's target directory, and only new modules
 //! are assembled.
 //!
-//! Modules are assembled with the options that the driver compiles with on a GPU ([`arguments`]), so the figures hold there.
+//! Modules are assembled with the options that the driver compiles with on a GPU ([`arguments`]),
+//! so the figures hold there.
 //!
 //! A spill fails the gate, unless a line of `ci/allowed-spills.txt` allows it with a reason.
 

@@ -1,4 +1,5 @@
-//! Derivatives of functions in files: `graphrun grad`, `jvp`, `jacobian`, `hessian`, `hvp`, `jet`, `linearize`, `transpose`.
+//! Derivatives of functions in files: `graphrun grad`, `jvp`, `jacobian`, `hessian`, `hvp`,
+//! `jet`, `linearize`, `transpose`.
 
 use crate::cli::{GradArgs, HessianArgs, JacobianArgs, JetArgs, JvpArgs, TransposeArgs, WrtArgs};
 use crate::console::{Console, Outcome, Status};

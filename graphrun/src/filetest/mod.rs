@@ -18,9 +18,9 @@
 //!   must equal the `// expect:` block at the end of the case: results, then diagnostics, then
 //!   `exit status N` if N is not 0. With several directives, their outputs follow each other,
 //!   each after a line that repeats the directive.
-//! - Without a directive, a case tests the parser and the verifier. If a line has `// error:
-//!   MESSAGE`, the text must be refused with an error at that line which contains MESSAGE; if
-//!   not, printing must reproduce the text.
+//! - Without a directive, a case tests the parser and the verifier. If a line has
+//!   `// error: MESSAGE`, the text must be refused with an error at that line which contains
+//!   MESSAGE; if not, printing must reproduce the text.
 //!
 //! All other text of a case is ordinary, and lines keep their numbers in the file. `--bless`
 //! rewrites the `// expect:` blocks of failing cases; use it only after reading the difference.

@@ -1,6 +1,6 @@
 //! Where the bytes for a path go, depending on the kind of the existing file.
 //!
-//! | what the path names | what is written |
+//! | the path names | written |
 //! |---|---|
 //! | nothing, or a regular file | a new file in the same folder takes the name |
 //! | a symbolic link, also a dangling one | its target, by this same table; the link stays |
@@ -8,8 +8,8 @@
 //! | a file descriptor (`/dev/stdout`, `/dev/fd/3`, `/proc/self/fd/3`) | the descriptor, in place |
 //! | a folder, a socket, links that go in circles | nothing: an error |
 //!
-//! A rename over a device node would remove the device from the system, and one over a FIFO or a link would
-//! leave the reader with the old object.
+//! A rename over a device node would remove the device from the system, and one over a FIFO or a
+//! link would leave the reader with the old object.
 //!
 //! A descriptor needs a separate rule. Under `/proc` it looks like a symbolic link, but the text
 //! of the link need not be a path (`pipe:[4711]`). Where the descriptor is a regular file, a

@@ -161,8 +161,9 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// The diagnostic for a failed operation on a file: `cannot read `x.npy`: No such file or
-/// directory`. A missing file or folder is named in addition.
+/// The diagnostic for a failed operation on a file:
+/// `cannot read `x.npy`: No such file or directory`. A missing file or folder is named in
+/// addition.
 pub fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
     let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
     let folder = folder_of(path);

@@ -285,7 +285,7 @@ mod tests {
         let root = root(&[MEMORY]);
         assert_eq!(below(root.path(), [GIB / 2, GIB / 2]).unwrap().bytes, 7 * GIB);
         assert_eq!(below(root.path(), [9 * GIB, 0]).unwrap().bytes, 0);
-        // Of address space, what is allocated is used.
+        // Allocated memory counts as used address space.
         fs::create_dir_all(root.path().join("proc/self")).unwrap();
         fs::write(root.path().join("proc/self/limits"), "Max address space 4294967296 unlimited bytes\n")
             .unwrap();

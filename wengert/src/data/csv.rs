@@ -114,8 +114,8 @@ impl Table {
         self.names.as_deref()
     }
 
-    /// The whole table as `[rows, columns]`. Floats are rounded; a value that an integer dtype (or bool) cannot
-    /// hold is an error.
+    /// The whole table as `[rows, columns]`. Floats are rounded; a value that an integer dtype
+    /// (or bool) cannot hold is an error.
     pub fn to_literal(&self, dtype: DType) -> Result<Literal> {
         self.slice(0..self.columns, dtype)
     }

@@ -1,7 +1,8 @@
 //! Reads and writes tensors in files.
 //!
-//! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and numeric tables as
-//! [`csv`] (also gzipped). [`mod@text`] reads prose. [`spec`] is the language of the command line's `--input`.
+//! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and
+//! numeric tables as [`csv`] (also gzipped). [`mod@text`] reads prose. [`spec`] is the language
+//! of the command line's `--input`.
 //!
 //! All of them guarantee:
 //! - **Files are untrusted.** Sizes are checked against the length of the file before any
@@ -77,7 +78,8 @@ impl Format {
 /// - `.npz`, `.safetensors`: the arrays with their names;
 /// - a folder: the `.npy` files in it, each named by its stem (`x_train.npy` is `x_train`);
 /// - `.npy`: one array, named by its stem;
-/// - `.csv`: with a header, each column as f64 `[rows]` by its name; without, `table`, f64 `[rows, columns]`.
+/// - `.csv`: with a header, each column as f64 `[rows]` by its name; without, `table`, f64
+///   `[rows, columns]`.
 ///
 /// Compressed files are read within the default limit.
 pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
@@ -133,8 +135,9 @@ fn stem(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if there is just
-/// one) and must be absent for `.npy` and `.csv`. A table without a header becomes f64 `[rows, columns]`.
+/// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if
+/// there is just one) and must be absent for `.npy` and `.csv`. A table without a header becomes
+/// f64 `[rows, columns]`.
 ///
 /// Compressed files are read within the default limit.
 pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {

@@ -193,7 +193,8 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Reads every tensor of a file's contents, which must have a checksum. Errors do not name the file.
+/// Reads every tensor of a file's contents, which must have a checksum. Errors do not name the
+/// file.
 pub(crate) fn parse_checked(bytes: &[u8]) -> Result<Arrays> {
     if checksum::verify(bytes)? {
         return parse(bytes);

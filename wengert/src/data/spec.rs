@@ -9,9 +9,9 @@
 //! | `random:7` | random, from the seed 7 and the input's name: see [`random`] |
 //! | `zeros` | zeros |
 //!
-//! The first four have a shape of their own and bind the dimension variables of a function: `x:
-//! f32[B,64]` with a file of shape `[360,64]` makes B 360. The last two take the input's shape,
-//! whose variables the others, or the caller, must bind. [`find`] follows that order and
+//! The first four have a shape of their own and bind the dimension variables of a function:
+//! `x: f32[B,64]` with a file of shape `[360,64]` makes B 360. The last two take the input's
+//! shape, whose variables the others, or the caller, must bind. [`find`] follows that order and
 //! generates nothing: its result tells its size in bytes, so that a plan can be made for the
 //! remaining memory. [`resolve`] does both.
 

@@ -71,7 +71,8 @@ struct Running {
 impl CudaRunner {
     /// Prepares a plan; `work_limit` is the most operations of one run.
     ///
-    /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough memory.
+    /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough
+    /// memory.
     pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let mut options = gpu.options.lock().unwrap_or_else(PoisonError::into_inner);
         let known = options.tuning.len();

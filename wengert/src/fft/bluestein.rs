@@ -1,4 +1,5 @@
-//! Transforms of large prime length (L. Bluestein, *A linear filtering approach to the computation of the discrete Fourier transform*, 1970).
+//! Transforms of large prime length (L. Bluestein, *A linear filtering approach to the
+//! computation of the discrete Fourier transform*, 1970).
 //!
 //! From jk = (j² + k² − (k − j)²)/2 follows X[k] = w[k]·Σⱼ (x[j]·w[j])·w̄[k − j] with w[j] =
 //! e^(−πi·j²/p): a convolution, computed by transforms of any length ≥ 2p − 1. j² is reduced

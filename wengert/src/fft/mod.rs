@@ -1,4 +1,5 @@
-//! Discrete Fourier transforms: [`fft`], [`ifft`], [`rfft`], [`irfft`] along the last axis, [`fftn`] and [`ifftn`] along any.
+//! Discrete Fourier transforms: [`fft`], [`ifft`], [`rfft`], [`irfft`] along the last axis,
+//! [`fftn`] and [`ifftn`] along any.
 //!
 //! X[k] = Σⱼ x[j]·e^(−2πi·jk/n). The sign, and the factor 1/n of the inverse, are those of NumPy
 //! and JAX. A complex tensor is a pair (re, im) of tensors of one type, f32 or f64. Any length is
@@ -81,7 +82,8 @@ pub fn ifft(x: &Complex) -> Complex {
     along(x, &[last(x)], Direction::Inverse, Location::caller())
 }
 
-/// The transform along several axes, one after another; `fftn(x, &[0, 1])` of a matrix is what NumPy calls `fft2`.
+/// The transform along several axes, one after another; `fftn(x, &[0, 1])` of a matrix is what
+/// NumPy calls `fft2`.
 #[track_caller]
 pub fn fftn(x: &Complex, axes: &[usize]) -> Complex {
     along(x, axes, Direction::Forward, Location::caller())

@@ -85,7 +85,8 @@ fn small(z: &Tensor, r: usize, direction: Direction) -> Tensor {
 fn matrix(z: &Tensor, r: usize, direction: Direction) -> Tensor {
     let shape = [r, 2, r, 2];
     let (cos, sin) = roots(&(count(&shape, 0) * count(&shape, 2)), r, z.dtype());
-    // w = cos + i·im adds im times the real part to the imaginary part, and −im times the imaginary part to the real part.
+    // w = cos + i·im adds im times the real part to the imaginary part, and −im times the
+    // imaginary part to the real part.
     let turned = (count(&shape, 3) - count(&shape, 1)).convert(z.dtype());
     let im = direction.imaginary(sin) * &turned;
     turned.eq(0.0).select(&cos, &im)

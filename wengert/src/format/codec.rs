@@ -10,7 +10,8 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 use wengert_core::Result;
 
-/// Memory that the records of one section may claim: 192 MiB. A program of a million equations claims less.
+/// Memory that the records of one section may claim: 192 MiB. A program of a million equations
+/// claims less.
 const BUDGET: usize = 192 << 20;
 
 fn config() -> Configuration<LittleEndian, Varint, Limit<BUDGET>> {

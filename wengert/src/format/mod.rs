@@ -7,8 +7,8 @@
 //! range: [`codec`], [`v1`]), and the core verifier, which treats a program from a file like any
 //! other.
 //!
-//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its records are the frozen structs
-//! of [`v1`].
+//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its
+//! records are the frozen structs of [`v1`].
 //!
 //! **`.plan`** holds a compiled function as text: see [`plan`].
 //!

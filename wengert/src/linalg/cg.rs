@@ -1,4 +1,5 @@
-//! The method of conjugate gradients (M. Hestenes and E. Stiefel, *Methods of conjugate gradients for solving linear systems*, 1952).
+//! The method of conjugate gradients (M. Hestenes and E. Stiefel, *Methods of conjugate gradients
+//! for solving linear systems*, 1952).
 
 use crate::control::while_at_most;
 use crate::core::KeyPath;

@@ -11,7 +11,8 @@ use wengert_core::{DType, Tensor};
 /// Most sweeps. Six to ten are usual.
 pub(super) const SWEEPS: i32 = 30;
 
-/// (w, v) with (a + aᵀ)/2 · v = v·diag(w): eigenvalues in ascending order, and orthonormal eigenvectors as the columns of v.
+/// (w, v) with (a + aᵀ)/2 · v = v·diag(w): eigenvalues in ascending order, and orthonormal
+/// eigenvectors as the columns of v.
 ///
 /// `a` has type `[…, n, n]` and dtype f32 or f64; `w: […, n]`, `v: […, n, n]`. The sign of an
 /// eigenvector is not determined. A matrix with an infinity or a NaN gives NaNs only.

@@ -24,7 +24,8 @@ use wengert_core::op::TriangularSolve;
 /// tall matrix with `full_matrices` has no derivative, since the columns that complete Q are
 /// arbitrary: that is an error, as in JAX.
 ///
-/// Blocks of 32 reflections are applied as I − V·T·Vᵀ (R. Schreiber and C. Van Loan, *A storage-efficient WY representation for products of Householder transformations*, 1989).
+/// Blocks of 32 reflections are applied as I − V·T·Vᵀ (R. Schreiber and C. Van Loan, *A
+/// storage-efficient WY representation for products of Householder transformations*, 1989).
 #[track_caller]
 pub fn qr(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor) {
     let leading = match matrices("qr", a) {
@@ -91,7 +92,8 @@ pub(super) fn factor(a: &Tensor, full: bool) -> (Tensor, Tensor) {
     (corner(&q, m, columns_of_q), upper(&corner(&r, columns_of_q, n)))
 }
 
-/// T with H₁·H₂⋯ = I − V·T·Vᵀ, where Hⱼ = I − τⱼ·vⱼ·vⱼᵀ. Its inverse is diag(1/τ) and, above it, VᵀV.
+/// T with H₁·H₂⋯ = I − V·T·Vᵀ, where Hⱼ = I − τⱼ·vⱼ·vⱼᵀ. Its inverse is diag(1/τ) and, above it,
+/// VᵀV.
 fn together(v: &Tensor, tau: &Tensor) -> Tensor {
     let (_, width) = extents(v);
     let gram = v.matrix_transpose().dot(v);

@@ -13,7 +13,8 @@ use wengert_core::graph::control::{fori, while_loop};
 /// Factors of a matrix: (u, s, vt).
 type Svd = (Tensor, Tensor, Tensor);
 
-/// a = u·diag(s)·vt with orthonormal columns of u, orthonormal rows of vt, and singular values s ≥ 0 in descending order: (u, s, vt).
+/// a = u·diag(s)·vt with orthonormal columns of u, orthonormal rows of vt, and singular values s
+/// ≥ 0 in descending order: (u, s, vt).
 ///
 /// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `u: […, m, k]`, `s: […, k]`,
 /// `vt: […, k, n]`; if `full_matrices`, `u: […, m, m]` and `vt: […, n, n]`. The signs of each

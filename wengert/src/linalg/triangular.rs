@@ -4,8 +4,8 @@ use super::matrix::{located, square_matrices};
 use wengert_core::op::TriangularSolve;
 use wengert_core::{Diagnostic, Dim, Tensor};
 
-/// x with op(a)·x = b (`left_side`) or x·op(a) = b, where op(a) is the upper or `lower` triangle of `a`, or its transpose
-/// (`transpose_a`), with ones on the diagonal if `unit_diagonal`.
+/// x with op(a)·x = b (`left_side`) or x·op(a) = b, where op(a) is the upper or `lower` triangle
+/// of `a`, or its transpose (`transpose_a`), with ones on the diagonal if `unit_diagonal`.
 ///
 /// `a` has type `[…, n, n]`, `b` has `[…, n, m]` if a is on the left side, else `[…, m, n]`; or
 /// `[…, n]`, a vector for each matrix. The result has the type of `b`. The other triangle of `a`

@@ -55,8 +55,10 @@ impl Table {
     /// Reads a text; `path` is for messages. Lines that share bytes become one buffer of the
     /// problem, whose live range spans theirs.
     ///
-    /// Errors, with the line: a column is missing or unknown; a field is no number, or one too many; two lines have an id; a lifespan is empty; an alias names no buffer;
-    /// buffers that share bytes have different offsets; two fixed buffers overlap; all sizes together are beyond 2⁶³ bytes.
+    /// Errors, with the line: a column is missing or unknown; a field is no number, or one too
+    /// many; two lines have an id; a lifespan is empty; an alias names no buffer; buffers that
+    /// share bytes have different offsets; two fixed buffers overlap; all sizes together are
+    /// beyond 2⁶³ bytes.
     pub fn parse(path: &Path, text: &str) -> Result<Table> {
         Reader { path, text }.table()
     }

@@ -207,10 +207,10 @@ impl Bert {
         }
     }
 
-    /// The last block's output `[B, T, width]` for tokens, integers `[B, T]`. `mask`, bools `[B,
-    /// T]`, is true for the valid tokens; attention ignores the others, and each sequence has at
-    /// least one valid token. `types`, integers `[B, T]`, are the segments of the tokens; by
-    /// default all are 0.
+    /// The last block's output `[B, T, width]` for tokens, integers `[B, T]`. `mask`, bools
+    /// `[B, T]`, is true for the valid tokens; attention ignores the others, and each sequence
+    /// has at least one valid token. `types`, integers `[B, T]`, are the segments of the tokens;
+    /// by default all are 0.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor, mask: &Tensor, types: Option<&Tensor>) -> Tensor {
         let _user = Location::caller().attributed();

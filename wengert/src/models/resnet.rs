@@ -11,7 +11,8 @@ use wengert_core::{Differentiable, Location, Result, Tensor};
 pub struct ResNetSettings {
     /// Channels of an image.
     pub channels: usize,
-    /// Channels of the first convolution, and within the first stage's blocks; twice as many in each stage after it.
+    /// Channels of the first convolution, and within the first stage's blocks; twice as many in
+    /// each stage after it.
     pub width: usize,
     /// Blocks of each of the four stages.
     pub blocks: [usize; 4],
@@ -50,7 +51,8 @@ impl ResNetSettings {
     }
 }
 
-/// A residual network with stride in the blocks' middle convolution (ResNet "v1.5"). Its variables and [running statistics](Self::statistics) have torchvision's names.
+/// A residual network with stride in the blocks' middle convolution (ResNet "v1.5"). Its
+/// variables and [running statistics](Self::statistics) have torchvision's names.
 ///
 /// ```
 /// # use wengert::prelude::*;

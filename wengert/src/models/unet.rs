@@ -107,7 +107,8 @@ impl UNet {
         }
     }
 
-    /// Logits of each pixel of images `[B, height, width, channels]`: `[B, height, width, classes]`. Height and width are multiples of 2 to the depth.
+    /// Logits of each pixel of images `[B, height, width, channels]`:
+    /// `[B, height, width, classes]`. Height and width are multiples of 2 to the depth.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();

@@ -4,7 +4,8 @@ use super::{kaiming_uniform, variable};
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Differentiable, Dim, Initializer, Tensor};
 
-/// A convolution of images with their channels last: `[batch, height, width, inputs]` to `[batch, height′, width′, outputs]`.
+/// A convolution of images with their channels last: `[batch, height, width, inputs]` to
+/// `[batch, height′, width′, outputs]`.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Conv2d {
     /// `[kernel height, kernel width, inputs, outputs]`.

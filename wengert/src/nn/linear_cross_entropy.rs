@@ -14,9 +14,9 @@ use wengert_core::graph::control::scan;
 use wengert_core::op::DotGeneral;
 use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
 
-/// The mean of the [softmax cross-entropy](Tensor::softmax_cross_entropy) of the logits `hidden ·
-/// weightᵀ`, with one of `chunks` equal parts of the logits in memory at a time. Value and
-/// gradients are those of the unchunked loss, up to rounding.
+/// The mean of the [softmax cross-entropy](Tensor::softmax_cross_entropy) of the logits
+/// `hidden · weightᵀ`, with one of `chunks` equal parts of the logits in memory at a time. Value
+/// and gradients are those of the unchunked loss, up to rounding.
 ///
 /// `hidden` is `[…, C]` of floats, `weight` is `[V, C]` like the table of an embedding, `labels`
 /// are integers `[…]` below V. The result is a scalar, f32 for f16 and bf16 operands. The
@@ -25,7 +25,8 @@ use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
 /// Under differentiation, the loss computes its gradients along with its value. It costs the same
 /// three products as the unchunked loss.
 ///
-/// Errors: the number of rows is no multiple of `chunks`; the shapes do not fit; labels are no integers.
+/// Errors: the number of rows is no multiple of `chunks`; the shapes do not fit; labels are no
+/// integers.
 ///
 /// ```
 /// # use wengert::prelude::*;

@@ -13,7 +13,8 @@ pub struct LstmState {
     pub cell: Tensor,
 }
 
-/// A recurrent layer with gates (Hochreiter and Schmidhuber 1997; forget gates by Gers, Schmidhuber and Cummins 2000):
+/// A recurrent layer with gates (Hochreiter and Schmidhuber 1997; forget gates by Gers,
+/// Schmidhuber and Cummins 2000):
 ///
 /// ```text
 /// i, f, g, o = x · input + hidden · recurrent + bias         a quarter of the columns each
@@ -105,8 +106,8 @@ impl Lstm {
         x.dot(&self.input) + &self.bias
     }
 
-    /// The next state, from the state before and the projected inputs of the step, `[batch, 4 ·
-    /// width]`.
+    /// The next state, from the state before and the projected inputs of the step,
+    /// `[batch, 4 · width]`.
     #[track_caller]
     pub fn step(&self, state: &LstmState, projected: &Tensor) -> LstmState {
         let _user = Location::caller().attributed();

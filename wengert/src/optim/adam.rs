@@ -18,7 +18,8 @@ use wengert_core::{DType, Differentiable, Tensor, TensorType};
 #[derive(Clone, Debug)]
 pub struct Adam(Core);
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019): before Adam's update, `p = p − rate · weight_decay · p`.
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019): before Adam's update,
+/// `p = p − rate · weight_decay · p`.
 ///
 /// State: `adamw.step`, `adamw.m.<path>`, `adamw.v.<path>`.
 #[derive(Clone, Debug)]

@@ -24,7 +24,8 @@ use wengert_core::{Differentiable, Tensor, TensorType};
 /// are updated by a separate AdamW ([`rest`](Muon::rest)); [`matrices`](Muon::matrices) selects
 /// the matrices.
 ///
-/// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>` and `adamw.v.<path>`.
+/// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>`
+/// and `adamw.v.<path>`.
 #[derive(Clone)]
 pub struct Muon {
     rate: Rate,
@@ -76,7 +77,8 @@ fn extents(ty: &TensorType) -> Option<[usize; 2]> {
 }
 
 impl Muon {
-    /// Muon with a momentum of 0.95 and a weight decay of 0.01, for all matrices; AdamW of the same rate for the rest.
+    /// Muon with a momentum of 0.95 and a weight decay of 0.01, for all matrices; AdamW of the
+    /// same rate for the rest.
     pub fn new(rate: impl Into<Rate>) -> Self {
         let rate = rate.into();
         Muon {

@@ -136,7 +136,7 @@ pub enum Event<'a> {
         path: &'a Path,
         /// Its name now.
         aside: &'a Path,
-        /// What is wrong with it.
+        /// The damage.
         why: &'a str,
         /// The checkpoint that the run resumes from.
         from: &'a Path,

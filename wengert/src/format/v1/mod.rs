@@ -1,4 +1,5 @@
-//! Version 1 of the records within `.graph` and `.plan` files. **Frozen**: every later version of this library reads them.
+//! Version 1 of the records within `.graph` and `.plan` files. **Frozen**: every later version of
+//! this library reads them.
 //!
 //! These structs are the format. They are never changed, not even reordered: bincode writes
 //! fields in order and enum variants by number. An addition becomes a new version beside this
@@ -20,7 +21,8 @@
 //! | `weights` | – | a safetensors image of the variables; may be absent |
 //! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
 //!
-//! A `.plan` has `plan` (its text without its constants), `constants` ([`Constants`]), and `literals` with their elements.
+//! A `.plan` has `plan` (its text without its constants), `constants` ([`Constants`]), and
+//! `literals` with their elements.
 
 pub mod literals;
 pub mod locations;
