@@ -63,7 +63,7 @@ impl Settings {
     };
 
     /// For a GPU, which is often available only for minutes: the same without rests, and a
-    /// group's rounds take about 30 seconds.
+    /// group's rounds take at most about 30 seconds.
     pub const GPU: Settings = Settings { group_seconds: Some(30.0), rest_seconds: 0.0, ..Settings::FULL };
 
     /// For the CPU's table: the same, with a group's rounds limited to about 40 seconds.
@@ -313,8 +313,8 @@ mod tests {
     /// in 22 ms per module, fit the limit of their step.
     #[test]
     fn groups_fit_their_steps_on_a_gpu() {
-        /// Most contenders of this library on a GPU: with and without capture, with fast
-        /// products.
+        /// Greatest number of this library's contenders on a GPU: with and without capture, with
+        /// fast products.
         const MOST_OWN: usize = 3;
         const MODULE: f64 = 0.022;
         // A case's data are drawn and its result is compared on the CPU, which takes less than

@@ -185,7 +185,7 @@ impl Run<'_> {
             (false, Own::Here) => Settings::FULL,
         };
         settings.rounds = self.rounds.unwrap_or(settings.rounds);
-        // Other processes on the CPU hardly affect a GPU, and small extents are not timed.
+        // Other processes on the CPU do not affect a GPU, and times at small extents do not matter.
         let is_looked_at = self.device == Device::Cpu && !self.small;
         Ok(Record {
             format: FORMAT,

@@ -1,7 +1,7 @@
 //! Reads and writes tensors in files.
 //!
 //! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and
-//! numeric tables as [`csv`] (also gzipped). [`mod@text`] reads prose. [`spec`] is the language
+//! numeric tables as [`csv`] (also gzipped). [`mod@text`] reads text. [`spec`] is the language
 //! of the command line's `--input`.
 //!
 //! All of them guarantee:

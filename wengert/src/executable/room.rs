@@ -103,7 +103,7 @@ fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
     steps.iter().map(of).max().unwrap_or(0)
 }
 
-/// A function that can be compiled again, with its options.
+/// A function that can be compiled again, with its binding.
 #[derive(Clone, Copy)]
 pub(super) struct Recompile<'a> {
     pub program: &'a Program,
@@ -253,7 +253,7 @@ mod tests {
         let need = Need { total: 1000 << 20, own: 700 << 20, variables: 0, quarters: 4 };
         let free = |mib: u64| Available { bytes: mib << 20, limit: Limit::Machine(1 << 40), promised: 0 };
         let budget = need.budget(&free(500));
-        // Of the 700 MiB and their reserve, 500 less a thirty-second are there.
+        // 700 MiB and their reserve are needed; 500 MiB less a thirty-second are free.
         assert!((700 << 20..=790 << 20).contains(&budget), "{budget}");
         assert_eq!(need.budget(&free(0)), (1000 << 20) - need.bytes());
     }

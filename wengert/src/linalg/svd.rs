@@ -21,12 +21,13 @@ type Svd = (Tensor, Tensor, Tensor);
 /// pair of vectors are determined only relative to each other. A matrix with an infinity or a NaN
 /// gives NaNs only.
 ///
-/// With P = uᵀ·da·v: ds = diag(P), du = u·(F∘(P·S + S·Pᵀ)) + (I − u·uᵀ)·da·v·S⁻¹, dv = v·(F∘(S·P
-/// + Pᵀ·S)) + (I − v·vᵀ)·daᵀ·u·S⁻¹, Fᵢⱼ = 1/(sⱼ² − sᵢ²), and 0 where two are equal, or a singular
-/// value is 0 (M. Giles, *Collected matrix derivative results*, 2008, section 3.2; as in JAX, but
-/// with 0 in place of infinities). For a repeated or zero singular value, the derivative thus
-/// rotates its vectors only towards the vectors of others. If `full_matrices` completes u or vt
-/// by arbitrary orthonormal vectors, there is no derivative: that is an error, as in JAX.
+/// With P = uᵀ·da·v: ds = diag(P), du = u·(F∘(P·S + S·Pᵀ)) + (I − u·uᵀ)·da·v·S⁻¹,
+/// dv = v·(F∘(S·P + Pᵀ·S)) + (I − v·vᵀ)·daᵀ·u·S⁻¹, Fᵢⱼ = 1/(sⱼ² − sᵢ²), and 0 where two are
+/// equal, or a singular value is 0 (M. Giles, *Collected matrix derivative results*, 2008, section
+/// 3.2; as in JAX, but with 0 in place of infinities). For a repeated or zero singular value, the
+/// derivative thus rotates its vectors only towards the vectors of others. If `full_matrices`
+/// completes u or vt by arbitrary orthonormal vectors, there is no derivative: that is an error,
+/// as in JAX.
 ///
 /// First a = Q·R is factorized. Then pairs of R's rows are rotated until all are orthogonal (J.
 /// Demmel and K. Veselić, *Jacobi's method is more accurate than QR*, 1992; Z. Drmač and K.

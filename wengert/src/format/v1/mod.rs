@@ -119,7 +119,7 @@ pub struct Equation {
     pub operands: Vec<u32>,
     /// Numbers of values.
     pub results: Vec<u32>,
-    /// Numbers of bodies, each less than this body's number and used by no other equation.
+    /// Numbers of bodies, each less than this body's number and used nowhere else, except that
     /// `call`s of one function share their body.
     pub regions: Vec<u32>,
     /// Number in the function's list of section `locations`.
