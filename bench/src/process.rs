@@ -1,10 +1,10 @@
 //! A contender in another process, which answers lines of JSON. Another library, or this one with
 //! another environment, can so be timed in turns with this one instead of minutes later.
 //!
-//! The process first prints its identity, `{"contender": "jax", "device": "cuda:0", "libraries":
-//! {"jax": "0.10"}}`, or `{"absent": "not
-//! installed"}`. If it takes part only in some cases, `"cases"` lists their names. Then each
-//! request gets one answer:
+//! The process first prints its identity,
+//! `{"contender": "jax", "device": "cuda:0", "libraries": {"jax": "0.10"}}`, or
+//! `{"absent": "not installed"}`. If it takes part only in some cases, `"cases"` lists their
+//! names. Then each request gets one answer:
 //!
 //! | request | answer |
 //! |---|---|

@@ -8,8 +8,8 @@ use wengert_core::{Diagnostic, Dim, Tensor};
 /// of `a`, or its transpose (`transpose_a`), with ones on the diagonal if `unit_diagonal`.
 ///
 /// `a` has type `[…, n, n]`, `b` has `[…, n, m]` if a is on the left side, else `[…, m, n]`; or
-/// `[…, n]`, a vector for each matrix. The result has the type of `b`. The other triangle of `a`
-/// is not read. A zero on the diagonal gives infinities and NaNs.
+/// `[…, n]`, a vector for each matrix. The result has the type of `b`. Other elements of `a`
+/// are not read. A zero on the diagonal gives infinities and NaNs.
 ///
 /// Errors: a dtype other than f32 and f64; shapes that do not fit.
 ///
