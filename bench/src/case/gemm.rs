@@ -192,8 +192,8 @@ fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Lit
 /// Compares up to 256 elements.
 ///
 /// In f32 deviations are relative to Σ|x·w|, each term of which may be rounded. A product of
-/// operands rounded to fewer bits (TF32) is detected up to an extent of about 2048. In f16 and
-/// bf16, the roundings of the product and of the epilogue count.
+/// operands rounded to fewer bits (TF32) is detected up to an extent of about 2048. In bf16,
+/// the roundings of the product and of the epilogue count.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;

@@ -10,12 +10,12 @@ use wengert_core::{DType, Tensor};
 /// The determinant of each matrix.
 ///
 /// `a` has type `[…, n, n]` and dtype f32 or f64; the result is `[…]`. The determinant of a 0 × 0
-/// matrix is 1. Products of many pivots overflow or underflow; those of [`slogdet`] do not.
+/// matrix is 1. Products of many pivots overflow or underflow; [`slogdet`] avoids this.
 ///
 /// d det = tr(adj(a)·da) (Jacobi's formula). The adjugate is computed from the factors. For a
 /// regular matrix it is det·a⁻¹. If one pivot is 0, it is finite and follows from the null
-/// vectors of a and aᵀ. If several are 0, it is 0, which holds for a rank below n − 1. The second
-/// derivative of a singular matrix is infinite or NaN.
+/// vectors of a and aᵀ. If several are 0, it is taken as 0, which is right for a rank below n − 1.
+/// The second derivative of a singular matrix is infinite or NaN.
 ///
 /// By [`lu`](super::lu()).
 #[track_caller]
